@@ -1,0 +1,63 @@
+# One command per chore; CI calls the same ones. `make` alone lists them.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.stamp
+BENCH  := .venv-bench
+BENCH_STAMP := $(BENCH)/.stamp
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help run test soak bench lint format docs clean
+
+help:
+	@echo "make run     tune a CNN on the UCI digits; killed or finished, running it again continues it"
+	@echo "make test    the test suite (installs what it needs)"
+	@echo "make soak    the fault tests at their full size (hours)"
+	@echo "make bench   speed beside Ray Tune and Syne Tune, in one table"
+	@echo "make lint    ruff, mypy --strict, the floors of the house"
+	@echo "make format  let ruff rewrite the files"
+	@echo "make docs    run the examples in the docstrings, check the links in the pages"
+	@echo "make clean   remove environments, caches and build products (never results)"
+
+# The stamp is newer than what it was made from exactly when the environment is complete.
+$(STAMP): setup.cfg pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say which: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+$(BENCH_STAMP): setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet 'ray[tune]' syne-tune
+	@touch $(BENCH_STAMP)
+
+run: $(STAMP)
+	$(BIN)/python examples/digits_asha.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not soak' $(ARGS)
+
+soak: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m soak --timeout 14400 $(ARGS)
+
+bench: $(STAMP) $(BENCH_STAMP)
+	$(BIN)/python benchmarks/run.py --peers $(BENCH)/bin/python $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -p no:xdist tests/test_floors.py
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(STAMP)
+	$(BIN)/python docs/check.py
+
+clean:
+	rm -rf $(VENV) $(BENCH) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

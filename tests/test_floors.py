@@ -1,0 +1,201 @@
+"""The house of ARCHITECTURE.md, checked: imports run downward only, without cycles, and a few things have one place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("trainables", "tuner")
+
+# The longest matching prefix counts. A module may import from its own floor or one below.
+FLOORS = {
+    "tuner": 9,  # only its __init__: the names of all floors, loaded when they are used
+    "tuner.cli": 8,
+    "tuner.run": 7,
+    "tuner.tuner": 6,
+    "tuner.assembly": 6,
+    "tuner.loop": 5,
+    "tuner.plugins": 5,
+    "tuner.spec": 5,
+    "tuner.logger": 5,
+    "tuner.progress": 5,
+    "tuner.executors": 4,
+    "tuner.retention": 4,
+    "tuner.schedulers": 4,
+    "tuner.callback": 4,
+    "tuner.analysis": 4,
+    "tuner.experiment_spec": 4,
+    "tuner.resume_config": 4,
+    "tuner.experiment": 3,
+    "tuner.syncer": 3,
+    "tuner.search": 2,
+    "tuner.stopper": 2,
+    "tuner.registry": 2,
+    "tuner.clock": 2,
+    "tuner.error": 2,
+    "tuner.knobs": 2,
+    "trainables": 1,
+}
+
+# A trainer's fit() / run() imports the tuner when it is called: the one door upstairs.
+DOORS = {("trainables.trainer", "tuner")}
+
+
+def floor_of(module: str) -> int:
+    """The floor of a module: that of the longest prefix in the table; the package itself counts only as itself."""
+    parts = module.split(".")
+    for length in range(len(parts), 1, -1):
+        found = FLOORS.get(".".join(parts[:length]))
+        if found is not None:
+            return found
+    if module == "tuner":
+        return FLOORS["tuner"]
+    if parts[0] == "trainables":
+        return FLOORS["trainables"]
+    raise AssertionError(f"{module} has no floor: say in tests/test_floors.py where it stands")
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module of both packages, parsed."""
+    found = {}
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            parts = list(file.relative_to(ROOT).with_suffix("").parts)
+            if parts[-1] == "__init__":
+                parts.pop()
+            found[".".join(parts)] = ast.parse(file.read_text("utf-8"), str(file))
+    return found
+
+
+def imports_of(module: str, tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """(imported module of ours, line), function-level and typing-only imports too."""
+    known = modules()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] in PACKAGES:
+                    yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno}: a relative import"
+            if node.module is None or node.module.split(".")[0] not in PACKAGES:
+                continue
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield (inner if inner in known else node.module), node.lineno
+
+
+def edges() -> Iterator[tuple[str, str, int]]:
+    for module, tree in modules().items():
+        for imported, line in imports_of(module, tree):
+            yield module, imported, line
+
+
+def test_every_module_has_a_floor() -> None:
+    for module in modules():
+        floor_of(module)
+
+
+def test_imports_run_downward_only() -> None:
+    upward = [
+        f"{module}:{line} (floor {floor_of(module)}) imports {imported} (floor {floor_of(imported)})"
+        for module, imported, line in edges()
+        if floor_of(imported) > floor_of(module) and (module, imported.split(".")[0]) not in DOORS
+    ]
+    assert not upward, "\n".join(upward)
+
+
+def test_trainables_never_imports_tuner() -> None:
+    wrong = [
+        f"{module}:{line} imports {imported}"
+        for module, imported, line in edges()
+        if module.split(".")[0] == "trainables" and imported.split(".")[0] == "tuner" and (module, "tuner") not in DOORS
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_there_are_no_cycles() -> None:
+    graph: dict[str, set[str]] = {module: set() for module in modules()}
+    for module, imported, _ in edges():
+        if imported != module and (module, imported.split(".")[0]) not in DOORS:
+            graph[module].add(imported)
+    done: set[str] = set()
+
+    def visit(module: str, path: list[str]) -> None:
+        assert module not in path, "a cycle: " + " -> ".join([*path[path.index(module) :], module])
+        if module in done:
+            return
+        for following in sorted(graph.get(module, ())):
+            visit(following, [*path, module])
+        done.add(module)
+
+    for module in graph:
+        visit(module, [])
+
+
+def test_the_environment_is_read_in_knobs_only() -> None:
+    wrong = []
+    for module, tree in modules().items():
+        if module.split(".")[-1] == "knobs":
+            continue
+        written = {
+            id(target.value)
+            for node in ast.walk(tree)
+            for target in _targets(node)
+            if isinstance(target, ast.Subscript)
+        }
+        for node in ast.walk(tree):
+            reads = isinstance(node, ast.Attribute) and (
+                (ast.unparse(node) == "os.environ" and id(node) not in written) or ast.unparse(node) == "os.getenv"
+            )
+            if reads or (isinstance(node, ast.ImportFrom) and node.module == "os" and _names(node) & _ENVIRONMENT):
+                wrong.append(f"{module}:{node.lineno}")
+    assert not wrong, "read through knobs.py instead:\n" + "\n".join(wrong)
+
+
+CLOCKS = {"tuner.clock", "trainables.clock"}
+_ENVIRONMENT = {"environ", "getenv", "environb"}
+_CLOCK = {"time.time", "time.time_ns", "datetime.now", "datetime.datetime.now", "datetime.utcnow", "date.today"}
+
+
+def _targets(node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.Assign | ast.Delete):
+        return node.targets
+    return []
+
+
+def _names(node: ast.ImportFrom) -> set[str]:
+    return {alias.name for alias in node.names}
+
+
+def test_nothing_below_floor_5_asks_for_the_time() -> None:
+    wrong = []
+    for module, tree in modules().items():
+        if floor_of(module) >= 5 or module in CLOCKS:
+            continue
+        wrong += [
+            f"{module}:{node.lineno} calls {ast.unparse(node.func)}()"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in _CLOCK
+        ]
+    assert not wrong, "the clock is injected:\n" + "\n".join(wrong)
+
+
+def test_plug_ins_and_state_do_no_input_or_output() -> None:
+    """Schedulers, searchers, stoppers, pure policies and the state get facts and return values."""
+    pure = ("tuner.schedulers", "tuner.stopper", "tuner.experiment.state", "tuner.experiment.events")
+    pure += ("trainables.store.retention",)
+    forbidden = {"os", "shutil", "subprocess", "socket", "threading", "tempfile", "random.seed"}
+    wrong = []
+    for module, tree in modules().items():
+        if not module.startswith(pure):
+            continue
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            wrong += [f"{module}:{node.lineno} imports {name}" for name in names if name in forbidden]
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,415 @@
+"""What users hold of a checkpoint: a directory, or what will become one."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import cloudpickle
+
+from trainables.errors import CheckpointError, CheckpointNotFoundError, MissingExtraError
+from trainables.store import fs, manifest, staging, tree, verify
+from trainables.store.delete import pins
+from trainables.store.manifest import MANIFEST_NAME, Manifest
+from trainables.store.fs import PathLike
+
+__all__ = ["Checkpoint", "pinned_paths", "pins"]
+
+DICT_FILE = "dict_checkpoint.pkl"
+METADATA_FILE = ".metadata.json"
+_PACKED = "fs_checkpoint"
+"""Ray's key for a directory that became a dict: the bytes of `to_bytes()`."""
+_BYTES = "bytes_data"
+"""Ray's key for a pickle that is no dict."""
+_EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
+
+
+def pinned_paths() -> set[Path]:
+    """Checkpoints of which an `as_directory()` is open in this process; these are not deleted."""
+    return pins.paths()
+
+
+class Checkpoint:
+    """The saved state of a trial: a directory of files, or a dict or bytes until it is reported.
+
+        >>> import os, tempfile
+        >>> with tempfile.TemporaryDirectory() as d:
+        ...     _ = open(os.path.join(d, "model.txt"), "w").write("weights")
+        ...     with Checkpoint.from_directory(d).as_directory() as path:
+        ...         sorted(os.listdir(path))
+        ['model.txt']
+        >>> Checkpoint.from_dict({"epoch": 3}).to_dict()
+        {'epoch': 3}
+
+    Args:
+        path: directory that holds the files. It is not looked at before it is used.
+        filesystem: must be None; a checkpoint elsewhere is fetched first.
+
+    Two checkpoints are equal when they are the same directory. Pickled, one keeps its path, not its files.
+    """
+
+    def __init__(self, path: PathLike, filesystem: None = None) -> None:
+        if filesystem is not None:
+            raise MissingExtraError(f"Checkpoint({os.fspath(path)!r}, filesystem=...) needs filesystem=None: fetch it")
+        self._path: Path | None = _as_local_path(path)
+        self._data: dict[str, Any] | None = None
+        self._packed: bytes | None = None
+        self._metadata: dict[str, Any] = {}
+        self._move = False
+
+    # ------------------------------------------------------------ made from
+
+    @classmethod
+    def from_directory(cls, path: PathLike, *, move: bool = False) -> Checkpoint:
+        """A checkpoint of the files in `path`.
+
+        Reporting clones them, and `path` stays as it is. With `move=True` they are moved, no byte is copied, and
+        `path` is empty afterwards.
+        """
+        checkpoint = cls(path)
+        checkpoint._move = move
+        return checkpoint
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Checkpoint:
+        """A checkpoint of a dict; its values are pickled when it is reported."""
+        if not isinstance(data, Mapping):
+            raise TypeError(f"Checkpoint.from_dict() takes a dict, got {type(data).__name__}")
+        checkpoint = cls._in_memory()
+        if set(data) == {_PACKED}:  # what to_dict() makes of a directory
+            checkpoint._packed = data[_PACKED]
+        else:
+            checkpoint._data = dict(data)
+        return checkpoint
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Checkpoint:
+        """A checkpoint from what `to_bytes()` returned, or from a pickle. Nothing is unpickled before `to_dict()`."""
+        data = bytes(data)
+        if not _is_pickle(data):
+            try:
+                _open_tar(data).close()
+            except tarfile.TarError as error:
+                raise CheckpointError(
+                    f"Checkpoint.from_bytes() got {len(data)} bytes that to_bytes() did not make"
+                ) from error
+        checkpoint = cls._in_memory()
+        checkpoint._packed = data
+        return checkpoint
+
+    @classmethod
+    def from_uri(cls, uri: str) -> Checkpoint:
+        """A checkpoint at `file:///...` or at a plain path."""
+        return cls(uri)
+
+    @classmethod
+    def _in_memory(cls) -> Checkpoint:
+        checkpoint = cls.__new__(cls)
+        Checkpoint.__init__(checkpoint, os.curdir)
+        checkpoint._path = None
+        return checkpoint
+
+    # ------------------------------------------------------------ made into
+
+    @contextmanager
+    def as_directory(self) -> Iterator[str]:
+        """The files, as a path to read from.
+
+        The directory itself where there is one: nothing is copied, do not write into it; it is not deleted while it
+        is open. What is in memory is written to a temporary directory that is removed at the end. Raises
+        CheckpointNotFoundError, and CheckpointCorruptError when a published file is not what it was.
+        """
+        if self._path is None:
+            with tempfile.TemporaryDirectory(prefix="checkpoint_") as directory:
+                self._materialize(Path(directory))
+                yield directory
+            return
+        with pins.hold(self._path):  # held before it is looked at, so that it cannot go in between
+            self._look(self._path)
+            yield str(self._path)
+
+    def to_directory(self, path: PathLike | None = None) -> str:
+        """Copy the files into `path`, made when absent, or into a new temporary directory; return its path."""
+        if path is None:
+            target = Path(tempfile.mkdtemp(prefix="checkpoint_"))
+        else:
+            target = _as_local_path(path)
+            fs.make_dirs(target)
+        if self._path is None:
+            self._materialize(target)
+            return str(target)
+        with self.as_directory():
+            found = self._files()
+            for file in found.files:
+                if fs.exists(target / file.name):
+                    fs.unlink(target / file.name)
+            found.directories = [name for name in found.directories if not fs.is_dir(target / name)]
+            staging.copy_tree(found, target)
+        return str(target)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The dict it was made from: this unpickles. Of a directory that was made from none, the packed files.
+
+        The packed files are under one key, `"fs_checkpoint"`; `from_dict` makes the directory of them again.
+        """
+        if self._data is not None:
+            return dict(self._data)
+        pickled = self._pickled_dict()
+        if pickled is None:
+            return {_PACKED: self.to_bytes()}
+        value = cloudpickle.loads(pickled)
+        return value if isinstance(value, dict) else {_BYTES: value}
+
+    def to_bytes(self) -> bytes:
+        """All files, or the dict, as bytes for `from_bytes`."""
+        if self._packed is not None:
+            return self._packed
+        with self.as_directory() as directory:
+            buffer = io.BytesIO()
+            with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+                found = tree.scan(Path(directory), follow=True)
+                for name in found.directories:
+                    tar.addfile(_tar_entry(name, 0, tarfile.DIRTYPE))
+                for file in found.files:
+                    if file.name != MANIFEST_NAME:
+                        with open(file.source, "rb") as content:
+                            tar.addfile(_tar_entry(file.name, os.fstat(content.fileno()).st_size), content)
+            return buffer.getvalue()
+
+    def to_uri(self, uri: str) -> str:
+        """Copy the files to `file:///...` or a plain path; return it."""
+        return _as_local_path(self.to_directory(uri)).as_uri()
+
+    # ------------------------------------------------------------ metadata
+
+    def get_metadata(self) -> dict[str, Any]:
+        """What `set_metadata` stored; {} when nothing was."""
+        if self._path is None:
+            return dict(self._metadata)
+        try:
+            data = json.loads(fs.read_file(self._path / METADATA_FILE))
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise CheckpointError(f"{self._path / METADATA_FILE} is no JSON: {error}") from error
+        return data if isinstance(data, dict) else {}
+
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Store a dict of JSON values with the checkpoint, instead of what was stored. Do so before reporting it.
+
+        Raises CheckpointError for a published checkpoint, which never changes, and TypeError for what is no JSON.
+        """
+        text = json.dumps(dict(metadata))
+        if self._path is None:
+            self._metadata = json.loads(text)
+            return
+        if fs.exists(self._path / MANIFEST_NAME):
+            raise CheckpointError(
+                f"{self._path} is published and never changes: set its metadata before it is reported, "
+                "or report a copy (to_directory())"
+            )
+        if not self._path.is_dir():
+            raise CheckpointNotFoundError(f"there is no checkpoint directory {self._path}")
+        fs.replace_file(self._path / METADATA_FILE, text.encode())
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add to the metadata; raises as `set_metadata` does."""
+        self.set_metadata({**self.get_metadata(), **metadata})
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def path(self) -> str:
+        """The directory. Raises CheckpointError for a dict or bytes, which has none before it is reported."""
+        if self._path is None:
+            raise CheckpointError("this checkpoint is in memory: use as_directory() or to_directory()")
+        return str(self._path)
+
+    @property
+    def uri(self) -> str | None:
+        """`file:///...` of the directory; None for what is in memory."""
+        return None if self._path is None else self._path.as_uri()
+
+    @property
+    def filesystem(self) -> None:
+        """None: the files are local."""
+        return None
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What is known about a published checkpoint; None for others."""
+        if self._path is None:
+            return None
+        try:
+            return manifest.read(self._path).manifest
+        except CheckpointNotFoundError:
+            return None
+
+    @property
+    def iteration(self) -> int | None:
+        """`training_iteration` of the result that it was reported with; None when it was not published."""
+        found = self.manifest
+        return None if found is None else found.iteration
+
+    @property
+    def metrics(self) -> dict[str, Any] | None:
+        """The result that it was reported with; None when it was not published."""
+        found = self.manifest
+        if found is None:
+            return None
+        from trainables import tagged
+
+        metrics = tagged.loads(bytes(found.metrics))
+        return metrics if isinstance(metrics, dict) else None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is a dict or bytes, to be written into a staging directory by `_materialize`."""
+        return self._path is None
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether reporting it moves its files (`move=True`)."""
+        return self._move
+
+    # ------------------------------------------------------------ inside
+
+    def _materialize(self, directory: Path) -> None:
+        """Write what is in memory into `directory`. Raises CheckpointError naming the key that cannot be pickled."""
+        if self._data is not None:
+            fd = fs.create(directory / DICT_FILE)
+            try:
+                cloudpickle.dump(self._data, _Writer(fd))
+            except Exception as error:
+                if isinstance(error, OSError):
+                    raise
+                raise CheckpointError(f"{_unpicklable(self._data)} cannot be pickled: {error}") from error
+            finally:
+                fs.close(fd)
+        elif self._packed is None:
+            raise CheckpointError(f"{self!r} has its own directory")
+        elif _is_pickle(self._packed):
+            fs.write_file(directory / DICT_FILE, self._packed, fsync=False)
+        else:
+            with _open_tar(self._packed) as tar:
+                _extract(tar, directory)
+        if self._metadata:
+            fs.write_file(directory / METADATA_FILE, json.dumps(self._metadata).encode(), fsync=False)
+
+    def _pickled_dict(self) -> bytes | None:
+        if self._packed is not None:
+            if _is_pickle(self._packed):
+                return self._packed
+            with _open_tar(self._packed) as tar:
+                content = tar.extractfile(DICT_FILE) if DICT_FILE in tar.getnames() else None
+                return None if content is None else content.read()
+        with self.as_directory() as directory:
+            try:
+                return fs.read_file(Path(directory) / DICT_FILE)
+            except FileNotFoundError:
+                return None
+
+    def _files(self) -> tree.Tree:
+        assert self._path is not None
+        found = tree.scan(self._path, follow=True)
+        found.files = [file for file in found.files if file.name != MANIFEST_NAME]
+        return found
+
+    @staticmethod
+    def _look(path: Path) -> None:
+        if fs.exists(path / MANIFEST_NAME):
+            verify.quick(path)
+        elif not path.is_dir():
+            raise CheckpointNotFoundError(f"there is no checkpoint at {path}")
+
+    def __repr__(self) -> str:
+        if self._path is not None:
+            return f"{type(self).__name__}(path={str(self._path)!r})"
+        held = f"keys={sorted(map(str, self._data))}" if self._data is not None else f"bytes={len(self._packed or b'')}"
+        return f"{type(self).__name__}({held})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Checkpoint):
+            return NotImplemented
+        if self._path is None or other._path is None:
+            return self is other
+        return self._path == other._path
+
+    def __hash__(self) -> int:
+        return id(self) if self._path is None else hash(self._path)
+
+
+class _Writer:
+    """What a pickler writes to, so that no second copy of the data is made in memory."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, data: bytes) -> int:
+        fs.write(self._fd, data)
+        return len(data)
+
+
+def _as_local_path(path: PathLike) -> Path:
+    text = os.fspath(path)
+    scheme = urlsplit(text).scheme if "://" in text else ""
+    if scheme == "file":
+        text = unquote(urlsplit(text).path)
+    elif scheme:
+        extra = _EXTRAS.get(scheme)
+        needs = f'the extra "{extra}"' if extra else "a back end that this version does not have"
+        raise MissingExtraError(
+            f"{text}: {scheme}:// needs {needs}; checkpoints are read from local paths and file:// so far"
+        )
+    return Path(os.path.abspath(os.path.expanduser(text)))
+
+
+def _unpicklable(data: dict[str, Any]) -> str:
+    for key, value in data.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception:
+            return f"the value of {key!r} ({type(value).__name__}) in a dict checkpoint"
+    return "a dict checkpoint"
+
+
+def _is_pickle(data: bytes) -> bool:
+    return data[:1] == b"\x80"  # every pickle since protocol 2; no file name in a tar begins so
+
+
+def _open_tar(data: bytes) -> tarfile.TarFile:
+    return tarfile.open(fileobj=io.BytesIO(data), mode="r:")
+
+
+def _tar_entry(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.type, entry.mode = size, kind, 0o755 if kind == tarfile.DIRTYPE else 0o644
+    return entry
+
+
+def _extract(tar: tarfile.TarFile, directory: Path) -> None:
+    """Unpack files and directories; every name stays inside."""
+    for entry in tar:
+        if not manifest.stays_inside(entry.name) or not (entry.isdir() or entry.isfile()):
+            raise CheckpointError(f"the bytes of a checkpoint hold {entry.name!r}, which is no file inside it")
+        target = directory / entry.name
+        if entry.isdir():
+            fs.make_dirs(target)
+            continue
+        fs.make_dirs(target.parent)
+        content = tar.extractfile(entry)
+        assert content is not None
+        fd = fs.create(target)
+        try:
+            while block := content.read(1 << 20):
+                fs.write(fd, block)
+        finally:
+            fs.close(fd)

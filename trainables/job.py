@@ -1,0 +1,50 @@
+"""What a trial's process is told at its start."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainables.wire import CheckpointRef
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One attempt of one trial, as its process gets it."""
+
+    trial_id: str
+    trial_name: str
+    experiment_name: str
+    index: int
+    """The trial's number in the experiment, from 0."""
+    directory: Path
+    """The trial's directory; checkpoints are published into it."""
+    temporary: Path
+    """Short directory on the same filesystem, for `tempfile` and staging copies."""
+    config: dict[str, Any]
+    attempt: int
+    generation: int
+    seed: int | None
+    """The experiment's seed; the trial's generators are seeded from (seed, index, start_iteration)."""
+    experiment_tag: str = ""
+    checkpoint: CheckpointRef | None = None
+    """What the attempt starts from; may belong to another trial (then `checkpoint_path` says where it lies)."""
+    checkpoint_path: Path | None = None
+    start_iteration: int = 0
+    """The clone's own count at that checkpoint (not the donor's)."""
+    start_time_total_s: float = 0.0
+    resources: dict[str, float] | None = None
+    publish: str = "background"
+    """"background" or "blocking" (`CheckpointConfig.publish`)."""
+    name_by_index: bool = False
+    """`CheckpointStrategy`: directories are numbered by save, from 1, not by iteration."""
+    save_count: int = 0
+    """Saves of all earlier attempts (only for `name_by_index`)."""
+    max_publish_failures: int = 3
+    """After that many publishes in a row that failed, the trial fails."""
+    chdir: bool = True
+    """The trial runs in its own directory (TUNE_CHDIR_TO_TRIAL_DIR=0: not)."""
+    original_cwd: Path = Path(os.curdir)
+    grace_s: float = 30.0

@@ -1,0 +1,119 @@
+"""How settings are checked, and how the messages about them read.
+
+Every message carries the name, the value and what is accepted. All functions raise `InvalidSettingError`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import math
+import operator
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from trainables.errors import InvalidSettingError
+
+T = TypeVar("T")
+
+
+def nearest_name(got: str, accepted: Iterable[str]) -> str | None:
+    """The accepted name that reads most like `got`, or None when none comes near."""
+    by_lower = {name.lower(): name for name in accepted}
+    found = difflib.get_close_matches(str(got).lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[found[0]] if found else None
+
+
+def unknown_name(kind: str, got: str, accepted: Iterable[str]) -> str:
+    """The message about a name that is not known: the nearest one first, then all that are.
+
+    >>> unknown_name("argument of tune.run", "num_sample", ["metric", "num_samples"])
+    "unknown argument of tune.run 'num_sample'; did you mean 'num_samples'? Accepted: metric, num_samples"
+    """
+    names = sorted(accepted)
+    near = nearest_name(got, names)
+    hint = f"; did you mean {near!r}?" if near is not None else "."
+    return f"unknown {kind} {got!r}{hint} Accepted: {', '.join(names)}"
+
+
+def invalid(name: str, value: object, accepted: str) -> InvalidSettingError:
+    """The error about a value that is not accepted."""
+    return InvalidSettingError(f"{name}={value!r} is not accepted; accepted: {accepted}")
+
+
+def whole_number(name: str, value: Any, *, least: int, accepted: str | None = None) -> int:
+    """`value` as an int that is at least `least`. True and False are no numbers here; numpy's ints are."""
+    accepted = accepted or f"a whole number >= {least}"
+    if isinstance(value, bool):
+        raise invalid(name, value, accepted)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise invalid(name, value, accepted) from None
+    if number < least:
+        raise invalid(name, value, accepted)
+    return number
+
+
+def seconds(name: str, value: Any, *, zero: bool, accepted: str | None = None) -> float:
+    """`value` as it is, if it is a finite number of seconds above zero (or zero, where that is accepted)."""
+    accepted = accepted or f"a number of seconds {'>=' if zero else '>'} 0"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise invalid(name, value, accepted)
+    if value < 0 or (value == 0 and not zero):
+        raise invalid(name, value, accepted)
+    return value
+
+
+def one_of(name: str, value: T, accepted: Sequence[Any]) -> T:
+    """`value`, if it is one of the literals `accepted`; 0 and 1 do not pass for False and True."""
+    for literal in accepted:
+        if literal is value or (type(literal) is type(value) and literal == value):
+            return value
+    listed = ", ".join(repr(literal) for literal in accepted)
+    near = nearest_name(value, [a for a in accepted if isinstance(a, str)]) if isinstance(value, str) else None
+    raise invalid(name, value, listed + (f" (did you mean {near!r}?)" if near is not None else ""))
+
+
+def flag(name: str, value: Any) -> bool:
+    """`value`, if it is True or False."""
+    return bool(one_of(name, value, (True, False)))
+
+
+def no_effect(name: str, why: str) -> None:
+    """Warn, at the caller's line, that an argument is accepted and does nothing here."""
+    warnings.warn(f"{name} has no effect: {why}", UserWarning, stacklevel=_caller_level())
+
+
+def _caller_level() -> int:
+    """How far up the first frame is that is not of this package, for a warning that points at the user's line."""
+    frame = inspect.currentframe()
+    level = 0
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        # A dataclass's generated __init__ runs in its module's own globals, so it counts as this package's.
+        if name.partition(".")[0] not in ("trainables", "tuner"):
+            return level
+        frame = frame.f_back
+        level += 1
+    return max(level, 1)
+
+
+def checked_names(cls: type[T]) -> type[T]:
+    """Class decorator: an unknown keyword of the constructor is an error that names the nearest known one."""
+    original: Callable[..., None] = cls.__init__
+    parameters = list(inspect.signature(original).parameters.values())[1:]
+    known = {parameter.name for parameter in parameters}
+    public = [parameter.name for parameter in parameters if not parameter.name.startswith("_")]
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in kwargs:
+            if name not in known:
+                raise InvalidSettingError(unknown_name(f"argument of {cls.__name__}", name, public))
+        original(self, *args, **kwargs)
+
+    cls.__init__ = __init__  # type: ignore[method-assign]
+    return cls

@@ -1,0 +1,142 @@
+"""The manifest: what makes a directory a checkpoint.
+
+JSON beside the user's files, written last. Reading one executes nothing, and a name in it never leads out
+of its directory.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import blake3
+import msgspec
+
+from trainables.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
+from trainables.store import fs
+from trainables.wire import CheckpointRef
+
+MANIFEST_NAME = ".manifest.json"
+FORMAT = 1
+"""What this code writes. Older ones are read, newer ones refused."""
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """One file of a checkpoint."""
+
+    name: str
+    """Relative to the checkpoint, with `/`."""
+    size: int
+    mtime_ns: int
+    """As it was published: while size and mtime are these, the content is believed without hashing it."""
+    blake3: str
+    """Hash of the content, hex."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known about one checkpoint."""
+
+    format: int = FORMAT
+    name: str
+    """Of the directory it was published as."""
+    trial_id: str
+    generation: int
+    attempt: int
+    index: int
+    iteration: int
+    created: float
+    """Seconds since the epoch, for people. Nothing is ordered by it."""
+    files: list[FileEntry]
+    directories: list[str] = []
+    """Empty ones; all others follow from the files."""
+    metrics: msgspec.Raw = msgspec.Raw(b"{}")
+    """The result it belongs to, as tagged JSON."""
+    extra: dict[str, Any] = {}
+    """What the one who saved wanted to note, plain JSON."""
+
+    @property
+    def ref(self) -> CheckpointRef:
+        return CheckpointRef(self.trial_id, self.name, self.generation, self.attempt, self.index, self.iteration)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the user's files."""
+        return sum(entry.size for entry in self.files)
+
+
+class Published(msgspec.Struct, frozen=True):
+    """A checkpoint that is on disk under its final name."""
+
+    ref: CheckpointRef
+    path: Path
+    manifest: Manifest
+    digest: str
+    """BLAKE3 of the manifest file, hex."""
+
+
+class _Version(msgspec.Struct):
+    format: int
+
+
+_encoder = msgspec.json.Encoder()
+_version = msgspec.json.Decoder(_Version)
+_decoder = msgspec.json.Decoder(Manifest)
+
+
+def encode(manifest: Manifest) -> bytes:
+    return _encoder.encode(manifest)
+
+
+def decode(data: bytes, path: Path) -> Manifest:
+    """Read the bytes of the manifest of `path`.
+
+    Raises CheckpointCorruptError when they are none or lead out of the directory, CheckpointError when a newer
+    version of this library wrote them.
+    """
+    try:
+        version = _version.decode(data).format
+        if version > FORMAT:
+            raise CheckpointError(f"{path} has format {version}, this version reads up to {FORMAT}: upgrade to read it")
+        manifest = _decoder.decode(data)
+    except msgspec.DecodeError as error:  # ValidationError is one
+        raise CheckpointCorruptError(f"the manifest of {path} cannot be read: {error}") from error
+    for name in (*(entry.name for entry in manifest.files), *manifest.directories):
+        if not stays_inside(name):
+            raise CheckpointCorruptError(f"the manifest of {path} names {name!r}, which is not inside the checkpoint")
+    if "/" in manifest.name or not stays_inside(manifest.name):
+        raise CheckpointCorruptError(f"the manifest of {path} calls it {manifest.name!r}, which is not a plain name")
+    return manifest
+
+
+def digest(data: bytes) -> str:
+    """BLAKE3 of a manifest's bytes, hex: it stands for the whole checkpoint."""
+    return blake3.blake3(data).hexdigest()
+
+
+def read(path: Path) -> Published:
+    """The manifest of the checkpoint at `path`; its files are not looked at.
+
+    Raises CheckpointNotFoundError when there is no manifest, else what `decode` raises.
+    """
+    try:
+        data = fs.read_file(path / MANIFEST_NAME)
+    except (FileNotFoundError, NotADirectoryError):
+        raise CheckpointNotFoundError(f"there is no complete checkpoint at {path}") from None
+    except OSError as error:
+        raise CheckpointCorruptError(f"the manifest of {path} cannot be read: {error}") from error
+    manifest = decode(data, path)
+    return Published(manifest.ref, path, manifest, digest(data))
+
+
+def is_published(path: Path) -> bool:
+    """Whether `path` is a checkpoint of ours, complete or not; nothing but its manifest is looked at."""
+    try:
+        read(path)
+    except CheckpointError:
+        return False
+    return True
+
+
+def stays_inside(name: str) -> bool:
+    """Whether a name from outside is relative, without `..`, and thus stays in the directory it is joined to."""
+    return bool(name) and "\0" not in name and all(part not in ("", ".", "..") for part in name.split("/"))

@@ -1,0 +1,288 @@
+"""Which checkpoints of a trial stay: small pure policies that compose.
+
+A policy sees the trial's checkpoints, oldest first, and names those that it wants to keep. It does no I/O and reads
+no clock; that the latest of an unfinished trial and whatever is in use stay too is not a policy's business but the
+business of whoever applies it (`tuner.retention`, R3). After Orbax's `preservation_policy.py`.
+
+Recency is the save order (generation, attempt, index), never a name and never a time of a file.
+"""
+
+from __future__ import annotations
+
+import abc
+import heapq
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from trainables.config import RECENCY, CheckpointConfig, CheckpointStrategy, ScoreOrder
+from trainables.errors import InvalidSettingError
+from trainables.metrics import score_of
+from trainables.settings import invalid, one_of, seconds, whole_number
+
+Order = tuple[int, int, int]
+"""(generation, attempt, index) of a save: what is older and what is newer within a trial."""
+
+
+class View(Protocol):
+    """One complete checkpoint, as policies see it; whatever has these four may be given to them."""
+
+    @property
+    def order(self) -> Order: ...
+
+    @property
+    def iteration(self) -> int: ...
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """The result that it belongs to; read only by what ranks."""
+
+    @property
+    def saved_at(self) -> float:
+        """When it was saved, in seconds; only `EveryT` looks at it."""
+
+
+V = TypeVar("V", bound=View)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The plainest `View`."""
+
+    order: Order
+    iteration: int
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    saved_at: float = 0.0
+
+
+RankKey = tuple[int, float, Order]
+"""Compares like the checkpoints do: greater is better."""
+
+
+def rank_key(score: float | None, order: ScoreOrder, saved: Order) -> RankKey:
+    """Where a checkpoint ranks: a number above NaN, NaN above no score at all; of equals the earlier is better."""
+    earlier = (-saved[0], -saved[1], -saved[2])
+    if score is None:
+        return (0, 0.0, earlier)
+    if math.isnan(score):
+        return (1, 0.0, earlier)
+    return (2, score if order == "max" else -score, earlier)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What "best" means for a trial's checkpoints.
+
+    Args:
+        count: how many are "the best"; None: all.
+        metric: what ranks them; None: recency.
+        order: "max" or "min"; with recency, "max" means that newer is better.
+    """
+
+    count: int | None = None
+    metric: str | None = None
+    order: ScoreOrder = "max"
+
+    def key(self, checkpoint: View) -> RankKey:
+        """Compares checkpoints: greater is better."""
+        if self.metric is None:
+            generation, attempt, index = checkpoint.order
+            newer = checkpoint.order if self.order == "max" else (-generation, -attempt, -index)
+            return (0, 0.0, newer)
+        return rank_key(score_of(checkpoint.metrics, self.metric), self.order, checkpoint.order)
+
+    def best(self, checkpoints: Iterable[V]) -> list[V]:
+        """The best `count`, worst to best."""
+        if self.count is None:
+            return sorted(checkpoints, key=self.key)
+        return heapq.nlargest(self.count, checkpoints, key=self.key)[::-1]
+
+
+class RetentionPolicy(abc.ABC):
+    """Names the checkpoints to keep. Pure: the same checkpoints give the same answer.
+
+    What it kept it must keep again when only kept ones are left: retention runs after every save, and what is
+    not kept once is gone.
+    """
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+        """The orders of those to keep, of a trial's checkpoints, oldest first."""
+
+    def __or__(self, other: RetentionPolicy) -> AnyOf:
+        """What either of two policies keeps."""
+        return AnyOf((self, other))
+
+
+@dataclass(frozen=True, slots=True)
+class All(RetentionPolicy):
+    """Keeps everything."""
+
+    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+        return [checkpoint.order for checkpoint in checkpoints]
+
+
+@dataclass(frozen=True, slots=True)
+class Latest(RetentionPolicy):
+    """Keeps the `n` newest."""
+
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", whole_number("Latest: n", self.n, least=1))
+
+    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+        return [checkpoint.order for checkpoint in Ranking(self.n).best(checkpoints)]
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest(RetentionPolicy):
+    """Keeps the `n` oldest."""
+
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", whole_number("Earliest: n", self.n, least=1))
+
+    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+        return [checkpoint.order for checkpoint in Ranking(self.n, order="min").best(checkpoints)]
+
+
+@dataclass(frozen=True, slots=True)
+class Best(RetentionPolicy):
+    """Keeps the `n` best by a metric; of equal scores the earlier."""
+
+    n: int
+    metric: str
+    order: ScoreOrder = "max"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", whole_number("Best: n", self.n, least=1))
+        if not isinstance(self.metric, str) or not self.metric:
+            raise invalid("Best: metric", self.metric, 'a metric\'s name, as "auc" or "eval/auc"')
+        one_of("Best: order", self.order, ("max", "min"))
+
+    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+        return [checkpoint.order for checkpoint in Ranking(self.n, self.metric, self.order).best(checkpoints)]
+
+
+@dataclass(frozen=True, slots=True)
+class EveryN(RetentionPolicy):
+    """Keeps those whose iteration is a multiple of `n`."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", whole_number("EveryN: n", self.n, least=1))
+
+    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+        return [checkpoint.order for checkpoint in checkpoints if checkpoint.iteration % self.n == 0]
+
+
+@dataclass(frozen=True, slots=True)
+class EveryT(RetentionPolicy):
+    """Keeps the first, and then each that was saved at least `seconds` after the one kept before it."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        seconds("EveryT: seconds", self.seconds, zero=False)
+
+    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+        kept: list[Order] = []
+        last = -math.inf
+        for checkpoint in sorted(checkpoints, key=lambda each: each.order):
+            # A clock that was set back must not end the keeping: count anew from there.
+            if checkpoint.saved_at - last >= self.seconds or checkpoint.saved_at < last:
+                kept.append(checkpoint.order)
+                last = checkpoint.saved_at
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned(RetentionPolicy):
+    """Keeps milestones: the iterations given, or those for which a function of the checkpoint says True.
+
+    >>> Pinned([10, 100]).keep([Kept((1, 1, 1), 10), Kept((1, 1, 2), 11)])
+    [(1, 1, 1)]
+    """
+
+    which: Collection[int] | Callable[[View], bool]
+
+    def __post_init__(self) -> None:
+        which = self.which
+        if callable(which):
+            return
+        accepted = "a list of iterations like [10, 100], or a function of a checkpoint that returns a bool"
+        if isinstance(which, str | bytes) or not isinstance(which, Iterable):
+            raise invalid("Pinned: which", which, accepted)
+        try:
+            iterations = frozenset(whole_number("Pinned: iteration", item, least=0) for item in which)
+        except InvalidSettingError as error:
+            raise invalid("Pinned: which", which, accepted) from error
+        object.__setattr__(self, "which", iterations)
+
+    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+        which = self.which
+        if callable(which):
+            return [checkpoint.order for checkpoint in checkpoints if which(checkpoint)]
+        return [checkpoint.order for checkpoint in checkpoints if checkpoint.iteration in which]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf(RetentionPolicy):
+    """Keeps what at least one of several policies keeps; of no policies: nothing."""
+
+    policies: tuple[RetentionPolicy, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "policies", tuple(self.policies))
+
+    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+        return {order for policy in self.policies for order in policy.keep(checkpoints)}
+
+
+def policy_for(config: CheckpointConfig | CheckpointStrategy) -> RetentionPolicy:
+    """What a config keeps, the latest beside the best N not counted: that is R3's, not a setting's."""
+    count, ranking = config.num_to_keep, ranking_for(config)
+    more = config.keep if isinstance(config, CheckpointConfig) and config.keep is not None else ()
+    if count is None:
+        # With `keep` and no number, "all" would make the policies pointless: they alone count.
+        return AnyOf(tuple(more)) if more else All()
+    counted: RetentionPolicy
+    if count == 0:  # only a CheckpointStrategy can say so
+        counted = AnyOf()
+    elif ranking.metric is not None:
+        counted = Best(count, ranking.metric, ranking.order)
+    else:
+        counted = Latest(count) if ranking.order == "max" else Earliest(count)
+    return AnyOf((*more, counted)) if more else counted
+
+
+def ranking_for(config: CheckpointConfig | CheckpointStrategy) -> Ranking:
+    """What `best_checkpoints` means under a config: its number and attribute, else those of a `Best` in `keep`."""
+    metric, order = config.score
+    if metric == RECENCY:
+        metric = None
+    if isinstance(config, CheckpointConfig) and config.num_to_keep is None and config.checkpoint_score_attribute is None:
+        for policy in config.keep or ():
+            if isinstance(policy, Best):
+                return Ranking(policy.n, policy.metric, policy.order)
+    return Ranking(config.num_to_keep, metric, order)
+
+
+def ranking_metrics(policy: RetentionPolicy) -> list[str]:
+    """The metrics that a policy ranks by."""
+    if isinstance(policy, Best):
+        return [policy.metric]
+    if isinstance(policy, AnyOf):
+        return [metric for each in policy.policies for metric in ranking_metrics(each)]
+    return []
+
+
+def best_checkpoints(checkpoints: Iterable[V], config: CheckpointConfig | CheckpointStrategy) -> list[V]:
+    """Exactly the best N of a trial's checkpoints (all when N is None), worst to best."""
+    return ranking_for(config).best(checkpoints)

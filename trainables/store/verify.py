@@ -1,0 +1,176 @@
+"""Which checkpoints there are, and whether they are still what was published."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainables.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
+from trainables.store import fs, manifest, staging, tree
+from trainables.store.manifest import MANIFEST_NAME, FileEntry, Manifest, Published
+
+BROKEN_PREFIX = ".broken-"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A checkpoint that cannot be used."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(slots=True)
+class Listing:
+    """What lies in a trial's directory."""
+
+    complete: list[Published] = field(default_factory=list)
+    """With a manifest, and every file of it present with its size; the oldest save first."""
+    broken: list[Broken] = field(default_factory=list)
+    """With a manifest that cannot be read, or with a file missing or of another size."""
+    unknown: list[Path] = field(default_factory=list)
+    """Directories without a manifest, or with another's. Never used, never deleted."""
+
+
+def scan(trial_dir: Path) -> Listing:
+    """Look at every directory that is not hidden. Nothing is hashed and nothing changed.
+
+    Raises CheckpointError when a newer version of this library wrote one of them.
+    """
+    listing = Listing()
+    for name in _names(trial_dir):
+        path = trial_dir / name
+        if name.startswith(".") or not fs.is_dir(path):
+            continue
+        try:
+            published = manifest.read(path)
+            if published.manifest.name != name:
+                listing.unknown.append(path)  # somebody's copy: the one that it was copied from counts
+                continue
+            missing = _differing(published, look_at_mtime=False)
+            if missing:
+                listing.broken.append(Broken(path, missing[0][1]))
+            else:
+                listing.complete.append(published)
+        except CheckpointNotFoundError:
+            listing.unknown.append(path)
+        except CheckpointCorruptError as error:
+            listing.broken.append(Broken(path, str(error)))
+    listing.complete.sort(key=lambda published: published.ref.order)
+    return listing
+
+
+def list_checkpoints(trial_dir: Path) -> list[Published]:
+    """The checkpoints of a trial with all their files, the oldest save first (by their manifests, never by name)."""
+    return scan(trial_dir).complete
+
+
+def check(path: Path, *, digest: str | None = None) -> Manifest:
+    """Hash every file of a checkpoint, as is done before a trial gets it.
+
+    `digest` is that of the manifest, where the journal knows it. Raises CheckpointNotFoundError when there is no
+    manifest, CheckpointCorruptError that names the first file that is not what was published.
+    """
+    published = manifest.read(path)
+    if digest is not None and digest != published.digest:
+        raise CheckpointCorruptError(f"{path / MANIFEST_NAME} is not the one that was published")
+    for entry in published.manifest.files:
+        reason = _wrong(path, entry)
+        if reason is not None:
+            raise CheckpointCorruptError(reason)
+    return published.manifest
+
+
+def quick(path: Path) -> Manifest:
+    """Like `check`, but only files whose size or mtime is not the manifest's are hashed."""
+    published = manifest.read(path)
+    for entry, _ in _differing(published, look_at_mtime=True):
+        reason = _wrong(path, entry)
+        if reason is not None:
+            raise CheckpointCorruptError(reason)
+    return published.manifest
+
+
+def problems(path: Path, *, full: bool = True) -> list[str]:
+    """Everything that is wrong with a checkpoint, one sentence each; [] when it is as it was published.
+
+    `full` hashes every file, else only those whose size or mtime differ. A file that the manifest does not name is
+    a problem here, though it does not keep the checkpoint from being used.
+    """
+    try:
+        published = manifest.read(path)
+        found = tree.scan(path, follow=False)
+    except CheckpointError as error:
+        return [str(error)]
+    suspects = published.manifest.files
+    if not full:
+        suspects = [entry for entry, _ in _differing(published, look_at_mtime=True)]
+    result = [reason for entry in suspects if (reason := _wrong(path, entry)) is not None]
+    known = {entry.name for entry in published.manifest.files} | {MANIFEST_NAME}
+    for name in (*(file.name for file in found.files), *found.links):
+        if name not in known:
+            result.append(f"{path / name} is not in the manifest: somebody put it there")
+    for name in published.manifest.directories:
+        if name not in found.directories:
+            result.append(f"{path / name}, an empty directory, is missing")
+    return result
+
+
+def set_aside(path: Path) -> Path:
+    """Hide a broken checkpoint as `.broken-<name>`, where it is neither used nor counted, and return that path."""
+    target = path.with_name(BROKEN_PREFIX + path.name)
+    number = 1
+    while fs.exists(target):
+        number += 1
+        target = path.with_name(f"{BROKEN_PREFIX}{path.name}~{number}")
+    fs.rename(path, target)
+    fs.fsync_dir(path.parent)
+    return target
+
+
+def leftovers(trial_dir: Path) -> list[Path]:
+    """Staged directories of saves that never ended, for the next owner to remove."""
+    return [trial_dir / name for name in _names(trial_dir) if name.startswith(staging.PREFIX)]
+
+
+def _names(trial_dir: Path) -> list[str]:
+    try:
+        return fs.listdir(trial_dir)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _differing(published: Published, *, look_at_mtime: bool) -> list[tuple[FileEntry, str]]:
+    """Files that are not there as the manifest has them, by what `stat` says."""
+    found = []
+    for entry in published.manifest.files:
+        path = published.path / entry.name
+        try:
+            status = os.lstat(path)
+        except OSError as error:
+            found.append((entry, f"{path} is missing ({error.strerror})"))
+            continue
+        if status.st_size != entry.size:
+            found.append((entry, f"{path} has {status.st_size} bytes, published were {entry.size}"))
+        elif look_at_mtime and status.st_mtime_ns != entry.mtime_ns:
+            found.append((entry, f"{path} was written to after it was published"))
+    return found
+
+
+def _wrong(directory: Path, entry: FileEntry) -> str | None:
+    """Why a file is not what was published; None when it is."""
+    path = directory / entry.name
+    if any(parent.is_symlink() for parent in path.parents if parent.is_relative_to(directory) and parent != directory):
+        return f"{path} lies behind a symlink, which nobody published"
+    try:
+        found = tree.fingerprint(path, entry.name)
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
+    except CheckpointError as error:
+        return str(error)
+    if found.size != entry.size:
+        return f"{path} has {found.size} bytes, published were {entry.size}"
+    if found.blake3 != entry.blake3:
+        return f"{path} is not what was published: its BLAKE3 hash differs"
+    return None

@@ -1,0 +1,121 @@
+"""Fakes that are supported API: run a trial without a driver.
+
+Example:
+    >>> link = MemoryLink()                                  # answers "continue" to everything
+    >>> link = MemoryLink(lambda report: Answer(then="stop"))
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from trainables import tagged
+from trainables.wire import (
+    Answer,
+    CheckpointRef,
+    Errored,
+    Finished,
+    FromTrial,
+    Link,
+    Preempted,
+    Published,
+    PublishFailed,
+    Report,
+)
+
+
+class MemoryLink(Link):
+    """A driver in memory: answers from a function, remembers every message in the order of arrival.
+
+    Args:
+        answer: Called with each `Report`; None answers "continue".
+        durable: False holds every checkpoint back until `make_durable` is called.
+    """
+
+    def __init__(self, answer: Callable[[Report], Answer] | None = None, *, durable: bool = True) -> None:
+        self.messages: list[FromTrial] = []
+        self.gone = False
+        """Set it, and every call fails as if the driver had died."""
+        self._answer = answer or (lambda report: Answer())
+        self._everything_durable = durable
+        self._durable = -1
+        self._halted = False
+        self._changed = threading.Condition()
+
+    # ------------------------------------------------------------ what tests say
+
+    def halt(self) -> None:
+        """The experiment ends early."""
+        self._halted = True
+
+    def make_durable(self, iteration: int) -> None:
+        """The journal has the results up to that iteration."""
+        with self._changed:
+            self._durable = max(self._durable, iteration)
+            self._changed.notify_all()
+
+    def wait_for(self, kind: type, count: int = 1) -> None:
+        """Block until `count` messages of a kind have arrived."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self.of(kind)) >= count)
+
+    # ------------------------------------------------------------ what tests read
+
+    def of(self, kind: type) -> list[Any]:
+        """All messages of a kind."""
+        return [message for message in self.messages if isinstance(message, kind)]
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """The reported results, decoded."""
+        return [tagged.loads(bytes(report.metrics)) for report in self.of(Report)]
+
+    @property
+    def published(self) -> list[CheckpointRef]:
+        """The checkpoints that reached the disk."""
+        return [message.ref for message in self.of(Published)]
+
+    @property
+    def end(self) -> Finished | Errored | Preempted:
+        """How the trial ended; fails unless it said so exactly once."""
+        (end,) = (message for message in self.messages if isinstance(message, (Finished, Errored, Preempted)))
+        return end
+
+    # ------------------------------------------------------------ what the trial calls
+
+    def call(self, report: Report) -> Answer:
+        self._hear(report)
+        answer = self._answer(report)
+        if answer.should_stop:
+            self._halted = True
+        return answer
+
+    def send(self, message: Finished | Errored | Preempted) -> None:
+        self._hear(message)
+
+    def post(self, message: Published | PublishFailed) -> None:
+        self._hear(message)
+
+    def wait_durable(self, iteration: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._everything_durable or self._durable >= iteration or self.gone)
+            if self.gone:
+                raise ConnectionError("the driver is gone")
+
+    def halted(self) -> bool:
+        return self._halted or self.gone
+
+    def vanish(self) -> None:
+        """The driver dies."""
+        with self._changed:
+            self.gone = True
+            self._changed.notify_all()
+
+    def _hear(self, message: FromTrial) -> None:
+        if self.gone:
+            raise ConnectionError("the driver is gone")
+        with self._changed:
+            self.messages.append(message)
+            self._changed.notify_all()

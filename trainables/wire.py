@@ -1,0 +1,276 @@
+"""What a trial and its driver say to each other, and how it is framed.
+
+A trial has two sockets. On *main* it sends a `Report` and blocks for one `Answer`; at the end it
+sends one of `Finished`, `Errored`, `Preempted`. On *side* the publisher thread sends
+`Published` or `PublishFailed` and gets `Durable`; the driver also sends `Halt` there. A frame is a 4-byte
+little-endian length and a JSON object with a tag.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from typing import Literal, Protocol, Union
+
+import msgspec
+
+_HEADER = struct.Struct("<I")
+
+
+class CheckpointRef(msgspec.Struct, frozen=True):
+    """One published checkpoint, as journal, manifest and messages name it."""
+
+    trial_id: str
+    """The trial that saved it."""
+    name: str
+    """Directory name inside that trial's directory."""
+    generation: int
+    attempt: int
+    index: int
+    """Save index within the attempt, from 1: (generation, attempt, index) orders all saves of a trial."""
+    iteration: int
+    """`training_iteration` of the result that it belongs to."""
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        return (self.generation, self.attempt, self.index)
+
+
+class Saving(msgspec.Struct, frozen=True):
+    """A checkpoint that was staged with a result and will be published behind it."""
+
+    ref: CheckpointRef
+    bytes: int = 0
+    """Size of what was staged, for the experiment's budget."""
+
+
+class Report(msgspec.Struct, frozen=True, tag="report"):
+    """One result. The trial blocks until it has the `Answer`."""
+
+    iteration: int
+    metrics: msgspec.Raw
+    """The whole result with its automatic keys, as tagged JSON (see `trainables.tagged`)."""
+    saving: Saving | None = None
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """The trainable ended by itself, or as it was told; everything staged is published."""
+
+
+class Errored(msgspec.Struct, frozen=True, tag="errored"):
+    """The trainable raised."""
+
+    type: str
+    message: str
+    traceback: str
+    pickled: bytes = b""
+    """The exception itself, cloudpickled, where that was possible."""
+    retry: bool = True
+    """False: not to be retried (`CheckpointBudgetError`)."""
+
+
+class Preempted(msgspec.Struct, frozen=True, tag="preempted"):
+    """The trial was told to leave (SIGTERM, SIGUSR1, `Halt`), saved if it can, and left unfinished."""
+
+
+class Published(msgspec.Struct, frozen=True, tag="published"):
+    """A checkpoint is on disk under its final name."""
+
+    ref: CheckpointRef
+    bytes: int
+    digest: str
+    """BLAKE3 of the manifest file, hex."""
+
+
+class PublishFailed(msgspec.Struct, frozen=True, tag="publish_failed"):
+    ref: CheckpointRef
+    error: str
+
+
+class Answer(msgspec.Struct, frozen=True, tag="answer"):
+    """The driver's decision on one `Report`."""
+
+    then: Literal["continue", "stop", "pause"] = "continue"
+    """stop / pause: the trial ends after this; its process goes."""
+    save: bool = False
+    """Class trainables save now (before they stop or pause)."""
+    should_checkpoint: bool = False
+    """Function trainables see it as `get_context().should_checkpoint()`."""
+    should_stop: bool = False
+    """The experiment ends early: `get_context().should_stop()`."""
+    budget_error: str | None = None
+    """The save does not fit: `report` raises `CheckpointBudgetError` with this text, the staged files go."""
+
+
+class Durable(msgspec.Struct, frozen=True, tag="durable"):
+    """The journal is durable up to the result of this iteration: its checkpoint may become visible."""
+
+    iteration: int
+
+
+class Halt(msgspec.Struct, frozen=True, tag="halt"):
+    """The experiment ends early: save at the next step boundary (class), or see `should_stop()`."""
+
+
+FromTrial = Union[Report, Finished, Errored, Preempted, Published, PublishFailed]
+ToTrial = Union[Answer, Durable, Halt]
+
+_encoder = msgspec.json.Encoder()
+_from_trial = msgspec.json.Decoder(FromTrial)
+_to_trial = msgspec.json.Decoder(ToTrial)
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    """The bytes of one message, length first."""
+    body = _encoder.encode(message)
+    return _HEADER.pack(len(body)) + body
+
+
+def decode_from_trial(body: bytes) -> FromTrial:
+    return _from_trial.decode(body)
+
+
+def decode_to_trial(body: bytes) -> ToTrial:
+    return _to_trial.decode(body)
+
+
+class Frames:
+    """Cuts a byte stream into frame bodies."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Add what was read; return the bodies that are complete now, in order."""
+        buffer = self._buffer
+        if not buffer and len(data) >= 4 and _HEADER.unpack_from(data)[0] == len(data) - 4:
+            return [data[4:]]  # one whole frame: what nearly every read is
+        buffer += data
+        bodies = []
+        while len(buffer) >= 4:
+            (size,) = _HEADER.unpack_from(buffer)
+            if len(buffer) < 4 + size:
+                break
+            bodies.append(bytes(buffer[4 : 4 + size]))
+            del buffer[: 4 + size]
+        return bodies
+
+
+class Link(Protocol):
+    """A trial's end of the line to its driver; sockets in a process, plain calls in the inline executor."""
+
+    def call(self, report: Report) -> Answer:
+        """Send a result and block for the decision. Raises ConnectionError when the driver is gone."""
+
+    def send(self, message: Finished | Errored | Preempted) -> None:
+        """Say how the trial ended (main line)."""
+
+    def post(self, message: Published | PublishFailed) -> None:
+        """Tell of a publish (side line); called from the publisher thread."""
+
+    def wait_durable(self, iteration: int) -> None:
+        """Block the publisher until the journal is durable up to that iteration's result."""
+
+    def halted(self) -> bool:
+        """True once the driver said `Halt` or is gone; never blocks, never raises."""
+
+
+class SocketLink:
+    """`Link` over the two sockets of a trial's process.
+
+    The main socket belongs to the thread that reports. The side socket has one reader at a time: the trial's thread,
+    without blocking, as long as nobody has to wait for anything there; from the first `wait_durable` on a thread that
+    does nothing else. A trial that never saves so stays with one thread, and may fork as it likes.
+    """
+
+    def __init__(self, main: socket.socket, side: socket.socket) -> None:
+        self._main, self._side = main, side
+        self._main_frames, self._side_frames = Frames(), Frames()
+        self._changed = threading.Condition()
+        self._sending = threading.Lock()
+        self._reader: threading.Thread | None = None
+        self._durable = -1
+        self._halted = False
+        self._gone = False
+
+    def call(self, report: Report) -> Answer:
+        self._send(self._main, frame(report))
+        while True:
+            data = self._main.recv(65536)
+            if not data:
+                raise ConnectionError("the driver is gone")
+            for body in self._main_frames.feed(data):
+                answer = decode_to_trial(body)
+                if not isinstance(answer, Answer):
+                    raise ConnectionError(f"expected an Answer from the driver, got {type(answer).__name__}")
+                if answer.should_stop:
+                    self._halted = True
+                return answer
+
+    def send(self, message: Finished | Errored | Preempted) -> None:
+        self._send(self._main, frame(message))
+
+    def post(self, message: Published | PublishFailed) -> None:
+        self._send(self._side, frame(message))
+
+    def wait_durable(self, iteration: int) -> None:
+        with self._changed:
+            if self._reader is None:
+                self._reader = threading.Thread(target=self._read_side, name="trial-side-reader", daemon=True)
+                self._reader.start()
+            self._changed.wait_for(lambda: self._durable >= iteration or self._gone)
+            if self._durable < iteration:
+                raise ConnectionError("the driver is gone")
+
+    def halted(self) -> bool:
+        if not self._halted and self._reader is None:
+            with self._changed:
+                if self._reader is None:
+                    self._look_at_side()
+        return self._halted or self._gone
+
+    def close(self) -> None:
+        """Close both sockets; what was sent still arrives. The reader ends."""
+        for end in (self._main, self._side):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)  # wakes the reader, which a close alone would not
+        if self._reader is not None:
+            self._reader.join()
+        self._main.close()
+        self._side.close()
+
+    def _send(self, end: socket.socket, data: bytes) -> None:
+        with self._sending:  # the timer of a preemption may speak while the trial's thread does
+            end.sendall(data)
+
+    def _look_at_side(self) -> None:
+        try:
+            data = self._side.recv(65536, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return  # nothing said
+        except OSError:
+            data = b""
+        self._heard(data)
+
+    def _read_side(self) -> None:
+        while not self._gone:
+            try:
+                data = self._side.recv(65536)
+            except OSError:
+                data = b""  # reset, or closed here: nobody speaks any more
+            with self._changed:
+                self._heard(data)
+                self._changed.notify_all()
+
+    def _heard(self, data: bytes) -> None:
+        if not data:
+            self._gone = True
+            return
+        for body in self._side_frames.feed(data):
+            message = decode_to_trial(body)
+            if isinstance(message, Durable):
+                self._durable = max(self._durable, message.iteration)
+            elif isinstance(message, Halt):
+                self._halted = True

@@ -1,0 +1,113 @@
+"""Hyperparameter tuning with trial checkpointing: `import tuner as tune` stands where `from ray import tune` stood.
+
+Everything public loads on first use (PEP 562), so that importing this package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_EXPORTS = {
+    "BasicVariantGenerator": "tuner.search.variants",
+    "Budget": "trainables.config",
+    "CLIReporter": "tuner.progress_reporter",
+    "Callback": "tuner.callback",
+    "Checkpoint": "trainables.checkpoint",
+    "CheckpointConfig": "trainables.config",
+    "CombinedStopper": "tuner.stopper",
+    "Experiment": "tuner.experiment.definition",
+    "ExperimentAnalysis": "tuner.analysis",
+    "FailureConfig": "trainables.config",
+    "FunctionStopper": "tuner.stopper",
+    "JupyterNotebookReporter": "tuner.progress_reporter",
+    "ProgressReporter": "tuner.progress_reporter",
+    "ResultGrid": "tuner.analysis",
+    "ResumeConfig": "tuner.resume_config",
+    "RunConfig": "trainables.config",
+    "Stopper": "tuner.stopper",
+    "SyncConfig": "trainables.config",
+    "Trainable": "trainables.trainable",
+    "TuneConfig": "tuner.tuner",
+    "TuneError": "tuner.error",
+    "Tuner": "tuner.tuner",
+    "at_most": "tuner.stopper",
+    "checkpoint_dir": "trainables.session",
+    "choice": "tuner.search.space",
+    "create_scheduler": "tuner.schedulers",
+    "create_searcher": "tuner.search",
+    "get_checkpoint": "trainables.session",
+    "get_context": "trainables.session",
+    "get_trial_dir": "trainables.session",
+    "get_trial_id": "trainables.session",
+    "get_trial_name": "trainables.session",
+    "get_trial_resources": "trainables.session",
+    "grid_search": "tuner.search.space",
+    "lograndint": "tuner.search.space",
+    "loguniform": "tuner.search.space",
+    "qlograndint": "tuner.search.space",
+    "qloguniform": "tuner.search.space",
+    "qrandint": "tuner.search.space",
+    "qrandn": "tuner.search.space",
+    "quniform": "tuner.search.space",
+    "randint": "tuner.search.space",
+    "randn": "tuner.search.space",
+    "register_env": "tuner.registry",
+    "register_trainable": "tuner.registry",
+    "report": "trainables.session",
+    "run": "tuner.run",
+    "run_experiments": "tuner.run",
+    "sample_from": "tuner.search.space",
+    "syncConfig": "trainables.config",
+    "uniform": "tuner.search.space",
+    "with_parameters": "trainables.parameters",
+    "with_resources": "tuner.resources",
+    "wrap_function": "trainables.function",
+}
+
+_MODULES = frozenset(
+    {
+        "analysis",
+        "callback",
+        "error",
+        "experiment",
+        "logger",
+        "progress_reporter",
+        "registry",
+        "result",
+        "schedulers",
+        "search",
+        "stopper",
+        "syncer",
+        "utils",
+    }
+)
+
+__all__ = sorted([*_EXPORTS, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    module = _EXPORTS.get(name)
+    if module is not None:
+        value = getattr(importlib.import_module(module), "SyncConfig" if name == "syncConfig" else name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return importlib.import_module(f"tuner.{name}")
+    raise AttributeError(f"module 'tuner' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})
+
+
+if TYPE_CHECKING:
+    from trainables.checkpoint import Checkpoint as Checkpoint
+    from trainables.config import RunConfig as RunConfig
+    from trainables.trainable import Trainable as Trainable
+    from tuner.callback import Callback as Callback
+    from tuner.run import run as run
+    from tuner.tuner import TuneConfig as TuneConfig
+    from tuner.tuner import Tuner as Tuner

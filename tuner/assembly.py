@@ -1,0 +1,282 @@
+"""Assembles the parts of an experiment, runs the loop, and leaves in order whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from trainables.errors import CheckpointCorruptError, CheckpointError
+from trainables.store import delete, verify
+from tuner import knobs
+from tuner.analysis import ExperimentAnalysis
+from tuner.callback import CallbackList
+from tuner.clock import Clock, SystemClock
+from tuner.error import SettingError, TrialError, TrialProcessDiedError, TrialsFailedError, TrialTimeoutError
+from tuner.executors import InlineExecutor, LocalExecutor, check_fits, parse_resources
+from tuner.executors.base import Executor
+from tuner.experiment import events as ev
+from tuner.experiment.blobs import Blobs
+from tuner.experiment.journal import JournalWriter
+from tuner.experiment.paths import ExperimentPaths, safe_name
+from tuner.experiment.resume import reconcile
+from tuner.experiment.state import ExperimentState
+from tuner.logger import default_loggers
+from tuner.loop import LoopSettings, TrialLoop
+from tuner.opening import Action, Opened, open_experiment, plan
+from tuner.plugins import Plugins
+from tuner.progress import default_reporter
+from tuner.retention import Custodian
+from tuner.schedulers import as_scheduler
+from tuner.search import as_searcher
+from tuner.signals import Signals
+from tuner.spec import Spec
+from tuner.stopper import as_stopper
+
+
+def execute(spec: Spec) -> ExperimentAnalysis:
+    """Run the experiment that `spec` describes, from wherever it stands, and return its results."""
+    clock: Clock = SystemClock()
+    now = datetime.datetime.fromtimestamp(clock.time())
+    paths = ExperimentPaths(spec.storage / spec.experiment_name(now))
+    decision = plan(spec, paths)
+    executor = _executor(spec)
+    check_fits(parse_resources(spec.resources), executor.total())
+    opened = open_experiment(spec, paths, decision.action, clock=clock)
+    try:
+        return _Run(spec, opened, executor, clock).run(decision.note)
+    finally:
+        opened.ownership.release()
+
+
+def _executor(spec: Spec) -> Executor:
+    chosen = spec.executor
+    if chosen is None or chosen == "local":
+        return LocalExecutor()
+    if chosen == "inline":
+        return InlineExecutor()
+    if isinstance(chosen, str):
+        raise SettingError(f"executor={chosen!r} is not accepted; accepted are 'local', 'inline' and an Executor")
+    made: Executor = chosen
+    return made
+
+
+class _Run:
+    """One driver's life on an experiment that it owns."""
+
+    def __init__(self, spec: Spec, opened: Opened, executor: Executor, clock: Clock) -> None:
+        self.spec, self.opened, self.executor, self.clock = spec, opened, executor, clock
+        self.inline = isinstance(executor, InlineExecutor)
+        self.blobs = Blobs(opened.paths.blobs)
+        contents = opened.contents
+        self.state = ExperimentState.from_snapshot(opened.paths.root, contents.snapshot if contents else None)
+        self.plugins = self._plugins()
+        self.reporter = default_reporter(spec.progress_reporter, verbose=spec.verbose, metric=spec.metric, mode=spec.mode)
+        self.callbacks = self.plugins.callbacks
+
+    def run(self, note: str) -> ExperimentAnalysis:
+        self.reporter.announce(note)
+        warnings = self._catch_up()
+        journal = JournalWriter(
+            self.opened.paths,
+            self.opened.ownership.generation,
+            next_seq=self.opened.contents.last_seq + 1 if self.opened.contents else 1,
+            clock=self.clock,
+            sync="inline" if self.inline else "thread",
+            on_durable=self.executor.wake,
+        )
+        try:
+            for fact in self._first_facts(warnings):
+                journal.append(ev.encode(fact))
+            journal.flush()
+            journal.sync_now()
+            for text in warnings:
+                self.reporter.announce(text)
+            loop = self._loop(journal)
+            self._drive(loop, journal)
+        finally:
+            journal.close()
+        return self._leave(loop)
+
+    # --- bringing the state up ------------------------------------------------------------------------
+
+    def _catch_up(self) -> list[str]:
+        contents = self.opened.contents
+        if contents is None:
+            return []
+        self.plugins.load(self.state.plugins)
+        self.plugins.replay(self.state, (ev.decode(body) for _, body in contents.bodies))
+        return list(contents.notes)
+
+    def _first_facts(self, notes: list[str]) -> Iterator[ev.AnyFact]:
+        """Whose history this generation continues, and what is really on disk."""
+        contents, ownership = self.opened.contents, self.opened.ownership
+        started = ev.GenerationStarted(ownership.generation)
+        if contents is not None:
+            started = ev.GenerationStarted(
+                ownership.generation, contents.generation, contents.generation_id, contents.last_seq
+            )
+        self.state.apply(started)
+        yield started
+        if contents is None:
+            return
+        for trial in self.state.trials:
+            if not trial.is_finished():
+                for leftover in verify.leftovers(trial.directory):
+                    delete.remove(leftover)
+        facts, problems = reconcile(
+            self.state, listed=verify.list_checkpoints, resume=self.spec.resume_choice, now=self.clock.time()
+        )
+        notes.extend(problems)
+        yield from facts
+
+    # --- the parts --------------------------------------------------------------------------------------
+
+    def _plugins(self) -> Plugins:
+        spec, settings = self.spec, self.opened.settings
+        seed = int(settings["seed"])
+        mode = spec.mode or ("max" if spec.metric else None)
+        searcher = as_searcher(
+            spec.search_alg, spec.param_space, num_samples=spec.num_samples, metric=spec.metric, mode=mode, seed=seed
+        )
+        scheduler = as_scheduler(spec.scheduler, metric=spec.metric, mode=mode)
+        user = list(spec.callbacks)
+        callbacks = CallbackList([*user, *default_loggers(user)])
+        return Plugins(
+            searcher=searcher,
+            scheduler=scheduler,
+            stopper=as_stopper(spec.stop, clock=self.clock),
+            callbacks=callbacks,
+            blobs=self.blobs,
+            space=spec.param_space,
+            num_samples=spec.num_samples,
+            trial_prefix=str(settings["id"]),
+            trainable_name=spec.trainable_name,
+            dirname=self._dirname,
+            strict_metrics=knobs.strict_metrics(),
+        )
+
+    def _dirname(self, trial_id: str, config: dict[str, Any]) -> str:
+        room = 60 - len(trial_id) - 1
+        return f"{safe_name(self.spec.trainable_name, limit=room)}_{trial_id}"
+
+    def _loop(self, journal: JournalWriter) -> TrialLoop:
+        spec, config = self.spec, self.spec.checkpoint_config
+        stdout, stderr = _log_files(spec.log_to_file)
+        settings = LoopSettings(
+            experiment_name=self.opened.paths.root.name,
+            root=self.opened.paths.root,
+            temporary=self.opened.temporary,
+            seed=int(self.opened.settings["seed"]),
+            class_api=spec.class_api,
+            resources=parse_resources(spec.resources),
+            max_concurrent=spec.max_concurrent_trials or None,
+            max_failures=spec.failure_config.max_failures,
+            fail_fast=bool(spec.failure_config.fail_fast),
+            time_budget_s=spec.time_budget_s,  # type: ignore[arg-type]
+            trial_timeout_s=spec.trial_timeout_s,
+            checkpoint_frequency=getattr(config, "checkpoint_frequency", 0) or 0,
+            checkpoint_at_end=bool(getattr(config, "checkpoint_at_end", False)),
+            publish="blocking" if self.inline else getattr(config, "publish", "background"),
+            name_by_index=not hasattr(config, "checkpoint_frequency"),
+            max_publish_failures=knobs.max_publish_failures(),
+            stdout=stdout,
+            stderr=stderr,
+            tee=(spec.verbose or 0) >= 3,
+            chdir=knobs.chdir_to_trial_dir() if spec.chdir_to_trial_dir is None else spec.chdir_to_trial_dir,
+            original_cwd=Path.cwd(),
+            grace_s=knobs.grace_s(),
+        )
+        custodian = Custodian(config, budget=spec.budget, metric=spec.metric, mode=spec.mode, inline=self.inline, wake=self.executor.wake)
+        self.plugins.callbacks.append(self.reporter)
+        return TrialLoop(
+            settings,
+            state=self.state,
+            journal=journal,
+            ownership=self.opened.ownership,
+            executor=self.executor,
+            plugins=self.plugins,
+            custodian=custodian,
+            clock=self.clock,
+        )
+
+    # --- running and leaving -------------------------------------------------------------------------------
+
+    def _drive(self, loop: TrialLoop, journal: JournalWriter) -> None:
+        why = "failed"
+        ownership = self.opened.ownership
+        self.callbacks.setup(stop=self.spec.stop, num_samples=self.spec.num_samples, total_num_samples=self.spec.num_samples)
+        try:
+            with Signals(loop, self.executor):
+                self.executor.start(
+                    self.spec.trainable,
+                    lock_fds=[ownership.lock_fd],
+                    marker=ownership.id,
+                    temporary=self.opened.temporary,
+                )
+                ownership.record_processes(self.executor.owned_processes())
+                loop.run()
+                why = loop.halted or "finished"
+        finally:
+            self.executor.shutdown(grace_s=0.0)
+            loop.finish(why)
+            if why == "finished" and journal.should_compact(final=True):
+                loop.compact()
+            self.callbacks.on_experiment_end(self.state.trials)
+
+    def _leave(self, loop: TrialLoop) -> ExperimentAnalysis:
+        spec = self.spec
+        analysis = ExperimentAnalysis(
+            self.opened.paths.root, trials=self.state.trials, metric=spec.metric, mode=spec.mode, settings=self.opened.settings
+        )
+        failed = [trial for trial in self.state.trials if trial.status == trial.ERROR]
+        if loop.halted is not None:
+            self.reporter.announce(
+                f'ended early ({loop.halted}); to continue: the same call with name={self.opened.paths.root.name!r} and resume="AUTO"'
+            )
+        if loop.halted == "preempted":
+            raise SystemExit(143)
+        if loop.failure is not None and spec.failure_config.fail_fast == "raise":
+            raise _exception(loop, loop.failure, failed[0].trial_id if failed else "")
+        if failed and spec.raise_on_failed_trial:
+            names = ", ".join(trial.name for trial in failed[:5])
+            more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
+            last = failed[0].error.traceback.strip().splitlines()[-1:] if failed[0].error else []
+            raise TrialsFailedError(
+                f"{len(failed)} of {len(self.state.trials)} trials failed: {names}{more}; the first: {''.join(last)} "
+                f'(see {failed[0].path}/error.txt; resume="AUTO+ERRORED" continues them)',
+                analysis,
+            )
+        return analysis
+
+
+def _exception(loop: TrialLoop, error: ev.ErrorInfo, trial_id: str) -> BaseException:
+    """The trial's own exception where it could be shipped, else ours with its text."""
+    pickled = loop.exceptions.get(trial_id)
+    if pickled:
+        import cloudpickle
+
+        with contextlib.suppress(Exception):  # a class that is not importable here: its text is shown below
+            original: BaseException = cloudpickle.loads(pickled)
+            return original
+    kinds: dict[str, Callable[[str, str], TrialError]] = {
+        "TrialTimeoutError": TrialTimeoutError,
+        "TrialProcessDiedError": TrialProcessDiedError,
+    }
+    return kinds.get(error.type, TrialError)(f"{error.type}: {error.message}", error.traceback)
+
+
+def _log_files(setting: Any) -> tuple[str | None, str | None]:
+    if isinstance(setting, str):
+        return setting, setting
+    if isinstance(setting, (tuple, list)):
+        first, second = setting
+        return str(first), str(second)
+    return "stdout", "stderr"
+
+
+__all__ = ["Action", "execute"]
+_ = (CheckpointCorruptError, CheckpointError, os)

@@ -1,0 +1,56 @@
+"""The `tuner` command. One file per verb; each has `add(verbs)` and `run(arguments) -> exit status`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from trainables.errors import TrainablesError
+from tuner.cli import ls, resume, run, show, verify
+from tuner.error import TuneError
+
+VERBS = (run, ls, show, resume, verify)
+
+PROBLEMS = 1
+"""Exit status: trials failed, or `verify` found something."""
+REFUSED = 2
+"""Exit status: the command or its settings are not accepted; nothing was touched."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of all verbs."""
+    top = argparse.ArgumentParser(prog="tuner", description="Hyperparameter tuning that survives anything.")
+    top.add_argument("--version", action="store_true", help="print the version and end")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB")
+    for verb in VERBS:
+        verb.add(verbs)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status; errors that are meant for people come without a traceback."""
+    top = parser()
+    given = top.parse_args(arguments)
+    if given.version:
+        from importlib.metadata import version
+
+        print(version("tuner"))
+        return 0
+    if given.verb is None:
+        top.print_help()
+        return REFUSED
+    try:
+        status: int = given.run(given)
+        return status
+    except (TuneError, TrainablesError) as error:
+        print(f"tuner {given.verb}: {error}", file=sys.stderr)
+        return REFUSED if isinstance(error, (ValueError, FileNotFoundError, FileExistsError)) else PROBLEMS
+    except BrokenPipeError:  # `tuner ls | head`
+        sys.stderr.close()
+        return PROBLEMS
+    except KeyboardInterrupt:
+        return 130
+
+
+__all__ = ["main"]

@@ -1,0 +1,29 @@
+"""What a person may write where an experiment is meant: a path, or a name under the default storage."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tuner.error import ExperimentNotFoundError
+from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage
+from tuner.experiment.reader import is_experiment
+
+
+def experiment(given: str) -> Path:
+    """The directory of the experiment that `given` means. Raises ExperimentNotFoundError with the places looked at."""
+    places = [as_local_path(given)]
+    if os.sep not in given and "://" not in given:
+        places.append(default_storage() / given)
+    for place in places:
+        if is_experiment(ExperimentPaths(place)):
+            return place
+    looked = " nor at ".join(str(place) for place in places)
+    raise ExperimentNotFoundError(f"there is no experiment at {looked}")
+
+
+def experiments(storage: Path) -> list[Path]:
+    """Every experiment directly under a storage directory, by name."""
+    if not storage.is_dir():
+        raise ExperimentNotFoundError(f"there is no directory {storage}")
+    return sorted(place for place in storage.iterdir() if place.is_dir() and is_experiment(ExperimentPaths(place)))

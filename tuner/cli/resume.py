@@ -1,0 +1,65 @@
+"""`tuner resume EXPERIMENT`: continue an experiment where it stopped."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tuner.cli import place
+from tuner.cli import run as run_verb
+from tuner.error import SettingError
+
+
+def add(verbs: Any) -> None:
+    verb: argparse.ArgumentParser = verbs.add_parser("resume", help="continue an experiment where it stopped")
+    verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, or a name under ~/tuner_results")
+    verb.add_argument("--trainable", metavar="MODULE:NAME", help="needed for one that a Python script started")
+    errored = verb.add_mutually_exclusive_group()
+    errored.add_argument("--errored", action="store_true", help="continue errored trials as well")
+    errored.add_argument("--restart-errored", action="store_true", help="run errored trials anew")
+    run_verb.add_set(verb)
+    verb.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tuner.cli.config import FILE_NAME
+
+    path = place.experiment(arguments.experiment)
+    kept = path / FILE_NAME
+    if arguments.trainable is None and kept.exists():
+        return _from_config(kept, path, arguments)
+    if arguments.trainable is None:
+        raise SettingError(
+            f"{path} was not started by `tuner run`: run its script again with resume='AUTO', or name the trainable with "
+            "--trainable module:function or --trainable path/file.py:function"
+        )
+    return _from_trainable(path, arguments)
+
+
+def _from_config(kept: Path, path: Path, arguments: argparse.Namespace) -> int:
+    from tuner.cli.config import load
+
+    word = "LOCAL"
+    if arguments.errored or arguments.restart_errored:
+        word += "+ERRORED" if arguments.errored else "+RESTART_ERRORED"
+    described = load(kept, arguments.changes)
+    # Where it lies now counts: it may have been moved since.
+    moved = {"name": path.name, "storage_path": str(path.parent), "resume": word, "overwrite": False}
+    return run_verb.execute(described.model_copy(update=moved))
+
+
+def _from_trainable(path: Path, arguments: argparse.Namespace) -> int:
+    from tuner.cli.config import load_object
+    from tuner.tuner import Tuner
+
+    if arguments.changes:
+        raise SettingError("--set changes the settings of an experiment that `tuner run` started; this one was not")
+    grid = Tuner.restore(
+        str(path),
+        load_object(arguments.trainable, Path.cwd()),
+        resume_errored=arguments.errored,
+        restart_errored=arguments.restart_errored,
+    ).fit()
+    print(f"experiment       {path}")
+    return 1 if grid.num_errors else 0

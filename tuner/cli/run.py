@@ -1,0 +1,71 @@
+"""`tuner run CONFIG.yaml [--set key=value ...]`: run the experiment that a file describes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add(verbs: Any) -> None:
+    verb: argparse.ArgumentParser = verbs.add_parser("run", help="run the experiment that a YAML file describes")
+    verb.add_argument("config", metavar="CONFIG.yaml", type=Path)
+    add_set(verb)
+    verb.set_defaults(run=run)
+
+
+def add_set(verb: argparse.ArgumentParser) -> None:
+    """The option that changes single settings."""
+    verb.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="changes",
+        metavar="KEY=VALUE",
+        help="change one setting: --set num_samples=50 --set param_space.lr.loguniform=[1e-4,1e-1]; may be repeated",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tuner.cli.config import load
+
+    return execute(load(arguments.config, arguments.changes))
+
+
+def execute(described: Any) -> int:
+    """Run what a config describes; say where it lies and what came out best. 1 when trials failed."""
+    from tuner.cli.config import KeepConfig
+    from tuner.error import TrialsFailedError
+    from tuner.run import run as tune_run
+
+    settings = described.arguments()
+    settings["callbacks"] = [*settings.get("callbacks", ()), KeepConfig(described)]
+    failed: TrialsFailedError | None = None
+    try:
+        analysis = tune_run(described.load_trainable(), **settings)
+    except TrialsFailedError as error:
+        failed, analysis = error, error.analysis
+    if described.verbose != 0:
+        _say(analysis, described)
+    if failed is not None:
+        print(f"tuner: {failed}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _say(analysis: Any, described: Any) -> None:
+    from tuner.cli import text
+
+    print(f"experiment       {described.directory()}")
+    if not isinstance(described.metric, str):
+        return
+    mode = described.mode or "max"
+    best = analysis.get_best_trial(described.metric, mode, scope="all")
+    if best is None:
+        return
+    print(f"best trial       {best.name}")
+    print(f"best config      {text.value(best.config)}")
+    checkpoint = analysis.get_best_checkpoint(best, described.metric, mode)
+    if checkpoint is not None:
+        print(f"best checkpoint  {checkpoint.path}")

@@ -1,0 +1,98 @@
+"""Everything that `tuner` raises on purpose.
+
+    TuneError
+     ├── SettingError (ValueError)            an option, literal or name that is not accepted
+     ├── ResourceError (ValueError)           more is asked for than there is
+     ├── ExperimentExistsError (FileExistsError)
+     ├── ExperimentNotFoundError (FileNotFoundError)
+     ├── ExperimentDamagedError               a directory that is no experiment, or cannot be read
+     ├── ExperimentDivergedError              two histories, each with facts that the other lacks
+     ├── ResumeError                          a resume that cannot be done; nothing was touched
+     ├── OwnedElsewhereError                  another driver owns the experiment
+     ├── StorageFullError (OSError)           the disk is full or not writable
+     ├── SerializationError (TypeError)       a trainable or config that cannot be shipped
+     ├── MetricMissingError (KeyError)        a metric that scheduler or searcher need was never reported
+     ├── TrialError                           one trial failed
+     │    ├── TrialTimeoutError (TimeoutError)
+     │    └── TrialProcessDiedError           its process ended without a word
+     └── TrialsFailedError                    some trials of a run failed (`raise_on_failed_trial`)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TuneError(Exception):
+    """Root of all errors of this package."""
+
+
+class SettingError(TuneError, ValueError):
+    """An option, literal or name that is not accepted; the message lists what is."""
+
+
+class ResourceError(TuneError, ValueError):
+    """A trial asks for more than this machine has; the message names both numbers."""
+
+
+class ExperimentExistsError(TuneError, FileExistsError):
+    """The name is taken; the message says how to resume or to overwrite."""
+
+
+class ExperimentNotFoundError(TuneError, FileNotFoundError):
+    """There is no experiment at that path."""
+
+
+class ExperimentDamagedError(TuneError):
+    """A directory is not an experiment of ours, or its state cannot be read."""
+
+
+class ExperimentDivergedError(TuneError):
+    """Two histories of one experiment each hold facts that the other lacks."""
+
+
+class ResumeError(TuneError):
+    """A resume cannot be done. Nothing was touched."""
+
+
+class OwnedElsewhereError(TuneError):
+    """Another driver owns the experiment; the message says which."""
+
+
+class StorageFullError(TuneError, OSError):
+    """The disk is full or not writable; the message gives the path and the free bytes."""
+
+
+class SerializationError(TuneError, TypeError):
+    """A trainable or a config cannot be shipped to a trial; the message names the variable."""
+
+
+class MetricMissingError(TuneError, KeyError):
+    """A metric that is needed was not reported; the message lists the nearest keys."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class TrialError(TuneError):
+    """One trial failed. `traceback` holds the text of the trial's own traceback."""
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
+
+
+class TrialTimeoutError(TrialError, TimeoutError):
+    """A trial ran longer than `trial_timeout_s` and was ended."""
+
+
+class TrialProcessDiedError(TrialError):
+    """A trial's process ended without a word, by a signal or by `os._exit`."""
+
+
+class TrialsFailedError(TuneError):
+    """Some trials failed. `analysis` holds the results of all the others."""
+
+    def __init__(self, message: str, analysis: Any = None) -> None:
+        super().__init__(message)
+        self.analysis = analysis

@@ -1,0 +1,112 @@
+"""The seam between the loop and whatever runs trials.
+
+An executor starts attempts, carries messages both ways, and says when an attempt is over. It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from trainables.job import Job
+from trainables.wire import FromTrial, ToTrial
+
+Resources = Mapping[str, float]
+"""{"cpu": 1, "gpu": 0.5, "custom": 2}; lower-case keys, amounts may be fractions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One attempt to start. It is durable in the journal before an executor sees it."""
+
+    job: Job
+    resources: Resources
+    timeout_s: float | None = None
+    """Hard limit on the attempt's wall time; then the process group is ended and `Exited.reason` is "timeout"."""
+    stdout: Path | None = None
+    stderr: Path | None = None
+    """Files that the process's output is appended to; None leaves it where the driver's goes."""
+    tee: bool = False
+    """Show the output on the driver's terminal as well."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The attempt's process runs (or the inline trial is about to)."""
+
+    trial_id: str
+    attempt: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The trial said something."""
+
+    trial_id: str
+    attempt: int
+    body: FromTrial
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The attempt is over: no process of it is left, its resources are free, all its messages were delivered before."""
+
+    trial_id: str
+    attempt: int
+    status: int
+    """Exit status; negative: the number of the signal that ended it."""
+    reason: str | None = None
+    """None (by itself), "killed" (asked by `kill`), "timeout", or "lost" (keeper or fork server died)."""
+
+
+Event = Started | Message | Exited
+Dispatch = Callable[[Sequence[Event]], None]
+"""The loop's handler of a batch of events. When it returns, the answers have been given with `tell`."""
+
+
+class Executor(Protocol):
+    """Runs attempts. Every method is called from the loop's thread, except `wake`.
+
+    Life: `start` once, then any number of `launch` / `tell` / `kill` / `run_once`, then `shutdown`.
+    """
+
+    def total(self) -> Resources:
+        """What there is in all, by resource; known before `start`."""
+
+    def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
+        """Get ready to run `trainable` (a function, a Trainable subclass).
+
+        `lock_fds` are inherited by every process; `marker` is put into every process's environment as
+        `TUNER_OWNER`, so that a later owner finds what is left. Raises SerializationError.
+        """
+
+    def can_launch(self, resources: Resources) -> bool:
+        """True if a slot with these resources is free now."""
+
+    def launch(self, launch: Launch) -> None:
+        """Start an attempt. Its `Started` follows. Needs `can_launch`."""
+
+    def tell(self, trial_id: str, message: ToTrial) -> None:
+        """Send an Answer, a Durable or a Halt to a running attempt; one that is already gone is no error."""
+
+    def kill(self, trial_id: str) -> None:
+        """End an attempt and all its descendants at once; `Exited` with reason "killed" follows."""
+
+    def run_once(self, dispatch: Dispatch, timeout: float | None) -> None:
+        """Wait for something to happen, at most `timeout` seconds (None: no limit), and dispatch it.
+
+        Returns after one batch, after `wake`, or after the timeout. Never polls.
+        """
+
+    def wake(self) -> None:
+        """Make `run_once` return soon. From any thread, and from a signal handler."""
+
+    def owned_processes(self) -> list[tuple[int, float]]:
+        """(pid, start time) of the fork server and keepers, for the generation's record."""
+
+    def shutdown(self, *, grace_s: float = 0.0) -> None:
+        """End everything that is left; when it returns, no process of this executor exists."""

@@ -1,0 +1,152 @@
+"""Processes as the kernel sees them: who is whose child, who dies with whom, and how to end what is left.
+
+Used by the fork server and its keepers, so it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import time
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"prctl({option}): {os.strerror(error)}")
+
+
+def die_with_parent(parent: int, signum: int) -> None:
+    """Have the kernel send `signum` to this process when `parent` dies; exits if it is already dead.
+
+    The kernel ties this to the thread that forked, not to its process.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signum)
+    if os.getppid() != parent:
+        os._exit(1)  # it died before the line above
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of every descendant whose own parent dies (child subreaper)."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """The fields of /proc/<pid>/stat from the state on."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2].split()
+    except OSError:
+        return None  # it is gone
+
+
+def start_time(pid: int) -> float | None:
+    """When a process was started, in seconds since boot; with the pid it names one process for good."""
+    fields = _stat(pid)
+    return None if fields is None else int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def thread_count() -> int:
+    """Threads of this process, those of C libraries too."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def children(parent: int) -> list[int]:
+    """Living and dead children of a process.
+
+    /proc/<pid>/task/<tid>/children is an option of the kernel that many lack, so all processes are asked.
+    """
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            fields = _stat(int(name))
+            if fields is not None and int(fields[1]) == parent:
+                found.append(int(name))
+    return found
+
+
+def kill(pid: int) -> None:
+    """SIGKILL; a process that is gone is no error."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # gone, or a setuid program: init has it then
+
+
+def kill_group(pgid: int) -> None:
+    """SIGKILL to a whole process group in one step, so that none of it can fork past it."""
+    try:
+        os.killpg(pgid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def end_children(keep: int | None = None) -> int | None:
+    """End every child, and what falls to this process as they die, until there is none.
+
+    Needs `adopt_orphans`. Returns the wait status of child `keep` if it was among them.
+    """
+    me = os.getpid()
+    status = None
+    while True:
+        try:
+            pid, found = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                left = children(me)
+                for child in left:
+                    kill(child)
+                if not left:
+                    continue  # it fell to this process while /proc was being read
+                pid, found = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return status
+        if pid == keep:
+            status = found
+
+
+def marked(variable: str, value: str) -> list[int]:
+    """Processes, other than this one, that were started with `variable=value` in their environment."""
+    needle = f"{variable}={value}".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if needle in file.read().split(b"\0"):
+                    found.append(int(name))
+        except OSError:
+            continue  # gone, or another user's
+    return found
+
+
+def end_marked(variable: str, value: str, *, timeout_s: float = 10.0) -> None:
+    """SIGKILL every process with that mark, and return when none is left (or after the time limit)."""
+    deadline = time.monotonic() + timeout_s
+    while pids := [pid for pid in marked(variable, value) if not is_zombie(pid)]:
+        waiting = []
+        for pid in pids:
+            try:
+                waiting.append(os.pidfd_open(pid))
+            except OSError:
+                pass  # gone
+            kill(pid)
+        for fd in waiting:
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            os.close(fd)
+        if time.monotonic() >= deadline:
+            return
+
+
+def is_zombie(pid: int) -> bool:
+    """True for a process that is dead (or gone) and only waits to be collected."""
+    fields = _stat(pid)
+    return fields is None or fields[0] in (b"Z", b"X")

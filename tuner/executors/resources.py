@@ -1,0 +1,197 @@
+"""What there is to compute with, what a trial asks for, and who has what."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner import knobs
+from tuner.error import ResourceError
+from tuner.executors.base import Resources
+
+_UNIT = 10_000  # amounts are kept as whole ten-thousandths: thirds and tenths add up again
+_RENAMED = {"num_cpus": "cpu", "num_gpus": "gpu", "CPU": "cpu", "GPU": "gpu", "extra_cpu": "cpu", "extra_gpu": "gpu"}
+_NESTED = {"custom_resources", "extra_custom_resources"}
+_NO_EFFECT = {"object_store_memory", "extra_memory", "extra_object_store_memory"}
+
+
+def visible_gpus() -> list[str]:
+    """Ids of this machine's GPUs, as `CUDA_VISIBLE_DEVICES` spells them; asks no driver and no nvidia-smi."""
+    visible = knobs.cuda_visible_devices()
+    if visible is not None:
+        ids = [part.strip() for part in visible.split(",")]
+        # CUDA reads the list up to the first id that is not one
+        end = next((i for i, name in enumerate(ids) if not name or name.startswith("-")), len(ids))
+        return ids[:end]
+    try:
+        count = len(os.listdir("/proc/driver/nvidia/gpus"))
+    except OSError:
+        count = sum(p.name[6:].isdigit() for p in Path("/dev").glob("nvidia*"))
+    return [str(i) for i in range(count)]
+
+
+def detect(
+    *, cpus: float | None = None, gpus: float | None = None, resources: Mapping[str, float] | None = None
+) -> tuple[dict[str, float], list[str]]:
+    """What this machine has: amounts by resource, and the ids of its GPUs.
+
+    Args:
+        cpus: cores to use; default: those that this process may run on.
+        gpus: number of GPUs to use; default: all visible ones.
+        resources: custom resources and their amounts.
+    """
+    custom = {_RENAMED.get(name, name): _amount(name, amount) for name, amount in (resources or {}).items()}
+    cpus = custom.pop("cpu", cpus)
+    if "gpu" in custom:
+        gpus = custom.pop("gpu")
+    if gpus is not None and (isinstance(gpus, float) and not gpus.is_integer() or gpus < 0):
+        raise ResourceError(f"gpus={gpus!r}: a whole number from 0 is accepted (trials may ask for fractions)")
+    ids = visible_gpus()
+    if gpus is not None:
+        ids = ids[: int(gpus)] if len(ids) >= gpus else [str(i) for i in range(int(gpus))]
+    total: dict[str, float] = {"cpu": float(len(os.sched_getaffinity(0)) if cpus is None else cpus)}
+    total["gpu"] = float(len(ids))
+    total["memory"] = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return total | custom, ids
+
+
+def parse_resources(asked: Any, config: Mapping[str, Any] | None = None) -> dict[str, float]:
+    """What one trial asks for, from any form that is accepted, as amounts by resource.
+
+    Args:
+        asked: None (one core), a dict (`{"cpu": 2, "gpu": 0.5, "tpu": 1}`, `{"CPU": 1}`,
+            `{"cpu": 1, "extra_cpu": 3, "custom_resources": {...}}`), a list of such dicts or an object with
+            `bundles` (they are summed), or a function from the config to one of these.
+        config: the trial's config, for a function.
+
+    Raises:
+        ResourceError: an amount that is no number from 0, a GPU share above 1 that is not whole, nothing at all.
+
+    Example:
+        >>> parse_resources([{"CPU": 1}, {"CPU": 2, "GPU": 0.5}])
+        {'cpu': 3.0, 'gpu': 0.5}
+    """
+    if callable(asked) and not hasattr(asked, "bundles"):
+        function: Callable[[Mapping[str, Any]], Any] = asked
+        return parse_resources(function(config or {}))
+    if asked is None:
+        return {"cpu": 1.0}
+    found: dict[str, float] = {}
+    for bundle in _bundles(asked):
+        for name, amount in _flat(bundle):
+            found[name] = found.get(name, 0.0) + amount
+    found = {name: amount for name, amount in found.items() if amount > 0}
+    if not found:
+        raise ResourceError(f"resources_per_trial={asked!r} asks for nothing; give at least a share of something")
+    gpu = found.get("gpu", 0.0)
+    if gpu > 1 and not gpu.is_integer():
+        raise ResourceError(f"gpu={gpu:g}: a share of one GPU (up to 1) or a whole number of them is accepted")
+    return found
+
+
+def _bundles(asked: Any) -> Sequence[Mapping[str, Any]]:
+    bundles = getattr(asked, "bundles", asked)
+    if isinstance(bundles, Mapping):
+        return [bundles]
+    if isinstance(bundles, Sequence) and not isinstance(bundles, str) and all(isinstance(b, Mapping) for b in bundles):
+        return bundles
+    raise ResourceError(
+        f'resources_per_trial={asked!r}: accepted are a dict like {{"cpu": 2, "gpu": 0.5}}, a list of such dicts, '
+        "a PlacementGroupFactory, or a function from the config to one of these"
+    )
+
+
+def _flat(bundle: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
+    for name, value in bundle.items():
+        if name in _NESTED or isinstance(value, Mapping):
+            yield from _flat(value or {})
+        elif name not in _NO_EFFECT and value is not None:
+            yield _RENAMED.get(name, str(name)), _amount(name, value)
+
+
+def _amount(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        raise ResourceError(f"{name}={value!r}: a number from 0 is accepted as the amount of a resource")
+    return float(value)
+
+
+def check_fits(asked: Resources, total: Resources) -> None:
+    """Raise `ResourceError`, naming both numbers, if this can never run here."""
+    for name, amount in asked.items():
+        if _units(amount) > _units(total.get(name, 0.0)):
+            have = ", ".join(f"{n}: {a:g}" for n, a in total.items() if n != "memory" or name == "memory")
+            hint = "" if name in ("cpu", "gpu", "memory") else (
+                f"; a custom resource is declared with LocalExecutor(resources={{{name!r}: ...}})"
+            )
+            raise ResourceError(
+                f"a trial asks for {amount:g} {name}, available are {total.get(name, 0.0):g} (in all: {have}){hint}"
+            )
+
+
+def _units(amount: float) -> int:
+    return round(amount * _UNIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one attempt holds while it runs."""
+
+    amounts: Mapping[str, int]
+    gpus: tuple[str, ...]
+    """Ids of the GPUs that it may use."""
+    gpu_units: int
+    """How much of each of them."""
+
+
+class Pool:
+    """Hands out shares of what there is, and takes them back.
+
+    GPU shares: a fraction goes to the fullest GPU that still holds it, so that whole ones stay free.
+    """
+
+    def __init__(self, total: Resources, gpus: Sequence[str] = ()) -> None:
+        self._free = {name: _units(amount) for name, amount in total.items()}
+        self._gpus = {name: _UNIT for name in gpus}
+
+    def fits(self, asked: Resources) -> bool:
+        """True if a share of this size is free now."""
+        free = self._free
+        for name, amount in asked.items():
+            if _units(amount) > free.get(name, 0):
+                return False
+        gpu = asked.get("gpu", 0.0)
+        return not gpu or self._pick(gpu) is not None
+
+    def take(self, asked: Resources) -> Share:
+        """Take a share; needs `fits`."""
+        gpu = asked.get("gpu", 0.0)
+        ids = self._pick(gpu) if gpu else ()
+        if ids is None or not self.fits(asked):
+            raise ResourceError(f"no room for {dict(asked)} now")
+        amounts = {name: _units(amount) for name, amount in asked.items()}
+        share = Share(amounts, ids, min(_units(gpu), _UNIT))
+        for name, units in amounts.items():
+            self._free[name] -= units
+        for name in ids:
+            self._gpus[name] -= share.gpu_units
+        return share
+
+    def give_back(self, share: Share) -> None:
+        """Free what `take` handed out."""
+        for name, units in share.amounts.items():
+            self._free[name] += units
+        for name in share.gpus:
+            self._gpus[name] += share.gpu_units
+
+    def _pick(self, gpu: float) -> tuple[str, ...] | None:
+        units = _units(gpu)
+        if units < _UNIT:
+            room = [(free, -i, name) for i, (name, free) in enumerate(self._gpus.items()) if free >= units]
+            return (min(room, key=lambda r: (r[0], -r[1]))[2],) if room else None
+        whole = [name for name, free in self._gpus.items() if free == _UNIT]
+        count = units // _UNIT
+        return tuple(whole[:count]) if len(whole) >= count else None

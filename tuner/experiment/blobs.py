@@ -1,0 +1,74 @@
+"""What JSON cannot hold, beside the journal: files named by the BLAKE3 hash of their content."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from blake3 import blake3
+
+from trainables.store import fs
+from tuner.error import ExperimentDamagedError
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class Blobs:
+    """A directory of blobs. Nothing here unpickles anything."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._known: set[str] = set()
+
+    def put(self, data: bytes) -> str:
+        """Store bytes durably; return their hash. What is there already is not written again."""
+        hash = blake3(data).hexdigest()
+        if hash in self._known:
+            return hash
+        path = self._directory / hash
+        if not self._is_whole(path, len(data)):
+            fs.make_dirs(self._directory)
+            fs.replace_file(path, data)  # durable before the line that names it
+        self._known.add(hash)
+        return hash
+
+    def get(self, hash: str) -> bytes:
+        """Return the bytes of that hash.
+
+        Raises:
+            ExperimentDamagedError: the blob is missing, or is not what its name says.
+        """
+        if not _HASH.fullmatch(hash):
+            raise ExperimentDamagedError(f"{hash!r} is no name of a blob")
+        path = self._directory / hash
+        try:
+            data = fs.read_file(path)
+        except FileNotFoundError as error:
+            raise ExperimentDamagedError(f"the blob {path} is missing") from error
+        if blake3(data).hexdigest() != hash:
+            raise ExperimentDamagedError(f"the blob {path} is damaged: its content has another hash")
+        return data
+
+    def gc(self, keep: Collection[str]) -> list[str]:
+        """Remove every blob that `keep` does not name; return the hashes of those removed."""
+        if not fs.exists(self._directory):
+            return []
+        removed = []
+        for name in fs.listdir(self._directory):
+            if _HASH.fullmatch(name) and name not in keep:
+                fs.unlink(self._directory / name)
+                self._known.discard(name)
+                removed.append(name)
+        return removed
+
+    def _is_whole(self, path: Path, size: int) -> bool:
+        try:
+            if fs.size(path) != size or blake3(fs.read_file(path)).hexdigest() != path.name:
+                return False
+        except FileNotFoundError:
+            return False
+        # whoever wrote it may have been killed before its name was durable
+        fs.fsync_file(path)
+        fs.fsync_dir(path.parent)
+        return True

@@ -1,0 +1,188 @@
+"""The facts of an experiment, as its journal holds them.
+
+The state of an experiment is what its facts add up to (`tuner.experiment.state`). A fact says what happened, never what
+to do; facts are never changed. Each is one JSON object with its kind, so that `jq` reads a journal.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Union
+
+import msgspec
+
+from trainables.wire import CheckpointRef
+
+NO_RAW = msgspec.Raw(b"null")
+
+
+class Fact(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True):
+    """Base of all facts."""
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why an attempt failed, without the exception object."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+
+class GenerationStarted(Fact, tag="generation", frozen=True):
+    """The first fact of a driver's life: whose history it continues."""
+
+    generation: int
+    parent: int | None = None
+    parent_id: str | None = None
+    parent_seq: int = 0
+    """The last sequence number that was taken over from the parent."""
+
+
+class TrialCreated(Fact, tag="created", frozen=True):
+    """A searcher proposed a config and a trial was made of it."""
+
+    trial: str
+    index: int
+    config: msgspec.Raw
+    """The resolved config, tagged JSON."""
+    evaluated: msgspec.Raw = NO_RAW
+    """Only the searched keys, flat: {"model/lr": 0.1}."""
+    tag: str = ""
+    name: str = ""
+    dirname: str = ""
+    resources: dict[str, float] | None = None
+
+
+class AttemptStarted(Fact, tag="attempt", frozen=True):
+    """A process is about to get the trial. Durable before it does."""
+
+    trial: str
+    attempt: int
+    generation: int
+    at: float
+    checkpoint: CheckpointRef | None = None
+    """What it starts from; None: anew, which ends the lineage."""
+    iteration: int = 0
+    """The trial's own count at that checkpoint."""
+    config: msgspec.Raw | None = None
+    """The config from here on, where it is another (exploit)."""
+
+
+class ResultReported(Fact, tag="result", frozen=True):
+    """One iteration's result and what was decided on it."""
+
+    trial: str
+    attempt: int
+    iteration: int
+    metrics: msgspec.Raw
+    then: Literal["continue", "stop", "pause"] = "continue"
+    saves: bool = False
+    """A checkpoint of this iteration is to come."""
+
+
+class CheckpointPublished(Fact, tag="published", frozen=True):
+    """A checkpoint is complete on the host of its trial."""
+
+    ref: CheckpointRef
+    bytes: int
+    digest: str
+    at: float
+    metrics: msgspec.Raw | None = None
+    """Only for one that was found on disk at a resume: from its manifest."""
+
+
+class PublishFailed(Fact, tag="publish_failed", frozen=True):
+    """A save did not reach the disk. The checkpoint does not exist."""
+
+    ref: CheckpointRef
+    error: str
+
+
+class CheckpointForgotten(Fact, tag="forgotten", frozen=True):
+    """Retention let go of a checkpoint. It is deleted after this is durable."""
+
+    ref: CheckpointRef
+
+
+class CheckpointDeleted(Fact, tag="deleted", frozen=True):
+    """A forgotten checkpoint is gone from the disk."""
+
+    ref: CheckpointRef
+
+
+class CheckpointSetAside(Fact, tag="set_aside", frozen=True):
+    """A checkpoint turned out missing or broken; it is not used and not counted."""
+
+    ref: CheckpointRef
+    problem: str
+
+
+class RolledBack(Fact, tag="rolled_back", frozen=True):
+    """Results after this iteration are void: the trial goes back to a checkpoint."""
+
+    trial: str
+    attempt: int
+    iteration: int
+
+
+class AttemptEnded(Fact, tag="attempt_ended", frozen=True):
+    """An attempt is over and the trial is not: it waits for its next attempt, or for a resume."""
+
+    trial: str
+    attempt: int
+    why: Literal["failed", "preempted", "lost", "paused", "halted"]
+    error: ErrorInfo | None = None
+
+
+class TrialEnded(Fact, tag="ended", frozen=True):
+    """A trial is over. An ERROR can be taken up again by a resume, TERMINATED never runs again."""
+
+    trial: str
+    status: Literal["TERMINATED", "ERROR"]
+    at: float
+    error: ErrorInfo | None = None
+
+
+class TrialReopened(Fact, tag="reopened", frozen=True):
+    """A resume takes up an errored trial: from its checkpoint, or anew."""
+
+    trial: str
+    anew: bool = False
+
+
+class SearchEnded(Fact, tag="search_ended", frozen=True):
+    """The searcher has nothing more to propose."""
+
+    samples: int
+    """`num_samples` at that time: a larger one at a resume asks again."""
+
+
+class RunEnded(Fact, tag="run_ended", frozen=True):
+    """The driver ended in order."""
+
+    why: str
+    at: float
+
+
+AnyFact = Union[
+    GenerationStarted,
+    TrialCreated,
+    AttemptStarted,
+    ResultReported,
+    CheckpointPublished,
+    PublishFailed,
+    CheckpointForgotten,
+    CheckpointDeleted,
+    CheckpointSetAside,
+    RolledBack,
+    AttemptEnded,
+    TrialEnded,
+    TrialReopened,
+    SearchEnded,
+    RunEnded,
+]
+
+VITAL = (CheckpointForgotten, CheckpointDeleted, AttemptEnded, TrialEnded, RunEnded)
+"""Facts that free space or end trials: they are written even when the disk is full."""
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder(AnyFact).decode

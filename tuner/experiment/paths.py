@@ -1,0 +1,148 @@
+"""Where things lie in an experiment, and what a name may look like. The only place that knows file names."""
+
+from __future__ import annotations
+
+import re
+from os import PathLike, fspath
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from blake3 import blake3
+
+from tuner import knobs
+from tuner.error import SettingError
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+_SEGMENT = re.compile(r"(\d{6,})-(\d{6,})\.jsonl")
+_SNAPSHOT = re.compile(r"snapshot-(\d{6,})-(\d{8,})\.json")
+_GENERATION = re.compile(r"(\d{6,})\.json")
+
+
+class TrialPaths:
+    """What a trial's directory holds, besides its checkpoints."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.trial_json = root / "trial.json"
+        self.params_json = root / "params.json"
+        self.result_json = root / "result.json"
+        self.progress_csv = root / "progress.csv"
+        self.error_txt = root / "error.txt"
+        self.stdout = root / "stdout"
+        self.stderr = root / "stderr"
+
+    def checkpoint(self, name: str) -> Path:
+        """The directory of one checkpoint. Raises SettingError for a name that would leave the trial's directory."""
+        return self.root / _inside(name)
+
+
+class ExperimentPaths:
+    """What an experiment's directory holds."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.experiment_json = root / "experiment.json"
+        self.generations = root / "generations"
+        self.journal = root / "journal"
+        self.blobs = root / "blobs"
+        self.lock = root / ".lock"
+
+    def trial(self, dirname: str) -> TrialPaths:
+        """The directory of one trial. Raises SettingError for a name that would leave the experiment's directory."""
+        return TrialPaths(self.root / _inside(dirname))
+
+    def generation(self, number: int) -> Path:
+        """The record of one driver's life."""
+        return self.generations / f"{number:06d}.json"
+
+    def processes(self, number: int) -> Path:
+        """Pids and start times of what that driver started, one per line."""
+        return self.generations / f"{number:06d}.processes"
+
+    def segment(self, generation: int, number: int) -> Path:
+        return self.journal / f"{generation:06d}-{number:06d}.jsonl"
+
+    def snapshot(self, generation: int, seq: int) -> Path:
+        return self.journal / f"snapshot-{generation:06d}-{seq:08d}.json"
+
+
+def parse_segment(name: str) -> tuple[int, int] | None:
+    """(generation, number) of a segment's file name, or None."""
+    return _numbers(_SEGMENT, name)
+
+
+def parse_snapshot(name: str) -> tuple[int, int] | None:
+    """(generation, sequence number) of a snapshot's file name, or None."""
+    return _numbers(_SNAPSHOT, name)
+
+
+def parse_generation(name: str) -> int | None:
+    """The number of a generation's record, or None."""
+    match = _GENERATION.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def _numbers(pattern: re.Pattern[str], name: str) -> tuple[int, int] | None:
+    match = pattern.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _inside(name: str) -> str:
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise SettingError(f"{name!r} is no name of a directory inside an experiment")
+    return name
+
+
+def experiment_name_ok(name: str) -> bool:
+    """True for a name that one directory can have: not empty, no slash, not hidden, at most 200 bytes."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return False
+    printable = name.isprintable() and bool(name.strip())
+    return 0 < size <= 200 and not name.startswith(".") and "/" not in name and printable
+
+
+def safe_name(text: str, limit: int = 60) -> str:
+    """`text` as a file name of at most `limit` characters of A-Z a-z 0-9 _ . -
+
+    What is too long ends in a hash of the whole text, so that two long names that differ at their ends stay two.
+    """
+    name = _UNSAFE.sub("_", text)
+    if name.startswith((".", "-")):
+        name = "_" + name[1:]  # neither hidden, nor `..`, nor an option of some command
+    if len(name) > limit:
+        digest = blake3(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        name = f"{name[: limit - 9]}-{digest}"
+    return name or "_"
+
+
+def default_storage() -> Path:
+    """Where experiments go when no `storage_path` is given: TUNE_RESULT_DIR, else ~/tuner_results."""
+    return as_local_path(knobs.result_dir() or "~/tuner_results")
+
+
+def as_local_path(place: str | PathLike[str]) -> Path:
+    """A local directory as an absolute path: a path, one with ~, or file://...
+
+    Raises:
+        SettingError: a URI of another kind, or a path of another system.
+    """
+    text = fspath(place)
+    if not text:
+        raise SettingError("an empty string is no directory; give a path, or None for the default")
+    if scheme := _SCHEME.match(text):
+        uri = urlsplit(text)
+        if scheme[1].lower() != "file" or uri.netloc not in ("", "localhost"):
+            raise SettingError(f"{text!r} is not on this machine; a local path or file:///... is accepted here")
+        text = unquote(uri.path)
+    elif _DRIVE.match(text):
+        raise SettingError(f"{text!r} is a Windows path, and this is another system")
+    if "\0" in text:
+        raise SettingError(f"{text!r} holds a NUL character")
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:  # ~someone who does not exist
+        raise SettingError(f"{text!r}: {error}") from error

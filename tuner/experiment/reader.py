@@ -1,0 +1,50 @@
+"""Reading an experiment without owning it: for listing, showing, results. Nothing is written or unpickled."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tuner.error import ExperimentDamagedError, ExperimentNotFoundError
+from tuner.experiment import events as ev
+from tuner.experiment.journal import read_journal
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.state import ExperimentState
+
+FORMAT = 1
+
+
+def is_experiment(paths: ExperimentPaths) -> bool:
+    """True if the directory holds an experiment of ours."""
+    return paths.experiment_json.is_file()
+
+
+def read_settings(paths: ExperimentPaths) -> dict[str, Any]:
+    """What experiment.json holds.
+
+    Raises ExperimentNotFoundError if there is none, ExperimentDamagedError if it cannot be read or its format is newer.
+    """
+    try:
+        text = paths.experiment_json.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ExperimentNotFoundError(f"there is no experiment at {paths.root}") from None
+    try:
+        settings = json.loads(text)
+        version = int(settings["format"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ExperimentDamagedError(f"{paths.experiment_json} cannot be read: {error}") from error
+    if version > FORMAT:
+        raise ExperimentDamagedError(
+            f"{paths.root} has format {version}, newer than this version's {FORMAT}: use a newer version of the package"
+        )
+    return dict(settings)
+
+
+def load_state(paths: ExperimentPaths) -> ExperimentState:
+    """The state of an experiment as its journal has it now; safe beside a running driver."""
+    read_settings(paths)
+    contents = read_journal(paths)
+    state = ExperimentState.from_snapshot(paths.root, contents.snapshot)
+    for _, body in contents.bodies:
+        state.apply(ev.decode(body))
+    return state

@@ -1,0 +1,167 @@
+"""Resume: what the words mean, and the join of the journal with the manifests on disk (design rule R4).
+
+Everything here decides; nothing is changed on disk. `reconcile` looks at the trial directories through the store and
+returns the facts that bring the state up to what is really there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+from trainables import tagged
+from trainables.store.manifest import Published
+from trainables.wire import CheckpointRef
+from tuner.error import SettingError
+from tuner.experiment import events as ev
+from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import CheckpointRecord, Trial
+
+
+class Base(Enum):
+    """Where a resume looks for the experiment, and what it does when there is none."""
+
+    NEW = "NEW"
+    """Never resume; an experiment with results under that name is an error."""
+    LOCAL = "LOCAL"
+    """The local directory has to hold it."""
+    REMOTE = "REMOTE"
+    """The replica has to hold it."""
+    AUTO = "AUTO"
+    """Resume if there is one, else start."""
+    PROMPT = "PROMPT"
+    """Ask on the terminal."""
+
+
+class Errored(Enum):
+    """What happens to errored trials."""
+
+    SHOW = "show"
+    """They stay as they are, with their checkpoints."""
+    CONTINUE = "continue"
+    """They go on from their newest checkpoint."""
+    RESTART = "restart"
+    """They begin anew; their earlier checkpoints are not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """One resume word, understood."""
+
+    base: Base
+    errored: Errored = Errored.SHOW
+    only_errored: bool = False
+    """Leave unfinished trials as they are and run only the errored ones."""
+
+
+_SUFFIXES = {
+    "ERRORED": (Errored.CONTINUE, False),
+    "RESTART_ERRORED": (Errored.RESTART, False),
+    "ERRORED_ONLY": (Errored.CONTINUE, True),
+    "RESTART_ERRORED_ONLY": (Errored.RESTART, True),
+}
+ACCEPTED = (
+    'False, True, "LOCAL", "REMOTE", "PROMPT", "AUTO", "ERRORED_ONLY", and "LOCAL", "REMOTE", "PROMPT" or "AUTO" followed by '
+    "+ERRORED, +RESTART_ERRORED, +ERRORED_ONLY or +RESTART_ERRORED_ONLY"
+)
+
+
+def parse(word: bool | str | None) -> Resume:
+    """Understand `resume=`; SettingError lists what is accepted."""
+    if word is None or word is False:
+        return Resume(Base.NEW)
+    if word is True:
+        return Resume(Base.LOCAL)
+    if isinstance(word, str):
+        if word == "ERRORED_ONLY":
+            return Resume(Base.LOCAL, Errored.CONTINUE, only_errored=True)
+        base, _, suffix = word.partition("+")
+        if base in ("LOCAL", "REMOTE", "PROMPT", "AUTO") and (not _ or suffix in _SUFFIXES):
+            return Resume(Base(base), *_SUFFIXES[suffix]) if suffix else Resume(Base(base))
+    raise SettingError(f"resume={word!r} is not accepted; accepted are {ACCEPTED}")
+
+
+ListCheckpoints = Callable[[Path], Iterable[Published]]
+"""(trial directory) -> the complete checkpoints in it, any order; a missing directory holds none."""
+
+
+def reconcile(
+    state: ExperimentState, *, listed: ListCheckpoints, resume: Resume, now: float
+) -> tuple[list[ev.AnyFact], list[str]]:
+    """Bring `state` up to what lies on disk; only unfinished trials are looked at.
+
+    Returns the facts, which are applied to `state` already, and the warnings to show.
+    """
+    facts: list[ev.AnyFact] = []
+    notes: list[str] = []
+
+    def add(fact: ev.AnyFact) -> None:
+        state.apply(fact)
+        facts.append(fact)
+
+    for trial in state.trials:
+        if trial.status == Trial.TERMINATED:
+            continue
+        if trial.status == Trial.ERROR:
+            if resume.errored is Errored.SHOW:
+                continue
+            add(ev.TrialReopened(trial.trial_id, anew=resume.errored is Errored.RESTART))
+        elif resume.only_errored:
+            if trial.status == Trial.RUNNING:
+                add(ev.AttemptEnded(trial.trial_id, trial.attempt, "halted"))
+            continue
+        _join(trial, listed(trial.directory), add, notes, now)
+        if trial.status == Trial.RUNNING:
+            if trial.told_then == "stop" and trial.iteration == trial.told and not trial.unsaved:
+                # Decided before the kill, only not written down as ended; nothing was to be saved any more.
+                add(ev.TrialEnded(trial.trial_id, "TERMINATED", now))
+            else:
+                add(ev.AttemptEnded(trial.trial_id, trial.attempt, "halted"))
+    return facts, notes
+
+
+def _join(
+    trial: Trial, found: Iterable[Published], add: Callable[[ev.AnyFact], None], notes: list[str], now: float
+) -> None:
+    """Adopt what the lineage published and the journal does not know; drop what is not there any more."""
+    lineage = set(trial.lineage)
+    on_disk = {item.ref.order: item for item in found if item.ref.trial_id == trial.trial_id}
+    known = {record.order for record in trial.checkpoints}
+    gone = {ref.order for ref in trial.forgotten}
+    for order in sorted(on_disk):
+        item = on_disk[order]
+        if order in known or order in gone or order[:2] not in lineage:
+            continue
+        add(
+            ev.CheckpointPublished(
+                item.ref, item.manifest.bytes, item.digest, now, item.manifest.metrics
+            )
+        )
+    for record in list(trial.checkpoints):
+        if record.order not in on_disk:
+            notes.append(f"{trial.name}: checkpoint {record.ref.name} is missing or incomplete on disk; it is not used")
+            add(ev.CheckpointSetAside(record.ref, "missing or incomplete"))
+
+
+def candidates(trial: Trial) -> list[CheckpointRecord]:
+    """The trial's own checkpoints that its next attempt may start from, the best candidate first."""
+    lineage = set(trial.lineage)
+    own = [record for record in trial.checkpoints if record.order[:2] in lineage]
+    return sorted(own, key=lambda record: record.order, reverse=True)
+
+
+def start_of(trial: Trial, record: CheckpointRecord | None) -> tuple[CheckpointRef | None, int, float]:
+    """(checkpoint, iteration, time_total_s) that an attempt from `record` starts with."""
+    if record is None:
+        return None, 0, 0.0
+    spent = record.metrics.get("time_total_s", 0.0)
+    return record.ref, record.iteration, float(spent) if isinstance(spent, (int, float)) else 0.0
+
+
+def raw(value: object) -> msgspec.Raw:
+    """A value as tagged JSON, ready to stand in a fact."""
+    return msgspec.Raw(tagged.dumps(value))

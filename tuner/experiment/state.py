@@ -1,0 +1,247 @@
+"""The state of an experiment: what its facts add up to. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import msgspec
+
+from trainables import tagged
+from trainables.wire import CheckpointRef
+from tuner.experiment import events as ev
+from tuner.experiment.trial import CheckpointRecord, Trial, add_to_summary
+
+
+class Snapshot(msgspec.Struct, omit_defaults=True):
+    """The whole state in one JSON object, as compaction writes it."""
+
+    trials: list[Trial] = []
+    search_ended: int | None = None
+    run_ended: str | None = None
+    plugins: dict[str, str] = {}
+    """Plug-in -> hash of the blob with its state at this point."""
+    generation: ev.GenerationStarted | None = None
+
+
+class Trials(Sequence[Trial]):
+    """The trials in order of creation, live and read-only; never a copy."""
+
+    def __init__(self, by_id: dict[str, Trial], order: list[Trial]) -> None:
+        self._by_id, self._order = by_id, order
+
+    @overload
+    def __getitem__(self, index: int) -> Trial: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Trial]: ...
+    def __getitem__(self, index: int | slice) -> Trial | list[Trial]:
+        return self._order[index]
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[Trial]:
+        return iter(self._order)
+
+    def get(self, trial_id: str) -> Trial | None:
+        return self._by_id.get(trial_id)
+
+
+class ExperimentState:
+    """Applies facts. The loop and a resume use the same one."""
+
+    def __init__(self, root: Path, snapshot: Snapshot | None = None) -> None:
+        snapshot = snapshot or Snapshot()
+        self.root = root
+        self._order: list[Trial] = snapshot.trials
+        self._by_id = {trial.trial_id: trial for trial in self._order}
+        self.trials = Trials(self._by_id, self._order)
+        self.search_ended = snapshot.search_ended
+        self.run_ended = snapshot.run_ended
+        self.plugins = snapshot.plugins
+        self.generation = snapshot.generation
+        self.counts = {status: 0 for status in ("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR")}
+        self.checkpoint_count = self.checkpoint_bytes = 0
+        self._frozen_keys: dict[tuple[str, ...], list[str]] = {}
+        for trial in self._order:
+            trial.__dict__["root"] = root / trial.dirname
+            self.counts[trial.status] += 1
+            self.checkpoint_count += len(trial.checkpoints)
+            self.checkpoint_bytes += sum(record.bytes for record in trial.checkpoints)
+
+    def snapshot(self, plugins: dict[str, str]) -> bytes:
+        """All of it, as JSON."""
+        whole = Snapshot(self._order, self.search_ended, self.run_ended, plugins, self.generation)
+        return msgspec.json.encode(whole)
+
+    @classmethod
+    def from_snapshot(cls, root: Path, body: bytes | None) -> ExperimentState:
+        return cls(root, None if body is None else msgspec.json.decode(body, type=Snapshot))
+
+    def apply(self, fact: ev.AnyFact) -> None:
+        """Add one fact."""
+        _APPLY[type(fact)](self, fact)
+
+    def _status(self, trial: Trial, status: str) -> None:
+        self.counts[trial.status] -= 1
+        self.counts[status] += 1
+        trial.status = status
+
+    # --- one method per fact ------------------------------------------------------------------------
+
+    def _generation(self, fact: ev.GenerationStarted) -> None:
+        self.generation = fact
+        self.run_ended = None
+
+    def _created(self, fact: ev.TrialCreated) -> None:
+        trial = Trial(
+            trial_id=fact.trial,
+            index=fact.index,
+            trainable_name=fact.name.removesuffix("_" + fact.trial),
+            name=fact.name,
+            dirname=fact.dirname,
+            raw_config=fact.config,
+            raw_evaluated=fact.evaluated,
+            experiment_tag=fact.tag,
+            resources=fact.resources,
+        )
+        trial.__dict__["root"] = self.root / fact.dirname
+        self._order.append(trial)
+        self._by_id[fact.trial] = trial
+        self.counts["PENDING"] += 1
+
+    def _attempt(self, fact: ev.AttemptStarted) -> None:
+        trial = self._by_id[fact.trial]
+        if fact.checkpoint is None or fact.checkpoint.trial_id != fact.trial:
+            trial.lineage = []  # anew, or a clone: nothing of its own life before is used again
+        trial.lineage.append((fact.generation, fact.attempt))
+        trial.attempt, trial.attempt_generation = fact.attempt, fact.generation
+        trial.started_from = fact.checkpoint
+        if fact.config is not None:
+            trial.raw_config = fact.config
+            trial.__dict__.pop("config", None)
+        if trial.started_at is None:
+            trial.started_at = fact.at
+        trial.error = None
+        self._status(trial, Trial.RUNNING)
+
+    def _result(self, fact: ev.ResultReported) -> None:
+        trial = self._by_id[fact.trial]
+        self.add_result(trial, fact, tagged.loads(bytes(fact.metrics)))
+
+    def add_result(self, trial: Trial, fact: ev.ResultReported, metrics: dict[str, Any]) -> None:
+        """`apply` for a result whose metrics are at hand already."""
+        trial.iteration = fact.iteration
+        trial.raw_result = fact.metrics
+        trial.__dict__["last_result"] = metrics
+        add_to_summary(trial.summary, metrics)
+        if fact.iteration >= trial.told:
+            trial.told, trial.told_then = fact.iteration, fact.then
+        if fact.saves:
+            summary = {key: list(entry) for key, entry in trial.summary.items()}
+            trial.unsaved[fact.iteration] = (fact.metrics, summary)
+
+    def _published(self, fact: ev.CheckpointPublished) -> None:
+        trial = self._by_id[fact.ref.trial_id]
+        raw, summary = trial.unsaved.pop(fact.ref.iteration, (fact.metrics or ev.NO_RAW, None))
+        for iteration in [i for i in trial.unsaved if i < fact.ref.iteration]:
+            del trial.unsaved[iteration]  # saves come in order: an older one will not come any more
+        if summary is None:
+            summary = {key: list(entry) for key, entry in trial.summary.items()}
+        record = CheckpointRecord(fact.ref, fact.bytes, fact.at, raw, fact.digest, summary)
+        trial.checkpoints.append(record)
+        trial.checkpoints.sort(key=lambda kept: kept.order)
+        trial.saves += 1
+        trial.num_lost = 0
+        self.checkpoint_count += 1
+        self.checkpoint_bytes += fact.bytes
+
+    def _publish_failed(self, fact: ev.PublishFailed) -> None:
+        self._by_id[fact.ref.trial_id].unsaved.pop(fact.ref.iteration, None)
+
+    def _remove(self, ref: CheckpointRef) -> None:
+        trial = self._by_id[ref.trial_id]
+        for position, record in enumerate(trial.checkpoints):
+            if record.order == ref.order:
+                del trial.checkpoints[position]
+                self.checkpoint_count -= 1
+                self.checkpoint_bytes -= record.bytes
+                return
+
+    def _forgotten(self, fact: ev.CheckpointForgotten) -> None:
+        self._remove(fact.ref)
+        self._by_id[fact.ref.trial_id].forgotten.append(fact.ref)
+
+    def _deleted(self, fact: ev.CheckpointDeleted) -> None:
+        trial = self._by_id[fact.ref.trial_id]
+        trial.forgotten = [ref for ref in trial.forgotten if ref.order != fact.ref.order]
+
+    def _set_aside(self, fact: ev.CheckpointSetAside) -> None:
+        self._remove(fact.ref)
+
+    def _rolled_back(self, fact: ev.RolledBack) -> None:
+        trial = self._by_id[fact.trial]
+        trial.iteration = fact.iteration
+        trial.unsaved = {}
+        kept = next((r for r in reversed(trial.checkpoints) if r.iteration == fact.iteration), None)
+        trial.__dict__.pop("last_result", None)
+        if kept is None:
+            trial.summary, trial.raw_result = {}, ev.NO_RAW
+        else:
+            trial.summary = {key: list(entry) for key, entry in kept.summary.items()}
+            trial.raw_result = kept.raw_metrics
+
+    def _attempt_ended(self, fact: ev.AttemptEnded) -> None:
+        trial = self._by_id[fact.trial]
+        trial.unsaved = {}
+        if fact.why == "failed":
+            trial.num_failures += 1
+        elif fact.why == "lost":
+            trial.num_lost += 1
+        trial.error = fact.error
+        paused = fact.why in ("paused", "halted") and (trial.checkpoints or trial.started_from)
+        self._status(trial, Trial.PAUSED if paused else Trial.PENDING)
+
+    def _ended(self, fact: ev.TrialEnded) -> None:
+        trial = self._by_id[fact.trial]
+        trial.error = fact.error
+        trial.ended_at = fact.at
+        self._status(trial, fact.status)
+        trial.compact(self._frozen_keys)
+
+    def _reopened(self, fact: ev.TrialReopened) -> None:
+        trial = self._by_id[fact.trial]
+        trial.error = None
+        trial.num_failures = trial.num_lost = 0
+        trial.summary = {key: list(entry) for key, entry in trial.metric_summary.items()}
+        trial.frozen_keys, trial.frozen_values = [], []
+        if fact.anew:
+            trial.started_from = None
+            trial.lineage = []
+        self._status(trial, Trial.PENDING)
+
+    def _search_ended(self, fact: ev.SearchEnded) -> None:
+        self.search_ended = fact.samples
+
+    def _run_ended(self, fact: ev.RunEnded) -> None:
+        self.run_ended = fact.why
+
+
+_APPLY: dict[type, Callable[[ExperimentState, Any], None]] = {
+    ev.GenerationStarted: ExperimentState._generation,
+    ev.TrialCreated: ExperimentState._created,
+    ev.AttemptStarted: ExperimentState._attempt,
+    ev.ResultReported: ExperimentState._result,
+    ev.CheckpointPublished: ExperimentState._published,
+    ev.PublishFailed: ExperimentState._publish_failed,
+    ev.CheckpointForgotten: ExperimentState._forgotten,
+    ev.CheckpointDeleted: ExperimentState._deleted,
+    ev.CheckpointSetAside: ExperimentState._set_aside,
+    ev.RolledBack: ExperimentState._rolled_back,
+    ev.AttemptEnded: ExperimentState._attempt_ended,
+    ev.TrialEnded: ExperimentState._ended,
+    ev.TrialReopened: ExperimentState._reopened,
+    ev.SearchEnded: ExperimentState._search_ended,
+    ev.RunEnded: ExperimentState._run_ended,
+}

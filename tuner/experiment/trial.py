@@ -1,0 +1,216 @@
+"""One trial, as the facts about it add up. Only `ExperimentState` changes it; everybody else reads."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from trainables import tagged
+from trainables.checkpoint import Checkpoint
+from trainables.wire import CheckpointRef
+from tuner.experiment.blobs import Blobs
+from tuner.experiment.events import NO_RAW, ErrorInfo
+
+_NOT_SUMMED = frozenset({"pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration"})
+
+Summary = dict[str, list[float]]
+"""metric -> [min, max, sum, count] over the results that stand; NaN is not counted."""
+
+
+def add_to_summary(summary: Summary, metrics: Mapping[str, Any]) -> None:
+    for key, value in metrics.items():
+        kind = type(value)
+        if (kind is float or kind is int) and key not in _NOT_SUMMED and value == value:
+            entry = summary.get(key)
+            if entry is None:
+                summary[key] = [value, value, value, 1]
+            else:
+                if value < entry[0]:
+                    entry[0] = value
+                elif value > entry[1]:
+                    entry[1] = value
+                entry[2] += value
+                entry[3] += 1
+
+
+class CheckpointRecord(msgspec.Struct, dict=True, omit_defaults=True):
+    """A published checkpoint that is kept."""
+
+    ref: CheckpointRef
+    bytes: int
+    saved_at: float
+    raw_metrics: msgspec.Raw
+    digest: str = ""
+    summary: Summary = {}
+    """The trial's summary up to that result, to go back to."""
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The result that it belongs to."""
+        cached = self.__dict__.get("metrics")
+        if cached is None:
+            cached = self.__dict__["metrics"] = tagged.loads(bytes(self.raw_metrics)) or {}
+        result: dict[str, Any] = cached
+        return result
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        return self.ref.order
+
+    @property
+    def iteration(self) -> int:
+        return self.ref.iteration
+
+
+class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
+    """One config run by one trainable."""
+
+    PENDING: ClassVar[str] = "PENDING"
+    RUNNING: ClassVar[str] = "RUNNING"
+    PAUSED: ClassVar[str] = "PAUSED"
+    TERMINATED: ClassVar[str] = "TERMINATED"
+    ERROR: ClassVar[str] = "ERROR"
+
+    trial_id: str
+    index: int
+    trainable_name: str
+    name: str
+    dirname: str
+    raw_config: msgspec.Raw
+    raw_evaluated: msgspec.Raw = NO_RAW
+    experiment_tag: str = ""
+    resources: dict[str, float] | None = None
+    status: str = "PENDING"
+    iteration: int = 0
+    raw_result: msgspec.Raw = NO_RAW
+    summary: Summary = {}
+    frozen_keys: list[str] = []
+    frozen_values: list[float] = []
+    checkpoints: list[CheckpointRecord] = []
+    """Those that are kept, oldest first."""
+    forgotten: list[CheckpointRef] = []
+    """Let go, and not yet known to be deleted."""
+    unsaved: dict[int, tuple[msgspec.Raw, Summary]] = {}
+    """Results whose checkpoint is on its way, by iteration."""
+    attempt: int = 0
+    attempt_generation: int = 0
+    lineage: list[tuple[int, int]] = []
+    """(generation, attempt) of every attempt since the trial last started anew, oldest first."""
+    started_from: CheckpointRef | None = None
+    saves: int = 0
+    """Checkpoints published in all its life."""
+    told: int = 0
+    """The highest iteration that searcher, scheduler and stoppers were told of."""
+    told_then: str = "continue"
+    """What was decided then."""
+    num_failures: int = 0
+    num_lost: int = 0
+    error: ErrorInfo | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+
+    # --- what users read -------------------------------------------------------------------------
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved config. Values that JSON has not are loaded from the experiment's blobs when asked for."""
+        cached = self.__dict__.get("config")
+        if cached is None:
+            root = self.__dict__.get("root")
+            blobs = Blobs(root.parent / "blobs") if root is not None else None
+            cached = self.__dict__["config"] = tagged.loads(bytes(self.raw_config), blobs=blobs)
+        result: dict[str, Any] = cached
+        return result
+
+    @property
+    def evaluated_params(self) -> dict[str, Any]:
+        """Only the searched keys of the config, flat ("model/lr")."""
+        loaded = tagged.loads(bytes(self.raw_evaluated))
+        return loaded if isinstance(loaded, dict) else {}
+
+    @property
+    def last_result(self) -> dict[str, Any]:
+        """The newest result that stands; empty before the first."""
+        cached = self.__dict__.get("last_result")
+        if cached is None:
+            loaded = tagged.loads(bytes(self.raw_result))
+            cached = loaded if isinstance(loaded, dict) else {}
+            if not self.is_finished():  # a finished trial keeps only the bytes
+                self.__dict__["last_result"] = cached
+        result: dict[str, Any] = cached
+        return result
+
+    @property
+    def path(self) -> str:
+        """The trial's directory."""
+        return str(self.directory)
+
+    logdir = local_path = path
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.__dict__["root"])
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The latest checkpoint, or None."""
+        record = self.latest_checkpoint
+        return None if record is None else self.open_checkpoint(record)
+
+    @property
+    def latest_checkpoint(self) -> CheckpointRecord | None:
+        return self.checkpoints[-1] if self.checkpoints else None
+
+    def open_checkpoint(self, record: CheckpointRecord) -> Checkpoint:
+        return Checkpoint(str(self.directory / record.ref.name))
+
+    @property
+    def metric_summary(self) -> Mapping[str, tuple[float, ...]]:
+        """metric -> (min, max, sum, count) of its numeric top-level metrics."""
+        if self.summary:
+            return {key: tuple(entry) for key, entry in self.summary.items()}
+        values = self.frozen_values
+        return {key: tuple(values[4 * i : 4 * i + 4]) for i, key in enumerate(self.frozen_keys)}
+
+    @property
+    def error_file(self) -> str | None:
+        file = self.directory / "error.txt"
+        return str(file) if self.error is not None and file.exists() else None
+
+    def is_finished(self) -> bool:
+        """True for TERMINATED and ERROR."""
+        return self.status in ("TERMINATED", "ERROR")
+
+    @property
+    def metric_analysis(self) -> dict[str, dict[str, float]]:
+        """Ray's name: {metric: {"min": .., "max": .., "avg": ..}}."""
+        return {
+            key: {"min": low, "max": high, "avg": total / count}
+            for key, (low, high, total, count) in self.metric_summary.items()
+        }
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Trial({self.name}, {self.status}, iteration {self.iteration})"
+
+    # --- compact keeping of finished trials ---------------------------------------------------------
+
+    def compact(self, keys: dict[tuple[str, ...], list[str]]) -> None:
+        """Keep a finished trial in as few bytes as can be; `keys` shares the names between trials."""
+        if self.summary:
+            names = tuple(self.summary)
+            self.frozen_keys = keys.setdefault(names, list(names))
+            self.frozen_values = array("d", [x for entry in self.summary.values() for x in entry]).tolist()
+            self.summary = {}
+        for record in self.checkpoints:
+            record.summary = {}
+            record.__dict__.pop("metrics", None)
+        self.unsaved = {}
+        self.__dict__.pop("last_result", None)
+        self.__dict__.pop("config", None)

@@ -1,0 +1,533 @@
+"""TrialLoop: the only place where events, decisions and I/O meet.
+
+Each result goes the four steps of `on_report`: callbacks see it, stoppers and scheduler decide, the fact is journaled,
+the trial is answered. Waiting happens in one place, `Executor.run_once`; whatever takes long (fsync, hashing, deletion) runs
+beside the loop and comes back through `wake`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from trainables import tagged, wire
+from trainables.job import Job
+from trainables.wire import CheckpointRef
+from tuner.callback import CallbackList
+from tuner.clock import Clock
+from tuner.error import TrialsFailedError
+from tuner.executors.base import Event, Executor, Exited, Launch, Message, Resources, Started
+from tuner.experiment import events as ev
+from tuner.experiment.journal import JournalWriter
+from tuner.experiment.lock import Ownership
+from tuner.experiment.resume import candidates, start_of
+from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.plugins import Plugins
+from tuner.retention.custodian import Custodian
+
+log = logging.getLogger(__name__)
+
+Halt = Literal["interrupted", "preempted", "budget", "fail_fast"]
+HEARTBEAT_S = 10.0
+MAX_LOST = 10
+"""Attempts in a row that may be lost to the engine (keeper or fork server gone) before a trial is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """What the loop itself needs to know of an experiment's settings."""
+
+    experiment_name: str
+    root: Path
+    temporary: Path
+    seed: int
+    class_api: bool
+    resources: Resources = field(default_factory=lambda: {"cpu": 1.0})
+    max_concurrent: int | None = None
+    max_failures: int = 0
+    fail_fast: bool = False
+    time_budget_s: float | None = None
+    trial_timeout_s: float | None = None
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool = False
+    publish: str = "background"
+    name_by_index: bool = False
+    max_publish_failures: int = 3
+    stdout: str | None = "stdout"
+    stderr: str | None = "stderr"
+    tee: bool = False
+    chdir: bool = True
+    original_cwd: Path = Path(".")
+    grace_s: float = 30.0
+    """After a SIGTERM: how long running trials have to save."""
+    stop_grace_s: float = 5.0
+    """After Ctrl-C, a spent budget or fail_fast."""
+
+
+@dataclass(slots=True)
+class Running:
+    """An attempt from its selection to its exit."""
+
+    trial: Trial
+    attempt: int
+    resources: Resources
+    launched: bool = False
+    said: wire.Finished | wire.Errored | wire.Preempted | None = None
+    then: str = "continue"
+    published: bool = False
+    """The attempt has a checkpoint of its own: what it started from is not needed any more."""
+
+
+class TrialLoop:
+    """Runs an experiment from wherever its state stands to its end."""
+
+    def __init__(
+        self,
+        settings: LoopSettings,
+        *,
+        state: ExperimentState,
+        journal: JournalWriter,
+        ownership: Ownership | None,
+        executor: Executor,
+        plugins: Plugins,
+        custodian: Custodian,
+        clock: Clock,
+    ) -> None:
+        self.settings = settings
+        self.state = state
+        self.clock = clock
+        self.halted: Halt | None = None
+        self.failure: ev.ErrorInfo | None = None
+        self.exceptions: dict[str, bytes] = {}
+        self._journal = journal
+        self._ownership = ownership
+        self._executor = executor
+        self._plugins = plugins
+        self._callbacks: CallbackList = plugins.callbacks
+        self._custodian = custodian
+        self._running: dict[str, Running] = {}
+        self._pending: dict[str, Trial] = {
+            trial.trial_id: trial for trial in state.trials if trial.status in (Trial.PENDING, Trial.PAUSED)
+        }
+        self._after: deque[tuple[int, Callable[[], None]]] = deque()
+        self._answers: list[tuple[str, wire.ToTrial]] = []
+        self._iteration = 0
+        self._asked: Halt | None = None
+        self._deadlines: dict[str, float] = {}
+
+    # --- the loop -----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run until no trial is left to run, or the experiment is halted."""
+        now = self.clock.monotonic()
+        self._deadlines["heartbeat"] = now + HEARTBEAT_S
+        if self.settings.time_budget_s is not None:
+            self._deadlines["budget"] = now + self.settings.time_budget_s
+        self._custodian.redo_deletions(self.state, self._when_durable)
+        while True:
+            self._callbacks.on_step_begin(self._iteration, self.state.trials)
+            self._fill()
+            self._settle()
+            if not self._running:
+                break
+            self._executor.run_once(self.dispatch, self._timeout())
+            self._settle()
+            self._pass_deadlines()
+            self._callbacks.on_step_end(self._iteration, self.state.trials)
+            self._iteration += 1
+
+    def ask_to_halt(self, why: Halt) -> None:
+        """`halt` at the next turn of the loop; for signal handlers."""
+        if self._asked is None:
+            self._asked = why
+
+    @property
+    def halting(self) -> bool:
+        return self._asked is not None or self.halted is not None
+
+    def halt(self, why: Halt) -> None:
+        """End the experiment early: every trial may save, then all is left unfinished. Safe to call again."""
+        if self.halted is not None:
+            return
+        self.halted = why
+        grace = self.settings.grace_s if why == "preempted" else self.settings.stop_grace_s
+        self._deadlines["grace"] = self.clock.monotonic() + grace
+        for trial_id, run in list(self._running.items()):
+            if run.launched:
+                self._executor.tell(trial_id, wire.Halt())
+
+    def _timeout(self) -> float | None:
+        refresh = self._callbacks.next_refresh()
+        due = min(self._deadlines.values()) - self.clock.monotonic()
+        return max(0.0, due if refresh is None else min(due, refresh))
+
+    def _pass_deadlines(self) -> None:
+        if self._asked is not None:
+            self.halt(self._asked)
+        now = self.clock.monotonic()
+        for name in [name for name, at in self._deadlines.items() if at <= now]:
+            del self._deadlines[name]
+            if name == "heartbeat":
+                self._deadlines[name] = now + HEARTBEAT_S
+                if self._ownership is not None:
+                    self._ownership.heartbeat()
+            elif name == "budget":
+                self.halt("budget")
+            elif name == "grace":
+                for trial_id, run in list(self._running.items()):
+                    if run.launched:
+                        self._executor.kill(trial_id)
+
+    # --- facts and what waits for them ------------------------------------------------------------------
+
+    def _add(self, fact: ev.AnyFact) -> int:
+        seq = self._journal.append(ev.encode(fact), vital=isinstance(fact, ev.VITAL))
+        self.state.apply(fact)
+        return seq
+
+    def _when_durable(self, action: Callable[[], None], fact: ev.AnyFact | None = None) -> None:
+        """Run `action` on this thread once everything journaled so far (and `fact`) is on the disk."""
+        seq = self._journal.last_seq if fact is None else self._add(fact)
+        self._after.append((seq, action))
+
+    def _settle(self) -> None:
+        """Write what was journaled, answer the trials, then do what became durable, and what ended beside the loop."""
+        while True:
+            self._journal.flush()
+            answers, self._answers = self._answers, []
+            for trial_id, answer in answers:
+                self._executor.tell(trial_id, answer)
+            if self._after:
+                self._journal.request_sync()
+            while self._after and self._after[0][0] <= self._journal.durable_seq:
+                self._after.popleft()[1]()
+            for fact in self._custodian.finished():
+                self._add(fact)
+            if not self._answers and not (self._after and self._after[0][0] <= self._journal.durable_seq):
+                break
+        if self._journal.should_compact():
+            self.compact()
+
+    def compact(self) -> None:
+        """Fold the journal into one snapshot."""
+        self._journal.flush()
+        self._journal.compact(self.state.snapshot(self._plugins.save()))
+
+    # --- starting ---------------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Start attempts while there is room for them."""
+        while self.halted is None and self._room(self.settings.resources):
+            trial = self._plugins.choose(list(self._pending.values())) if self._pending else self._create()
+            if trial is None:
+                return
+            resources = trial.resources or self.settings.resources
+            if not self._room(resources):
+                return
+            del self._pending[trial.trial_id]
+            self._running[trial.trial_id] = Running(trial, trial.attempt + 1, resources)
+            self._choose_start(trial)
+
+    def _room(self, resources: Resources) -> bool:
+        limit = self.settings.max_concurrent
+        if limit is not None and len(self._running) >= limit:
+            return False
+        wanted = dict(resources)
+        for run in self._running.values():
+            if not run.launched:
+                for key, amount in run.resources.items():
+                    wanted[key] = wanted.get(key, 0) + amount
+        return self._executor.can_launch(wanted)
+
+    def _create(self) -> Trial | None:
+        created = self._plugins.create(self.state)
+        if created is None:
+            return None
+        self._add(created)
+        if isinstance(created, ev.SearchEnded):
+            return None
+        trial = self.state.trials[-1]
+        self._plugins.on_trial_add(trial)
+        self._pending[trial.trial_id] = trial
+        return trial
+
+    def _choose_start(self, trial: Trial) -> None:
+        """Hash the checkpoint that the attempt would get; start it with the newest that is whole."""
+        record = next(iter(candidates(trial)), None)
+        if record is None:
+            self._start(trial, None)
+            return
+
+        def checked(problem: str | None) -> None:
+            if problem is None:
+                self._start(trial, record)
+                return
+            log.warning("%s: checkpoint %s is damaged and set aside: %s", trial.name, record.ref.name, problem)
+            self._add(ev.CheckpointSetAside(record.ref, problem))
+            self._choose_start(trial)
+
+        self._custodian.check(trial.directory / record.ref.name, checked)
+
+    def _start(self, trial: Trial, record: CheckpointRecord | None) -> None:
+        run = self._running[trial.trial_id]
+        ref, iteration, spent = start_of(trial, record)
+        if trial.iteration > iteration:
+            self._add(ev.RolledBack(trial.trial_id, run.attempt, iteration))
+            self._plugins.on_rollback(trial, iteration)
+        generation = self.state.generation.generation if self.state.generation else 1
+        first = trial.attempt == 0
+        fact = ev.AttemptStarted(trial.trial_id, run.attempt, generation, self.clock.time(), ref, iteration)
+        settings = self.settings
+        trial.directory.mkdir(parents=True, exist_ok=True)
+        job = Job(
+            trial_id=trial.trial_id,
+            trial_name=trial.name,
+            experiment_name=settings.experiment_name,
+            index=trial.index,
+            directory=trial.directory,
+            temporary=settings.temporary,
+            config=trial.config,
+            attempt=run.attempt,
+            generation=generation,
+            seed=settings.seed,
+            experiment_tag=trial.experiment_tag,
+            checkpoint=ref,
+            checkpoint_path=None if ref is None else trial.directory / ref.name,
+            start_iteration=iteration,
+            start_time_total_s=spent,
+            resources=dict(run.resources),
+            publish=settings.publish,
+            name_by_index=settings.name_by_index,
+            save_count=trial.saves,
+            max_publish_failures=settings.max_publish_failures,
+            chdir=settings.chdir,
+            original_cwd=settings.original_cwd,
+            grace_s=settings.grace_s,
+        )
+        launch = Launch(
+            job=job,
+            resources=run.resources,
+            timeout_s=settings.trial_timeout_s,
+            stdout=None if settings.stdout is None else trial.directory / settings.stdout,
+            stderr=None if settings.stderr is None else trial.directory / settings.stderr,
+            tee=settings.tee,
+        )
+
+        def go() -> None:
+            if self.halted is not None:
+                self._end_attempt(run, "halted")
+                return
+            run.launched = True
+            self._executor.launch(launch)
+            if not first and ref is not None:
+                self._callbacks.on_trial_restore(self._iteration, self.state.trials, trial)
+            self._callbacks.on_trial_start(self._iteration, self.state.trials, trial)
+
+        self._when_durable(go, fact)  # a process may not get a config that a power cut could take back
+
+    # --- what trials say ------------------------------------------------------------------------------------
+
+    def dispatch(self, events: Sequence[Event]) -> None:
+        """Handle a batch of events; when this returns they are journaled and answered."""
+        for event in events:
+            run = self._running.get(event.trial_id)
+            if run is None or event.attempt != run.attempt or isinstance(event, Started):
+                continue
+            if isinstance(event, Exited):
+                self._on_exit(run, event)
+            else:
+                self._on_message(run, event)
+        self._settle()
+
+    def _on_message(self, run: Running, event: Message) -> None:
+        body = event.body
+        if isinstance(body, wire.Report):
+            self._on_report(run, body)
+        elif isinstance(body, wire.Published):
+            self._on_published(run, body)
+        elif isinstance(body, wire.PublishFailed):
+            log.warning("%s: checkpoint %s was not saved: %s", run.trial.name, body.ref.name, body.error)
+            self._add(ev.PublishFailed(body.ref, body.error))
+        else:
+            run.said = body
+
+    def _on_report(self, run: Running, report: wire.Report) -> None:
+        trial = run.trial
+        result: dict[str, Any] = tagged.loads(bytes(report.metrics))
+        again = report.iteration <= trial.told  # told before a rollback: the journaled answer stands
+        changed = self._callbacks.on_trial_result(self._iteration, self.state.trials, trial, result)
+        decision = self._plugins.decide(trial, result, report.iteration, again)
+        then: Literal["continue", "stop", "pause"] = decision
+        saves = report.saving is not None
+        refusal = None
+        if saves:
+            refusal = self._custodian.refusal(self.state, trial, report.saving.bytes if report.saving else 0)
+            saves = refusal is None
+        elif self.settings.class_api:
+            saves = self._class_saves(report.iteration, result, then)
+        if self.halted is not None and then == "continue" and saves:
+            then = "pause"
+        if then == "stop":
+            result["done"] = changed = True
+        metrics = report.metrics if not changed else ev_raw(result)
+        fact = ev.ResultReported(trial.trial_id, run.attempt, report.iteration, metrics, then, saves)
+        seq = self._journal.append(ev.encode(fact))
+        self.state.add_result(trial, fact, result)
+        run.then = then
+        if saves:
+            self._after.append((seq, lambda: self._allow(run, report.iteration)))
+        self._answers.append(
+            (
+                trial.trial_id,
+                wire.Answer(
+                    then=then,
+                    save=saves and report.saving is None,
+                    should_checkpoint=bool(result.get("should_checkpoint")),
+                    should_stop=self.halted is not None,
+                    budget_error=refusal,
+                ),
+            )
+        )
+
+    def _class_saves(self, iteration: int, result: dict[str, Any], then: str) -> bool:
+        every = self.settings.checkpoint_frequency
+        return bool(
+            result.get("should_checkpoint")
+            or (every and iteration % every == 0)
+            or (then == "stop" and self.settings.checkpoint_at_end)
+            or then == "pause"
+            or (then == "continue" and self.halted is not None)
+        )
+
+    def _allow(self, run: Running, iteration: int) -> None:
+        """The journal holds the result: its checkpoint may become visible, if this driver still owns the experiment."""
+        if self._ownership is not None:
+            self._ownership.check()
+        self._executor.tell(run.trial.trial_id, wire.Durable(iteration))
+
+    def _on_published(self, run: Running, body: wire.Published) -> None:
+        trial = run.trial
+        self._add(ev.CheckpointPublished(body.ref, body.bytes, body.digest, self.clock.time()))
+        run.published = True
+        checkpoint = trial.open_checkpoint(trial.checkpoints[-1])
+        self._callbacks.on_checkpoint(self._iteration, self.state.trials, trial, checkpoint)
+        self._callbacks.on_trial_save(self._iteration, self.state.trials, trial)
+        self._forget(trial)
+        problem = self._custodian.over_budget(self.state, trial, body.ref)
+        if problem is not None:  # a class trainable's save, whose size nobody knew before
+            run.said = wire.Errored("CheckpointBudgetError", problem, problem, retry=False)
+            self._delete(body.ref)
+            self._executor.kill(trial.trial_id)
+
+    def _forget(self, trial: Trial) -> None:
+        for ref in self._custodian.to_forget(self.state, trial, self._in_use()):
+            self._delete(ref)
+
+    def _delete(self, ref: CheckpointRef) -> None:
+        path = self.state.trials.get(ref.trial_id).directory / ref.name  # type: ignore[union-attr]
+
+        def go() -> None:
+            if self._ownership is not None:
+                self._ownership.check()
+            self._custodian.delete(ref, path)
+
+        self._when_durable(go, ev.CheckpointForgotten(ref))  # forgotten first, deleted after: rule R2
+
+    def _in_use(self) -> set[tuple[str, tuple[int, int, int]]]:
+        """Checkpoints that running attempts started from and have nothing of their own yet."""
+        return {
+            (run.trial.started_from.trial_id, run.trial.started_from.order)
+            for run in self._running.values()
+            if run.trial.started_from is not None and not run.published
+        }
+
+    # --- the end of an attempt --------------------------------------------------------------------------------
+
+    def _on_exit(self, run: Running, event: Exited) -> None:
+        said = run.said
+        if isinstance(said, wire.Finished) and event.reason != "timeout":
+            if run.then == "pause":
+                self._end_attempt(run, "halted" if self.halted else "paused")
+            else:
+                self._end_trial(run, None)
+        elif event.reason == "timeout":
+            text = f"ran longer than trial_timeout_s={self.settings.trial_timeout_s} and was ended (TIMEOUT)"
+            self._end_trial(run, ev.ErrorInfo("TrialTimeoutError", text))
+        elif isinstance(said, wire.Errored):
+            self._failed(run, ev.ErrorInfo(said.type, said.message, said.traceback), said)
+        elif self.halted is not None:
+            self._end_attempt(run, "halted")
+        elif isinstance(said, wire.Preempted):
+            self._end_attempt(run, "preempted")
+        elif event.reason == "lost" and run.trial.num_lost < MAX_LOST:
+            self._end_attempt(run, "lost")
+        else:
+            how = f"by signal {-event.status}" if event.status < 0 else f"with status {event.status}"
+            text = f"the trial's process ended {how} without a word; its output is in {run.trial.directory}"
+            self._failed(run, ev.ErrorInfo("TrialProcessDiedError", text), None)
+
+    def _failed(self, run: Running, error: ev.ErrorInfo, said: wire.Errored | None) -> None:
+        trial = run.trial
+        if said is not None and said.pickled:
+            self.exceptions[trial.trial_id] = said.pickled
+        retries = self.settings.max_failures
+        retry = (said is None or said.retry) and (retries < 0 or trial.num_failures < retries)
+        if self.halted is not None:
+            self._end_attempt(run, "halted", error)
+        elif retry and not self.settings.fail_fast:
+            self._callbacks.on_trial_recover(self._iteration, self.state.trials, trial)
+            self._end_attempt(run, "failed", error)
+        else:
+            self._end_trial(run, error)
+            if self.settings.fail_fast and (said is None or said.retry):
+                self.failure = error
+                self.halt("fail_fast")
+
+    def _end_attempt(
+        self, run: Running, why: Literal["failed", "preempted", "lost", "paused", "halted"], error: ev.ErrorInfo | None = None
+    ) -> None:
+        trial = run.trial
+        del self._running[trial.trial_id]
+        self._add(ev.AttemptEnded(trial.trial_id, run.attempt, why, error))
+        self._pending[trial.trial_id] = trial
+
+    def _end_trial(self, run: Running, error: ev.ErrorInfo | None) -> None:
+        trial = run.trial
+        del self._running[trial.trial_id]
+        last = trial.last_result
+        self._add(ev.TrialEnded(trial.trial_id, "TERMINATED" if error is None else "ERROR", self.clock.time(), error))
+        self._plugins.on_trial_end(trial, last, failed=error is not None)
+        if error is None:
+            self._callbacks.on_trial_complete(self._iteration, self.state.trials, trial)
+        else:
+            self._callbacks.on_trial_error(self._iteration, self.state.trials, trial)
+        self._forget(trial)
+
+    # --- leaving ----------------------------------------------------------------------------------------------
+
+    def finish(self, why: str) -> None:
+        """Write the last word: what runs still is unfinished, deletions are waited for, the journal is durable."""
+        for run in list(self._running.values()):
+            self._end_attempt(run, "halted")
+        self._add(ev.RunEnded(why, self.clock.time()))
+        self._settle()
+        self._journal.sync_now()
+        self._settle()
+        for fact in self._custodian.drain():
+            self._add(fact)
+        self._journal.flush()
+
+
+def ev_raw(result: dict[str, Any]) -> Any:
+    """A result that callbacks changed, as it stands in a fact."""
+    import msgspec
+
+    return msgspec.Raw(tagged.dumps(result))
+
+
+__all__ = ["LoopSettings", "Running", "TrialLoop", "TrialsFailedError"]

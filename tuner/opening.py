@@ -1,0 +1,185 @@
+"""Opening an experiment's directory: new, resumed or replaced; claimed before anything is read or written."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import secrets
+import sys
+import tempfile
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from trainables.store import fs
+from tuner.clock import Clock
+from tuner.error import (
+    ExperimentDamagedError,
+    ExperimentExistsError,
+    ResumeError,
+    StorageFullError,
+)
+from tuner.experiment.journal import JournalContents, read_journal
+from tuner.experiment.lock import Ownership, claim
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.reader import FORMAT, is_experiment, load_state, read_settings
+from tuner.experiment.resume import Base
+from tuner.search.space import fingerprint, space_difference
+from tuner.spec import Spec
+
+SOCKETS_FIT = 50
+"""Longest temporary directory in which a socket's path still fits into 108 bytes."""
+
+
+class Action(Enum):
+    """What happens to the directory."""
+
+    START = "start"
+    RESUME = "resume"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be done, and the line that says why."""
+
+    action: Action
+    note: str
+
+
+@dataclass(slots=True)
+class Opened:
+    """A directory that this driver owns."""
+
+    paths: ExperimentPaths
+    ownership: Ownership
+    settings: dict[str, Any]
+    contents: JournalContents | None
+    temporary: Path
+
+
+def plan(spec: Spec, paths: ExperimentPaths) -> Plan:
+    """Decide by looking only. Raises before anything is touched."""
+    base, root = spec.resume_choice.base, paths.root
+    if not is_experiment(paths):
+        if root.exists() and not root.is_dir():
+            raise ExperimentDamagedError(f"{root} is a file, not a directory; choose another name or storage_path")
+        foreign = [name for name in (os.listdir(root) if root.is_dir() else ()) if not _ours(name)]
+        if base in (Base.LOCAL, Base.REMOTE):
+            raise ResumeError(_nothing_to_resume(spec, paths))
+        if foreign:
+            raise ExperimentDamagedError(
+                f"{root} holds {', '.join(sorted(foreign)[:3])} but no experiment.json: it is not an experiment of ours "
+                "and is left alone; choose another name or storage_path"
+            )
+        return Plan(Action.START, f"starting new because there is no experiment at {root}")
+    if base is Base.REMOTE:
+        raise ResumeError(f'resume="REMOTE" needs a replica: set SyncConfig(upload_dir=...); there is a local experiment at {root}')
+    settings = read_settings(paths)
+    if spec.overwrite:
+        return Plan(Action.REPLACE, f"starting new because overwrite=True replaces the experiment at {root}")
+    if base is Base.NEW:
+        if not any(trial.told for trial in load_state(paths).trials):
+            return Plan(Action.REPLACE, f"starting new because the experiment at {root} never had a result")
+        raise ExperimentExistsError(
+            f'there is an experiment with results at {root}: resume="AUTO" continues it, overwrite=True replaces it, another name '
+            "leaves it alone"
+        )
+    if base is Base.PROMPT and not _ask(root):
+        raise ExperimentExistsError(f"not resumed as answered: {root} is left alone; overwrite=True replaces it")
+    _check_same(spec, settings, paths)
+    return Plan(Action.RESUME, f"resuming from {root}")
+
+
+def _ours(name: str) -> bool:
+    return name in ("generations", "journal", "blobs") or name.startswith(".")
+
+
+def _nothing_to_resume(spec: Spec, paths: ExperimentPaths) -> str:
+    storage = paths.root.parent
+    found = sorted(entry.name for entry in storage.iterdir() if (entry / "experiment.json").exists()) if storage.is_dir() else []
+    there = f"; there are: {', '.join(found[:10])}" if found else "; there is no experiment in that directory"
+    return f"resume={spec.resume!r}: there is no experiment at {paths.root}{there}"
+
+
+def _ask(root: Path) -> bool:
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise ResumeError(f'resume="PROMPT" needs a terminal to ask on; say resume="AUTO" to continue {root}')
+    return input(f"Resume the experiment at {root}? [Y/n] ").strip().lower() in ("", "y", "yes")
+
+
+def _check_same(spec: Spec, settings: dict[str, Any], paths: ExperimentPaths) -> None:
+    """Refuse to go on with another trainable or another search space."""
+    if settings.get("trainable") not in (None, spec.trainable_name):
+        raise ResumeError(
+            f"{paths.root} was run with the trainable {settings['trainable']!r}, not {spec.trainable_name!r}: give the run another name"
+        )
+    if not spec.space_given:
+        return
+    changed = space_difference(settings.get("space", {}), fingerprint(spec.param_space))
+    if changed:
+        raise ResumeError(
+            f"the search space is not the one that {paths.root} was started with; give the run another name, or restore the space:\n  "
+            + "\n  ".join(changed)
+        )
+
+
+def open_experiment(spec: Spec, paths: ExperimentPaths, action: Action, *, clock: Clock) -> Opened:
+    """Claim the directory and bring its settings and journal; a new or replaced one is made."""
+    try:
+        fs.make_dirs(paths.root)
+        ownership = claim(paths, takeover=spec.takeover, clock=clock)
+    except PermissionError as error:
+        raise StorageFullError(f"{paths.root} is not writable: {error}") from error
+    except OSError as error:
+        if error.errno in (28, 30, 122):  # ENOSPC, EROFS, EDQUOT
+            raise StorageFullError(f"cannot write to {paths.root}: {error.strerror}; {fs.free_bytes(paths.root)} bytes free") from error
+        raise
+    if action is Action.RESUME:
+        settings = read_settings(paths)
+        contents: JournalContents | None = read_journal(paths)
+    else:
+        if action is Action.REPLACE:
+            _clear(paths)
+        settings = _new_settings(spec, paths, clock)
+        fs.replace_file(paths.experiment_json, json.dumps(settings, indent=1).encode())
+        contents = None
+    return Opened(paths, ownership, settings, contents, _temporary(paths, settings))
+
+
+def _clear(paths: ExperimentPaths) -> None:
+    """Remove an experiment, its description first, so that a kill in between leaves no half experiment."""
+    fs.unlink(paths.experiment_json)
+    fs.fsync_dir(paths.root)
+    for name in fs.listdir(paths.root):
+        if name != paths.generations.name:
+            fs.rmtree(paths.root / name) if fs.is_dir(paths.root / name) else fs.unlink(paths.root / name)
+
+
+def _new_settings(spec: Spec, paths: ExperimentPaths, clock: Clock) -> dict[str, Any]:
+    created = datetime.datetime.fromtimestamp(clock.time(), datetime.timezone.utc)
+    return {
+        "format": FORMAT,
+        "name": paths.root.name,
+        "id": secrets.token_hex(4),
+        "created": created.isoformat(timespec="seconds"),
+        "seed": spec.seed if spec.seed is not None else secrets.randbits(31),
+        "space": fingerprint(spec.param_space),
+        **spec.settings(),
+    }
+
+
+def _temporary(paths: ExperimentPaths, settings: dict[str, Any]) -> Path:
+    """A short directory on the filesystem of the results, emptied now: what lies in it is of a dead owner."""
+    directory = paths.root.parent / ".tmp" / str(settings["id"])
+    if len(str(directory)) > SOCKETS_FIT:
+        user = hashlib.sha256(str(paths.root).encode()).hexdigest()[:8]
+        directory = Path(tempfile.gettempdir()) / f"tuner-{os.getuid()}-{user}"
+    if fs.exists(directory):
+        fs.rmtree(directory)
+    fs.make_dirs(directory)
+    fs.chmod(directory, 0o700)
+    return directory

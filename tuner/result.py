@@ -1,0 +1,22 @@
+"""Names of the keys that every result has (Ray's `ray.tune.result`)."""
+
+from __future__ import annotations
+
+DEFAULT_METRIC = "_metric"
+DONE = "done"
+EPISODES_TOTAL = "episodes_total"
+EPISODE_REWARD_MEAN = "episode_reward_mean"
+EXPR_ERROR_FILE = "error.txt"
+EXPR_PARAM_FILE = "params.json"
+EXPR_PROGRESS_FILE = "progress.csv"
+EXPR_RESULT_FILE = "result.json"
+HOSTNAME = "hostname"
+NODE_IP = "node_ip"
+PID = "pid"
+RESULT_DUPLICATE = "__duplicate__"
+SHOULD_CHECKPOINT = "should_checkpoint"
+TIMESTEPS_TOTAL = "timesteps_total"
+TIME_THIS_ITER_S = "time_this_iter_s"
+TIME_TOTAL_S = "time_total_s"
+TRAINING_ITERATION = "training_iteration"
+TRIAL_ID = "trial_id"

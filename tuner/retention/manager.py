@@ -1,0 +1,146 @@
+"""Which checkpoints of a trial may go: policies applied, with what R3 protects beside them.
+
+Pure: facts in, names out. No I/O, no clock; cost depends on how many checkpoints a trial keeps, and on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, TypeVar
+
+from trainables.config import CheckpointConfig, CheckpointStrategy
+from trainables.metrics import MISSING, as_score, lookup, metric_names, nearest_keys
+from trainables.store.retention import All, Order, Ranking, RetentionPolicy, policy_for, ranking_for, ranking_metrics
+from trainables.wire import CheckpointRef
+
+SHOWN_NAMES = 20
+"""At most so many reported metrics are listed in a warning."""
+
+
+class Record(Protocol):
+    """A published and journaled checkpoint; `tuner.experiment.trial.CheckpointRecord` is one."""
+
+    @property
+    def ref(self) -> CheckpointRef: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def order(self) -> Order: ...
+
+    @property
+    def iteration(self) -> int: ...
+
+    @property
+    def metrics(self) -> Mapping[str, Any]: ...
+
+    @property
+    def saved_at(self) -> float: ...
+
+
+R = TypeVar("R", bound=Record)
+
+
+class Ending(Enum):
+    """How a trial stands, as far as its checkpoints are concerned."""
+
+    UNFINISHED = "unfinished"
+    """It runs, waits or is paused: its latest checkpoint stays, whatever the settings say."""
+    ERRORED = "errored"
+    """It failed and can be resumed: its latest checkpoint stays, whatever the settings say."""
+    ENDED = "ended"
+    """It came to a good end: its latest stays too, unless a `CheckpointStrategy` or a budget says otherwise."""
+
+    @classmethod
+    def of(cls, status: str) -> Ending:
+        """From a `Trial.status`."""
+        return {"TERMINATED": cls.ENDED, "ERROR": cls.ERRORED}.get(status, cls.UNFINISHED)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that a person should be told once."""
+
+    cause: str
+    message: str
+
+
+class TrialRetention:
+    """What stays of one trial's checkpoints; every trial of an experiment shares it.
+
+    Args:
+        config: what is kept. Under a `CheckpointStrategy` the latest does not stay after a good end.
+    """
+
+    def __init__(self, config: CheckpointConfig | CheckpointStrategy) -> None:
+        self.policy: RetentionPolicy = policy_for(config)
+        self.ranking: Ranking = ranking_for(config)
+        self._exact_at_end = isinstance(config, CheckpointStrategy)
+
+    def forget(self, records: Sequence[Record], ending: Ending, in_use: Collection[Order] = ()) -> list[CheckpointRef]:
+        """What may go, oldest first.
+
+        Args:
+            records: the trial's complete checkpoints, and no others: what is incomplete or broken does not count.
+            ending: how the trial stands.
+            in_use: the orders of those that are being restored or uploaded, are pinned, or that an attempt (of this
+                trial or of a clone) started from and has nothing newer than. They stay, and the best N beside them.
+        """
+        if not records or isinstance(self.policy, All):
+            return []
+        ordered = sorted(records, key=lambda record: record.order)
+        keep = {*self.policy.keep(ordered), *in_use}
+        if not (self._exact_at_end and ending is Ending.ENDED):
+            keep.add(ordered[-1].order)  # R3: no policy is asked about the latest
+        return [record.ref for record in ordered if record.order not in keep]
+
+    def best(self, records: Sequence[R]) -> list[R]:
+        """Exactly the best N (all when N is None), worst to best."""
+        return self.ranking.best(records)
+
+
+class RetentionManager(TrialRetention):
+    """`TrialRetention` with a memory of what was warned about: one notice per cause and experiment."""
+
+    def __init__(self, config: CheckpointConfig | CheckpointStrategy) -> None:
+        super().__init__(config)
+        named = [] if self.ranking.metric is None else [self.ranking.metric]
+        self._metrics = list(dict.fromkeys([*named, *ranking_metrics(self.policy)]))
+        self._told: set[tuple[str, str]] = set()
+
+    def observe(self, record: Record) -> list[Notice]:
+        """To be called with every new checkpoint: what is wrong with its score, if that was not said before."""
+        return [notice for name in self._metrics for notice in self._look_at(record, name)]
+
+    def _look_at(self, record: Record, name: str) -> list[Notice]:
+        value = lookup(record.metrics, name)
+        if value is MISSING:
+            cause = "absent"
+            problem = f"checkpoint score attribute {name!r} is not in the result"
+        elif as_score(value) is None:
+            cause = "not a number"
+            problem = f"checkpoint score attribute {name!r} is {value!r:.60}, which is not a number, in the result"
+        else:
+            return []
+        if (cause, name) in self._told:
+            return []
+        self._told.add((cause, name))
+        return [Notice(f"score {cause}", f"{problem} of {_where(record)}{_CONSEQUENCE} {_reported(record, name)}")]
+
+
+_CONSEQUENCE = "; such a checkpoint ranks below every scored one and stays usable for a resume."
+
+
+def _where(record: Record) -> str:
+    return f"trial {record.ref.trial_id} at iteration {record.iteration}"
+
+
+def _reported(record: Record, name: str) -> str:
+    near = nearest_keys(record.metrics, name)
+    names = near + [key for key in metric_names(record.metrics) if key not in near and key != name]
+    more = len(names) - SHOWN_NAMES
+    listed = ", ".join(names[:SHOWN_NAMES]) or "nothing else"
+    return f"Reported, nearest first: {listed}{f' and {more} more' if more > 0 else ''}"

@@ -1,0 +1,203 @@
+"""`tune.run`: the classic call. It translates Ray Tune's arguments into a `Spec` and runs it."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trainables.config import Budget, CheckpointConfig, FailureConfig, SyncConfig, parse_score_attr
+from tuner.analysis import ExperimentAnalysis
+from tuner.assembly import execute
+from tuner.error import SettingError
+from tuner.experiment.definition import Experiment
+from tuner.resume_config import ResumeConfig
+from tuner.spec import Spec
+
+NO_EFFECT = {
+    "reuse_actors": "a trial's process is started in milliseconds from a fork server",
+    "server_port": "there is no REST server",
+    "queue_trials": "trials always wait for room",
+    "trial_executor": "use executor=",
+    "storage_filesystem": "use storage_path with a URI",
+    "loggers": "use callbacks=",
+    "_experiment_checkpoint_dir": "the journal lies in the experiment's directory",
+    "_remote": "the driver runs where it is called",
+    "_remote_string_queue": "the driver runs where it is called",
+    "_entrypoint": "nothing is reported to anybody",
+    "_tuner_api": "nothing is reported to anybody",
+}
+"""Ray's arguments whose subject does not exist here: accepted with one warning."""
+
+
+def run(
+    run_or_experiment: Any,
+    *,
+    name: str | None = None,
+    metric: str | Sequence[str] | None = None,
+    mode: str | Sequence[str] | None = None,
+    stop: Any = None,
+    time_budget_s: Any = None,
+    config: Mapping[str, Any] | Callable[..., Any] | None = None,
+    resources_per_trial: Any = None,
+    num_samples: int = 1,
+    storage_path: str | Path | None = None,
+    local_dir: str | Path | None = None,
+    search_alg: Any = None,
+    scheduler: Any = None,
+    checkpoint_config: CheckpointConfig | None = None,
+    keep_checkpoints_num: int | None = None,
+    checkpoint_score_attr: str | None = None,
+    checkpoint_freq: int = 0,
+    checkpoint_at_end: bool = False,
+    verbose: int | None = None,
+    progress_reporter: Any = None,
+    log_to_file: bool | str | tuple[str, str] = False,
+    trial_name_creator: Callable[[Any], str] | None = None,
+    trial_dirname_creator: Callable[[Any], str] | None = None,
+    chdir_to_trial_dir: bool | None = None,
+    sync_config: SyncConfig | None = None,
+    export_formats: Sequence[str] | None = None,
+    max_failures: int = 0,
+    fail_fast: bool | str = False,
+    restore: Any = None,
+    resume: bool | str | None = None,
+    resume_config: ResumeConfig | None = None,
+    raise_on_failed_trial: bool = True,
+    callbacks: Sequence[Any] | None = None,
+    max_concurrent_trials: int | None = None,
+    overwrite: bool = False,
+    takeover: bool = False,
+    seed: int | None = None,
+    trial_timeout_s: float | None = None,
+    checkpoint_budget: str | int | Budget | None = None,
+    executor: Any = None,
+    **others: Any,
+) -> ExperimentAnalysis:
+    """Run an experiment and return its results.
+
+    Args:
+        run_or_experiment: a function `f(config)`, a subclass of `tune.Trainable`, a registered name, a trainer, or an
+            `Experiment`.
+        name: the experiment's directory under `storage_path`; without it one with the date is made (with
+            `resume="AUTO"` a stable one).
+        metric, mode: what searcher, scheduler and "best" go by; `mode` is "min" or "max" (default "max").
+        stop: {"training_iteration": 10, "loss": tune.at_most(0.1)}, a function `(trial_id, result) -> bool`, a `Stopper`, or a list.
+        time_budget_s: seconds after which the experiment ends early and stays resumable.
+        config: the search space; plain values, domains such as `tune.uniform(0, 1)`, `tune.grid_search([...])`.
+        resources_per_trial: {"cpu": 1, "gpu": 0.5, "my_resource": 2}; default one CPU.
+        num_samples: how often the space is sampled; -1: without end.
+        storage_path, local_dir: where experiments lie; default `~/tuner_results`.
+        keep_checkpoints_num, checkpoint_score_attr, checkpoint_freq, checkpoint_at_end: how many checkpoints stay
+            ("max-auc": higher is better, "min-loss": lower), and when class trainables save.
+        max_failures: how often one trial is restarted from its newest checkpoint after it failed; -1: always.
+        fail_fast: True: the first failure ends the experiment; "raise": and is raised.
+        resume: False, True, "LOCAL", "REMOTE", "PROMPT", "AUTO", "ERRORED_ONLY", also with a suffix such as "AUTO+ERRORED".
+        restore: a checkpoint that the trials start from.
+        raise_on_failed_trial: raise `TrialsFailedError` at the end if a trial failed.
+        overwrite: replace an experiment of that name.
+        takeover: do not wait for the heartbeat of an owner on another host.
+        seed: of everything; without it one is drawn and recorded.
+        trial_timeout_s: seconds of wall time after which an attempt is ended.
+        checkpoint_budget: "50GB" or `Budget(bytes, top_k)` for all checkpoints of the experiment.
+        executor: None (processes on this machine), "inline" (this process, for debuggers), or an `Executor`.
+
+    Returns:
+        `ExperimentAnalysis`: trials, results, best checkpoint.
+
+    Raises:
+        SettingError: a setting is not accepted; nothing was touched.
+        ExperimentExistsError: the name is taken and `resume` is False.
+        ResumeError: there is nothing to resume, or it does not fit.
+        TrialsFailedError: a trial failed; `.analysis` holds all results.
+
+    Example:
+        >>> analysis = tune.run(train, config={"lr": tune.loguniform(1e-4, 1e-1)}, num_samples=20, metric="loss", mode="min")
+        >>> analysis.best_config
+    """
+    _check_others(others, run)
+    if isinstance(run_or_experiment, Experiment):
+        experiment = run_or_experiment
+        return run(experiment.run, **{"name": experiment.name, **experiment.arguments})
+    checkpointing = checkpoint_config or CheckpointConfig()
+    if keep_checkpoints_num is not None:
+        checkpointing = replace(checkpointing, num_to_keep=keep_checkpoints_num)
+    if checkpoint_score_attr is not None:
+        attribute, order = parse_score_attr(checkpoint_score_attr)
+        checkpointing = replace(checkpointing, checkpoint_score_attribute=attribute, checkpoint_score_order=order)
+    if checkpoint_freq:
+        checkpointing = replace(checkpointing, checkpoint_frequency=checkpoint_freq)
+    if checkpoint_at_end:
+        checkpointing = replace(checkpointing, checkpoint_at_end=True)
+    if storage_path is not None and local_dir is not None and str(storage_path) != str(local_dir):
+        raise SettingError(f"storage_path={storage_path!r} and local_dir={local_dir!r} mean the same; give one of them")
+    if export_formats:
+        warnings.warn("export_formats has no effect: a checkpoint holds what the trainable saves", stacklevel=2)
+    if resume_config is not None:
+        if resume:
+            raise SettingError("give either resume= or resume_config=")
+        resume = resume_config.word
+    spec = Spec(
+        trainable=run_or_experiment,
+        name=name,
+        metric=metric,
+        mode=mode,
+        stop=stop,
+        time_budget_s=time_budget_s,
+        param_space={} if config is None else config,
+        num_samples=num_samples,
+        storage_path=storage_path if storage_path is not None else local_dir,
+        search_alg=search_alg,
+        scheduler=scheduler,
+        checkpoint_config=checkpointing,
+        failure_config=FailureConfig(max_failures=max_failures, fail_fast=fail_fast),
+        sync_config=sync_config or SyncConfig(),
+        checkpoint_budget=checkpoint_budget,
+        resources=resources_per_trial,
+        verbose=verbose,
+        progress_reporter=progress_reporter,
+        log_to_file=log_to_file,
+        trial_name_creator=trial_name_creator,
+        trial_dirname_creator=trial_dirname_creator,
+        callbacks=callbacks or (),
+        max_concurrent_trials=max_concurrent_trials,
+        raise_on_failed_trial=raise_on_failed_trial,
+        resume=resume,
+        restore=restore,
+        overwrite=overwrite,
+        takeover=takeover,
+        seed=seed,
+        trial_timeout_s=trial_timeout_s,
+        executor=executor,
+        chdir_to_trial_dir=chdir_to_trial_dir,
+    )
+    return execute(spec)
+
+
+def _check_others(others: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    for key in others:
+        if key in NO_EFFECT:
+            warnings.warn(f"{key} has no effect: {NO_EFFECT[key]}", stacklevel=3)
+            continue
+        known = [*inspect.signature(function).parameters, *NO_EFFECT]
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise SettingError(f"tune.run has no argument {key!r}{hint}")
+
+
+def run_experiments(experiments: Any, **arguments: Any) -> list[Any]:
+    """Run one or several experiments, one after another, and return all their trials.
+
+    Args:
+        experiments: an `Experiment`, a list of them, or {name: {"run": trainable, **arguments of tune.run}}.
+        arguments: arguments of `tune.run` that hold for all of them.
+    """
+    trials: list[Any] = []
+    for experiment in Experiment.several(experiments):
+        analysis = run(experiment.run, **{"name": experiment.name, **experiment.arguments, **arguments})
+        trials.extend(analysis.trials)
+    return trials

@@ -1,0 +1,149 @@
+"""Everything that describes one experiment, translated from `tune.run(...)` or `Tuner(...)` into one validated value."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, SyncConfig, parse_bytes
+from trainables.trainable import Trainable
+from tuner.error import SettingError
+from tuner.experiment.paths import as_local_path, default_storage, safe_name
+from tuner.experiment.resume import Base, Resume, parse
+from tuner.registry import resolve_trainable
+
+MODES = ("min", "max")
+
+
+@dataclass(slots=True)
+class Spec:
+    """One experiment as the user described it. Validates itself."""
+
+    trainable: Any
+    name: str | None = None
+    metric: str | Sequence[str] | None = None
+    mode: str | Sequence[str] | None = None
+    stop: Any = None
+    time_budget_s: float | datetime.timedelta | None = None
+    param_space: Any = field(default_factory=dict)
+    num_samples: int = 1
+    storage_path: str | Path | None = None
+    search_alg: Any = None
+    scheduler: Any = None
+    checkpoint_config: CheckpointConfig | CheckpointStrategy = field(default_factory=CheckpointConfig)
+    failure_config: FailureConfig = field(default_factory=FailureConfig)
+    sync_config: SyncConfig = field(default_factory=SyncConfig)
+    checkpoint_budget: Any = None
+    resources: Any = None
+    verbose: int | None = None
+    progress_reporter: Any = None
+    log_to_file: bool | str | tuple[str, str] = False
+    trial_name_creator: Callable[[Any], str] | None = None
+    trial_dirname_creator: Callable[[Any], str] | None = None
+    callbacks: Sequence[Any] = ()
+    max_concurrent_trials: int | None = None
+    raise_on_failed_trial: bool = True
+    resume: Any = None
+    restore: Any = None
+    overwrite: bool = False
+    takeover: bool = False
+    seed: int | None = None
+    trial_timeout_s: float | None = None
+    executor: Any = None
+    chdir_to_trial_dir: bool | None = None
+    stored: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of a restored experiment, where they are not given anew."""
+    space_given: bool = True
+    """False: a restore without param_space, the stored space holds."""
+    resume_choice: Resume = field(init=False)
+    trainable_name: str = field(init=False)
+    class_api: bool = field(init=False)
+    budget: Budget | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.trainable, self.trainable_name = resolve_trainable(self.trainable)
+        self.class_api = inspect.isclass(self.trainable) and issubclass(self.trainable, Trainable)
+        self.resume_choice = parse(self.resume)
+        if self.mode is not None:
+            for mode in [self.mode] if isinstance(self.mode, str) else self.mode:
+                if mode not in MODES:
+                    raise SettingError(f"mode={mode!r} is not accepted; accepted are 'min' and 'max'")
+        if self.metric is not None and self.mode is None:
+            self.mode = "max"
+        if self.metric is None and isinstance(self.mode, str) and self.search_alg is None and self.scheduler is None:
+            pass  # Ray accepts a mode without a metric: it has no effect
+        if isinstance(self.num_samples, bool) or not isinstance(self.num_samples, int) or self.num_samples < -1 or not self.num_samples:
+            raise SettingError(f"num_samples={self.num_samples!r} is not accepted; accepted are 1, 2, ... and -1 (no limit)")
+        if isinstance(self.time_budget_s, datetime.timedelta):
+            self.time_budget_s = self.time_budget_s.total_seconds()
+        for name in ("time_budget_s", "trial_timeout_s"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
+                raise SettingError(f"{name}={value!r} is not accepted; accepted are seconds above 0, or None")
+        limit = self.max_concurrent_trials
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise SettingError(f"max_concurrent_trials={limit!r} is not accepted; accepted are 1, 2, ... or None (no limit)")
+        if not self.class_api and isinstance(self.checkpoint_config, CheckpointConfig):
+            for setting in ("checkpoint_frequency", "checkpoint_at_end"):
+                value = getattr(self.checkpoint_config, setting)
+                if value:
+                    raise SettingError(
+                        f"{setting}={value!r} needs a class trainable; {self.trainable_name!r} is a function, which decides by itself: "
+                        "it passes checkpoint= to report(), or uses checkpoint_dir()"
+                    )
+        budget = self.checkpoint_budget
+        self.budget = budget if budget is None or isinstance(budget, Budget) else Budget(parse_bytes(budget))
+        if self.name is not None:
+            if not isinstance(self.name, str) or not self.name or safe_name(self.name, limit=120) != self.name:
+                raise SettingError(
+                    f"name={self.name!r} is not accepted; accepted are letters, digits, '_', '-' and '.', at most 120 of them"
+                )
+
+    @property
+    def storage(self) -> Path:
+        """The directory that holds the experiment's own directory."""
+        return default_storage() if self.storage_path is None else as_local_path(self.storage_path)
+
+    def experiment_name(self, now: datetime.datetime) -> str:
+        """The given name, a stable one for "AUTO", else one with the date that no directory has yet."""
+        if self.name is not None:
+            return self.name
+        stem = safe_name(self.trainable_name, limit=60)
+        if self.resume_choice.base is Base.AUTO:
+            return f"{stem}_{self._script_hash()}"
+        name = base = f"{stem}_{now:%Y-%m-%d_%H-%M-%S}"
+        number = 1
+        while (self.storage / name).exists():
+            number += 1
+            name = f"{base}_{number}"
+        return name
+
+    def _script_hash(self) -> str:
+        """Short hash of the script's file name and the trainable's source name: the same from any checkout."""
+        main = sys.modules.get("__main__")
+        script = Path(getattr(main, "__file__", None) or "interactive").name
+        source = f"{script}:{getattr(self.trainable, '__qualname__', self.trainable_name)}"
+        return hashlib.sha256(source.encode()).hexdigest()[:8]
+
+    def settings(self) -> Mapping[str, Any]:
+        """What experiment.json keeps of it: plain values, for readers and for a resume."""
+        config = self.checkpoint_config
+        entry = f"{self.trainable.__module__}:{self.trainable.__qualname__}" if hasattr(self.trainable, "__qualname__") else ""
+        return {
+            "trainable": self.trainable_name,
+            "entry": entry,
+            "class_api": self.class_api,
+            "metric": self.metric if self.metric is None or isinstance(self.metric, str) else list(self.metric),
+            "mode": self.mode if self.mode is None or isinstance(self.mode, str) else list(self.mode),
+            "num_samples": self.num_samples,
+            "num_to_keep": config.num_to_keep,
+            "checkpoint_score_attribute": config.checkpoint_score_attribute,
+            "checkpoint_score_order": config.checkpoint_score_order,
+            "max_failures": self.failure_config.max_failures,
+        }
