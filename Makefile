@@ -28,9 +28,9 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-$(BENCH_STAMP): setup.cfg pyproject.toml
+$(BENCH_STAMP): setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python -m pip install --quiet 'ray[tune]' syne-tune
+	$(BENCH)/bin/python -m pip install --quiet -c constraints.txt -e '.[bench,torch]'
 	@touch $(BENCH_STAMP)
 
 run: $(STAMP)
@@ -42,8 +42,8 @@ test: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m soak --timeout 14400 $(ARGS)
 
-bench: $(STAMP) $(BENCH_STAMP)
-	$(BIN)/python benchmarks/run.py --peers $(BENCH)/bin/python $(ARGS)
+bench: $(BENCH_STAMP)
+	$(BENCH)/bin/python benchmarks/run.py $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

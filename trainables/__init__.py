@@ -1,0 +1,87 @@
+"""What runs inside a trial: `report`, `Checkpoint`, `Trainable`, and the settings that describe a run.
+
+`import trainables as train` stands where `from ray import train` stood. Names load on first use, so that importing the
+package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainables.checkpoint import Checkpoint as Checkpoint
+    from trainables.config import CheckpointConfig as CheckpointConfig
+    from trainables.config import CheckpointStrategy as CheckpointStrategy
+    from trainables.config import FailureConfig as FailureConfig
+    from trainables.config import RunConfig as RunConfig
+    from trainables.config import ScalingConfig as ScalingConfig
+    from trainables.config import SyncConfig as SyncConfig
+    from trainables.context import TrainContext as TrainContext
+    from trainables.result import Result as Result
+    from trainables.session import checkpoint_dir as checkpoint_dir
+    from trainables.session import get_checkpoint as get_checkpoint
+    from trainables.session import get_context as get_context
+    from trainables.session import local_rank as local_rank
+    from trainables.session import report as report
+    from trainables.session import world_rank as world_rank
+    from trainables.session import world_size as world_size
+    from trainables.trainable import Trainable as Trainable
+
+_HOME = {
+    "Checkpoint": "checkpoint",
+    "CheckpointConfig": "config",
+    "CheckpointStrategy": "config",
+    "FailureConfig": "config",
+    "Result": "result",
+    "RunConfig": "config",
+    "ScalingConfig": "config",
+    "SyncConfig": "config",
+    "TrainContext": "context",
+    "Trainable": "trainable",
+    "checkpoint_dir": "session",
+    "get_checkpoint": "session",
+    "get_context": "session",
+    "local_rank": "session",
+    "report": "session",
+    "world_rank": "session",
+    "world_size": "session",
+}
+"""Where each public name lives."""
+
+_MODULES = {"errors", "seeding", "session", "testing"}
+"""Submodules that are reached as attributes: `train.session.report`."""
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointConfig",
+    "CheckpointStrategy",
+    "FailureConfig",
+    "Result",
+    "RunConfig",
+    "ScalingConfig",
+    "SyncConfig",
+    "TrainContext",
+    "Trainable",
+    "checkpoint_dir",
+    "get_checkpoint",
+    "get_context",
+    "local_rank",
+    "report",
+    "world_rank",
+    "world_size",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

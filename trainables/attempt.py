@@ -7,8 +7,7 @@ import logging
 import operator
 import os
 import threading
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import msgspec
@@ -51,12 +50,16 @@ class Attempt:
             time_total_s=job.start_time_total_s,
         )
         self.seed: int | None = None
+        self.reported = False
+        """At least one result was delivered."""
         self.answer = Answer()
         """The driver's decision on the last result."""
         self.preempted = False
         """The trial was told to leave and does: it ends unfinished."""
         self.notified = False
         """A signal told this process to leave."""
+        self.on_leaving: Callable[[], None] = lambda: None
+        """Called whenever the trial sees that it is to leave: the grace time runs from the first time on."""
         self.looked_at_stop = False
         self.looked_at_checkpoint = False
         self._link = link
@@ -69,6 +72,7 @@ class Attempt:
         self._pending: Staged | None = None
         self._last_metrics: Mapping[str, Any] = {}
         self._warned = False
+        self._raw = msgspec.Raw(b"{}")
 
     # ------------------------------------------------------------ results
 
@@ -81,11 +85,11 @@ class Attempt:
             plain = tagged.plain_metrics(metrics)
             self._last_metrics = plain
             staged, failure = self._stage(checkpoint)
+            self._warn_if_deaf(saves=checkpoint is not None or staged is not None)
             self.deliver(self.keys.complete(plain), staged)
             if failure is not None:
                 self.saver.failed(self.saver.name(self.keys.iteration), failure)
             self.saver.raise_if_failing()
-            self._warn_if_deaf(staged is not None)
             if self.answer.then != "continue":
                 self._leave()
             if self.leaving() and self._ends_here(staged is not None):
@@ -108,7 +112,7 @@ class Attempt:
                 raise CheckpointBudgetError(answer.budget_error)
             self._saved = True
             self.saver.publish(staged, saving.ref, raw)
-        self._raw = raw
+        self._raw, self.reported = raw, True
         return answer
 
     def save_behind(self, staged: Staged) -> None:
@@ -161,7 +165,14 @@ class Attempt:
 
     def leaving(self) -> bool:
         """True once a signal, a Halt, an answer, or the driver's death told the trial to go."""
-        return self.notified or self.answer.should_stop or self._link.halted()
+        if not (self.notified or self.answer.should_stop or self._link.halted()):
+            return False
+        self.on_leaving()
+        return True
+
+    def notice(self) -> None:
+        """A signal told this process to leave. Called in its handler."""
+        self.notified = True
 
     def end(self, message: Finished | Errored | Preempted) -> None:
         """Say how the trial ended, once: what comes later is not sent."""
@@ -186,22 +197,19 @@ class Attempt:
         """
         return not self.looked_at_stop and (saved_now or not self._saved)
 
-    def _warn_if_deaf(self, saved_now: bool) -> None:
-        if self.answer.should_checkpoint and not saved_now and not self._warned:
-            if self._asked_before and not self.looked_at_checkpoint:
-                self._warned = True
-                _log.warning(
-                    "a checkpoint was asked for (should_checkpoint), and this function never looks: save when "
-                    "get_context().should_checkpoint() is true"
-                )
-            self._asked_before = True
-
-    _asked_before = False
+    def _warn_if_deaf(self, saves: bool) -> None:
+        if self.answer.should_checkpoint and not saves and not self.looked_at_checkpoint and not self._warned:
+            self._warned = True
+            _log.warning(
+                "a checkpoint was asked for (should_checkpoint) and this function does not look: save when "
+                "get_context().should_checkpoint() is true"
+            )
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise SessionError(
-                "report() was called in a child process of the trial: send the values to the trial's process and report there"
+                "report() was called in a child process of the trial: send the values to the trial's process, "
+                "and report there"
             )
 
 
@@ -238,7 +246,3 @@ def _step_number(step: int | None) -> int | None:
         raise InvalidSettingError(f"checkpoint_dir(step={step!r}) is not accepted; accepted is an integer from 0 up")
     return number
 
-
-def published_directory(job: Job) -> Path | None:
-    """Where the checkpoint lies that the attempt starts from."""
-    return job.checkpoint_path

@@ -55,7 +55,7 @@ class AutomaticKeys:
         self._time_since_restore = 0.0
         self._last = clock.monotonic()
         self._second, self._date = -1, ""
-        self._constant: dict[str, Any] = {
+        self.constant: dict[str, Any] = {
             TRIAL_ID: trial_id,
             EXPERIMENT_TAG: experiment_tag,
             PID: os.getpid(),
@@ -96,5 +96,5 @@ class AutomaticKeys:
             ITERATIONS_SINCE_RESTORE: self._since_restore,
             TIMESTAMP: wall,
             DATE: self._date,
-            **self._constant,
+            **self.constant,
         }

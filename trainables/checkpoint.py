@@ -5,21 +5,19 @@ from __future__ import annotations
 import io
 import json
 import os
-import tarfile
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
-
-import cloudpickle
+from typing import TYPE_CHECKING, Any
 
 from trainables.errors import CheckpointError, CheckpointNotFoundError, MissingExtraError
 from trainables.store import fs, manifest, staging, tree, verify
 from trainables.store.delete import pins
-from trainables.store.manifest import MANIFEST_NAME, Manifest
 from trainables.store.fs import PathLike
+from trainables.store.manifest import MANIFEST_NAME, Manifest
+
+if TYPE_CHECKING:
+    import tarfile  # and, like tempfile and cloudpickle, imported where it is used: a worker starts faster
 
 __all__ = ["Checkpoint", "pinned_paths", "pins"]
 
@@ -95,6 +93,8 @@ class Checkpoint:
         """A checkpoint from what `to_bytes()` returned, or from a pickle. Nothing is unpickled before `to_dict()`."""
         data = bytes(data)
         if not _is_pickle(data):
+            import tarfile
+
             try:
                 _open_tar(data).close()
             except tarfile.TarError as error:
@@ -128,6 +128,8 @@ class Checkpoint:
         CheckpointNotFoundError, and CheckpointCorruptError when a published file is not what it was.
         """
         if self._path is None:
+            import tempfile
+
             with tempfile.TemporaryDirectory(prefix="checkpoint_") as directory:
                 self._materialize(Path(directory))
                 yield directory
@@ -139,6 +141,8 @@ class Checkpoint:
     def to_directory(self, path: PathLike | None = None) -> str:
         """Copy the files into `path`, made when absent, or into a new temporary directory; return its path."""
         if path is None:
+            import tempfile
+
             target = Path(tempfile.mkdtemp(prefix="checkpoint_"))
         else:
             target = _as_local_path(path)
@@ -165,6 +169,8 @@ class Checkpoint:
         pickled = self._pickled_dict()
         if pickled is None:
             return {_PACKED: self.to_bytes()}
+        import cloudpickle
+
         value = cloudpickle.loads(pickled)
         return value if isinstance(value, dict) else {_BYTES: value}
 
@@ -172,12 +178,14 @@ class Checkpoint:
         """All files, or the dict, as bytes for `from_bytes`."""
         if self._packed is not None:
             return self._packed
+        import tarfile
+
         with self.as_directory() as directory:
             buffer = io.BytesIO()
             with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
                 found = tree.scan(Path(directory), follow=True)
                 for name in found.directories:
-                    tar.addfile(_tar_entry(name, 0, tarfile.DIRTYPE))
+                    tar.addfile(_tar_entry(name, 0, directory=True))
                 for file in found.files:
                     if file.name != MANIFEST_NAME:
                         with open(file.source, "rb") as content:
@@ -285,6 +293,8 @@ class Checkpoint:
     def _materialize(self, directory: Path) -> None:
         """Write what is in memory into `directory`. Raises CheckpointError naming the key that cannot be pickled."""
         if self._data is not None:
+            import cloudpickle
+
             fd = fs.create(directory / DICT_FILE)
             try:
                 cloudpickle.dump(self._data, _Writer(fd))
@@ -360,10 +370,12 @@ class _Writer:
 
 def _as_local_path(path: PathLike) -> Path:
     text = os.fspath(path)
-    scheme = urlsplit(text).scheme if "://" in text else ""
-    if scheme == "file":
-        text = unquote(urlsplit(text).path)
-    elif scheme:
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme == "file":
+        from urllib.parse import unquote
+
+        text = unquote(rest[rest.find("/") :])
+    elif separator:
         extra = _EXTRAS.get(scheme)
         needs = f'the extra "{extra}"' if extra else "a back end that this version does not have"
         raise MissingExtraError(
@@ -373,6 +385,8 @@ def _as_local_path(path: PathLike) -> Path:
 
 
 def _unpicklable(data: dict[str, Any]) -> str:
+    import cloudpickle
+
     for key, value in data.items():
         try:
             cloudpickle.dumps(value)
@@ -386,12 +400,17 @@ def _is_pickle(data: bytes) -> bool:
 
 
 def _open_tar(data: bytes) -> tarfile.TarFile:
+    import tarfile
+
     return tarfile.open(fileobj=io.BytesIO(data), mode="r:")
 
 
-def _tar_entry(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+def _tar_entry(name: str, size: int, *, directory: bool = False) -> tarfile.TarInfo:
+    import tarfile
+
     entry = tarfile.TarInfo(name)
-    entry.size, entry.type, entry.mode = size, kind, 0o755 if kind == tarfile.DIRTYPE else 0o644
+    entry.size = size
+    entry.type, entry.mode = (tarfile.DIRTYPE, 0o755) if directory else (tarfile.REGTYPE, 0o644)
     return entry
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,43 +9,39 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from trainables.settings import checked_names, flag, invalid, no_effect, one_of, seconds, whole_number
+from trainables.settings import (
+    checked_names,
+    flag,
+    invalid,
+    no_effect,
+    one_of,
+    parse_bytes,
+    seconds,
+    whole_number,
+)
 
 ScoreOrder = Literal["max", "min"]
 
-_UNITS = {"": 1, "B": 1}
-for _power, _letter in enumerate("KMGTP", start=1):
-    _UNITS |= {_letter: 1000**_power, f"{_letter}B": 1000**_power, f"{_letter}IB": 1024**_power}
-_BYTES = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+__all__ = [
+    "RECENCY",
+    "Budget",
+    "CheckpointConfig",
+    "CheckpointStrategy",
+    "FailureConfig",
+    "RunConfig",
+    "ScalingConfig",
+    "ScoreOrder",
+    "SyncConfig",
+    "parse_bytes",
+    "parse_score_attr",
+]
 
 _PREFIX = re.compile(r"(max|min)-(.+)", re.DOTALL)
 RECENCY = "_timestamp"
 """The score attribute of Ray Train's first generation that means: the newest, by save order."""
 
 
-def parse_bytes(text: str | float, *, name: str = "checkpoint_budget") -> int:
-    """A size in bytes: 50000000000, "50GB", "50 GiB", "1.5T". kB, MB, GB, TB, PB are decimal, KiB and so on binary."""
-    accepted = 'a number of bytes > 0, or a text like "50GB", "1.5 TB", "512MiB"'
-    if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise invalid(name, text, accepted)
-    if isinstance(text, str):
-        match = _BYTES.fullmatch(text)
-        unit = _UNITS.get(match[2].upper()) if match else None
-        if match is None or unit is None:
-            raise invalid(name, text, accepted)
-        number, _, fraction = match[1].replace("_", "").partition(".")
-        # In whole numbers: 1.1 PB is exactly that many bytes.
-        size = int(number or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
-    else:
-        if not math.isfinite(text):
-            raise invalid(name, text, accepted)
-        size = int(text)
-    if size <= 0:
-        raise invalid(name, text, accepted)
-    return size
-
-
-def parse_score_attr(text: str, *, name: str = "checkpoint_score_attr") -> tuple[str, ScoreOrder]:
+def parse_score_attr(text: Any, *, name: str = "checkpoint_score_attr") -> tuple[str, ScoreOrder]:
     """`"auc"` and `"max-auc"`: higher is better; `"min-loss"`: lower is better.
 
     >>> parse_score_attr("min-eval/loss")
@@ -76,6 +71,11 @@ def _resolve_score(owner: str, attribute: str | None, order: str) -> tuple[str |
 def _name_or_none(name: str, value: Any) -> None:
     if value is not None and (not isinstance(value, str) or not value):
         raise invalid(name, value, "None, or a text that is not empty")
+
+
+def _path_or_none(name: str, value: Any, accepted: str) -> None:
+    if value is not None and (not isinstance(value, str | os.PathLike) or not os.fspath(value)):
+        raise invalid(name, value, accepted)
 
 
 def _instance(name: str, value: Any, kinds: tuple[type, ...]) -> None:
@@ -143,12 +143,11 @@ class CheckpointConfig(_Config):
         _name_or_none("CheckpointConfig: checkpoint_score_attribute", self.checkpoint_score_attribute)
         _resolve_score("CheckpointConfig", self.checkpoint_score_attribute, self.checkpoint_score_order)
         accepted = "0 (class trainables do not save by themselves), or a whole number >= 1 (every so many iterations)"
-        # Ray types it Optional; None is its "not set".
+        frequency: Any = self.checkpoint_frequency
+        if frequency is None:
+            frequency = 0  # Ray types it Optional
         self.checkpoint_frequency = whole_number(
-            "CheckpointConfig: checkpoint_frequency",
-            0 if self.checkpoint_frequency is None else self.checkpoint_frequency,
-            least=0,
-            accepted=accepted,
+            "CheckpointConfig: checkpoint_frequency", frequency, least=0, accepted=accepted
         )
         one_of("CheckpointConfig: checkpoint_at_end", self.checkpoint_at_end, (None, True, False))
         for private in ("_checkpoint_keep_all_ranks", "_checkpoint_upload_from_workers"):
@@ -162,8 +161,8 @@ class CheckpointConfig(_Config):
         if self.keep is None:
             return
         policies = [self.keep] if callable(getattr(self.keep, "keep", None)) else self.keep
-        accepted = "None, or a list of policies such as Latest(3), Best(2, 'auc'), EveryN(10), EveryT(3600), Pinned([5])"
-        if not isinstance(policies, Sequence) or isinstance(policies, str) or not policies:
+        accepted = "None, or a list of policies: Latest(3), Best(2, 'auc'), EveryN(10), EveryT(3600), Pinned([5])"
+        if not isinstance(policies, list | tuple) or not policies:
             raise invalid("CheckpointConfig: keep", self.keep, accepted)
         for policy in policies:
             if isinstance(policy, type) or not callable(getattr(policy, "keep", None)):
@@ -260,10 +259,7 @@ class SyncConfig(_Config):
     excludes: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.upload_dir is not None and (
-            not isinstance(self.upload_dir, str | os.PathLike) or not os.fspath(self.upload_dir)
-        ):
-            raise invalid("SyncConfig: upload_dir", self.upload_dir, 'None, or a URI or path like "s3://bucket/path"')
+        _path_or_none("SyncConfig: upload_dir", self.upload_dir, 'None, or a URI or path like "s3://bucket/path"')
         self._check_syncer()
         for name in ("sync_on_checkpoint", "sync_artifacts", "sync_artifacts_on_checkpoint"):
             flag(f"SyncConfig: {name}", getattr(self, name))
@@ -382,9 +378,7 @@ class ScalingConfig(_Config):
                 "ScalingConfig: resources_per_worker", self.resources_per_worker, "no GPU unless use_gpu=True"
             )
         if self.use_gpu and gpus == 0:
-            raise invalid(
-                "ScalingConfig: resources_per_worker", self.resources_per_worker, "GPU > 0 with use_gpu=True"
-            )
+            raise invalid("ScalingConfig: resources_per_worker", self.resources_per_worker, "GPU > 0 with use_gpu=True")
 
     @property
     def worker_resources(self) -> dict[str, float]:
@@ -474,8 +468,7 @@ class RunConfig(_Config):
         _name_or_none("RunConfig: name", self.name)
         for name in ("storage_path", "local_dir"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, str | os.PathLike) or not os.fspath(value)):
-                raise invalid(f"RunConfig: {name}", value, "None, or a path or URI")
+            _path_or_none(f"RunConfig: {name}", value, "None, or a path or URI")
             if isinstance(value, Path):
                 setattr(self, name, str(value))
         self._fill_configs()
@@ -514,10 +507,10 @@ class RunConfig(_Config):
             raise invalid("RunConfig: verbose", self.verbose, accepted)
 
     def _check_log_to_file(self) -> None:
-        value = self.log_to_file
+        value: Any = self.log_to_file
         if isinstance(value, bool) or (isinstance(value, str) and value):
             return
-        pair = isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2
+        pair = isinstance(value, list | tuple) and len(value) == 2
         if not pair or not all(isinstance(item, str) and item for item in value):
             accepted = 'True, False, a file name, or two file names ("stdout.txt", "stderr.txt")'
             raise invalid("RunConfig: log_to_file", value, accepted)

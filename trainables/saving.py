@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import queue
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,15 @@ from typing import Any
 import msgspec
 
 from trainables.automatic import Clock
+from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointError, PublishError
 from trainables.job import Job
 from trainables.store import fs, publish, staging, tree
 from trainables.wire import CheckpointRef, Link, Published, PublishFailed, Saving
 
 _log = logging.getLogger(__name__)
+
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 @dataclass(eq=False, slots=True)
@@ -75,6 +80,29 @@ class Saver:
         how = staging.hand_over if handed_over else staging.lend
         return self._opened(Staged(how(directory, self._job.directory, str(self._index + 1)), extra=dict(extra or {})))
 
+    def stage(self, checkpoint: Checkpoint) -> Staged:
+        """Stage what a user reports: written out from memory, moved, or cloned."""
+        if not checkpoint.in_memory:
+            return self.take(Path(checkpoint.path), handed_over=checkpoint.handed_over)
+        with self.writing(self.open()) as staged:
+            checkpoint._materialize(staged.path)
+        return staged
+
+    @contextlib.contextmanager
+    def writing(self, staged: Staged) -> Iterator[Staged]:
+        """Drop what is staged if writing it fails; a full or read-only disk is a PublishError."""
+        try:
+            try:
+                yield staged
+            except OSError as error:
+                if error.errno not in _DISK:
+                    raise  # the user's own: a file that is not there, say
+                with staging.disk_errors(staged.path):
+                    raise
+        except BaseException:
+            self.drop(staged)
+            raise
+
     def drop(self, staged: Staged) -> None:
         """Remove what was staged; nothing of it was ever visible."""
         with self._committing:
@@ -123,7 +151,10 @@ class Saver:
         self._failures_in_row += 1
         self._last_failure = error
         _log.warning("checkpoint %s was not saved: %s", ref.name, error)
-        self._link.post(PublishFailed(ref=ref, error=str(error)))
+        try:
+            self._link.post(PublishFailed(ref=ref, error=str(error)))
+        except ConnectionError as gone:
+            _log.debug("the driver is gone: %s", gone)
 
     def raise_if_failing(self) -> None:
         """Raise PublishError once `max_publish_failures` saves in a row have failed."""
@@ -160,8 +191,11 @@ class Saver:
                 self._publish(task)
             except ConnectionError as error:
                 _log.debug("the driver is gone: %s", error)
+            except (CheckpointError, OSError) as error:
+                self.failed(task.ref, error)
             except Exception as error:
-                self._tell_failure(task, error)
+                _log.error("publishing %s met a bug", task.ref.name, exc_info=error)
+                self.failed(task.ref, error)
             finally:
                 self.drop(task.staged)  # not there any more once it is published
                 self._idle.set()
@@ -180,11 +214,3 @@ class Saver:
         self.published = done.path
         self._failures_in_row = 0
         self._link.post(Published(ref=ref, bytes=done.manifest.bytes, digest=done.digest))
-
-    def _tell_failure(self, task: _Task, error: Exception) -> None:
-        if not isinstance(error, (CheckpointError, OSError)):
-            _log.error("publishing %s met a bug", task.ref.name, exc_info=error)
-        try:
-            self.failed(task.ref, error)
-        except ConnectionError as gone:
-            _log.debug("the driver is gone: %s", gone)

@@ -10,6 +10,7 @@ import functools
 import inspect
 import math
 import operator
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -17,6 +18,11 @@ from typing import Any, TypeVar
 from trainables.errors import InvalidSettingError
 
 T = TypeVar("T")
+
+_UNITS = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGTP", start=1):
+    _UNITS |= {_letter: 1000**_power, f"{_letter}B": 1000**_power, f"{_letter}IB": 1024**_power}
+_BYTES = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
 def nearest_name(got: str, accepted: Iterable[str]) -> str | None:
@@ -65,6 +71,28 @@ def seconds(name: str, value: Any, *, zero: bool, accepted: str | None = None) -
     if value < 0 or (value == 0 and not zero):
         raise invalid(name, value, accepted)
     return value
+
+
+def parse_bytes(text: Any, *, name: str = "checkpoint_budget") -> int:
+    """A size in bytes: 50000000000, "50GB", "50 GiB", "1.5T". kB, MB, GB, TB, PB are decimal, KiB and so on binary."""
+    accepted = 'a number of bytes > 0, or a text like "50GB", "1.5 TB", "512MiB"'
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise invalid(name, text, accepted)
+    if isinstance(text, str):
+        match = _BYTES.fullmatch(text)
+        unit = _UNITS.get(match[2].upper()) if match else None
+        if match is None or unit is None:
+            raise invalid(name, text, accepted)
+        number, _, fraction = match[1].replace("_", "").partition(".")
+        # In whole numbers: 1.1 PB is exactly that many bytes.
+        size = int(number or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
+    else:
+        if not math.isfinite(text):
+            raise invalid(name, text, accepted)
+        size = int(text)
+    if size <= 0:
+        raise invalid(name, text, accepted)
+    return size
 
 
 def one_of(name: str, value: T, accepted: Sequence[Any]) -> T:

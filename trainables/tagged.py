@@ -182,9 +182,7 @@ def _tag_str(value: str) -> Any:
 
 
 def _pairs(value: Mapping[Any, Any], blobs: BlobSink | None, path: _Path) -> list[Any]:
-    return [
-        [_tag(key, blobs, (*path, "keys")), _tag(item, blobs, (*path, str(key)))] for key, item in value.items()
-    ]
+    return [[_tag(key, blobs, (*path, "keys")), _tag(item, blobs, (*path, str(key)))] for key, item in value.items()]
 
 
 def _float_pair(value: complex) -> list[str]:

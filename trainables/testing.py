@@ -1,17 +1,26 @@
 """Fakes that are supported API: run a trial without a driver.
 
 Example:
-    >>> link = MemoryLink()                                  # answers "continue" to everything
-    >>> link = MemoryLink(lambda report: Answer(then="stop"))
+    >>> import tempfile
+    >>> def train(config):
+    ...     yield {"loss": config["x"] / 2}
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     link = run_trial(train, Path(directory), config={"x": 1})
+    >>> link.results[0]["loss"], link.end
+    (0.5, Finished())
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from trainables import tagged
+from trainables.automatic import Clock
+from trainables.job import Job
 from trainables.wire import (
     Answer,
     CheckpointRef,
@@ -119,3 +128,39 @@ class MemoryLink(Link):
         with self._changed:
             self.messages.append(message)
             self._changed.notify_all()
+
+
+def example_job(root: Path, config: Mapping[str, Any] | None = None, **changes: Any) -> Job:
+    """A job for a trial under `root`, whose directory is made. `changes` are other fields of `Job`."""
+    fields: dict[str, Any] = {
+        "trial_id": "t1",
+        "trial_name": "train_t1",
+        "experiment_name": "experiment",
+        "index": 0,
+        "directory": root / "train_t1",
+        "temporary": root / ".tmp",
+        "config": dict(config or {}),
+        "attempt": 1,
+        "generation": 1,
+        "seed": 0,
+    }
+    job = Job(**(fields | changes))
+    job.directory.mkdir(parents=True, exist_ok=True)
+    return job
+
+
+def run_trial(
+    trainable: Any,
+    root: Path,
+    *,
+    config: Mapping[str, Any] | None = None,
+    link: MemoryLink | None = None,
+    clock: Clock = time,
+    **changes: Any,
+) -> MemoryLink:
+    """Run one attempt of a trainable in this process; return the link, with everything that it said."""
+    from trainables.worker import run_job
+
+    link = link or MemoryLink()
+    run_job(example_job(root, config, **changes), trainable, link, clock=clock, own_process=False)
+    return link

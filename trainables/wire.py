@@ -46,7 +46,7 @@ class Saving(msgspec.Struct, frozen=True):
     """Size of what was staged, for the experiment's budget."""
 
 
-class Report(msgspec.Struct, frozen=True, tag="report"):
+class Report(msgspec.Struct, frozen=True, tag="report", tag_field="kind"):
     """One result. The trial blocks until it has the `Answer`."""
 
     iteration: int
@@ -55,11 +55,11 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     saving: Saving | None = None
 
 
-class Finished(msgspec.Struct, frozen=True, tag="finished"):
+class Finished(msgspec.Struct, frozen=True, tag="finished", tag_field="kind"):
     """The trainable ended by itself, or as it was told; everything staged is published."""
 
 
-class Errored(msgspec.Struct, frozen=True, tag="errored"):
+class Errored(msgspec.Struct, frozen=True, tag="errored", tag_field="kind"):
     """The trainable raised."""
 
     type: str
@@ -71,11 +71,11 @@ class Errored(msgspec.Struct, frozen=True, tag="errored"):
     """False: not to be retried (`CheckpointBudgetError`)."""
 
 
-class Preempted(msgspec.Struct, frozen=True, tag="preempted"):
+class Preempted(msgspec.Struct, frozen=True, tag="preempted", tag_field="kind"):
     """The trial was told to leave (SIGTERM, SIGUSR1, `Halt`), saved if it can, and left unfinished."""
 
 
-class Published(msgspec.Struct, frozen=True, tag="published"):
+class Published(msgspec.Struct, frozen=True, tag="published", tag_field="kind"):
     """A checkpoint is on disk under its final name."""
 
     ref: CheckpointRef
@@ -84,12 +84,12 @@ class Published(msgspec.Struct, frozen=True, tag="published"):
     """BLAKE3 of the manifest file, hex."""
 
 
-class PublishFailed(msgspec.Struct, frozen=True, tag="publish_failed"):
+class PublishFailed(msgspec.Struct, frozen=True, tag="publish_failed", tag_field="kind"):
     ref: CheckpointRef
     error: str
 
 
-class Answer(msgspec.Struct, frozen=True, tag="answer"):
+class Answer(msgspec.Struct, frozen=True, tag="answer", tag_field="kind"):
     """The driver's decision on one `Report`."""
 
     then: Literal["continue", "stop", "pause"] = "continue"
@@ -104,13 +104,13 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
     """The save does not fit: `report` raises `CheckpointBudgetError` with this text, the staged files go."""
 
 
-class Durable(msgspec.Struct, frozen=True, tag="durable"):
+class Durable(msgspec.Struct, frozen=True, tag="durable", tag_field="kind"):
     """The journal is durable up to the result of this iteration: its checkpoint may become visible."""
 
     iteration: int
 
 
-class Halt(msgspec.Struct, frozen=True, tag="halt"):
+class Halt(msgspec.Struct, frozen=True, tag="halt", tag_field="kind"):
     """The experiment ends early: save at the next step boundary (class), or see `should_stop()`."""
 
 
@@ -118,8 +118,8 @@ FromTrial = Union[Report, Finished, Errored, Preempted, Published, PublishFailed
 ToTrial = Union[Answer, Durable, Halt]
 
 _encoder = msgspec.json.Encoder()
-_from_trial = msgspec.json.Decoder(FromTrial)
-_to_trial = msgspec.json.Decoder(ToTrial)
+_from_trial: msgspec.json.Decoder[FromTrial] = msgspec.json.Decoder(FromTrial)
+_to_trial: msgspec.json.Decoder[ToTrial] = msgspec.json.Decoder(ToTrial)
 
 
 def frame(message: msgspec.Struct) -> bytes:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trainables.errors import CheckpointCorruptError, CheckpointError
-from trainables.store import delete, verify
+from trainables.store import delete, fs, verify
 from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
@@ -26,7 +24,7 @@ from tuner.experiment.resume import reconcile
 from tuner.experiment.state import ExperimentState
 from tuner.logger import default_loggers
 from tuner.loop import LoopSettings, TrialLoop
-from tuner.opening import Action, Opened, open_experiment, plan
+from tuner.opening import Opened, open_experiment, plan
 from tuner.plugins import Plugins
 from tuner.progress import default_reporter
 from tuner.retention import Custodian
@@ -35,6 +33,9 @@ from tuner.search import as_searcher
 from tuner.signals import Signals
 from tuner.spec import Spec
 from tuner.stopper import as_stopper
+
+
+FINAL_COMPACT_BYTES = 256 * 1024
 
 
 def execute(spec: Spec) -> ExperimentAnalysis:
@@ -87,6 +88,8 @@ class _Run:
             clock=self.clock,
             sync="inline" if self.inline else "thread",
             on_durable=self.executor.wake,
+            parents=self.opened.contents.chain if self.opened.contents else (),
+            guard=self.opened.ownership.check,
         )
         try:
             for fact in self._first_facts(warnings):
@@ -126,11 +129,17 @@ class _Run:
         for trial in self.state.trials:
             if not trial.is_finished():
                 for leftover in verify.leftovers(trial.directory):
-                    delete.remove(leftover)
+                    fs.rmtree(leftover)
+            delete.finish_deletes(trial.directory)
         facts, problems = reconcile(
             self.state, listed=verify.list_checkpoints, resume=self.spec.resume_choice, now=self.clock.time()
         )
         notes.extend(problems)
+        for fact in facts:
+            if isinstance(fact, ev.TrialEnded):
+                trial = self.state.trials.get(fact.trial)
+                assert trial is not None
+                self.plugins.on_trial_end(trial, trial.last_result, failed=False)
         yield from facts
 
     # --- the parts --------------------------------------------------------------------------------------
@@ -223,8 +232,8 @@ class _Run:
         finally:
             self.executor.shutdown(grace_s=0.0)
             loop.finish(why)
-            if why == "finished" and journal.should_compact(final=True):
-                loop.compact()
+            if why == "finished" and journal.bytes_since_snapshot > FINAL_COMPACT_BYTES:
+                loop.compact()  # so that looking at the results, and a larger num_samples, start at once
             self.callbacks.on_experiment_end(self.state.trials)
 
     def _leave(self, loop: TrialLoop) -> ExperimentAnalysis:
@@ -277,6 +286,3 @@ def _log_files(setting: Any) -> tuple[str | None, str | None]:
         return str(first), str(second)
     return "stdout", "stderr"
 
-
-__all__ = ["Action", "execute"]
-_ = (CheckpointCorruptError, CheckpointError, os)

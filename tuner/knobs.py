@@ -18,3 +18,38 @@ def cuda_visible_devices() -> str | None:
 def environment() -> dict[str, str]:
     """A copy of the whole environment, for a process that is to be started with it."""
     return dict(os.environ)
+
+
+def disable_loggers() -> bool:
+    """TUNE_DISABLE_AUTO_CALLBACK_LOGGERS=1: no result.json, progress.csv and TensorBoard files unless asked for."""
+    return os.environ.get("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "") not in ("", "0")
+
+
+def disable_tensorboard() -> bool:
+    """TUNE_DISABLE_TENSORBOARD=1: no TensorBoard files unless asked for."""
+    return os.environ.get("TUNE_DISABLE_TENSORBOARD", "") not in ("", "0")
+
+
+def silent_after_s() -> float:
+    """TUNE_SILENT_AFTER_S: seconds after which a trial that reports nothing is shown as silent; default 300."""
+    return float(os.environ.get("TUNE_SILENT_AFTER_S") or 300)
+
+
+def strict_metrics() -> bool:
+    """TUNE_DISABLE_STRICT_METRIC_CHECKING=1: a metric that scheduler or searcher need may be missing in the first result."""
+    return os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING", "0") != "1"
+
+
+def max_publish_failures() -> int:
+    """TUNE_MAX_PUBLISH_FAILURES: after so many saves in a row that did not reach the disk a trial fails; default 3."""
+    return int(os.environ.get("TUNE_MAX_PUBLISH_FAILURES", "3"))
+
+
+def chdir_to_trial_dir() -> bool:
+    """TUNE_CHDIR_TO_TRIAL_DIR=0 (or Ray's RAY_CHDIR_TO_TRIAL_DIR=0): trials stay in the driver's working directory."""
+    return os.environ.get("TUNE_CHDIR_TO_TRIAL_DIR", os.environ.get("RAY_CHDIR_TO_TRIAL_DIR", "1")) != "0"
+
+
+def grace_s() -> float:
+    """TUNE_GRACE_S: seconds that running trials have to save after a SIGTERM; default 30."""
+    return float(os.environ.get("TUNE_GRACE_S", "30"))

@@ -19,12 +19,11 @@ from trainables.job import Job
 from trainables.wire import CheckpointRef
 from tuner.callback import CallbackList
 from tuner.clock import Clock
-from tuner.error import TrialsFailedError
 from tuner.executors.base import Event, Executor, Exited, Launch, Message, Resources, Started
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.lock import Ownership
-from tuner.experiment.resume import candidates, start_of
+from tuner.experiment.resume import candidates, raw, start_of
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import CheckpointRecord, Trial
 from tuner.plugins import Plugins
@@ -34,6 +33,8 @@ log = logging.getLogger(__name__)
 
 Halt = Literal["interrupted", "preempted", "budget", "fail_fast"]
 HEARTBEAT_S = 10.0
+DELETE_GRACE_S = 5.0
+"""How long the end of a run waits for deletions; what is left then is done by the next start."""
 MAX_LOST = 10
 """Attempts in a row that may be lost to the engine (keeper or fork server gone) before a trial is given up."""
 
@@ -128,7 +129,10 @@ class TrialLoop:
         self._deadlines["heartbeat"] = now + HEARTBEAT_S
         if self.settings.time_budget_s is not None:
             self._deadlines["budget"] = now + self.settings.time_budget_s
-        self._custodian.redo_deletions(self.state, self._when_durable)
+        self._custodian.take_over(self.state)
+        for trial in self.state.trials:
+            for ref in trial.forgotten:  # decided before, and not known to be done
+                self._delete_when_durable(ref)
         while True:
             self._callbacks.on_step_begin(self._iteration, self.state.trials)
             self._fill()
@@ -269,9 +273,10 @@ class TrialLoop:
                 return
             log.warning("%s: checkpoint %s is damaged and set aside: %s", trial.name, record.ref.name, problem)
             self._add(ev.CheckpointSetAside(record.ref, problem))
+            self._custodian.gone(record.ref)
             self._choose_start(trial)
 
-        self._custodian.check(trial.directory / record.ref.name, checked)
+        self._custodian.check(trial.directory / record.ref.name, record.digest, checked)
 
     def _start(self, trial: Trial, record: CheckpointRecord | None) -> None:
         run = self._running[trial.trial_id]
@@ -353,6 +358,7 @@ class TrialLoop:
         elif isinstance(body, wire.PublishFailed):
             log.warning("%s: checkpoint %s was not saved: %s", run.trial.name, body.ref.name, body.error)
             self._add(ev.PublishFailed(body.ref, body.error))
+            self._custodian.not_saved(run.trial)
         else:
             run.said = body
 
@@ -366,7 +372,7 @@ class TrialLoop:
         saves = report.saving is not None
         refusal = None
         if saves:
-            refusal = self._custodian.refusal(self.state, trial, report.saving.bytes if report.saving else 0)
+            refusal = self._custodian.refusal(trial, report.saving.bytes if report.saving else 0, result, self._in_use(run))
             saves = refusal is None
         elif self.settings.class_api:
             saves = self._class_saves(report.iteration, result, then)
@@ -374,7 +380,7 @@ class TrialLoop:
             then = "pause"
         if then == "stop":
             result["done"] = changed = True
-        metrics = report.metrics if not changed else ev_raw(result)
+        metrics = report.metrics if not changed else raw(result)
         fact = ev.ResultReported(trial.trial_id, run.attempt, report.iteration, metrics, then, saves)
         seq = self._journal.append(ev.encode(fact))
         self.state.add_result(trial, fact, result)
@@ -417,33 +423,41 @@ class TrialLoop:
         checkpoint = trial.open_checkpoint(trial.checkpoints[-1])
         self._callbacks.on_checkpoint(self._iteration, self.state.trials, trial, checkpoint)
         self._callbacks.on_trial_save(self._iteration, self.state.trials, trial)
-        self._forget(trial)
-        problem = self._custodian.over_budget(self.state, trial, body.ref)
+        problem = self._custodian.saved(trial, trial.checkpoints[-1], self._in_use(), admitted=not self.settings.class_api)
         if problem is not None:  # a class trainable's save, whose size nobody knew before
             run.said = wire.Errored("CheckpointBudgetError", problem, problem, retry=False)
-            self._delete(body.ref)
+            self._custodian.gone(body.ref)
+            self._let_go(body.ref)
             self._executor.kill(trial.trial_id)
+            return
+        self._forget(trial)
 
     def _forget(self, trial: Trial) -> None:
-        for ref in self._custodian.to_forget(self.state, trial, self._in_use()):
-            self._delete(ref)
+        for ref in self._custodian.to_forget(trial, self._in_use()):
+            self._let_go(ref)
 
-    def _delete(self, ref: CheckpointRef) -> None:
-        path = self.state.trials.get(ref.trial_id).directory / ref.name  # type: ignore[union-attr]
+    def _let_go(self, ref: CheckpointRef) -> None:
+        self._add(ev.CheckpointForgotten(ref))
+        self._delete_when_durable(ref)  # forgotten first, deleted after: rule R2
+
+    def _delete_when_durable(self, ref: CheckpointRef) -> None:
+        trial = self.state.trials.get(ref.trial_id)
+        assert trial is not None
+        path = trial.directory / ref.name
 
         def go() -> None:
             if self._ownership is not None:
                 self._ownership.check()
             self._custodian.delete(ref, path)
 
-        self._when_durable(go, ev.CheckpointForgotten(ref))  # forgotten first, deleted after: rule R2
+        self._when_durable(go)
 
-    def _in_use(self) -> set[tuple[str, tuple[int, int, int]]]:
+    def _in_use(self, but: Running | None = None) -> set[tuple[str, tuple[int, int, int]]]:
         """Checkpoints that running attempts started from and have nothing of their own yet."""
         return {
             (run.trial.started_from.trial_id, run.trial.started_from.order)
             for run in self._running.values()
-            if run.trial.started_from is not None and not run.published
+            if run.trial.started_from is not None and not run.published and run is not but
         }
 
     # --- the end of an attempt --------------------------------------------------------------------------------
@@ -494,6 +508,7 @@ class TrialLoop:
         trial = run.trial
         del self._running[trial.trial_id]
         self._add(ev.AttemptEnded(trial.trial_id, run.attempt, why, error))
+        self._custodian.attempt_ended(trial)
         self._pending[trial.trial_id] = trial
 
     def _end_trial(self, run: Running, error: ev.ErrorInfo | None) -> None:
@@ -501,6 +516,7 @@ class TrialLoop:
         del self._running[trial.trial_id]
         last = trial.last_result
         self._add(ev.TrialEnded(trial.trial_id, "TERMINATED" if error is None else "ERROR", self.clock.time(), error))
+        self._custodian.attempt_ended(trial)
         self._plugins.on_trial_end(trial, last, failed=error is not None)
         if error is None:
             self._callbacks.on_trial_complete(self._iteration, self.state.trials, trial)
@@ -518,16 +534,6 @@ class TrialLoop:
         self._settle()
         self._journal.sync_now()
         self._settle()
-        for fact in self._custodian.drain():
+        for fact in self._custodian.close(DELETE_GRACE_S):
             self._add(fact)
         self._journal.flush()
-
-
-def ev_raw(result: dict[str, Any]) -> Any:
-    """A result that callbacks changed, as it stands in a fact."""
-    import msgspec
-
-    return msgspec.Raw(tagged.dumps(result))
-
-
-__all__ = ["LoopSettings", "Running", "TrialLoop", "TrialsFailedError"]

@@ -17,6 +17,7 @@ from tuner.error import SettingError
 from tuner.experiment.paths import as_local_path, default_storage, safe_name
 from tuner.experiment.resume import Base, Resume, parse
 from tuner.registry import resolve_trainable
+from tuner.resources import resources_of
 
 MODES = ("min", "max")
 
@@ -69,6 +70,8 @@ class Spec:
     def __post_init__(self) -> None:
         self.trainable, self.trainable_name = resolve_trainable(self.trainable)
         self.class_api = inspect.isclass(self.trainable) and issubclass(self.trainable, Trainable)
+        if self.resources is None:
+            self.resources = resources_of(self.trainable)
         self.resume_choice = parse(self.resume)
         if self.mode is not None:
             for mode in [self.mode] if isinstance(self.mode, str) else self.mode:

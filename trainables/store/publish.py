@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,6 +125,8 @@ def _seal(found: tree.Tree, staged: Path) -> list[FileEntry]:
         for directory in directories:
             fs.fsync_dir(directory)
         return entries
+    from concurrent.futures import ThreadPoolExecutor  # rarely needed, and slow to import
+
     with ThreadPoolExecutor(min(_THREADS, len(found.files)), thread_name_prefix="publish") as pool:
         syncs = [pool.submit(fs.fsync_file, file.source) for file in found.files]
         syncs += [pool.submit(fs.fsync_dir, directory) for directory in directories]

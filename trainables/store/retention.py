@@ -161,8 +161,9 @@ class Best(RetentionPolicy):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n", whole_number("Best: n", self.n, least=1))
-        if not isinstance(self.metric, str) or not self.metric:
-            raise invalid("Best: metric", self.metric, 'a metric\'s name, as "auc" or "eval/auc"')
+        metric: Any = self.metric
+        if not isinstance(metric, str) or not metric:
+            raise invalid("Best: metric", metric, 'a metric\'s name, as "auc" or "eval/auc"')
         one_of("Best: order", self.order, ("max", "min"))
 
     def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
@@ -267,7 +268,7 @@ def ranking_for(config: CheckpointConfig | CheckpointStrategy) -> Ranking:
     metric, order = config.score
     if metric == RECENCY:
         metric = None
-    if isinstance(config, CheckpointConfig) and config.num_to_keep is None and config.checkpoint_score_attribute is None:
+    if isinstance(config, CheckpointConfig) and config.num_to_keep is None and metric is None:
         for policy in config.keep or ():
             if isinstance(policy, Best):
                 return Ranking(policy.n, policy.metric, policy.order)

@@ -11,7 +11,6 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -115,6 +114,8 @@ def copy_tree(found: tree.Tree, target: Path) -> None:
         for file in found.files:
             fs.copy_file(file.source, target / file.name)
         return
+    from concurrent.futures import ThreadPoolExecutor  # rarely needed, and slow to import
+
     with ThreadPoolExecutor(threads, thread_name_prefix="lend") as pool:
         copies = [pool.submit(fs.copy_file, file.source, target / file.name) for file in large]
         for file in found.files:

@@ -37,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def describe(path: Path) -> dict[str, Any]:
     """One line's facts. A directory that cannot be read is a line that says so, not the end of the list."""
+    from tuner.experiment.paths import ExperimentPaths
     from tuner.experiment.reader import load_state
 
     row: dict[str, Any] = dict.fromkeys(
@@ -44,7 +45,7 @@ def describe(path: Path) -> dict[str, Any]:
     )
     row |= {"name": path.name, "path": str(path), "state": ""}
     try:
-        state = load_state(path)
+        state = load_state(ExperimentPaths(path))
     except TuneError as error:
         row["state"] = f"unreadable: {error}"
         return row

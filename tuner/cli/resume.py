@@ -31,8 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _from_config(kept, path, arguments)
     if arguments.trainable is None:
         raise SettingError(
-            f"{path} was not started by `tuner run`: run its script again with resume='AUTO', or name the trainable with "
-            "--trainable module:function or --trainable path/file.py:function"
+            f"{path} was not started by `tuner run`: run its script again with resume='AUTO', or name the trainable "
+            "with --trainable module:function or --trainable path/file.py:function"
         )
     return _from_trainable(path, arguments)
 

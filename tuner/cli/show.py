@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tuner.experiment.reader import load_state, read_settings
 
     path = place.experiment(arguments.experiment)
-    state = load_state(path)
+    state = load_state(ExperimentPaths(path))
     if arguments.trial is not None:
         facts = of_trial(_find(state, arguments.trial))
         print(text.as_json(facts) if arguments.json else _trial_text(facts))

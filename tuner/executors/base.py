@@ -105,8 +105,8 @@ class Executor(Protocol):
     def wake(self) -> None:
         """Make `run_once` return soon. From any thread, and from a signal handler."""
 
-    def owned_processes(self) -> list[tuple[int, float]]:
-        """(pid, start time) of the fork server and keepers, for the generation's record."""
+    def owned_processes(self) -> list[tuple[int, int]]:
+        """(pid, start time in clock ticks since boot) of the fork server and keepers, for the generation's record."""
 
     def shutdown(self, *, grace_s: float = 0.0) -> None:
         """End everything that is left; when it returns, no process of this executor exists."""

@@ -48,7 +48,7 @@ def detect(
     cpus = custom.pop("cpu", cpus)
     if "gpu" in custom:
         gpus = custom.pop("gpu")
-    if gpus is not None and (isinstance(gpus, float) and not gpus.is_integer() or gpus < 0):
+    if gpus is not None and (not float(gpus).is_integer() or gpus < 0):
         raise ResourceError(f"gpus={gpus!r}: a whole number from 0 is accepted (trials may ask for fractions)")
     ids = visible_gpus()
     if gpus is not None:
@@ -155,7 +155,7 @@ class Pool:
 
     def __init__(self, total: Resources, gpus: Sequence[str] = ()) -> None:
         self._free = {name: _units(amount) for name, amount in total.items()}
-        self._gpus = {name: _UNIT for name in gpus}
+        self._gpus = dict.fromkeys(gpus, _UNIT)
 
     def fits(self, asked: Resources) -> bool:
         """True if a share of this size is free now."""

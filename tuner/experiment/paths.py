@@ -47,7 +47,7 @@ class ExperimentPaths:
         self.generations = root / "generations"
         self.journal = root / "journal"
         self.blobs = root / "blobs"
-        self.lock = root / ".lock"
+        self.lock = self.generations / "lock"
 
     def trial(self, dirname: str) -> TrialPaths:
         """The directory of one trial. Raises SettingError for a name that would leave the experiment's directory."""

@@ -8,7 +8,7 @@ that can still run, what is in use, and the best of the top k trials.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ Key = tuple[str, Order]
 
 _Use = tuple[int, float, int]
 """How useful a checkpoint is, without regard to what protects it: greater is more."""
+_Entry = tuple[_Use, str, Order]
 
 _OTHER_OF_ENDED, _BEST_OF_ENDED, _OLD_OF_RUNNING = range(3)
 
@@ -73,7 +74,9 @@ class _Held:
 
 
 @dataclass(slots=True)
-class _TrialHoldings:
+class _Holdings:
+    """What one trial has on disk, and on its way there."""
+
     held: dict[Order, _Held] = field(default_factory=dict)
     saving: list[int] = field(default_factory=list)
     """Sizes of saves that were admitted and are not published."""
@@ -83,27 +86,33 @@ class _TrialHoldings:
 
     @property
     def floor(self) -> int:
-        """Bytes of the latest, where it has to stay; a save on its way is the latest already."""
+        """Bytes of the latest, where it has to stay; a save on its way counts as the latest already."""
         if self.ended:
             return 0
         if self.saving:
             return self.saving[-1]
         return 0 if self.latest is None else self.held[self.latest].bytes
 
-    def find_latest_and_best(self) -> None:
-        self.latest = max(self.held, default=None)
-        self.best = max(self.held, key=lambda order: self.held[order].use, default=None)
+    def kind(self, order: Order) -> int | None:
+        """Which of the three kinds that may go a checkpoint is; None: it may not."""
+        if self.ended:
+            return _BEST_OF_ENDED if self.best == order else _OTHER_OF_ENDED
+        return None if self.latest == order else _OLD_OF_RUNNING
+
+    def use(self, order: Order) -> _Use:
+        return self.held[order].use
 
 
 class BudgetLedger:
-    """Keeps the totals, and plans. Holds no more than what is on disk; nothing is sorted while there is room.
+    """Keeps the totals, and plans. Knows no more than what is on disk; nothing is sorted while there is room.
 
     Args:
         budget: the limit and the number of top trials.
-        metric: ranks checkpoints and, by their best one, trials: the experiment's; None: recency, by the order of saves.
+        metric: the experiment's; ranks checkpoints and, by their best one, trials. None: recency, by save order.
         mode: "max" or "min".
 
-    Facts come in by `saved`, `gone`, `ended`, `reopened`; at a resume, in the journal's order.
+    Facts come in by `saved`, `not_saved`, `gone`, `attempt_ended`, `ended`, `reopened`; at a resume in the order of the
+    journal.
     """
 
     def __init__(self, budget: Budget, *, metric: str | None = None, mode: ScoreOrder = "max") -> None:
@@ -111,54 +120,66 @@ class BudgetLedger:
         self.used = 0
         """Bytes of all checkpoints that are published and not forgotten."""
         self._metric, self._mode = metric, mode
-        self._trials: dict[str, _TrialHoldings] = {}
+        self._trials: dict[str, _Holdings] = {}
+        self._count = 0
         self._floor = 0
         self._saves = 0
         # Lazy heaps: an entry counts only if it is still true when it comes up.
-        self._going: tuple[list[tuple[_Use, str, Order]], ...] = ([], [], [])
-        self._leading: list[tuple[_Use, str, Order]] = []
+        self._going: list[list[_Entry]] = [[], [], []]
+        self._leading: list[_Entry] = []
 
     # --- facts --------------------------------------------------------------------------------------
 
     def saved(self, record: Record) -> None:
         """A checkpoint was published and journaled."""
+        self.gone(record.ref)  # told twice is told once
         trial_id, order = record.ref.trial_id, record.ref.order
+        trial = self._trials.setdefault(trial_id, _Holdings())
+        floor = trial.floor
+        if trial.saving:
+            trial.saving.pop(0)  # a trial publishes in the order in which it saves
         self._saves += 1
-        with _Change(self, trial_id) as trial:
-            if trial.saving:
-                trial.saving.pop(0)  # a trial publishes in the order in which it saves
-            before = trial.held.pop(order, None)
-            self.used += record.bytes - (before.bytes if before is not None else 0)
-            trial.held[order] = _Held(record.ref, record.bytes, self._use(record.metrics))
+        self._count += 1
+        self.used += record.bytes
+        trial.held[order] = _Held(record.ref, record.bytes, self._use(record.metrics, self._saves))
+        touched = {order, trial.latest, trial.best}
+        trial.latest = order if trial.latest is None else max(trial.latest, order)
+        trial.best = order if trial.best is None else max(trial.best, order, key=trial.use)
+        self._settle(trial_id, trial, floor, touched)
 
     def not_saved(self, trial_id: str) -> None:
-        """The oldest admitted save of a trial failed, or went with its process."""
-        with _Change(self, trial_id) as trial:
-            if trial.saving:
-                trial.saving.pop(0)
-
-    def attempt_ended(self, trial_id: str) -> None:
-        """No save of the trial is on its way any more."""
-        with _Change(self, trial_id) as trial:
-            trial.saving.clear()
+        """The oldest admitted save of a trial failed."""
+        trial = self._trials.get(trial_id)
+        if trial is not None and trial.saving:
+            floor = trial.floor
+            trial.saving.pop(0)
+            self._settle(trial_id, trial, floor, ())
 
     def gone(self, ref: CheckpointRef) -> None:
         """A checkpoint was forgotten or set aside; one that is not known is no error."""
-        if ref.trial_id in self._trials:
-            with _Change(self, ref.trial_id) as trial:
-                held = trial.held.pop(ref.order, None)
-                self.used -= held.bytes if held is not None else 0
+        trial = self._trials.get(ref.trial_id)
+        if trial is None or ref.order not in trial.held:
+            return
+        floor = trial.floor
+        self._count -= 1
+        self.used -= trial.held.pop(ref.order).bytes
+        if trial.latest == ref.order:
+            trial.latest = max(trial.held, default=None)
+        if trial.best == ref.order:
+            trial.best = max(trial.held, key=trial.use, default=None)
+        self._settle(ref.trial_id, trial, floor, {trial.latest, trial.best})
+
+    def attempt_ended(self, trial_id: str) -> None:
+        """No save of the trial is on its way any more."""
+        self._stands(trial_id, ended=None)
 
     def ended(self, trial_id: str) -> None:
         """A trial came to a good end. (One that failed can be resumed: it goes on counting as unfinished.)"""
-        with _Change(self, trial_id) as trial:
-            trial.ended = True
-            trial.saving.clear()
+        self._stands(trial_id, ended=True)
 
     def reopened(self, trial_id: str) -> None:
         """An ended trial runs again."""
-        with _Change(self, trial_id) as trial:
-            trial.ended = False
+        self._stands(trial_id, ended=False)
 
     # --- answers ------------------------------------------------------------------------------------
 
@@ -171,22 +192,24 @@ class BudgetLedger:
             metrics: the result that the save belongs to: it may become the best there is.
             in_use: as for `plan`, without what this trial's own attempt started from: that goes when this is published.
         """
-        with _Change(self, trial_id) as trial:
-            trial.saving.append(size)
-        use = self._use(metrics or {}, self._saves + 1)
-        refusal = self._refusal(trial_id, size, in_use, coming=use)
+        trial = self._trials.setdefault(trial_id, _Holdings())
+        floor = trial.floor
+        trial.saving.append(size)
+        self._settle(trial_id, trial, floor, ())
+        refusal = self._refusal(trial_id, size, in_use, coming=self._use(metrics or {}, self._saves + 1))
         if refusal is not None:
-            with _Change(self, trial_id) as trial:
-                trial.saving.pop()
+            floor = trial.floor
+            trial.saving.pop()
+            self._settle(trial_id, trial, floor, ())
         return refusal
 
     def overfull(self, trial_id: str, *, in_use: Collection[Key] = ()) -> Refusal | None:
-        """The same question about a save that is published already, whose size was not known before.
+        """The same question about a trial's latest, which is published already because its size was not known before.
 
         To be asked before anything is forgotten for it: on a refusal it is the new one that goes, and the older stays.
         """
         trial = self._trials.get(trial_id)
-        if trial is None or trial.latest is None or self.used <= self.budget.size:
+        if trial is None or trial.latest is None:
             return None
         return self._refusal(trial_id, trial.held[trial.latest].bytes, in_use)
 
@@ -202,76 +225,99 @@ class BudgetLedger:
         protected = {*in_use, *self._leaders()}
         forget: dict[Key, CheckpointRef] = {}
         for kind, heap in enumerate(self._going):
-            seen = []
+            true = []
             while heap and excess > 0:
                 entry = heapq.heappop(heap)
-                _, trial_id, order = entry
-                key = (trial_id, order)
-                if key in forget or not self._is(kind, entry):
+                use, trial_id, order = entry
+                held = self._holds(entry, use)
+                if held is None or self._trials[trial_id].kind(order) != kind or (trial_id, order) in forget:
                     continue
-                seen.append(entry)
-                if key not in protected:
-                    held = self._trials[trial_id].held[order]
-                    forget[key] = held.ref
+                true.append(entry)
+                if (trial_id, order) not in protected:
+                    forget[trial_id, order] = held.ref
                     excess -= held.bytes
-            for entry in seen:
+            for entry in true:
                 heapq.heappush(heap, entry)
         return Plan(tuple(forget.values()), max(excess, 0))
 
     # --- within -------------------------------------------------------------------------------------
 
-    def _use(self, metrics: Mapping[str, Any], number: int | None = None) -> _Use:
-        number = self._saves if number is None else number
+    def _use(self, metrics: Mapping[str, Any], number: int) -> _Use:
         if self._metric is None:
             return (0, 0.0, number)
         rank, score, _ = rank_key(score_of(metrics, self._metric), self._mode, (0, 0, 0))
         return (rank, score, -number)  # of equals the earlier is better
 
+    def _stands(self, trial_id: str, *, ended: bool | None) -> None:
+        trial = self._trials.setdefault(trial_id, _Holdings())
+        floor = trial.floor
+        trial.saving.clear()
+        touched: Iterable[Order] = ()
+        if ended is not None and ended != trial.ended:
+            trial.ended = ended
+            touched = tuple(trial.held)
+        self._settle(trial_id, trial, floor, touched)
+
+    def _settle(self, trial_id: str, trial: _Holdings, floor_before: int, touched: Iterable[Order | None]) -> None:
+        """After every change: totals, and entries for what may be of another kind than it was."""
+        self._floor += trial.floor - floor_before
+        if not trial.held and not trial.saving:
+            del self._trials[trial_id]  # a trial with nothing on disk costs nothing here
+            return
+        for order in touched:
+            if order is None or order not in trial.held:
+                continue
+            entry = (trial.use(order), trial_id, order)
+            kind = trial.kind(order)
+            if kind is not None:
+                self._push(self._going[kind], entry)
+            if order == trial.best:
+                self._push(self._leading, (_opposite(entry[0]), trial_id, order))
+
+    def _push(self, heap: list[_Entry], entry: _Entry) -> None:
+        heapq.heappush(heap, entry)
+        if len(heap) > 4 * self._count + 64:  # mostly entries that are not true any more
+            leading = heap is self._leading
+            live = {each for each in heap if self._holds(each, _opposite(each[0]) if leading else each[0]) is not None}
+            heap[:] = sorted(live)
+
+    def _holds(self, entry: _Entry, use: _Use) -> _Held | None:
+        trial = self._trials.get(entry[1])
+        held = trial.held.get(entry[2]) if trial is not None else None
+        return held if held is not None and held.use == use else None
+
     def _refusal(self, trial_id: str, size: int, in_use: Collection[Key], coming: _Use | None = None) -> Refusal | None:
-        if self._floor + self._most_beside(in_use) <= self.budget.size:
+        limit = self.budget.size
+        if self._floor + self.used <= limit:  # protected is no more than that
             return None
         protected = self._floor
-        for key in {*in_use, *self._leaders(trial_id if coming is not None else None, coming)}:
+        for key in {*in_use, *self._leaders(None if coming is None else (coming, trial_id))}:
             trial = self._trials.get(key[0])
-            held = trial.held.get(key[1]) if trial is not None else None
-            counted = trial is not None and not trial.ended and not trial.saving and trial.latest == key[1]
-            protected += held.bytes if held is not None and not counted else 0
-        if protected <= self.budget.size:
-            return None
-        return Refusal(trial_id, size, protected, self.budget.size)
+            if trial is None or key[1] not in trial.held:
+                continue
+            in_floor = not trial.ended and not trial.saving and trial.latest == key[1]
+            protected += 0 if in_floor else trial.held[key[1]].bytes
+        return Refusal(trial_id, size, protected, limit) if protected > limit else None
 
-    def _most_beside(self, in_use: Collection[Key]) -> int:
-        """At most so many bytes are protected beside the latest ones: all that there are, without looking closer."""
-        return self.used if in_use or self.budget.top_k else 0
-
-    def _kind(self, trial: _TrialHoldings, order: Order) -> int | None:
-        if trial.ended:
-            return _BEST_OF_ENDED if trial.best == order else _OTHER_OF_ENDED
-        return None if trial.latest == order else _OLD_OF_RUNNING
-
-    def _is(self, kind: int, entry: tuple[_Use, str, Order]) -> bool:
-        use, trial_id, order = entry
-        trial = self._trials.get(trial_id)
-        held = trial.held.get(order) if trial is not None else None
-        return trial is not None and held is not None and held.use == use and self._kind(trial, order) == kind
-
-    def _leaders(self, coming_trial: str | None = None, coming: _Use | None = None) -> Iterator[Key]:
-        """The best checkpoint of each of the top k trials; `coming` is one on its way, that leads nothing yet."""
-        leaders: dict[str, tuple[_Use, str, Order]] = {}
-        while self._leading and len(leaders) < self.budget.top_k:
+    def _leaders(self, coming: tuple[_Use, str] | None = None) -> list[Key]:
+        """The best checkpoint of each of the top k trials; `coming` takes its place among them, but is no key yet."""
+        found: dict[str, _Entry] = {}
+        while self._leading and len(found) < self.budget.top_k:
             entry = heapq.heappop(self._leading)
-            negative, trial_id, order = entry
-            trial = self._trials.get(trial_id)
-            if trial is not None and trial.best == order and trial_id not in leaders:
-                if _negative(trial.held[order].use) == negative:
-                    leaders[trial_id] = entry
-        for entry in leaders.values():
+            opposite, trial_id, order = entry
+            held = self._holds(entry, _opposite(opposite))
+            if held is not None and self._trials[trial_id].best == order:
+                found[trial_id] = entry
+        for entry in found.values():
             heapq.heappush(self._leading, entry)
-        ranked = list(leaders.values())
-        if coming_trial is not None and coming is not None:
-            ahead = [entry for entry in ranked if entry[1] == coming_trial and entry[0] < _negative(coming)]
-            worse = [entry for entry in ranked if entry[1] != coming_trial and entry[0] > _negative(coming)]
-            if not ahead and (worse or len(ranked) <= self.budget.top_k):
-                ranked = [entry for entry in ranked if entry[1] != coming_trial]
-                ranked = sorted(ranked)[: max(self.budget.top_k - 1, 0)] if worse or len(ranked) < len(leaders) else ranked
-        return iter([(trial_id, order) for _, trial_id, order in ranked])
+        ranked: list[tuple[_Use, str, Order | None]] = list(found.values())
+        if coming is not None:
+            opposite, mine = _opposite(coming[0]), found.get(coming[1])
+            if mine is None or opposite < mine[0]:
+                others = [entry for entry in ranked if entry[1] != coming[1]]
+                ranked = sorted([*others, (opposite, coming[1], None)], key=lambda entry: entry[0])
+        return [(trial, order) for _, trial, order in ranked[: self.budget.top_k] if order is not None]
+
+
+def _opposite(use: _Use) -> _Use:
+    return (-use[0], -use[1], -use[2])

@@ -46,10 +46,10 @@ def _stat(pid: int) -> list[bytes] | None:
         return None  # it is gone
 
 
-def start_time(pid: int) -> float | None:
-    """When a process was started, in seconds since boot; with the pid it names one process for good."""
+def start_time(pid: int) -> int | None:
+    """When a process was started, in clock ticks since boot; with the pid it names one process for good."""
     fields = _stat(pid)
-    return None if fields is None else int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return None if fields is None else int(fields[19])
 
 
 def thread_count() -> int:

@@ -1,0 +1,146 @@
+"""All measurements in one run, beside Ray Tune and Syne Tune: `make bench`, or `python benchmarks/run.py [--only NAME]`.
+
+Every number is the median of --repeats fresh processes. Systems take turns, so that a slow minute of the machine hits all of
+them. Results also go to benchmarks/results/<time>.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from measuring import median
+
+HERE = Path(__file__).resolve().parent
+SYSTEMS = {"ours": "tuner", "ray": "ray", "syne": "syne_tune"}
+
+
+class Line(NamedTuple):
+    """One line of the table."""
+
+    bench: str
+    measure: str
+    what: str
+    unit: str
+    goal: float | None
+    less_is_better: bool = True
+
+
+LINES = [
+    Line("startup", "first_result_s", "python script.py to first result", "s", 0.6),
+    Line("startup", "import_s", "import", "s", 0.1),
+    Line("trial_rate", "trials_per_s", "one-report trials, each a fresh process", "/s", 100, False),
+    Line("trial_rate", "of_bare", "  the same, of a bare fork loop", "x", 0.5, False),
+    Line("torch_start", "next_start_s", "next trial of a torch trainable, to its first line", "s", 0.05),
+    Line("result_rate", "results_per_s", "results from 2 trials, JSON and CSV", "/s", 10_000, False),
+    Line("report_blocking", "move_100MB", "blocked in report / torch.save, move=True, 100 MB", "x", 0.1),
+    Line("report_blocking", "move_1MB", "  the same, 1 MB", "x", 0.5),
+    Line("report_blocking", "checkpoint_dir_100MB", "  checkpoint_dir, 100 MB", "x", 0.1),
+    Line("report_blocking", "checkpoint_dir_1MB", "  checkpoint_dir, 1 MB", "x", 0.5),
+    Line("report_blocking", "lent_100MB", "  lent (TemporaryDirectory), 100 MB", "x", 0.8),
+    Line("report_blocking", "lent_1MB", "  lent (TemporaryDirectory), 1 MB", "x", 1.0),
+    Line("checkpoint_cpu", "cpu_s", "CPU of driver and trial per 100 MB beyond torch.save", "s", 0.15),
+    Line("driver_cost", "growth", "driver cost per result, trial 10,000 / trial 100", "x", 1.1),
+    Line("driver_cost", "us_per_result_at_10000", "  that cost", "us", None),
+    Line("resume_speed", "resume_s", "resume of 10,000 finished trials", "s", 2.0),
+    Line("driver_cost", "bytes_per_finished_trial", "driver memory per finished trial", "B", 4_000),
+]
+PEERS = {
+    "startup": ("ray", "syne"),
+    "trial_rate": ("ray", "syne"),
+    "torch_start": ("ray",),
+    "result_rate": ("ray", "syne"),
+    "report_blocking": ("ray",),
+}
+
+
+def measure(bench: str, system: str) -> dict[str, float]:
+    """One run of one script for one system; empty, with a line on stderr, where it fails."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / f"{bench}.py"), "--system", system], capture_output=True, text=True, timeout=1200
+    )
+    for line in done.stdout.splitlines():
+        if line.startswith("RESULT "):
+            return {key: value for key, value in json.loads(line[7:]).items() if key != "system"}
+    print(f"{bench} of {system} failed:\n{done.stderr[-2000:]}", file=sys.stderr)
+    return {}
+
+
+def number(value: float | None, unit: str = "") -> str:
+    if value is None:
+        return "-"
+    shown = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{shown} {unit}".strip()
+
+
+def ratio(line: Line, ours: float | None, theirs: float | None) -> str:
+    """How many times better ours is."""
+    if not ours or not theirs:
+        return "-"
+    return f"{number(theirs / ours if line.less_is_better else ours / theirs)} x"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", help="only these scripts (startup, trial_rate, ...)")
+    parser.add_argument("--repeats", type=int, default=3, help="fresh processes per number (default 3)")
+    parser.add_argument("--no-peers", action="store_true", help="only ours")
+    chosen = parser.parse_args()
+    there = [name for name, module in SYSTEMS.items() if importlib.util.find_spec(module)]
+    benches = [
+        bench for bench in dict.fromkeys(line.bench for line in LINES) if not chosen.only or bench in chosen.only
+    ]
+    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for bench in benches:
+        systems = ["ours", *(() if chosen.no_peers else (name for name in PEERS.get(bench, ()) if name in there))]
+        for turn in range(chosen.repeats):
+            for system in systems:
+                print(f"{bench}: {system} ({turn + 1} of {chosen.repeats})", file=sys.stderr)
+                for key, value in measure(bench, system).items():
+                    found.setdefault(bench, {}).setdefault(system, {}).setdefault(key, []).append(value)
+    show(found, benches)
+    keep(found)
+
+
+def show(found: dict[str, dict[str, dict[str, list[float]]]], benches: list[str]) -> None:
+    """Print the table."""
+
+    def at(line: Line, system: str) -> float | None:
+        numbers = found.get(line.bench, {}).get(system, {}).get(line.measure)
+        return median(numbers) if numbers else None
+
+    rows = [("what", "ours", "to reach", "Ray Tune", "Syne Tune", "vs Ray", "vs Syne")]
+    for line in LINES:
+        if line.bench not in benches:
+            continue
+        ours, ray, syne = at(line, "ours"), at(line, "ray"), at(line, "syne")
+        met = ""
+        if ours is not None and line.goal is not None:
+            met = " ok" if (ours <= line.goal) == line.less_is_better or ours == line.goal else " MISSED"
+        goal = "-" if line.goal is None else f"{number(line.goal, line.unit)}{met}"
+        theirs = (number(ray, line.unit), number(syne, line.unit), ratio(line, ours, ray), ratio(line, ours, syne))
+        rows.append((line.what, number(ours, line.unit), goal, *theirs))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print(f"\n{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}; medians. How each was")
+    print("measured stands at the top of its script in benchmarks/; a ratio above 1 x means that ours is better.")
+
+
+def keep(found: dict[str, dict[str, dict[str, list[float]]]]) -> None:
+    results = HERE / "results"
+    results.mkdir(exist_ok=True)
+    now = datetime.datetime.now()
+    (results / f"{now:%Y-%m-%d_%H-%M-%S}.json").write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Names and places."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner.error import SettingError
+from tuner.experiment import paths
+from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage, experiment_name_ok, safe_name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("train_ab12", "train_ab12"),
+        ("a b/c", "a_b_c"),
+        ("../../etc", "_._.._etc"),
+        ("..", "_."),
+        (".hidden", "_hidden"),
+        ("--help", "_-help"),
+        ("naïve", "na_ve"),
+        ("", "_"),
+        ("\0", "_"),
+    ],
+)
+def test_a_safe_name_stays_in_its_directory(text: str, name: str) -> None:
+    assert safe_name(text) == name
+
+
+def test_a_long_name_is_cut_and_stays_unique() -> None:
+    first, second = safe_name("x" * 100 + "1"), safe_name("x" * 100 + "2")
+    assert len(first) == len(second) == 60
+    assert first != second
+    assert safe_name("x" * 60) == "x" * 60
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "x\0"])
+def test_a_name_from_outside_never_leaves_its_directory(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError):
+        ExperimentPaths(tmp_path).trial(name)
+    with pytest.raises(SettingError):
+        ExperimentPaths(tmp_path).trial("t").checkpoint(name)
+    assert not experiment_name_ok(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "ok"),
+    [("digits", True), ("my run 3", True), ("größe", True), (".x", False), (" ", False), ("a\nb", False), ("x" * 201, False)],
+)
+def test_experiment_names(name: str, ok: bool) -> None:
+    assert experiment_name_ok(name) is ok
+
+
+def test_local_paths_in_every_form(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert as_local_path("results") == tmp_path / "results"
+    assert as_local_path(Path("/a/b")) == Path("/a/b")
+    assert as_local_path("~/r") == Path("/home/someone/r")
+    assert as_local_path("file:///a%20b/c") == Path("/a b/c")
+    assert as_local_path("file://localhost/a") == Path("/a")
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/x", "file://host/x", "C:\\results", "c:/results", "\\\\host\\share", "", "a\0b"])
+def test_a_place_that_is_not_here_is_refused_by_name(place: str) -> None:
+    with pytest.raises(SettingError):
+        as_local_path(place)
+
+
+def test_default_storage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("TUNE_RESULT_DIR", raising=False)
+    assert default_storage() == tmp_path / "tuner_results"
+    monkeypatch.setenv("TUNE_RESULT_DIR", "/elsewhere")
+    assert default_storage() == Path("/elsewhere")
+
+
+def test_file_names_read_back() -> None:
+    layout = ExperimentPaths(Path("x"))
+    assert layout.segment(3, 17).name == "000003-000017.jsonl"
+    assert layout.snapshot(3, 12345).name == "snapshot-000003-00012345.json"
+    assert paths.parse_segment(layout.segment(3, 17).name) == (3, 17)
+    assert paths.parse_snapshot(layout.snapshot(3, 12345).name) == (3, 12345)
+    assert paths.parse_generation(layout.generation(4).name) == 4
+    assert paths.parse_segment("000003-000017.jsonl.tmp") is None
+    assert paths.parse_segment(layout.segment(1234567, 1).name) == (1234567, 1), "more digits than planned"

@@ -1,0 +1,154 @@
+"""tune.run, end to end, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from tuner.error import ExperimentExistsError, ResumeError, SettingError, TrialsFailedError
+
+
+def count_up(config):
+    start = 0
+    checkpoint = tune.get_checkpoint()
+    if checkpoint:
+        with checkpoint.as_directory() as directory:
+            start = int(Path(directory, "epoch").read_text())
+    for epoch in range(start + 1, config["epochs"] + 1):
+        with tune.checkpoint_dir(epoch) as directory:
+            Path(directory, "epoch").write_text(str(epoch))
+        tune.report(score=epoch * config["lr"], epoch=epoch)
+
+
+def test_a_function_runs_in_parallel_trials_and_keeps_what_the_settings_name(tmp_path):
+    analysis = tune.run(
+        count_up,
+        name="e",
+        config={"epochs": 5, "lr": tune.grid_search([0.1, 1.0, 10.0])},
+        metric="score",
+        mode="max",
+        keep_checkpoints_num=2,
+        checkpoint_score_attr="max-score",
+        storage_path=tmp_path,
+        verbose=0,
+    )
+    assert [trial.status for trial in analysis.trials] == ["TERMINATED"] * 3
+    assert analysis.best_config == {"epochs": 5, "lr": 10.0}
+    best = analysis.best_checkpoint
+    assert Path(best.path, "epoch").read_text() == "5"
+    for trial in analysis.trials:
+        names = sorted(name for name in os.listdir(trial.path) if name.startswith("checkpoint"))
+        assert names == ["checkpoint_000004", "checkpoint_000005"]
+        rows = [json.loads(line) for line in Path(trial.path, "result.json").read_text().splitlines()]
+        assert [row["training_iteration"] for row in rows] == [1, 2, 3, 4, 5]
+
+
+class Stepper(tune.Trainable):
+    def setup(self, config):
+        self.count = 0
+
+    def step(self):
+        self.count += 1
+        return {"count": self.count}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return {"count": self.count}
+
+    def load_checkpoint(self, checkpoint):
+        self.count = checkpoint["count"]
+
+
+def test_a_class_saves_every_n_iterations_and_at_the_end(tmp_path):
+    analysis = tune.run(
+        Stepper, name="e", stop={"training_iteration": 5}, checkpoint_freq=2, checkpoint_at_end=True, storage_path=tmp_path, verbose=0
+    )
+    (trial,) = analysis.trials
+    assert trial.last_result["count"] == 5
+    names = sorted(name for name in os.listdir(trial.path) if name.startswith("checkpoint"))
+    assert names == ["checkpoint_000002", "checkpoint_000004", "checkpoint_000005"]
+    assert trial.checkpoint.to_dict()["count"] == 5
+
+
+def test_a_taken_name_is_an_error_that_names_the_ways_out(tmp_path):
+    tune.run(Stepper, name="e", stop={"training_iteration": 1}, storage_path=tmp_path, verbose=0)
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    with pytest.raises(ExperimentExistsError, match='resume="AUTO".*overwrite=True'):
+        tune.run(Stepper, name="e", stop={"training_iteration": 1}, storage_path=tmp_path, verbose=0)
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+    again = tune.run(Stepper, name="e", stop={"training_iteration": 2}, storage_path=tmp_path, verbose=0, overwrite=True)
+    assert again.trials[0].last_result["count"] == 2
+
+
+def test_auto_on_a_finished_run_gives_its_results_and_runs_nothing(tmp_path):
+    def touch(config):
+        Path(config["file"]).open("a").write("x")
+        return {"a": 1}
+
+    kwargs = dict(name="e", config={"file": str(tmp_path / "ran")}, storage_path=tmp_path, verbose=0, resume="AUTO")
+    tune.run(touch, **kwargs)
+    analysis = tune.run(touch, **kwargs)
+    assert (tmp_path / "ran").read_text() == "x"
+    assert analysis.trials[0].last_result["a"] == 1
+
+
+def test_a_larger_num_samples_at_resume_runs_exactly_the_missing_trials(tmp_path):
+    def touch(config):
+        Path(config["file"]).open("a").write("x")
+        return {"a": config["x"]}
+
+    kwargs = dict(name="e", config={"file": str(tmp_path / "ran"), "x": tune.uniform(0, 1)}, storage_path=tmp_path, verbose=0, seed=3)
+    first = tune.run(touch, num_samples=3, **kwargs)
+    more = tune.run(touch, num_samples=5, resume=True, **kwargs)
+    assert (tmp_path / "ran").read_text() == "xxxxx"
+    assert len(more.trials) == 5
+    assert [t.config["x"] for t in more.trials][:3] == [t.config["x"] for t in first.trials]
+    assert len({t.config["x"] for t in more.trials}) == 5
+
+
+def fails(config):
+    tune.report({"a": 1})
+    raise ValueError("boom at once")
+
+
+def test_a_failed_trial_raises_at_the_end_with_the_results(tmp_path):
+    with pytest.raises(TrialsFailedError, match="boom at once") as caught:
+        tune.run(fails, name="e", storage_path=tmp_path, verbose=0)
+    (trial,) = caught.value.analysis.trials
+    assert trial.status == "ERROR" and trial.num_failures == 0
+    assert "boom at once" in Path(trial.path, "error.txt").read_text()
+    shown = tune.run(fails, name="e", storage_path=tmp_path, verbose=0, resume="AUTO", raise_on_failed_trial=False)
+    assert shown.trials[0].status == "ERROR" and shown.trials[0].attempt == 1
+
+
+def test_failures_are_retried_from_the_newest_checkpoint(tmp_path):
+    def flaky(config):
+        checkpoint = tune.get_checkpoint()
+        start = 0
+        if checkpoint:
+            start = checkpoint.to_dict()["i"]
+        for i in range(start + 1, 7):
+            if i == 5 and start == 0:
+                os._exit(3)
+            tune.report({"i": i}, checkpoint=tune.Checkpoint.from_dict({"i": i}) if i % 2 == 0 else None)
+
+    analysis = tune.run(flaky, name="e", storage_path=tmp_path, verbose=0, max_failures=1)
+    (trial,) = analysis.trials
+    assert trial.num_failures == 1 and trial.attempt == 2
+    rows = [json.loads(line)["training_iteration"] for line in Path(trial.path, "result.json").read_text().splitlines()]
+    assert rows == [1, 2, 3, 4, 5, 6]
+
+
+def test_unknown_words_are_errors_that_list_what_is_accepted(tmp_path):
+    with pytest.raises(SettingError, match="ERRORED_ONLY"):
+        tune.run(Stepper, resume="MAYBE", storage_path=tmp_path)
+    with pytest.raises(SettingError, match="keep_checkpoints_num"):
+        tune.run(Stepper, keep_checkpoint_num=1, storage_path=tmp_path)
+    with pytest.raises(ResumeError, match="no experiment at"):
+        tune.run(Stepper, name="none", resume=True, storage_path=tmp_path)
+    with pytest.raises(SettingError, match="function"):
+        tune.run(fails, checkpoint_freq=2, storage_path=tmp_path)
+    assert list(tmp_path.iterdir()) == []

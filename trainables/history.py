@@ -1,0 +1,64 @@
+"""The history of a trial as `result.json` holds it: one tagged JSON object per line and reported result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainables import tagged
+
+if TYPE_CHECKING:
+    import pandas
+
+RESULT_FILE = "result.json"
+PARAMS_FILE = "params.json"
+_ITERATION = "training_iteration"
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """All results of a trial that stand, oldest first; [] when the file is not there.
+
+    A line that is not complete (a writer at work, or one that was killed) is left out. A line whose iteration was
+    reached before voids those from there on: the trial went back to a checkpoint.
+    """
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    rows: list[dict[str, Any]] = []
+    for line in data[: data.rfind(b"\n") + 1].splitlines():
+        try:
+            row = tagged.loads(line)
+        except ValueError:
+            continue
+        if not isinstance(row, dict):
+            continue
+        iteration = row.get(_ITERATION)
+        if isinstance(iteration, int):
+            while rows and rows[-1].get(_ITERATION, -1) >= iteration:
+                rows.pop()
+        rows.append(row)
+    return rows
+
+
+def flatten(metrics: Mapping[Any, Any], *, prefix: str = "") -> dict[str, Any]:
+    """A result without nesting.
+
+    >>> flatten({"eval": {"auc": 0.9}, "loss": 1})
+    {'eval/auc': 0.9, 'loss': 1}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in metrics.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, prefix=f"{prefix}{key}/"))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
+    """Rows as a DataFrame, nested keys as columns `a/b`. Imports pandas."""
+    import pandas
+
+    return pandas.DataFrame([flatten(row) for row in rows])

@@ -1,0 +1,277 @@
+"""The class API: a trainable with `setup`, `step`, `save_checkpoint` and `load_checkpoint`."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainables import tagged
+from trainables.automatic import NODE_IP, PID, AutomaticKeys
+from trainables.checkpoint import DICT_FILE, Checkpoint
+from trainables.errors import CheckpointError, CheckpointNotFoundError, MetricError
+from trainables.job import Job
+from trainables.store import fs, staging, tree
+
+_NOTE = "trainable"
+"""Key of what a save has to remember, in the manifest of a published one, else in the checkpoint's metadata."""
+
+
+class Trainable:
+    """Base of class trainables. In a trial the driver calls the methods; alone, `train`, `save` and `restore` do.
+
+    Args:
+        config: The trial's configuration; `setup` gets a deep copy of it.
+        logger_creator: Called with the config; what it returns is asked for its `logdir`. Without it, a temporary
+            directory is made when `logdir` is asked for outside a trial.
+        storage: Has no effect.
+
+    Example:
+        >>> class Counter(Trainable):
+        ...     def setup(self, config):
+        ...         self.x = config["start"]
+        ...     def step(self):
+        ...         self.x += 1
+        ...         return {"x": self.x}
+        >>> Counter({"start": 4}).train()["x"]
+        5
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        logger_creator: Callable[[dict[str, Any]], Any] | None = None,
+        storage: Any = None,
+    ) -> None:
+        job, keys = _Host.take()
+        self.config: dict[str, Any] = dict(config or {})
+        self._job = job
+        self._keys = keys or AutomaticKeys()
+        self._logdir: str | None = None
+        if logger_creator is not None:
+            self._logdir = getattr(logger_creator(self.config), "logdir", None)
+        self.setup(copy.deepcopy(self.config))
+
+    # ------------------------------------------------------------ what users write
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Get ready: called once, before anything else."""
+
+    def step(self) -> dict[str, Any]:
+        """Train a little and return a result. `done=True` in it ends the trial, `should_checkpoint=True` saves."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method step() that returns a dict of metrics")
+
+    def save_checkpoint(self, checkpoint_dir: str) -> str | dict[str, Any] | None:
+        """Save into `checkpoint_dir`, which is fresh and empty.
+
+        Returns:
+            The directory or None, and `load_checkpoint` gets the directory where the files then are; a path in it, and
+            it gets that path; a dict, which is pickled, and it gets the dict.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method save_checkpoint(checkpoint_dir)")
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Continue from what `save_checkpoint` returned; a directory is to be read only."""
+        raise NotImplementedError(f"{type(self).__name__} has no method load_checkpoint(checkpoint)")
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take another config without a new object; return True if that was done."""
+        return False
+
+    def cleanup(self) -> None:
+        """Give back what `setup` took: called once, at the end."""
+
+    def log_result(self, result: dict[str, Any]) -> None:
+        """Called with each complete result, in the trial's process, to log it in ways of your own."""
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> Any:
+        """Resources of a trial when `tune.run` names none; None for one CPU."""
+        return None
+
+    @classmethod
+    def resource_help(cls, config: dict[str, Any]) -> str:
+        """A hint for people whose trial does not fit."""
+        return ""
+
+    # ------------------------------------------------------------ what drives it
+
+    def train(self) -> dict[str, Any]:
+        """Run one `step` and return its result with the automatic keys.
+
+        Raises MetricError when the step returns no dict, or one with a value that cannot be written down.
+        """
+        self._keys.start_step()
+        result = self.step()
+        if not isinstance(result, Mapping):
+            raise MetricError(f"{type(self).__name__}.step() returned {type(result).__name__}, not a dict of metrics")
+        complete = self._keys.complete(tagged.plain_metrics(result))
+        self.log_result(complete)
+        return complete
+
+    def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> str:
+        """Save into a directory, by default a temporary one; return its path, for `restore`."""
+        if checkpoint_dir is None:
+            directory = Path(tempfile.mkdtemp(prefix=f"checkpoint_{self.iteration:06d}-"))
+        else:
+            directory = Path(os.path.abspath(checkpoint_dir))
+            fs.make_dirs(directory)
+        Checkpoint(directory).update_metadata(write_save(self, directory))
+        return str(directory)
+
+    def restore(self, checkpoint_path: str | os.PathLike[str] | Checkpoint) -> None:
+        """Continue from a checkpoint: what `save` returned, one that a trial published, or a `Checkpoint`.
+
+        Raises CheckpointNotFoundError when there is none.
+        """
+        if isinstance(checkpoint_path, Checkpoint):
+            with checkpoint_path.as_directory() as directory:
+                note = load_save(self, Path(directory))
+        else:
+            directory = os.path.abspath(checkpoint_path)
+            if not os.path.isdir(directory):
+                raise CheckpointNotFoundError(f"there is no checkpoint directory {directory}")
+            note = load_save(self, Path(directory))
+        self._keys = AutomaticKeys(
+            trial_id=self.trial_id,
+            iteration=note.get("iteration", 0),
+            time_total_s=note.get("time_total_s", 0.0),
+        )
+
+    def reset(self, new_config: dict[str, Any], logger_creator: Any = None) -> bool:
+        """Start over with another config, where `reset_config` can."""
+        if not self.reset_config(new_config):
+            return False
+        self.config = new_config
+        self._keys = AutomaticKeys(trial_id=self.trial_id)
+        return True
+
+    def stop(self) -> None:
+        """End: calls `cleanup`."""
+        self.cleanup()
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def iteration(self) -> int:
+        """Results so far."""
+        return self._keys.iteration
+
+    @property
+    def training_iteration(self) -> int:
+        """Results so far, in all attempts."""
+        return self._keys.iteration
+
+    @property
+    def logdir(self) -> str:
+        """The trial's directory; outside a trial a temporary one."""
+        if self._job is not None:
+            return str(self._job.directory)
+        if self._logdir is None:
+            self._logdir = tempfile.mkdtemp(prefix=f"{type(self).__name__}_")
+        return self._logdir
+
+    @property
+    def trial_id(self) -> str:
+        """The trial's id; "default" outside a trial."""
+        return "default" if self._job is None else self._job.trial_id
+
+    @property
+    def trial_name(self) -> str:
+        """The trial's name; "default" outside a trial."""
+        return "default" if self._job is None else self._job.trial_name
+
+    @property
+    def trial_resources(self) -> dict[str, float]:
+        """What the trial was given."""
+        return {} if self._job is None else dict(self._job.resources or {})
+
+    def get_config(self) -> dict[str, Any]:
+        """The config."""
+        return self.config
+
+    def get_current_ip_pid(self) -> tuple[str, int]:
+        """Where this runs."""
+        constant = self._keys.constant
+        return constant[NODE_IP], constant[PID]
+
+
+def saves(kind: type[Trainable]) -> bool:
+    """Whether a class can save at all."""
+    return kind.save_checkpoint is not Trainable.save_checkpoint
+
+
+def write_save(trainable: Trainable, directory: Path) -> dict[str, Any]:
+    """Have a trainable save into `directory`; return what has to be noted with it."""
+    returned = trainable.save_checkpoint(str(directory))
+    note: dict[str, Any] = {"iteration": trainable.iteration, "time_total_s": trainable._keys.time_total_s}
+    if isinstance(returned, Mapping):
+        Checkpoint.from_dict(returned)._materialize(directory)
+        note["kind"] = "dict"
+    elif returned is None:
+        note["kind"] = "directory"
+    elif isinstance(returned, (str, os.PathLike)):
+        note |= _note_of_path(Path(os.path.abspath(returned)), directory)
+    else:
+        raise CheckpointError(
+            f"{type(trainable).__name__}.save_checkpoint() returned {type(returned).__name__}; accepted are the "
+            "directory it was given, a path in it, a dict, or None"
+        )
+    return {_NOTE: note}
+
+
+def _note_of_path(returned: Path, directory: Path) -> dict[str, Any]:
+    inside, outer = os.path.realpath(returned), os.path.realpath(directory)
+    if inside == outer:
+        return {"kind": "directory"}
+    if inside.startswith(outer + os.sep):
+        return {"kind": "path", "path": os.path.relpath(inside, outer)}
+    if returned.is_dir():  # the user's own: it is lent
+        staging.copy_tree(tree.scan(returned, follow=True), directory)
+        return {"kind": "directory"}
+    if not returned.is_file():
+        raise CheckpointError(f"save_checkpoint() returned {str(returned)!r}, and there is nothing of that name")
+    fs.copy_file(returned, directory / returned.name)
+    return {"kind": "path", "path": returned.name}
+
+
+def load_save(trainable: Trainable, directory: Path) -> dict[str, Any]:
+    """Give a trainable back what it saved; return what was noted with it."""
+    checkpoint = Checkpoint(directory)
+    manifest = checkpoint.manifest
+    note: dict[str, Any] = (manifest.extra if manifest is not None else {}).get(_NOTE) or {}
+    note = note or checkpoint.get_metadata().get(_NOTE) or {}
+    kind = note.get("kind", "dict" if (directory / DICT_FILE).exists() else "directory")
+    with checkpoint.as_directory() as path:
+        if kind == "dict":
+            trainable.load_checkpoint(checkpoint.to_dict())
+        elif kind == "path":
+            trainable.load_checkpoint(os.path.join(path, note["path"]))
+        else:
+            trainable.load_checkpoint(path)
+    return note
+
+
+class _Host:
+    """Hands the trial to the Trainable that is made for it, and to no other that user code may make."""
+
+    waiting: tuple[Job, AutomaticKeys] | None = None
+
+    @classmethod
+    def take(cls) -> tuple[Job | None, AutomaticKeys | None]:
+        taken, cls.waiting = cls.waiting, None
+        return taken or (None, None)
+
+
+@contextlib.contextmanager
+def hosted(job: Job, keys: AutomaticKeys) -> Iterator[None]:
+    """The first Trainable made inside belongs to that trial and counts with its keys."""
+    _Host.waiting = (job, keys)
+    try:
+        yield
+    finally:
+        _Host.waiting = None

@@ -1,0 +1,275 @@
+"""Callbacks: what may watch a run, and the list that calls them.
+
+The loop knows one `CallbackList`; loggers, progress and users' own callbacks are all `Callback`s in it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from trainables.checkpoint import Checkpoint
+from tuner.error import SettingError
+from tuner.experiment.trial import Trial
+
+Trials = Sequence[Trial]
+"""All trials in order of creation, live and read-only: it grows while it is looked at, and is never a copy."""
+
+
+class Callback:
+    """Base of all callbacks. Override what is of interest; every method does nothing here.
+
+    Every hook runs in the loop's thread and holds it up. What a hook raises ends the run, and the run can be resumed.
+    Arguments are given by name; take `**info` too, so that later ones do no harm. `iteration` counts the loop's turns.
+
+    A result may be changed in `on_trial_result`: `result["should_checkpoint"] = True` asks for a save in this step.
+    When a trial goes back to a checkpoint and reports iterations again, only a callback that defines `on_rollback` is
+    told of them again.
+
+    Example:
+        >>> class Best(tune.Callback):
+        ...     def on_trial_result(self, iteration, trials, trial, result, **info):
+        ...         print(trial.name, result["loss"])
+    """
+
+    changes_results = True
+    """False promises that `on_trial_result` only reads; then nobody has to look whether it did."""
+
+    def setup(
+        self,
+        stop: Any = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
+    ) -> None:
+        """Before the first trial, with the stop criteria and the number of samples and of trials."""
+
+    def on_step_begin(self, iteration: int, trials: Trials, **info: Any) -> None:
+        """Before each turn of the loop."""
+
+    def on_step_end(self, iteration: int, trials: Trials, **info: Any) -> None:
+        """After each turn of the loop."""
+
+    def on_trial_start(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        """An attempt of a trial was started."""
+
+    def on_trial_restore(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        """The attempt that starts now continues from a checkpoint."""
+
+    def on_trial_save(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        """A checkpoint of a trial was published."""
+
+    def on_trial_result(
+        self, iteration: int, trials: Trials, trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """A trial reported; nothing has been decided on it yet. `trial.last_result` is the one before."""
+
+    def on_trial_complete(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        """A trial came to a good end."""
+
+    def on_trial_recover(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        """An attempt failed, and there will be another."""
+
+    def on_trial_error(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        """A trial failed for good; `trial.error` says why."""
+
+    def on_checkpoint(
+        self, iteration: int, trials: Trials, trial: Trial, checkpoint: Checkpoint, **info: Any
+    ) -> None:
+        """A checkpoint of a trial was published."""
+
+    def on_experiment_end(self, trials: Trials, **info: Any) -> None:
+        """After the last trial, also when the run ends early."""
+
+    def on_rollback(self, trial: Trial, iteration: int) -> None:
+        """Results of `trial` after `iteration` are void; they will be reported again."""
+
+    def next_refresh(self) -> float | None:
+        """Seconds until the loop should turn once more even if nothing happens; None: no wish."""
+        return None
+
+    def get_state(self) -> dict[str, Any] | None:
+        """What a resume gives back to `set_state`; None: nothing."""
+        return None
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take up the state of an interrupted run; before `setup`."""
+
+    @property
+    def takes_back(self) -> bool:
+        """True if it can forget results, so that it may be told of an iteration again."""
+        return type(self).on_rollback is not Callback.on_rollback
+
+
+_Hooks = tuple[tuple[Callback, Callable[..., Any]], ...]
+
+
+class CallbackList:
+    """Calls several callbacks in their order, and only those that override the hook in question."""
+
+    def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
+        self.callbacks: list[Callback] = []
+        for callback in callbacks:
+            _check(callback)
+            self.callbacks.append(callback)
+        self._overridden()
+
+    def append(self, callback: Callback) -> None:
+        """Add one at the end."""
+        _check(callback)
+        self.callbacks.append(callback)
+        self._overridden()
+
+    def __len__(self) -> int:
+        return len(self.callbacks)
+
+    # --- hooks -------------------------------------------------------------------------------------
+
+    def setup(self, **info: Any) -> None:
+        self._call("setup", self._setup, **info)
+
+    def on_step_begin(self, iteration: int, trials: Trials) -> None:
+        if self._step_begin:
+            self._call("on_step_begin", self._step_begin, iteration=iteration, trials=trials)
+
+    def on_step_end(self, iteration: int, trials: Trials) -> None:
+        if self._step_end:
+            self._call("on_step_end", self._step_end, iteration=iteration, trials=trials)
+
+    def on_trial_start(self, iteration: int, trials: Trials, trial: Trial) -> None:
+        self._call("on_trial_start", self._start, iteration=iteration, trials=trials, trial=trial)
+
+    def on_trial_restore(self, iteration: int, trials: Trials, trial: Trial) -> None:
+        self._call("on_trial_restore", self._restore, iteration=iteration, trials=trials, trial=trial)
+
+    def on_trial_save(self, iteration: int, trials: Trials, trial: Trial) -> None:
+        self._call("on_trial_save", self._save, iteration=iteration, trials=trials, trial=trial)
+
+    def on_trial_result(self, iteration: int, trials: Trials, trial: Trial, result: dict[str, Any]) -> bool:
+        """Show a result to everybody; True if somebody changed it."""
+        before = _copied(result) if self._may_change else None
+        again = result.get("training_iteration", 0) <= trial.told
+        for callback, hook, takes_back in self._result:
+            if again and not takes_back:
+                continue  # it was told of this iteration before the trial went back
+            try:
+                hook(iteration=iteration, trials=trials, trial=trial, result=result)
+            except Exception as error:
+                _explain(error, callback, "on_trial_result")
+                raise
+        return before is not None and _differs(before, result)
+
+    def on_trial_complete(self, iteration: int, trials: Trials, trial: Trial) -> None:
+        self._call("on_trial_complete", self._complete, iteration=iteration, trials=trials, trial=trial)
+
+    def on_trial_recover(self, iteration: int, trials: Trials, trial: Trial) -> None:
+        self._call("on_trial_recover", self._recover, iteration=iteration, trials=trials, trial=trial)
+
+    def on_trial_error(self, iteration: int, trials: Trials, trial: Trial) -> None:
+        self._call("on_trial_error", self._error, iteration=iteration, trials=trials, trial=trial)
+
+    def on_checkpoint(self, iteration: int, trials: Trials, trial: Trial, checkpoint: Checkpoint) -> None:
+        self._call(
+            "on_checkpoint", self._checkpoint, iteration=iteration, trials=trials, trial=trial, checkpoint=checkpoint
+        )
+
+    def on_experiment_end(self, trials: Trials) -> None:
+        """Everybody is told, also when one of them fails; the first error is raised then."""
+        first: Exception | None = None
+        for pair in self._experiment_end:
+            try:
+                self._call("on_experiment_end", (pair,), trials=trials)
+            except Exception as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def on_rollback(self, trial: Trial, iteration: int) -> None:
+        self._call("on_rollback", self._rollback, trial=trial, iteration=iteration)
+
+    def next_refresh(self) -> float | None:
+        """The soonest wish, in seconds; None if nobody has one."""
+        wishes = [wish for _, hook in self._refresh if (wish := hook()) is not None]
+        return min(wishes) if wishes else None
+
+    # --- state --------------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """The states of those that have one, by class name and number among its like."""
+        states = {key: callback.get_state() for key, callback in self._named()}
+        return {key: state for key, state in states.items() if state is not None}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Give every callback that is there again its state back."""
+        for key, callback in self._named():
+            if key in state:
+                callback.set_state(state[key])
+
+    def _named(self) -> list[tuple[str, Callback]]:
+        seen: dict[str, int] = {}
+        named = []
+        for callback in self.callbacks:
+            name = type(callback).__qualname__
+            seen[name] = seen.get(name, 0) + 1
+            named.append((f"{name}#{seen[name]}", callback))
+        return named
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _overridden(self) -> None:
+        """Look once who overrides what: a hook that nobody overrides costs nothing per event."""
+
+        def of(hook: str) -> _Hooks:
+            base = getattr(Callback, hook)
+            found = [(callback, getattr(callback, hook)) for callback in self.callbacks]
+            return tuple(pair for pair in found if getattr(pair[1], "__func__", pair[1]) is not base)
+
+        self._setup = of("setup")
+        self._step_begin, self._step_end = of("on_step_begin"), of("on_step_end")
+        self._start, self._restore, self._save = of("on_trial_start"), of("on_trial_restore"), of("on_trial_save")
+        self._complete, self._recover = of("on_trial_complete"), of("on_trial_recover")
+        self._error, self._checkpoint = of("on_trial_error"), of("on_checkpoint")
+        self._experiment_end, self._rollback = of("on_experiment_end"), of("on_rollback")
+        self._refresh = of("next_refresh")
+        results = of("on_trial_result")
+        self._result = tuple((callback, hook, callback.takes_back) for callback, hook in results)
+        self._may_change = any(callback.changes_results for callback, _ in results)
+
+    @staticmethod
+    def _call(name: str, hooks: _Hooks, **arguments: Any) -> None:
+        for callback, hook in hooks:
+            try:
+                hook(**arguments)
+            except Exception as error:
+                _explain(error, callback, name)
+                raise
+
+
+def _check(callback: object) -> None:
+    if isinstance(callback, Callback):
+        return
+    if isinstance(callback, type) and issubclass(callback, Callback):
+        raise SettingError(f"callbacks: {callback.__name__} is a class; give an object of it: {callback.__name__}()")
+    raise SettingError(f"callbacks: {callback!r:.80} is not accepted; accepted are objects of a subclass of tune.Callback")
+
+
+def _explain(error: Exception, callback: Callback, hook: str) -> None:
+    """Say in the traceback whose hook it was; the error itself stays what the user knows."""
+    note = f"raised by {type(callback).__qualname__}.{hook}, a callback of this run; resume=\"AUTO\" continues the run"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+def _copied(result: dict[str, Any]) -> dict[str, Any]:
+    """A copy to compare with: values that can be changed in place are copied too."""
+    return {
+        key: copy.deepcopy(value) if isinstance(value, (dict, list, set)) else value for key, value in result.items()
+    }
+
+
+def _differs(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    try:
+        return before != after
+    except ValueError:
+        return True  # arrays that were replaced: they compare by element

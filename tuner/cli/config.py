@@ -1,0 +1,284 @@
+"""The YAML file of `tuner run`: its keys, the way from text to what `tune.run` takes, and the errors in between.
+
+trainable: train.py:train             # or package.module:name
+metric: loss
+mode: min
+num_samples: 20
+param_space:
+  lr: {loguniform: [1.0e-4, 1.0e-1]}  # a domain: its name and its arguments
+  layers: {choice: [1, 2, 3]}
+  epochs: 10                          # a plain value
+scheduler: {asha: {max_t: 10}}
+search_alg: optuna
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+import yaml
+
+from tuner.callback import Callback
+from tuner.cli import space
+from tuner.error import SettingError
+from tuner.experiment.paths import as_local_path, default_storage, safe_name
+
+FILE_NAME = "config.yaml"
+"""What the experiment's directory keeps of it, for `tuner resume`."""
+
+Named = str | dict[str, dict[str, Any] | None]
+"""`asha`, or `{asha: {max_t: 10}}`."""
+
+
+class Described(pydantic.BaseModel):
+    """One experiment, as a file describes it. The keys are the arguments of `tune.run`."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    trainable: str
+    name: str | None = None
+    param_space: dict[str, Any] = {}
+    metric: str | list[str] | None = None
+    mode: Literal["min", "max"] | list[Literal["min", "max"]] | None = None
+    num_samples: int = 1
+    scheduler: Named | None = None
+    search_alg: Named | None = None
+    stop: dict[str, float] | None = None
+    time_budget_s: float | None = None
+    resources_per_trial: dict[str, float] | None = None
+    max_concurrent_trials: int | None = None
+    storage_path: str | None = None
+    keep_checkpoints_num: int | None = None
+    checkpoint_score_attr: str | None = None
+    checkpoint_freq: int = 0
+    checkpoint_at_end: bool = False
+    checkpoint_budget: int | str | None = None
+    max_failures: int = 0
+    fail_fast: bool | Literal["raise"] = False
+    raise_on_failed_trial: bool = True
+    resume: bool | str | None = None
+    overwrite: bool = False
+    takeover: bool = False
+    restore: str | None = None
+    seed: int | None = None
+    trial_timeout_s: float | None = None
+    verbose: int | None = None
+    log_to_file: bool | str | list[str] = False
+    callbacks: list[Named] = []
+    executor: Literal["local", "inline"] | None = None
+    directory_: str = pydantic.Field(default=".", exclude=True)
+
+    def directory(self) -> Path:
+        """Where the experiment lies."""
+        storage = default_storage() if self.storage_path is None else as_local_path(self.storage_path)
+        return storage / str(self.name)
+
+    def load_trainable(self) -> Any:
+        return load_object(self.trainable, Path(self.directory_))
+
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of `tune.run`; what the file does not say is not there. Raises SettingError."""
+        given = {key: getattr(self, key) for key in self.model_fields_set if key not in ("trainable", "directory_")}
+        given["name"] = self.name
+        given["config"] = space.parse(given.pop("param_space", {}))
+        if self.scheduler is not None:
+            from tuner.schedulers import create_scheduler
+
+            given["scheduler"] = _made(create_scheduler, self.scheduler, "scheduler")
+        if self.search_alg is not None:
+            from tuner.search import create_searcher
+
+            given["search_alg"] = _made(create_searcher, self.search_alg, "search_alg")
+        if isinstance(self.log_to_file, list):
+            given["log_to_file"] = tuple(self.log_to_file)
+        if self.callbacks:
+            given["callbacks"] = [self._callback(named) for named in self.callbacks]
+        return given
+
+    def _callback(self, named: Named) -> Any:
+        name, keywords = _split(named, "callbacks")
+        kind = load_object(name, Path(self.directory_))
+        return _made(lambda _, **given: kind(**given), {name: keywords}, "callbacks")
+
+
+def load(path: Path, changes: Sequence[str] = ()) -> Described:
+    """Read and check a config file, with `--set` changes. Raises SettingError that names the key and the value."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise SettingError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingError(f"{path} is not YAML: {error}") from error
+    if not isinstance(found, dict):
+        raise SettingError(f"{path} has to hold settings as `key: value`, not {type(found).__name__}")
+    for change in changes:
+        _change(found, change)
+    found.setdefault("name", safe_name(path.stem))
+    return check(found, source=str(path), directory=path.resolve().parent)
+
+
+def check(found: Mapping[str, Any], *, source: str, directory: Path) -> Described:
+    """Settings as a `Described`. Raises SettingError with every mistake, one per line."""
+    mistakes = [_unknown(str(key)) for key in found if key not in Described.model_fields or key == "directory_"]
+    if mistakes:
+        raise SettingError(f"{source}: " + "; ".join(mistakes))
+    try:
+        described = Described.model_validate({**found, "directory_": str(directory)})
+    except pydantic.ValidationError as error:
+        raise SettingError("\n".join(f"{source}: {line}" for line in _mistakes(error))) from None
+    space.parse(described.param_space)
+    return described
+
+
+def _unknown(key: str) -> str:
+    near = difflib.get_close_matches(key, [name for name in Described.model_fields if name != "directory_"], n=1)
+    return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def _mistakes(error: pydantic.ValidationError) -> list[str]:
+    """One line per key: a union reports each of its branches, which is one mistake to a person."""
+    lines: dict[str, str] = {}
+    for item in error.errors():
+        key = str(item["loc"][0])
+        if item["type"] == "missing":
+            lines[key] = f"{key} is missing"
+            continue
+        said = item["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+        if key in lines:
+            lines[key] += f" or {said}" if said not in lines[key] else ""
+        else:
+            lines[key] = f"{key}={item['input']!r} is not accepted; accepted: {said}"
+    return list(lines.values())
+
+
+def _change(found: dict[str, Any], change: str) -> None:
+    """Apply one `key.inner=value`; the value is YAML."""
+    key, equals, text = change.partition("=")
+    if not equals or not key:
+        raise SettingError(f"--set {change!r} is not accepted; accepted is key=value, as in num_samples=50")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingError(f"--set {change!r}: the value is not YAML: {error}") from error
+    *outer, last = key.split(".")
+    place = found
+    for name in outer:
+        inner = place.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise SettingError(f"--set {change!r}: {name} is {inner!r}, which has nothing inside")
+        place = inner
+    if isinstance(value, str):
+        value = _number(value)
+    if outer and last in space.DOMAINS and set(place) <= set(space.DOMAINS):
+        place.clear()  # another domain replaces the one in the file
+    place[last] = value
+
+
+def _number(text: str) -> Any:
+    """YAML 1.1 reads 1e-4 as text; nobody means that."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _split(named: Named, key: str) -> tuple[str, dict[str, Any]]:
+    if isinstance(named, str):
+        return named, {}
+    if len(named) != 1:
+        raise SettingError(f"{key}={named!r} is not accepted; accepted is one name, with its arguments below it")
+    ((name, keywords),) = named.items()
+    return name, keywords or {}
+
+
+def _made(create: Any, named: Named, key: str) -> Any:
+    """Call a factory with what stands below a name; mistakes in there name the key."""
+    name, keywords = _split(named, key)
+    try:
+        return create(name, **space.numbers(keywords))
+    except (TypeError, ValueError) as error:
+        raise SettingError(f"{key}: {name}: {error}") from error
+
+
+def load_object(where: str, directory: Path) -> Any:
+    """The object that `package.module:name` or `path/file.py:name` means.
+
+    A file is looked for beside the config (`directory`), then from where the command runs. Raises SettingError.
+    """
+    module_name, colon, name = where.rpartition(":")
+    if not colon or not module_name or not name:
+        raise SettingError(f"{where!r} is not accepted; accepted are module:name and path/file.py:name")
+    module = _from_file(module_name, directory) if module_name.endswith(".py") else _from_module(module_name)
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        near = difflib.get_close_matches(name, vars(module), n=1)
+        raise SettingError(
+            f"{module_name} has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        ) from None
+
+
+def _from_module(name: str) -> Any:
+    _on_path(Path.cwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there, what it imports is not
+        raise SettingError(f"there is no module {name!r} here; is it a file? then path/file.py:name") from error
+
+
+def _from_file(given: str, directory: Path) -> Any:
+    places = (
+        [Path(given).expanduser()]
+        if Path(given).expanduser().is_absolute()
+        else [directory / given, Path.cwd() / given]
+    )
+    file = next((place.resolve() for place in places if place.is_file()), None)
+    if file is None:
+        raise SettingError(f"there is no file {' nor '.join(str(place) for place in places)}")
+    _on_path(file.parent)  # as `python file.py` would have it, for the modules beside it
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(module)  # a trial's process cannot import it by name
+    return module
+
+
+def _on_path(directory: Path) -> None:
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+
+
+class KeepConfig(Callback):
+    """Keeps the config beside the journal, so that `tuner resume` needs nothing but the directory."""
+
+    def __init__(self, described: Described) -> None:
+        self.described = described
+
+    def setup(self, *_: Any, **__: Any) -> None:
+        from trainables.store import fs
+
+        kept = self.described.model_dump(exclude_unset=True, exclude={"resume", "overwrite", "storage_path", "name"})
+        if self.described.trainable.rpartition(":")[0].endswith(".py"):
+            kept["trainable"] = self._found_again()
+        fs.replace_file(self.described.directory() / FILE_NAME, yaml.safe_dump(kept, sort_keys=False).encode())
+
+    def _found_again(self) -> str:
+        """The trainable's file by its full path: the config lies elsewhere now."""
+        given, _, name = self.described.trainable.rpartition(":")
+        beside = Path(self.described.directory_) / given
+        return f"{(beside if beside.is_file() else Path(given).expanduser()).resolve()}:{name}"

@@ -1,0 +1,216 @@
+"""InlineExecutor: trials run in the driver's own process and thread, one after another, for debuggers and tests."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainables.wire import (
+    Answer,
+    Durable,
+    Errored,
+    Finished,
+    Halt,
+    Preempted,
+    Published,
+    PublishFailed,
+    Report,
+    ToTrial,
+)
+from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
+from tuner.executors.resources import detect
+
+
+class InlineExecutor:
+    """Runs every trial here, one at a time, so that a breakpoint in the trainable works.
+
+    `run_once` runs a whole attempt; each of its messages is dispatched from within. Checkpoints are published before
+    `report` returns. What needs a process of its own is not there: output goes where it goes, `launch.environment` and
+    time limits have no effect, and `kill` acts at the trial's next report. The random generators that a trial seeds are
+    put back after it.
+
+    Example:
+        >>> executor = InlineExecutor()
+        >>> executor.can_launch({"cpu": 1})
+        True
+    """
+
+    def __init__(self) -> None:
+        self._total, _ = detect()
+        self._trainable: Any = None
+        self._queue: deque[Launch] = deque()
+        self._link: _Link | None = None
+        self._wake_fd = -1
+
+    def total(self) -> Resources:
+        return self._total
+
+    def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
+        self._trainable = trainable
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def can_launch(self, resources: Resources) -> bool:
+        return not self._queue and self._link is None
+
+    def launch(self, launch: Launch) -> None:
+        self._queue.append(launch)
+
+    def tell(self, trial_id: str, message: ToTrial) -> None:
+        if self._link is not None and self._link.trial_id == trial_id:
+            self._link.hear(message)
+
+    def kill(self, trial_id: str) -> None:
+        if self._link is not None and self._link.trial_id == trial_id:
+            self._link.killed = True
+        for launch in self._queue:
+            if launch.job.trial_id == trial_id:
+                self._queue.remove(launch)
+                self._queue.append(_Killed(launch.job, launch.resources))
+                return
+
+    def run_once(self, dispatch: Dispatch, timeout: float | None) -> None:
+        if self._queue:
+            launch = self._queue.popleft()
+            if isinstance(launch, _Killed):
+                dispatch([Exited(launch.job.trial_id, launch.job.attempt, -9, "killed")])
+            else:
+                self._run(launch, dispatch)
+            return
+        poll = select.poll()
+        poll.register(self._wake_fd, select.POLLIN)
+        if poll.poll(None if timeout is None else max(0.0, timeout) * 1000):
+            os.eventfd_read(self._wake_fd)
+
+    def wake(self) -> None:
+        if self._wake_fd >= 0:
+            os.eventfd_write(self._wake_fd, 1)
+
+    def owned_processes(self) -> list[tuple[int, int]]:
+        return []
+
+    def shutdown(self, *, grace_s: float = 0.0) -> None:
+        self._queue.clear()
+        wake, self._wake_fd = self._wake_fd, -1
+        if wake >= 0:
+            os.close(wake)
+
+    def _run(self, launch: Launch, dispatch: Dispatch) -> None:
+        from trainables.worker import run_job  # the driver needs it for this executor only
+
+        job = launch.job
+        link = self._link = _Link(job.trial_id, job.attempt, dispatch)
+        restore = _random_states()
+        try:
+            link.deliver([Started(job.trial_id, job.attempt, os.getpid())])
+            if not link.killed and link.failure is None:
+                run_job(job, self._trainable, link, own_process=False)
+            link.deliver(link.take_posted())
+        finally:
+            self._link = None
+            restore()
+        if link.failure is not None:
+            raise link.failure
+        status, reason = (-9, "killed") if link.killed else (0, None)
+        dispatch([Exited(job.trial_id, job.attempt, status, reason)])
+
+
+class _Killed(Launch):
+    """Stands in the queue for a launch that was killed before it began."""
+
+
+class _Link:
+    """`trainables.wire.Link` by plain calls into the loop.
+
+    The loop lives in one thread. What a publisher thread posts waits for the next call from that thread; a blocking
+    publish has the trial wait meanwhile.
+    """
+
+    def __init__(self, trial_id: str, attempt: int, dispatch: Dispatch) -> None:
+        self.trial_id = trial_id
+        self.killed = False
+        self.failure: BaseException | None = None
+        """What the loop raised: the driver's failure, not the trial's."""
+        self._attempt = attempt
+        self._dispatch = dispatch
+        self._thread = threading.get_ident()
+        self._posted: deque[Event] = deque()
+        self._answers: list[Answer] = []
+        self._durable = -1
+        self._halted = False
+
+    def deliver(self, events: Sequence[Event]) -> None:
+        """Hand events to the loop. Raises ConnectionError, as a socket would, when it has failed."""
+        if self.failure is None and events:
+            try:
+                self._dispatch(events)
+            except BaseException as error:
+                self.failure = error
+        if self.failure is not None:
+            raise ConnectionError("the driver has failed") from self.failure
+
+    def take_posted(self) -> list[Event]:
+        posted = list(self._posted)
+        for _ in posted:
+            self._posted.popleft()
+        return posted
+
+    def hear(self, message: ToTrial) -> None:
+        if isinstance(message, Answer):
+            self._answers.append(message)
+            self._halted |= message.should_stop
+        elif isinstance(message, Durable):
+            self._durable = max(self._durable, message.iteration)
+        elif isinstance(message, Halt):
+            self._halted = True
+
+    def call(self, report: Report) -> Answer:
+        self._answers.clear()
+        self.deliver([*self.take_posted(), Message(self.trial_id, self._attempt, report)])
+        if self.killed:
+            raise ConnectionError("the trial was ended")
+        if not self._answers:
+            raise RuntimeError("the loop returned from dispatch without an answer")
+        return self._answers[-1]
+
+    def send(self, message: Finished | Errored | Preempted) -> None:
+        if self.failure is None and not self.killed:
+            self.deliver([*self.take_posted(), Message(self.trial_id, self._attempt, message)])
+
+    def post(self, message: Published | PublishFailed) -> None:
+        self._posted.append(Message(self.trial_id, self._attempt, message))
+        if threading.get_ident() == self._thread:
+            self.deliver(self.take_posted())
+
+    def wait_durable(self, iteration: int) -> None:
+        if self._durable < iteration and threading.get_ident() == self._thread:
+            self._dispatch([])  # the loop settles what is due
+        if self._durable < iteration:
+            raise RuntimeError(f"the journal is durable up to iteration {self._durable}, not {iteration}")
+
+    def halted(self) -> bool:
+        return self._halted
+
+
+def _random_states() -> Callable[[], None]:
+    """Remember the driver's random generators; call the result to put them back."""
+    python = random.getstate()
+    numpy: Any = sys.modules.get("numpy.random")
+    torch: Any = sys.modules.get("torch")
+    state = None if numpy is None else numpy.get_state()
+    tensor = None if torch is None else torch.get_rng_state()
+
+    def restore() -> None:
+        random.setstate(python)
+        if numpy is not None:
+            numpy.set_state(state)
+        if torch is not None:
+            torch.set_rng_state(tensor)
+
+    return restore

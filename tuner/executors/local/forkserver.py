@@ -1,0 +1,197 @@
+"""The process that trials are forked from: exec'd fresh, single threaded, with the trainable's imports loaded.
+
+It forks one keeper per slot, tells the driver when one died, and ends the orphans of a dead one first.
+Messages to and from the driver are packets of one socket; a number stands for a slot:
+
+    driver -> server   K <number> + socket     fork a keeper that listens there
+    server -> driver   P <number> <pid>        it runs
+                       D <number>              it died, and nothing is left of its trial
+                       U <module> NUL <why>    this module is not preloaded
+                       R                       everything is preloaded
+
+It ends, descendants first, when the driver's end of the socket closes or the driver dies.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import types
+from typing import Any, NoReturn
+
+from tuner.executors.local import preload
+from tuner.executors.local.keeper import Keeper, Shared, Wakeups
+from tuner.executors.local.processes import adopt_orphans, children, die_with_parent, end_children, kill
+
+NUMBER = struct.Struct("<cII")
+BOOT = (  # the main module of the server; marshal, because this runs before sys.path is known
+    "import os, sys, marshal;"
+    "init = marshal.loads(os.pread({fd}, os.fstat({fd}).st_size, 0)); os.close({fd});"
+    "sys.path[:] = init['path'];"
+    "from tuner.executors.local.forkserver import main; main(init)"
+)
+LIMITS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+"""Set to 1 while modules are preloaded: with more, importing numpy or torch starts threads."""
+_PATIENCE_MS = 10_000
+
+
+def write_init(init: dict[str, Any]) -> int:
+    """A descriptor from which `BOOT` reads."""
+    fd = os.memfd_create("tuner-init")
+    data = memoryview(marshal.dumps(init))
+    while data:
+        data = data[os.write(fd, data) :]
+    return fd
+
+
+def main(init: dict[str, Any]) -> NoReturn:
+    """Preload, then serve until the driver is gone."""
+    status = 1
+    try:
+        _main(init)
+        status = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(status)
+
+
+def _main(init: dict[str, Any]) -> None:
+    parent = init["parent"]
+    control = socket.socket(fileno=init["control"])
+
+    def on_term(*_: Any) -> None:
+        if os.getppid() != parent:  # else it was meant for the driver, who decides
+            end_children()
+            os._exit(0)
+
+    signal.signal(signal.SIGTERM, on_term)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    adopt_orphans()
+    die_with_parent(parent, signal.SIGTERM)
+    sys.argv[:] = init["argv"]
+    sys.modules["__main__"] = types.ModuleType("__main__")  # no file, no spec: nobody may run the script again
+    trainable = None
+    try:
+        preload.preload([(init["worker"], []), *init["modules"]], set(init["skip"]))
+        if "" not in init["skip"]:
+            trainable = preload.load(init["trainable"])
+    except preload.Unsafe as unsafe:
+        if unsafe.module not in ("site", init["worker"]):
+            control.send(b"U" + unsafe.module.encode() + b"\0" + unsafe.why.encode())
+            _again(init, unsafe.module)
+        control.send(b"U\0" + f"trials are forked although {unsafe}".encode())
+    preload.settle()
+    control.send(b"R")
+    shared = Shared(trainable, init["trainable"], init["worker"], init["environment"])
+    _Server(control, parent, shared).serve()
+
+
+def _again(init: dict[str, Any], module: str) -> NoReturn:
+    """Become a fresh server that does without `module`. exec ends the threads."""
+    init["skip"].append(module)
+    fd = write_init(init)
+    os.set_inheritable(fd, True)
+    os.set_inheritable(init["control"], True)
+    end_children()
+    os.execv(sys.executable, [sys.executable, *init["flags"], "-c", BOOT.format(fd=fd)])
+
+
+class _Server:
+    def __init__(self, control: socket.socket, parent: int, shared: Shared) -> None:
+        self._control = control
+        self._parent = parent
+        self._shared = shared
+        self._keepers: dict[int, int] = {}
+        self._dead: list[int] = []
+        self._wakeups = Wakeups()
+        # held open by this process alone: keepers see its end when this process ends
+        self._alive, self._life = os.pipe()
+
+    def serve(self) -> None:
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._wakeups.fd, select.POLLIN)
+        while os.getppid() == self._parent:
+            ready = dict(poll.poll())
+            if self._wakeups.fd in ready:
+                self._wakeups.clear()
+                self._reap()
+            if self._control.fileno() in ready:
+                try:
+                    data, fds, _, _ = socket.recv_fds(self._control, 64, 4)
+                except ConnectionError:
+                    break
+                if not data:
+                    break
+                self._fork_keeper(NUMBER.unpack(data)[1], fds[0])
+        self._leave()
+
+    def _fork_keeper(self, number: int, control: int) -> None:
+        server = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(control)
+            self._tell(b"D", number)
+            return
+        if pid == 0:
+            try:
+                self._control.close()
+                os.close(self._life)
+                self._wakeups.close()
+                Keeper(control, self._alive, server, self._shared).serve()
+            finally:
+                os._exit(1)
+        os.close(control)
+        self._keepers[pid] = number
+        self._tell(b"P", number, pid)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid in self._keepers:
+                self._dead.append(self._keepers.pop(pid))
+        if self._dead:
+            orphans = [pid for pid in children(os.getpid()) if pid not in self._keepers]
+            for pid in orphans:
+                kill(pid)  # each one's end brings us here again
+            if not orphans:
+                dead, self._dead = self._dead, []
+                for number in dead:
+                    self._tell(b"D", number)
+
+    def _tell(self, kind: bytes, number: int, pid: int = 0) -> None:
+        try:
+            self._control.send(NUMBER.pack(kind, number, pid))
+        except OSError:
+            pass  # the driver is gone; the next poll says so
+
+    def _leave(self) -> None:
+        """Let the keepers end their trials, then make sure."""
+        os.close(self._life)
+        poll = select.poll()
+        poll.register(self._wakeups.fd, select.POLLIN)
+        self._reap()
+        while self._keepers and poll.poll(_PATIENCE_MS):
+            self._wakeups.clear()
+            self._reap()
+        end_children()

@@ -1,0 +1,163 @@
+"""One keeper per slot: it runs one trial after another, and the next only when nothing of the last is left.
+
+It is the subreaper of its trial, so whatever the trial started and abandoned (`setsid`, double fork) falls to it.
+Packets of its socket to the driver:
+
+    driver -> keeper   L + descriptors         run an attempt: main, side and perhaps output pipes
+                       K                       end the attempt now
+    keeper -> driver   X <pid> <status>        the attempt is over and nothing is left of it
+
+It ends, descendants first, when the driver's end closes, or the server's pipe, or the server dies.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from tuner.executors.local import attempt
+from tuner.executors.local.processes import adopt_orphans, die_with_parent, end_children, kill, kill_group
+
+EXITED = struct.Struct("<cIi")
+CANNOT_FORK = 71  # EX_OSERR
+
+
+@dataclass(slots=True)
+class Shared:
+    """What trials inherit from the server."""
+
+    trainable: Any
+    path: str
+    """The trainable's pickle, for when `trainable` is None."""
+    worker: str
+    """Module that has `run_job`."""
+    environment: dict[str, str | None]
+    """What the thread limits were before the server lowered them."""
+
+
+class Wakeups:
+    """Makes SIGCHLD and SIGTERM readable as a descriptor, so that one poll waits for everything."""
+
+    def __init__(self) -> None:
+        self.fd, self._write = os.pipe()
+        for fd in (self.fd, self._write):
+            os.set_blocking(fd, False)
+        for signum in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(signum, lambda *_: None)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+
+    def clear(self) -> None:
+        """Forget the signals so far. What they were about is to be looked at after this, not before."""
+        try:
+            os.read(self.fd, 4096)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """In a forked child: let go of the parent's pipe."""
+        signal.set_wakeup_fd(-1)
+        os.close(self.fd)
+        os.close(self._write)
+
+
+class Keeper:
+    """The life of one keeper process."""
+
+    def __init__(self, control: int, alive: int, server: int, shared: Shared) -> None:
+        adopt_orphans()
+        self._wakeups = Wakeups()
+        die_with_parent(server, signal.SIGTERM)
+        self._control = socket.socket(fileno=control)
+        self._alive = alive
+        self._server = server
+        self._shared = shared
+        self._trial = 0
+
+    def serve(self) -> NoReturn:
+        """Run attempts until driver or server are gone."""
+        poll = select.poll()
+        for fd in (self._control.fileno(), self._alive, self._wakeups.fd):
+            poll.register(fd, select.POLLIN)
+        try:
+            while os.getppid() == self._server:
+                ready = [fd for fd, _ in poll.poll()]
+                if self._alive in ready:
+                    break
+                if self._wakeups.fd in ready:
+                    self._wakeups.clear()
+                    self._reap()
+                if self._control.fileno() in ready and not self._obey():
+                    break
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            self._end_trial()
+            os._exit(0)
+
+    def _obey(self) -> bool:
+        try:
+            data, fds, _, _ = socket.recv_fds(self._control, 16, 8)
+        except ConnectionError:
+            return False
+        if data == b"L":
+            self._start(fds)
+        elif data == b"K":
+            if self._trial:
+                self._over(self._end_trial())
+        return bool(data)
+
+    def _start(self, fds: list[int]) -> None:
+        keeper = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:
+            pid = -1
+        if pid == 0:
+            try:
+                self._control.close()
+                os.close(self._alive)
+                self._wakeups.close()
+                attempt.run(fds, keeper, self._shared)
+            finally:
+                os._exit(1)
+        for fd in fds:
+            os.close(fd)
+        if pid < 0:
+            self._tell(0, CANNOT_FORK)
+        else:
+            self._trial = pid
+
+    def _reap(self) -> None:
+        """Collect dead children. When the trial's own process is among them, end what it left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._trial:
+                end_children()
+                self._over(status)
+
+    def _end_trial(self) -> int:
+        if self._trial:
+            kill_group(self._trial)
+            kill(self._trial)  # it may not have made its group yet
+        return end_children(keep=self._trial) or 0
+
+    def _over(self, status: int) -> None:
+        pid, self._trial = self._trial, 0
+        self._tell(pid, os.waitstatus_to_exitcode(status))
+
+    def _tell(self, pid: int, status: int) -> None:
+        try:
+            self._control.send(EXITED.pack(b"X", pid, status))
+        except OSError:
+            pass  # the driver is gone; the next poll says so

@@ -1,0 +1,140 @@
+"""The driver's ends of the sockets and pipes of its trials."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from trainables.wire import Frames
+
+_READ = 65536
+
+
+class Line:
+    """One socket of a trial: never blocks; what does not fit into the kernel's buffer waits for `flush`."""
+
+    __slots__ = ("_epoll", "_outbox", "_sock", "fd", "frames", "open")
+
+    def __init__(self, sock: socket.socket, epoll: select.epoll) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._epoll = epoll
+        self._outbox = bytearray()
+        self.fd = sock.fileno()
+        self.frames = Frames()
+        self.open = True
+        epoll.register(self.fd, select.EPOLLIN)
+
+    def read(self) -> bytes | None:
+        """What there is; b"" at the end, None when there is nothing now."""
+        try:
+            return self._sock.recv(_READ)
+        except BlockingIOError:
+            return None
+        except ConnectionError:
+            return b""
+
+    def send(self, data: bytes) -> None:
+        """Send, now or as soon as the other end reads; one that is gone is no error."""
+        if self._outbox:
+            self._outbox += data
+            return
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # the trial is gone, its end is on the way
+        if sent < len(data):
+            self._outbox += memoryview(data)[sent:]
+            self._epoll.modify(self.fd, select.EPOLLIN | select.EPOLLOUT)
+
+    def flush(self) -> None:
+        """Go on with what waits; called when the socket is writable."""
+        try:
+            del self._outbox[: self._sock.send(self._outbox)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._outbox.clear()
+        if not self._outbox and self.open:
+            self._epoll.modify(self.fd, select.EPOLLIN)
+
+    def hush(self) -> None:
+        """Wait for this line no more; what is left can be read still."""
+        if self.open:
+            self.open = False
+            self._epoll.unregister(self.fd)
+
+    def close(self) -> None:
+        self.hush()
+        self._sock.close()
+
+
+class Tee:
+    """Output of a trial on its way to its file and to the driver's terminal."""
+
+    __slots__ = ("_epoll", "_file", "_shown", "fd", "open", "pipe")
+
+    def __init__(self, path: Path, shown: TextIO | None, epoll: select.epoll) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.fd, self.pipe = os.pipe()
+        os.set_blocking(self.fd, False)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._shown = shown
+        self._epoll = epoll
+        self.open = True
+        epoll.register(self.fd, select.EPOLLIN)
+
+    def close_pipe(self) -> None:
+        """The trial has its end now."""
+        if self.pipe >= 0:
+            os.close(self.pipe)
+            self.pipe = -1
+
+    def pump(self) -> bool:
+        """Pass on what there is; False when there is nothing more now."""
+        try:
+            data = os.read(self.fd, _READ)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.hush()
+            return False
+        for write in (self._to_file, self._to_terminal):
+            try:
+                write(data)
+            except (OSError, ValueError):
+                pass  # a full disk or a closed terminal must not block the trial
+        return True
+
+    def _to_file(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._file, view) :]
+
+    def _to_terminal(self, data: bytes) -> None:
+        if self._shown is not None:
+            self._shown.write(data.decode(errors="replace"))
+            self._shown.flush()
+
+    def hush(self) -> None:
+        if self.open:
+            self.open = False
+            self._epoll.unregister(self.fd)
+
+    def close(self) -> None:
+        self.hush()
+        self.close_pipe()
+        os.close(self.fd)
+        os.close(self._file)
+
+
+def terminal(name: str) -> TextIO | None:
+    """The driver's stream as it is now: a notebook or a live view may have put its own there."""
+    stream: TextIO | None = getattr(sys, name)
+    return stream

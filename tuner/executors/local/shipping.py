@@ -1,0 +1,220 @@
+"""Getting a trainable and its jobs out of the driver: what is pickled, and which modules it will import."""
+
+from __future__ import annotations
+
+import functools
+import io
+import opcode
+import os
+import pickle
+import sys
+import tempfile
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from tuner.error import SerializationError
+
+_PICKLE = 5
+_IMPORT_NAME = opcode.opmap["IMPORT_NAME"]
+_LOAD_CONST = opcode.opmap["LOAD_CONST"]
+_LOAD_SMALL_INT = opcode.opmap.get("LOAD_SMALL_INT", -1)
+_EXTENDED_ARG = opcode.EXTENDED_ARG
+
+Imports = dict[str, set[str]]
+"""Modules to import, each with the names that are wanted from it (some may be modules themselves)."""
+
+
+class Shipped:
+    """A trainable on disk, written once for all trials.
+
+    Attributes:
+        path: the pickle.
+        imports: what loading and running the trainable will import.
+    """
+
+    def __init__(self, path: Path, imports: Imports) -> None:
+        self.path = path
+        self.imports = imports
+
+
+def ship(trainable: Any, directory: Path) -> Shipped:
+    """Write a trainable into a fresh file of `directory`. Raises SerializationError, which names the variable."""
+    directory.mkdir(parents=True, exist_ok=True)
+    fd, name = tempfile.mkstemp(prefix="trainable-", suffix=".pickle", dir=directory)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            pickler = _Pickler(file)
+            pickler.dump(trainable)
+    except Exception as error:
+        os.unlink(name)
+        if isinstance(error, OSError):
+            raise
+        raise SerializationError(
+            f"the trainable cannot be sent to its trials: {_culprit(trainable) or _named(trainable)}: {error}. "
+            "Create it inside the trainable, or pass what it is made from in the config"
+        ) from error
+    pickler.note_root(trainable)
+    return Shipped(Path(name), pickler.imports)
+
+
+def pack(value: Any, what: str) -> bytes:
+    """Pickle a job. Classes and functions of `__main__` go by value, because a trial has another `__main__`."""
+    try:
+        data = pickle.dumps(value, _PICKLE)
+        if b"__main__" not in data and not cloudpickle.list_registry_pickle_by_value():
+            return data  # ten times faster than the other way, and what nearly every config is
+    except Exception:  # lambdas, local classes: cloudpickle knows how, or says what is wrong
+        pass
+    buffer = io.BytesIO()
+    try:
+        cloudpickle.Pickler(buffer, protocol=_PICKLE).dump(value)
+    except Exception as error:
+        raise SerializationError(f"{what} cannot be sent to its process: {error}") from error
+    return buffer.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Notes, while it pickles, what the reader of the pickle will import."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file, protocol=_PICKLE)
+        self.imports: Imports = {}
+        self._optimizes = False
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, types.FunctionType):
+            self._note(obj.__module__)
+            if _by_value(obj):
+                self._note_function(obj)
+        elif isinstance(obj, types.ModuleType):
+            self._note(obj.__name__)
+        elif isinstance(obj, (type, types.BuiltinFunctionType)):
+            self._note(getattr(obj, "__module__", None))
+        return super().reducer_override(obj)
+
+    def note_root(self, trainable: Any) -> None:
+        """Look into the trainable's own module too: its functions may import when they are called."""
+        module = sys.modules.get(getattr(trainable, "__module__", None) or "")
+        owners = [trainable, *(() if module is None or module.__name__ == "__main__" else (module,))]
+        for owner in owners:
+            for function in _functions(owner):
+                self._note_function(function)
+        if self._optimizes and any(name.partition(".")[0] == "torch" for name in self.imports):
+            self._note("torch._dynamo")  # 800 modules, a second: torch loads them with the first optimizer
+
+    def _note(self, module: object, names: tuple[str, ...] = ()) -> None:
+        if isinstance(module, str) and module not in ("__main__", "builtins", ""):
+            self.imports.setdefault(module, set()).update(names)
+
+    def _note_function(self, function: types.FunctionType) -> None:
+        if "optim" in _names(function.__code__):
+            self._optimizes = True
+        package = function.__globals__.get("__package__") or ""
+        for name, level, names in imports_of(function.__code__):
+            if level:  # from . import x
+                base = package.split(".")
+                name = ".".join([*base[: len(base) - level + 1], *([name] if name else [])]) if package else ""
+            self._note(name, names)
+
+
+def _functions(owner: Any) -> Iterator[types.FunctionType]:
+    if isinstance(owner, types.FunctionType):
+        yield owner
+    elif isinstance(owner, types.ModuleType):
+        for value in list(vars(owner).values()):
+            if getattr(value, "__module__", None) == owner.__name__ and isinstance(value, (types.FunctionType, type)):
+                yield from _functions(value)
+    elif isinstance(owner, type):
+        for value in vars(owner).values():
+            if isinstance(value, types.FunctionType):
+                yield value
+
+
+def _by_value(function: types.FunctionType) -> bool:
+    module = sys.modules.get(function.__module__ or "")
+    if module is None or module.__name__ == "__main__":
+        return True
+    return getattr(module, function.__qualname__, None) is not function and "<locals>" in function.__qualname__
+
+
+def imports_of(code: types.CodeType) -> Iterator[tuple[str, int, tuple[str, ...]]]:
+    """Every `import` in a code object and in those within it: (module, level, names)."""
+    level: Any = 0
+    names: Any = None
+    high = 0
+    instructions = code.co_code
+    for i in range(0, len(instructions), 2):
+        operation, argument = instructions[i], instructions[i + 1] | high
+        high = 0
+        if operation == _EXTENDED_ARG:
+            high = argument << 8
+        elif operation == _LOAD_CONST:
+            level, names = names, code.co_consts[argument]
+        elif operation == _LOAD_SMALL_INT:
+            level, names = names, argument
+        elif operation == _IMPORT_NAME:
+            wanted = tuple(n for n in names if n != "*") if isinstance(names, tuple) else ()
+            yield code.co_names[argument], level if isinstance(level, int) else 0, wanted
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from imports_of(constant)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """All names that a code object and those within it look up."""
+    inner = (_names(part) for part in code.co_consts if isinstance(part, types.CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _fails(value: Any) -> bool:
+    try:
+        cloudpickle.dumps(value, protocol=_PICKLE)
+    except Exception:
+        return True
+    return False
+
+
+def _culprit(value: Any, depth: int = 4) -> str | None:
+    """Which variable inside `value` cannot be pickled, in words."""
+    for name, part in _parts(value):
+        if _fails(part):
+            deeper = _culprit(part, depth - 1) if depth else None
+            return deeper or f"{name} of {_named(value)} ({type(part).__module__}.{type(part).__qualname__})"
+    return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, types.MethodType):
+        yield "the object", value.__self__
+        value = value.__func__
+    if isinstance(value, types.FunctionType):
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            try:
+                yield f"closure variable {name!r}", cell.cell_contents
+            except ValueError:
+                pass  # not assigned yet
+        for name in value.__code__.co_names:
+            if name in value.__globals__ and not isinstance(value.__globals__[name], types.ModuleType):
+                yield f"global variable {name!r}", value.__globals__[name]
+        for number, default in enumerate(value.__defaults__ or ()):
+            yield f"default value {number}", default
+    elif isinstance(value, functools.partial):
+        yield "the function", value.func
+        for number, argument in enumerate(value.args):
+            yield f"argument {number}", argument
+        yield from ((f"argument {name!r}", argument) for name, argument in value.keywords.items())
+    elif isinstance(value, Mapping):
+        yield from ((f"key {key!r}", part) for key, part in value.items())
+    elif isinstance(value, (list, tuple, set)):
+        yield from ((f"element {i}", part) for i, part in enumerate(value))
+    else:
+        attributes = getattr(value, "__dict__", None) or {}
+        yield from ((f"attribute {name!r}", part) for name, part in attributes.items() if not name.startswith("__"))
+
+
+def _named(value: Any) -> str:
+    return str(getattr(value, "__qualname__", None) or f"a {type(value).__qualname__}")

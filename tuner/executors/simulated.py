@@ -1,0 +1,222 @@
+"""SimulatedExecutor: scripted trials on virtual time, for tests of everything above it.
+
+No process, no thread, no disk, no waiting: a hundred thousand trials fit into one test.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trainables import tagged
+from trainables.automatic import AutomaticKeys
+from trainables.wire import Answer, Errored, Finished, Halt, Preempted, Report, ToTrial
+from tuner.clock import VirtualClock
+from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
+from tuner.executors.resources import Pool, Share, check_fits
+
+Model = Callable[[dict[str, Any]], Iterable[tuple[float, Mapping[str, Any]]]]
+"""From a config to what its trial would do: (seconds since the last result, metrics), one by one."""
+
+_FIRST_PID = 100_000
+
+
+class SimulatedExecutor:
+    """Runs trials that are only described, on a clock that jumps from one event to the next.
+
+    Args:
+        model: the trials' behaviour. One that raises fails its trial. A trial that starts from a checkpoint of
+            iteration k leaves out the first k results.
+        slots: how many cores there are.
+        resources: further resources and their amounts.
+        clock: give it to the loop as well; default: a new one, to be had as `clock`.
+
+    Example:
+        >>> executor = SimulatedExecutor(lambda config: [(60.0, {"loss": config["lr"]})] * 10, slots=4)
+        >>> executor.clock.monotonic()
+        0.0
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        slots: float = 1,
+        resources: Mapping[str, float] | None = None,
+        clock: VirtualClock | None = None,
+    ) -> None:
+        self.clock = clock or VirtualClock()
+        self._model = model
+        self._total: dict[str, float] = {"cpu": float(slots), **(resources or {})}
+        self._pool = Pool(self._total, [str(i) for i in range(int(self._total.get("gpu", 0)))])
+        self._heap: list[tuple[float, int, _Attempt, str]] = []
+        self._order = itertools.count()
+        self._pids = itertools.count(_FIRST_PID)
+        self._attempts: dict[str, _Attempt] = {}
+        self._woken = False
+
+    def total(self) -> Resources:
+        return self._total
+
+    def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
+        pass  # the model stands for the trainable
+
+    def can_launch(self, resources: Resources) -> bool:
+        return self._pool.fits(resources)
+
+    def launch(self, launch: Launch) -> None:
+        check_fits(launch.resources, self._total)
+        attempt = _Attempt(launch, self._pool.take(launch.resources), next(self._pids))
+        self._attempts[attempt.trial_id] = attempt
+        self._at(0.0, attempt, "start")
+        if launch.timeout_s is not None:
+            self._at(launch.timeout_s, attempt, "timeout")
+
+    def tell(self, trial_id: str, message: ToTrial) -> None:
+        attempt = self._attempts.get(trial_id)
+        if attempt is None:
+            return
+        if isinstance(message, Answer):
+            attempt.answer = message
+            attempt.halted |= message.should_stop
+        elif isinstance(message, Halt):
+            attempt.halted = True
+
+    def kill(self, trial_id: str) -> None:
+        attempt = self._attempts.get(trial_id)
+        if attempt is not None:
+            self._at(0.0, attempt, "killed")
+
+    def run_once(self, dispatch: Dispatch, timeout: float | None) -> None:
+        """Jump to the next event and dispatch everything of that instant, or jump ahead by `timeout`."""
+        clock, heap = self.clock, self._heap
+        limit = None if timeout is None else clock.monotonic() + max(0.0, timeout)
+        if not heap or (limit is not None and heap[0][0] > limit):
+            if limit is not None:
+                clock.advance_to(limit)
+            elif not self._woken:
+                raise RuntimeError("nothing will ever happen: no trial runs and there is no time limit")
+            self._woken = False
+            return
+        now = heap[0][0]
+        clock.advance_to(now)
+        events: list[Event] = []
+        waiting = []
+        while heap and heap[0][0] <= now:
+            _, _, attempt, what = heapq.heappop(heap)
+            if not attempt.over and self._happen(attempt, what, events):
+                waiting.append(attempt)
+        if events:
+            dispatch(events)
+        for attempt in waiting:
+            self._after_answer(attempt)
+
+    def wake(self) -> None:
+        self._woken = True
+
+    def owned_processes(self) -> list[tuple[int, int]]:
+        return []
+
+    def shutdown(self, *, grace_s: float = 0.0) -> None:
+        self._heap.clear()
+        self._attempts.clear()
+
+    def _at(self, seconds: float, attempt: _Attempt, what: str) -> None:
+        heapq.heappush(self._heap, (self.clock.monotonic() + seconds, next(self._order), attempt, what))
+
+    def _happen(self, attempt: _Attempt, what: str, events: list[Event]) -> bool:
+        """Let one thing happen to an attempt; True if it waits for an answer then."""
+        trial_id, number = attempt.trial_id, attempt.number
+        if what == "report":
+            metrics = attempt.keys.complete(attempt.metrics)
+            report = Report(attempt.keys.iteration, msgspec.Raw(tagged.dumps(metrics)))
+            attempt.answer = None
+            events.append(Message(trial_id, number, report))
+            return True
+        if what == "start":
+            job = attempt.launch.job
+            events.append(Started(trial_id, number, attempt.pid))
+            attempt.keys = AutomaticKeys(
+                clock=self.clock,
+                trial_id=trial_id,
+                experiment_tag=job.experiment_tag,
+                iteration=job.start_iteration,
+                time_total_s=job.start_time_total_s,
+            )
+            self._next(attempt)
+            return False
+        if what in ("killed", "timeout"):
+            self._over(attempt, -9, what, events)
+            return False
+        last: Finished | Errored | Preempted = Finished()
+        if what == "preempted":
+            last = Preempted()
+        elif attempt.error is not None:
+            last = attempt.error
+        events.append(Message(trial_id, number, last))
+        self._over(attempt, 0, None, events)
+        return False
+
+    def _after_answer(self, attempt: _Attempt) -> None:
+        if attempt.over:
+            return
+        answer = attempt.answer
+        if answer is None:
+            raise RuntimeError(f"trial {attempt.trial_id} got no answer to its report")
+        if answer.then != "continue":
+            self._at(0.0, attempt, "end")
+        elif attempt.halted:
+            self._at(0.0, attempt, "preempted")
+        else:
+            self._next(attempt)
+
+    def _next(self, attempt: _Attempt) -> None:
+        """Ask the model for the next result and when it comes."""
+        try:
+            if attempt.script is None:
+                job = attempt.launch.job
+                attempt.script = itertools.islice(self._model(job.config), job.start_iteration, None)
+            duration, attempt.metrics = next(attempt.script)
+        except StopIteration:
+            self._at(0.0, attempt, "end")
+        except Exception as error:  # the model's trial fails with it
+            attempt.error = Errored(type(error).__name__, str(error), traceback.format_exc())
+            self._at(0.0, attempt, "end")
+        else:
+            self._at(duration, attempt, "report")
+
+    def _over(self, attempt: _Attempt, status: int, reason: str | None, events: list[Event]) -> None:
+        attempt.over = True
+        del self._attempts[attempt.trial_id]
+        self._pool.give_back(attempt.share)
+        events.append(Exited(attempt.trial_id, attempt.number, status, reason))
+
+
+class _Attempt:
+    """A running trial that exists only here."""
+
+    __slots__ = (
+        "answer", "error", "halted", "keys", "launch", "metrics",
+        "number", "over", "pid", "script", "share", "trial_id",
+    )  # fmt: skip
+
+    keys: AutomaticKeys
+
+    def __init__(self, launch: Launch, share: Share, pid: int) -> None:
+        self.launch = launch
+        self.trial_id = launch.job.trial_id
+        self.number = launch.job.attempt
+        self.share = share
+        self.pid = pid
+        self.script: Iterator[tuple[float, Mapping[str, Any]]] | None = None
+        self.metrics: Mapping[str, Any] = {}
+        self.answer: Answer | None = None
+        self.error: Errored | None = None
+        self.halted = False
+        self.over = False

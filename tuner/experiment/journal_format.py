@@ -1,0 +1,96 @@
+"""How facts stand in a segment and in a snapshot. Bodies are opaque JSON; what they mean is `tuner.experiment.events`.
+
+A line is `{"n":<sequence number>,"c":"<crc32 of the body>","f":<body>}`; a snapshot is such an object with a longer
+head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from zlib import crc32
+
+import msgspec
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Link:
+    """One generation of a history: its number, its id, and the last fact that the next one took over."""
+
+    generation: int
+    id: str | None
+    last_seq: int
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What the first fact of a generation says of its parent."""
+
+    kind: str = ""
+    parent: int | None = None
+    parent_id: str | None = None
+    parent_seq: int = 0
+
+
+class _SnapshotHead(msgspec.Struct, frozen=True):
+    format: int
+    generation: int
+    seq: int
+    parents: list[tuple[int, str | None, int]]
+    c: str
+    f: Literal[0]
+
+
+_decode_head = msgspec.json.Decoder(Head).decode
+_decode_snapshot_head = msgspec.json.Decoder(_SnapshotHead).decode
+
+
+def line(seq: int, body: bytes) -> bytes:
+    """One fact as it is written."""
+    return b'{"n":%d,"c":"%08x","f":%b}\n' % (seq, crc32(body), body)
+
+
+def parse_lines(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
+    """The facts of a segment up to its first line that is not whole, and the number of bytes from there on."""
+    lines = data.split(b"\n")
+    rest = len(lines.pop())  # what follows the last newline is torn, or nothing
+    facts: list[tuple[int, bytes]] = []
+    for number, text in enumerate(lines):
+        comma = text.find(b',"c":"', 5, 40)
+        body = text[comma + 20 : -1]
+        try:
+            if comma < 0 or int(text[comma + 6 : comma + 14], 16) != crc32(body):
+                raise ValueError
+            facts.append((int(text[5:comma]), body))
+        except ValueError:
+            return facts, rest + sum(len(later) + 1 for later in lines[number:])
+    return facts, rest
+
+
+def read_head(body: bytes) -> Head:
+    """Whom a generation continues, from its first fact; nobody when that says nothing."""
+    try:
+        head = _decode_head(body)
+    except msgspec.DecodeError:
+        return Head()
+    return head if head.kind == "generation" else Head()
+
+
+def snapshot(generation: int, seq: int, parents: tuple[Link, ...], body: bytes) -> bytes:
+    """A snapshot's file."""
+    chain = msgspec.json.encode([(link.generation, link.id, link.last_seq) for link in parents])
+    head = b'{"format":%d,"generation":%d,"seq":%d,"parents":%b,"c":"%08x","f":'
+    return head % (FORMAT, generation, seq, chain, crc32(body)) + body + b"}\n"
+
+
+def parse_snapshot(data: bytes) -> tuple[tuple[Link, ...], bytes]:
+    """The chain of parents and the body of a snapshot. Raises ValueError when it is damaged."""
+    at = data.find(b',"f":') + 5
+    body = data[at:-2]
+    head = _decode_snapshot_head(data[:at] + b"0}")
+    if head.format > FORMAT:
+        raise ValueError(f"its format {head.format} is newer than this version's {FORMAT}")
+    if int(head.c, 16) != crc32(body) or not data.endswith(b"}\n"):
+        raise ValueError("its checksum does not match")
+    return tuple(Link(*parent) for parent in head.parents), body

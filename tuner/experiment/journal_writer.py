@@ -1,0 +1,342 @@
+"""Writing a journal: one owner appends, in order, and decides when what it wrote is made durable."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Literal
+from zlib import crc32
+
+from trainables.store import fs
+from tuner.clock import Clock
+from tuner.error import OwnedElsewhereError, StorageFullError
+from tuner.experiment import journal_format as form
+from tuner.experiment.journal_format import Link
+from tuner.experiment.journal_sync import GroupSync
+from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
+from tuner.experiment.reserve import Reserve, is_full, trim
+
+log = logging.getLogger(__name__)
+
+SEGMENT_BYTES = 4 * 1024 * 1024
+"""A segment of that size is sealed."""
+COMPACT_BYTES = 1024 * 1024
+"""Fewer bytes than that since the last snapshot are not worth another one."""
+GRACE_S = 60.0
+"""How long a reader may take from listing a segment to reading it without having to list again."""
+
+
+def _nothing() -> None:
+    """Nobody asked to be told."""
+
+
+class JournalWriter:
+    """Appends facts under one generation, to segments of its own: never behind what an earlier one left, torn or not.
+
+    Args:
+        paths: the experiment.
+        generation: the owner's number.
+        next_seq: number of the first fact: one more than the last that was taken over.
+        clock: its monotonic time measures the grace of compacted segments.
+        sync: "thread" makes durable beside the caller, "inline" within `request_sync`, for runs that must repeat.
+        on_durable: called from the thread when `durable_seq` has moved, or syncing failed (the next `flush` raises).
+        parents: `JournalContents.chain` of what was taken over.
+        guard: called before a snapshot is written and before anything is removed; raises when somebody else owns it.
+    """
+
+    def __init__(
+        self,
+        paths: ExperimentPaths,
+        generation: int,
+        *,
+        next_seq: int,
+        clock: Clock,
+        sync: Literal["thread", "inline"] = "thread",
+        on_durable: Callable[[], None] = _nothing,
+        parents: Sequence[Link] = (),
+        guard: Callable[[], None] = _nothing,
+    ) -> None:
+        self.last_seq = next_seq - 1
+        """Number of the last fact appended."""
+        self.bytes_since_snapshot = 0
+        self._paths, self._generation, self._clock, self._guard = paths, generation, clock, guard
+        self._parents = tuple(parents)
+        self._pending: list[bytes] = []
+        self._vital = 0
+        self._flushed = self.last_seq
+        self._number = 0
+        self._fd = -1
+        self._size = 0
+        self._reserve: Reserve | None = None
+        self._snapshot_bytes = 0
+        self._obsolete: dict[str, float] = {}
+        self._sync = GroupSync(durable=self.last_seq, on_durable=on_durable, threaded=sync == "thread")
+        fs.make_dirs(paths.journal)
+        self._adopt()
+
+    # --- appending ------------------------------------------------------------------------------------
+
+    def append(self, body: bytes, *, vital: bool = False) -> int:
+        """Number a fact and keep it in memory until `flush`; return its number.
+
+        Args:
+            body: one JSON object on one line.
+            vital: it frees space or ends a trial: written with the reserve when the disk is full.
+        """
+        if b"\n" in body:
+            raise ValueError("a fact is one line of JSON")
+        seq = self.last_seq + 1
+        self.last_seq = seq
+        self._pending.append(b'{"n":%d,"c":"%08x","f":%b}\n' % (seq, crc32(body), body))  # as form.line, inlined: hot
+        if vital:
+            self._vital = len(self._pending)
+        return seq
+
+    def flush(self) -> None:
+        """Hand everything appended to the system, with one write.
+
+        Raises:
+            StorageFullError: the disk is full (vital facts, and those before them, are written all the same; the rest
+                waits in memory for the next flush), or what was written could not be made durable.
+        """
+        if self._sync.error is not None:
+            raise self._not_durable(self._sync.error)
+        if not self._pending:
+            return
+        try:
+            size = sum(map(len, self._pending))
+            reserve = self._room(size)
+            if reserve.cover(self._size + size):
+                try:
+                    self._write(len(self._pending))
+                except OSError as error:
+                    if not is_full(error):
+                        raise
+            if self._pending and self._vital:
+                reserve.release()
+                self._write(self._vital)
+        except OSError as error:
+            if is_full(error) or error.errno == errno.EROFS:
+                raise self._full(error) from error
+            raise
+        if self._pending:
+            raise self._full(None)
+
+    @property
+    def durable_seq(self) -> int:
+        """Facts up to this one survive a power cut."""
+        return self._sync.durable
+
+    def request_sync(self) -> None:
+        """Ask for everything flushed so far to be made durable; see `sync`. Never blocks in thread mode."""
+        self._sync.request()
+
+    def sync_now(self) -> None:
+        """Flush, and return when all of it is durable."""
+        self.flush()
+        try:
+            self._sync.now()
+        except OSError as error:
+            raise self._not_durable(error) from error
+
+    def seal(self) -> bool:
+        """Close the open segment for good, durable as it is, and open another.
+
+        Returns:
+            False when there is no room for another one, with a reserve of its own: the open one stays open.
+        """
+        self.flush()
+        if self._size == 0:
+            return True
+        try:
+            self._open_segment()
+        except OSError as error:
+            raise self._full(error) from error
+        return self._size == 0
+
+    def close(self) -> None:
+        """Write and sync what is left, seal, and end the thread. Doing it twice is no error."""
+        try:
+            self.flush()
+            self._close_segment()
+        finally:
+            self._sync.close()
+            if self._fd >= 0:
+                fs.close(self._fd)
+                self._fd = -1
+        try:
+            self._remove_obsolete(GRACE_S)
+        except OwnedElsewhereError:
+            pass  # the new owner's compaction does it
+
+    # --- compaction -----------------------------------------------------------------------------------
+
+    def should_compact(self) -> bool:
+        """True when what follows the last snapshot is as large as it, and not small: a constant cost per fact."""
+        return self.bytes_since_snapshot > max(COMPACT_BYTES, self._snapshot_bytes)
+
+    def compact(self, snapshot_body: bytes, *, grace_s: float = GRACE_S) -> bool:
+        """Write a snapshot of everything appended; remove what it replaces `grace_s` after that, at a later compaction.
+
+        Returns:
+            False when there was no room for it: the journal stays as it is, and `should_compact` waits for more.
+        """
+        if not self.seal():
+            return self._postpone("there is no room for another segment")
+        self._guard()
+        path = self._paths.snapshot(self._generation, self.last_seq)
+        data = form.snapshot(self._generation, self.last_seq, self._parents, snapshot_body)
+        try:
+            fs.replace_file(path, data)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return self._postpone(str(error))
+        self.bytes_since_snapshot, self._snapshot_bytes = 0, len(data)
+        now = self._clock.monotonic()
+        for name in fs.listdir(self._paths.journal):
+            if name != path.name and self._is_covered(name):
+                self._obsolete.setdefault(name, now)
+        self._remove_obsolete(grace_s)
+        return True
+
+    def _postpone(self, why: str) -> bool:
+        log.warning("%s was not compacted: %s", self._paths.journal, why)
+        self.bytes_since_snapshot = 0
+        return False
+
+    def _is_covered(self, name: str) -> bool:
+        """True for segments and snapshots that the newest snapshot replaces (void ones too); never a newer owner's."""
+        if parsed := parse_snapshot(name):
+            return parsed[0] <= self._generation
+        if parsed := parse_segment(name):
+            return parsed < (self._generation, self._number)  # the one of that number is open, and empty
+        return False
+
+    def _remove_obsolete(self, grace_s: float) -> None:
+        now = self._clock.monotonic()
+        due = [name for name, since in self._obsolete.items() if now - since >= grace_s]
+        if due:
+            self._guard()
+        for name in due:
+            try:
+                fs.unlink(self._paths.journal / name)
+            except FileNotFoundError:
+                pass  # gone is what it was to be
+            del self._obsolete[name]
+
+    # --- segments -------------------------------------------------------------------------------------
+
+    def _adopt(self) -> None:
+        """Make durable what earlier generations left in the page cache, before anything builds on it."""
+        newest: dict[int, str] = {}
+        for name in fs.listdir(self._paths.journal):
+            if parsed := parse_segment(name):
+                self.bytes_since_snapshot += fs.size(self._paths.journal / name)
+                if parsed[0] < self._generation:
+                    newest[parsed[0]] = name
+            elif parse_snapshot(name):
+                self._snapshot_bytes = fs.size(self._paths.journal / name)
+        # Only a generation's last segment was ever not durable, and earlier ones were adopted by their own children.
+        for generation in {max(newest, default=0), *(link.generation for link in self._parents[-1:])} & set(newest):
+            path = self._paths.journal / newest[generation]
+            trim(path)
+            fs.fsync_file(path)
+        if newest:
+            fs.fsync_dir(self._paths.journal)
+
+    def _room(self, size: int) -> Reserve:
+        """The reserve of the segment that takes `size` bytes more: the open one, or a new one when that is full."""
+        if self._reserve is None or self._size + size > SEGMENT_BYTES:
+            self._open_segment()
+        assert self._reserve is not None
+        return self._reserve
+
+    def _open_segment(self) -> None:
+        path = self._paths.segment(self._generation, self._number + 1)
+        fd = -1
+        try:
+            fd = fs.open_append(path)
+            reserve = Reserve(fd, self._paths.journal / ".reserve")
+            if not reserve.cover(0):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            if self._fd >= 0:
+                self._close_segment()  # durable before the next one gets a byte: a hole is never a matter of luck
+            fs.fsync_dir(self._paths.journal)
+        except OSError as error:
+            if fd >= 0:
+                fs.close(fd)
+                fs.remove_quietly(path)
+            if self._fd >= 0 and is_full(error):
+                return  # the open one grows beyond its size, within its own reserve
+            raise
+        if self._number == 0 and not self._parents:
+            self._parents = self._named_parent()
+        self._number += 1
+        self._fd, self._size, self._reserve = fd, 0, reserve
+        self._sync.opened(fd)
+
+    def _close_segment(self) -> None:
+        if self._fd < 0:
+            return
+        path = self._paths.segment(self._generation, self._number)
+        self._sync.now()
+        fd, self._fd = self._fd, -1
+        held = self._reserve is not None and self._reserve.held
+        self._reserve = None
+        self._sync.opened(-1)
+        fs.close(fd)
+        if self._size == 0:
+            fs.unlink(path)
+        elif held:
+            trim(path)
+
+    def _named_parent(self) -> tuple[Link, ...]:
+        facts, _ = form.parse_lines(self._pending[0])
+        head = form.read_head(facts[0][1])
+        return (Link(head.parent, head.parent_id, head.parent_seq),) if head.parent else ()
+
+    def _write(self, count: int) -> None:
+        """Write the first `count` pending lines, all or none."""
+        if self._fd < 0:
+            self._open_segment()
+        data = b"".join(self._pending[:count])
+        try:
+            fs.write(self._fd, data)
+        except OSError:
+            self._cut_back()
+            raise
+        self._size += len(data)
+        self.bytes_since_snapshot += len(data)
+        self._flushed += count
+        del self._pending[:count]
+        self._vital = max(0, self._vital - count)
+        self._sync.wrote(self._flushed)
+
+    def _cut_back(self) -> None:
+        """Remove what a failed write left half-done: nothing is appended behind a torn line."""
+        path = self._paths.segment(self._generation, self._number)
+        try:
+            fs.truncate(path, self._size)
+        except OSError:
+            self._close_segment()  # the torn line is then this segment's last, and the facts go to the next one
+            self._size = 0
+            return
+        if self._reserve is not None:
+            self._reserve.lost()
+            self._reserve.cover(self._size)
+
+    def _not_durable(self, error: Exception) -> StorageFullError:
+        failed = StorageFullError(
+            f"{self._paths.journal} could not be made durable: {error}; end the run and resume it"
+        )
+        failed.__cause__ = error
+        return failed
+
+    def _full(self, error: OSError | None) -> StorageFullError:
+        free = fs.free_bytes(self._paths.journal)
+        why = error.strerror if error is not None else os.strerror(errno.ENOSPC)
+        message = f"{why}: cannot write to {self._paths.journal}, {free} bytes free; free some space and resume the run"
+        return StorageFullError(errno.ENOSPC if error is None else error.errno, message)

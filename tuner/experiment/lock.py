@@ -1,0 +1,353 @@
+"""Generations and ownership (design rule R12): every driver's life on an experiment has a number, and one owner.
+
+The record of a generation appears with its content and exclusively, so of two drivers that start in the same instant
+one wins and the other can say who did. What it says of its owner's life are two fields of fixed width at its end,
+rewritten in place: that needs no room on a full disk, and a reader sees the old value or the new.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from trainables.store import fs
+from tuner.clock import Clock
+from tuner.error import OwnedElsewhereError
+from tuner.experiment.paths import ExperimentPaths, parse_generation, parse_segment, parse_snapshot
+from tuner.experiment.processes import Identity, Processes, describe
+
+log = logging.getLogger(__name__)
+
+STALE_S = 60.0
+"""A heartbeat that has not moved for so long, on the watcher's monotonic clock, is a dead owner's."""
+_LOOK_S = 1.0
+_KILL_S = 30.0
+_TAIL = '"state":"{state:8}","heartbeat":{heartbeat:10d}}}\n'
+_TAIL_SIZE = len(_TAIL.format(state="held", heartbeat=0))
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What generations/<number>.json says."""
+
+    generation: int
+    id: str
+    owner: Identity
+    since: float
+    """Seconds since the epoch, for people; nothing is decided by it."""
+    state: str = "held"
+    heartbeat: int = 0
+
+    @property
+    def released(self) -> bool:
+        return self.state.strip() != "held"
+
+    def __str__(self) -> str:
+        since = datetime.datetime.fromtimestamp(self.since, datetime.UTC).isoformat(timespec="seconds")
+        return f"generation {self.generation}: pid {self.owner.pid} on {self.owner.host} since {since}"
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The generation before this one that left a record."""
+
+    generation: int
+    id: str
+
+
+class Ownership:
+    """One driver's life on an experiment, from `claim` to `release`."""
+
+    def __init__(self, paths: ExperimentPaths, record: Record, lock_fd: int, parent: Parent | None) -> None:
+        self.generation = record.generation
+        self.id = record.id
+        self.lock_fd = lock_fd
+        """Holds the lock; inherited by every process that the driver starts."""
+        self.parent = parent
+        self._paths = paths
+        self._path = os.fspath(paths.generation(record.generation))
+        self._next = os.fspath(paths.generation(record.generation + 1))
+        self._beats = 0
+        self._released = False
+
+    def check(self) -> None:
+        """Look whether another driver has taken over; two stats.
+
+        Raises:
+            OwnedElsewhereError: it has, or the experiment's directory is gone; the message says who.
+        """
+        if os.path.exists(self._next):
+            records = [record for record in read_records(self._paths) if record.generation > self.generation]
+            newer = records[-1] if records else f"generation {self.generation + 1}"
+            raise OwnedElsewhereError(f"{self._paths.root} was taken over by {newer}; this driver writes nothing more")
+        if not os.path.exists(self._path):
+            raise OwnedElsewhereError(f"{self._path} is gone: {self._paths.root} was removed or replaced")
+
+    def record_processes(self, processes: Iterable[tuple[int, int]]) -> None:
+        """Remember (pid, start time) of processes that must not outlive this driver."""
+        lines = "".join(f"{pid} {start}\n" for pid, start in processes)
+        fd = fs.open_append(self._paths.processes(self.generation))
+        try:
+            fs.write(fd, lines.encode())
+        finally:
+            fs.close(fd)
+
+    def heartbeat(self) -> None:
+        """A sign of life for other hosts, every 10 s. Raises OwnedElsewhereError as `check` does."""
+        self.check()
+        self._beats += 1
+        self._write_tail("held")
+
+    def release(self) -> None:
+        """Give the experiment up in order. Doing it twice is no error."""
+        if self._released:
+            return
+        self._released = True
+        try:
+            self._write_tail("released")
+        except FileNotFoundError:
+            pass  # the experiment was removed: there is nothing to give up
+        finally:
+            _unlock(self.lock_fd)
+            os.close(self.lock_fd)
+
+    def _write_tail(self, state: str) -> None:
+        # Opened each time: on a network filesystem it is the close that others get to see.
+        fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            tail = _TAIL.format(state=state, heartbeat=self._beats).encode()
+            os.pwrite(fd, tail, os.fstat(fd).st_size - _TAIL_SIZE)
+        finally:
+            os.close(fd)
+
+
+def claim(
+    paths: ExperimentPaths,
+    *,
+    clock: Clock,
+    takeover: bool = False,
+    processes: Processes | None = None,
+    wait: Callable[[float], None] = time.sleep,
+    say: Callable[[str], None] = log.warning,
+) -> Ownership:
+    """Become the owner of an experiment: end what is left of the last one, take the next generation, take the lock.
+
+    Args:
+        paths: the experiment; its directory is made when absent.
+        clock: its monotonic time measures the silence of an owner that cannot be seen from here.
+        takeover: do not wait for a sign of life of such an owner. A live owner on this host is never taken over.
+        processes: what can be seen of this host.
+        wait: sleeps for that many seconds.
+        say: gets the line that explains a wait.
+
+    Raises:
+        OwnedElsewhereError: somebody owns it; the message names host, pid and since when.
+    """
+    return _Claim(paths, processes or Processes(), clock=clock, takeover=takeover, wait=wait, say=say).run()
+
+
+def read_records(paths: ExperimentPaths) -> list[Record]:
+    """All generations whose record can be read, oldest first."""
+    try:
+        names = fs.listdir(paths.generations)
+    except FileNotFoundError:
+        return []
+    found = (read_record(paths.generations / name) for name in names if parse_generation(name) is not None)
+    return sorted((record for record in found if record is not None), key=lambda record: record.generation)
+
+
+def read_record(path: Path) -> Record | None:
+    """One generation's record; None when it is not there or cannot be read."""
+    try:
+        return msgspec.json.decode(fs.read_file(path), type=Record)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def _highest_journaled(paths: ExperimentPaths) -> int:
+    """The highest generation that left a file in the journal."""
+    names = fs.listdir(paths.journal) if fs.exists(paths.journal) else []
+    return max((parsed[0] for parsed in map(_journaled, names) if parsed), default=0)
+
+
+def _journaled(name: str) -> tuple[int, int] | None:
+    return parse_segment(name) or parse_snapshot(name)
+
+
+def _recorded(path: Path) -> list[tuple[int, int]]:
+    try:
+        lines = fs.read_file(path).decode().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    pairs = (line.split() for line in lines if line.endswith("\n"))  # a torn last line names no whole number
+    return [(int(pair[0]), int(pair[1])) for pair in pairs if len(pair) == 2]
+
+
+def _create(paths: ExperimentPaths, record: Record, wait: Callable[[float], None]) -> Record | None:
+    """Take the number; None when somebody was faster."""
+    path = paths.generation(record.generation)
+    body = msgspec.json.encode(record)
+    head = body[: body.rindex(b'"state":')]
+    text = head + _TAIL.format(state="held", heartbeat=0).encode()
+    temporary = paths.generations / f".{record.id}.tmp"
+    fs.write_file(temporary, text, fsync=True)
+    try:
+        os.link(temporary, path)  # exclusive, and the name never stands for less than the whole content
+    except FileExistsError:
+        if not os.path.samefile(temporary, path):  # the same: a network filesystem lost its first answer
+            return None
+    except OSError:
+        # A filesystem without hard links: who finds the file before it is filled waits a moment and looks again.
+        try:
+            fs.write_file(path, text, fsync=True, exclusive=True)
+        except FileExistsError:
+            wait(_LOOK_S / 10)
+            return None
+    finally:
+        fs.unlink(temporary)
+    fs.fsync_dir(paths.generations)
+    return record
+
+
+def _lock(paths: ExperimentPaths, fd: int, processes: Processes) -> int:
+    """Take the lock; returns the descriptor that holds it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return fd
+    except BlockingIOError:
+        pass
+    except OSError:
+        return fd  # no locks on this filesystem: the record was created exclusively, that is enough
+    holders = processes.holders(paths.lock)
+    if holders:
+        raise OwnedElsewhereError(
+            f"{paths.root}: {paths.lock} is still held by what an earlier driver left running: "
+            f"{', '.join(map(describe, holders))}. End it, then start again"
+        )
+    # Held where nobody here can look: by trials of a stale owner that was taken over. They keep the old file.
+    fresh_path = paths.lock.with_name(f".{secrets.token_hex(8)}.lock")
+    fresh = fs.open_append(fresh_path)
+    fcntl.flock(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fs.rename(fresh_path, paths.lock)
+    os.close(fd)
+    return fresh
+
+
+def _unlock(fd: int) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_UN)  # also for those that inherited it
+    except OSError:
+        pass  # no locks on this filesystem
+
+
+class _Claim:
+    """One driver's way to its ownership."""
+
+    def __init__(
+        self,
+        paths: ExperimentPaths,
+        processes: Processes,
+        *,
+        clock: Clock,
+        takeover: bool,
+        wait: Callable[[float], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._paths, self._processes, self._clock = paths, processes, clock
+        self._takeover, self._wait, self._say = takeover, wait, say
+        self._me = processes.me()
+
+    def run(self) -> Ownership:
+        paths = self._paths
+        fs.make_dirs(paths.generations)
+        # Open before the record exists: who finds the record asks whether its owner has this very file open.
+        lock_fd = fs.open_append(paths.lock)
+        record: Record | None = None
+        try:
+            while record is None:
+                # The number follows from what was looked at, never from a later look: who comes first makes it taken.
+                highest, records = self._look()
+                if records and not records[-1].released:
+                    self._refuse_if_owned(records[-1])
+                self._end_leftovers(records)
+                number = highest + 1
+                id = secrets.token_hex(16)
+                record = _create(paths, Record(number, id, self._me, self._clock.time()), self._wait)
+            lock_fd = _lock(paths, lock_fd, self._processes)
+        except BaseException:
+            os.close(lock_fd)
+            if record is not None:
+                fs.unlink(paths.generation(record.generation))  # nothing was done under this number
+            raise
+        os.set_inheritable(lock_fd, True)
+        parent = Parent(records[-1].generation, records[-1].id) if records else None
+        return Ownership(paths, record, lock_fd, parent)
+
+    def _look(self) -> tuple[int, list[Record]]:
+        """The highest generation that left any trace, and the records that can be read."""
+        used = _highest_journaled(self._paths)
+        numbers = sorted(filter(None, map(parse_generation, fs.listdir(self._paths.generations))))
+        if not numbers:
+            return used, []
+        if read_record(self._paths.generation(numbers[-1])) is None:
+            self._wait(_LOOK_S)  # being written on a filesystem without hard links, or torn by a power cut
+        found = (read_record(self._paths.generation(number)) for number in numbers)
+        return max(used, numbers[-1]), [record for record in found if record is not None]
+
+    def _refuse_if_owned(self, record: Record) -> None:
+        root = self._paths.root
+        owned = OwnedElsewhereError(
+            f"{root} is owned by another driver ({record}). Wait until it has ended, end it, or use another name"
+        )
+        if self._sees(record):
+            # A live process that has not this very lock file open owns the directory that this one was copied from.
+            if self._lives(record) and self._processes.holds(record.owner.pid, self._paths.lock):
+                raise owned
+            return
+        if self._takeover:
+            return
+        self._say(
+            f"{root} was last owned by {record}, which cannot be seen from here: waiting up to {STALE_S:.0f} s for a "
+            "sign of life (takeover=True does not wait)"
+        )
+        until = self._clock.monotonic() + STALE_S
+        while self._clock.monotonic() < until:
+            self._wait(_LOOK_S)
+            now = read_record(self._paths.generation(record.generation))
+            if now is not None and now.heartbeat != record.heartbeat:
+                raise owned
+            if now is not None and now.released:
+                return
+
+    def _end_leftovers(self, records: list[Record]) -> None:
+        """End what dead owners of this pid namespace left running."""
+        recorded: list[tuple[int, int]] = []
+        owners = []
+        for record in records:
+            if self._sees(record) and (record.released or not self._lives(record)):
+                owners.append(record.id)
+                recorded += _recorded(self._paths.processes(record.generation))
+        if not owners:
+            return
+        stubborn = self._processes.end(recorded, owners, timeout_s=_KILL_S)
+        if stubborn:
+            raise OwnedElsewhereError(
+                f"{self._paths.root}: processes of an earlier driver still run and cannot be ended: "
+                f"{', '.join(map(describe, stubborn))}. End them, then start again"
+            )
+
+    def _sees(self, record: Record) -> bool:
+        """True when its owner belongs to this pid namespace: only there is one called dead by looking."""
+        mine, its = self._me, record.owner
+        return (mine.host, mine.boot, mine.pid_namespace) == (its.host, its.boot, its.pid_namespace)
+
+    def _lives(self, record: Record) -> bool:
+        return self._processes.start_time(record.owner.pid) == record.owner.start

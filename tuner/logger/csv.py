@@ -1,0 +1,138 @@
+"""`progress.csv`: a trial's results as a table."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trainables.history import flatten
+from trainables.store import fs
+from tuner.experiment.paths import TrialPaths
+from tuner.experiment.trial import Trial
+from tuner.logger.rows import RowFile, RowLogger
+
+log = logging.getLogger(__name__)
+
+MAX_WIDENINGS = 32
+"""How often a file is written anew with more columns; a trial that invents a key per result would pay quadratically."""
+
+
+class _Line:
+    """What a csv writer writes to: it keeps the last line."""
+
+    text = ""
+
+    def write(self, text: str) -> int:
+        self.text = text
+        return len(text)
+
+
+class CsvFile(RowFile):
+    """A `RowFile` that knows its columns."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.header: tuple[str, ...] = ()
+        if self._size:
+            with open(path, newline="", encoding="utf-8", errors="replace") as file:
+                self.header = tuple(next(csv.reader(file), ()))
+        self.widenings = 0
+        self._line = _Line()
+        self._writer = csv.writer(self._line, lineterminator="\n")
+
+    def encode(self, values: Any) -> bytes:
+        """One row of values."""
+        self._writer.writerow(values)
+        return self._line.text.encode("utf-8", "backslashreplace")
+
+
+class CSVLoggerCallback(RowLogger):
+    """Writes every result as one row of `progress.csv`, nested keys as columns `a/b`.
+
+    The columns are those of the first result; when a later one has new keys, the file is written anew with more
+    columns, once per set of keys.
+    """
+
+    def _path(self, trial: Trial) -> Path:
+        return TrialPaths(trial.directory).progress_csv
+
+    def _opened(self, path: Path) -> RowFile:
+        return CsvFile(path)
+
+    def _row(self, file: RowFile, trial: Trial, result: dict[str, Any]) -> bytes | None:
+        assert isinstance(file, CsvFile)
+        if dict in map(type, result.values()):
+            result = flatten(result)
+        header = file.header
+        if tuple(result) == header:  # what nearly every result is
+            return file.encode(result.values())
+        if not header:
+            file.header = tuple(result)
+            return file.encode(file.header) + file.encode(result.values())
+        new = [key for key in result if key not in header]
+        if new and file.widenings >= MAX_WIDENINGS:
+            if file.widenings == MAX_WIDENINGS:
+                file.widenings += 1
+                log.warning("%s gets no more columns: the keys change all the time; result.json has all", file.path)
+        elif new:
+            file = self._widen(file, trial, (*header, *new))
+        return file.encode([result.get(key) for key in file.header])
+
+    def _widen(self, file: CsvFile, trial: Trial, header: tuple[str, ...]) -> CsvFile:
+        """Write the file anew with more columns, beside the old one, which then is replaced."""
+        fresh = file.path.with_name(f".{file.path.name}.tmp")
+        with open(file.path, newline="", encoding="utf-8", errors="backslashreplace") as source:
+            rows = csv.reader(source)
+            next(rows, None)
+            empty = [""] * (len(header) - len(file.header))
+            lines = [file.encode(header), *(file.encode([*row, *empty]) for row in rows if row)]
+        fs.write_file(fresh, b"".join(lines), fsync=False)
+        fs.rename(fresh, file.path)
+        file.close()
+        wide = CsvFile(file.path)
+        wide.widenings, wide.iteration, wide.done = file.widenings + 1, file.iteration, file.done
+        self._files[trial.trial_id] = wide
+        return wide
+
+    def _cut(self, path: Path, iteration: int) -> None:
+        try:
+            data = fs.read_file(path)
+        except FileNotFoundError:
+            return
+        end = 0
+        column = None
+        for row, after in _rows(data[: data.rfind(b"\n") + 1]):
+            if column is None:
+                if "training_iteration" not in row:
+                    end = data.rfind(b"\n") + 1  # nothing to go by
+                    break
+                column = row.index("training_iteration")
+            elif row and _reached(row, column) > iteration:
+                break
+            end = after
+        if end < len(data):
+            fs.truncate(path, end)
+
+
+def _rows(data: bytes) -> Iterator[tuple[list[str], int]]:
+    """(row, offset of its end): a quoted value may hold newlines."""
+    read = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal read
+        for line in data.splitlines(keepends=True):
+            read += len(line)
+            yield line.decode("utf-8", "replace")
+
+    for row in csv.reader(lines()):
+        yield row, read
+
+
+def _reached(row: list[str], column: int) -> float:
+    try:
+        return float(row[column])
+    except (ValueError, IndexError):
+        return float("inf")  # a damaged row goes, and what comes after it

@@ -1,0 +1,71 @@
+"""`result.json` and `params.json`: a trial's whole history and its config, as tagged JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from trainables import tagged
+from trainables.errors import MetricError
+from trainables.store import fs
+from tuner.experiment.paths import TrialPaths
+from tuner.experiment.trial import Trial
+from tuner.logger.rows import RowFile, RowLogger
+
+
+class JsonLoggerCallback(RowLogger):
+    """Writes every result as one line of `result.json`, and the config into `params.json`.
+
+    Read back with `trainables.history.read_history`, values are what they were; `jq` and `json.loads` read it too.
+    """
+
+    def log_trial_start(self, trial: Trial) -> None:
+        path = TrialPaths(trial.directory).params_json
+        try:
+            config = orjson.loads(bytes(trial.raw_config))  # tags and names of blobs as they are, nothing is unpickled
+            fs.make_dirs(trial.directory)
+            fs.write_file(path, orjson.dumps(config, option=orjson.OPT_INDENT_2), fsync=False)
+        except OSError as error:
+            self._complain(path, error)
+
+    def _path(self, trial: Trial) -> Path:
+        return TrialPaths(trial.directory).result_json
+
+    def _row(self, file: RowFile, trial: Trial, result: dict[str, Any]) -> bytes | None:
+        try:
+            return tagged.dumps(result) + b"\n"
+        except MetricError:  # only from a callback that put it there: report() refuses it
+            return tagged.dumps({key: _writable(value) for key, value in result.items()}) + b"\n"
+
+    def _cut(self, path: Path, iteration: int) -> None:
+        try:
+            data = fs.read_file(path)
+        except FileNotFoundError:
+            return
+        end = data.rfind(b"\n") + 1
+        while end:
+            start = data.rfind(b"\n", 0, end - 1) + 1
+            reached = _iteration(data[start:end])
+            if reached is not None and reached <= iteration:
+                break
+            end = start
+        if end < len(data):
+            fs.truncate(path, end)
+
+
+def _iteration(line: bytes) -> int | None:
+    try:
+        reached = orjson.loads(line)["training_iteration"]
+    except (ValueError, KeyError, TypeError):
+        return None  # a damaged line at the end of a file goes too
+    return reached if isinstance(reached, int) else None
+
+
+def _writable(value: Any) -> Any:
+    try:
+        tagged.dumps(value)
+    except MetricError:
+        return repr(value)
+    return value

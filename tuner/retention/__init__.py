@@ -1,0 +1,21 @@
+"""Which checkpoints go, and how: policies applied to trials, the experiment's budget, and the deleter."""
+
+from __future__ import annotations
+
+from tuner.retention.budget import BudgetLedger, Plan, Refusal
+from tuner.retention.custodian import Custodian
+from tuner.retention.deleter import CouldNotDelete, Deleter
+from tuner.retention.manager import Ending, Notice, RetentionManager, TrialRetention
+
+__all__ = [
+    "BudgetLedger",
+    "CouldNotDelete",
+    "Custodian",
+    "Deleter",
+    "Ending",
+    "Notice",
+    "Plan",
+    "Refusal",
+    "RetentionManager",
+    "TrialRetention",
+]

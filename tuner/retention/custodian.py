@@ -1,0 +1,184 @@
+"""The custodian of an experiment's checkpoints: retention decides, the budget counts, deletion and hashing run beside the loop.
+
+The loop journals what the custodian decides; nothing is deleted before that is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainables.config import Budget, CheckpointConfig, CheckpointStrategy
+from trainables.errors import CheckpointError
+from trainables.store import verify
+from trainables.wire import CheckpointRef
+from tuner.experiment import events as ev
+from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.retention.budget import BudgetLedger, Key
+from tuner.retention.deleter import Deleter
+from tuner.retention.manager import Ending, RetentionManager
+
+log = logging.getLogger(__name__)
+
+Checked = Callable[[str | None], None]
+
+
+class Custodian:
+    """Looks after the checkpoints of one experiment on this host.
+
+    Args:
+        config: what is kept.
+        budget: limit on all checkpoints of the experiment, or None.
+        metric, mode: rank trials under the budget.
+        inline: do everything at once on the caller's thread (inline executor, crash harness).
+        wake: called from the background threads when `finished` has something.
+    """
+
+    def __init__(
+        self,
+        config: CheckpointConfig | CheckpointStrategy,
+        *,
+        budget: Budget | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        inline: bool = False,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._manager = RetentionManager(config)
+        self._ledger = None
+        if budget is not None:
+            self._ledger = BudgetLedger(budget, metric=metric, mode="min" if mode == "min" else "max")
+        self._inline, self._wake = inline, wake
+        self._deleter = Deleter(inline=inline)
+        self._deleter.on_done(self._deleted)
+        self._done: queue.SimpleQueue[CheckpointRef | tuple[Checked, str | None]] = queue.SimpleQueue()
+        self._checks: queue.SimpleQueue[tuple[Path, str, Checked] | None] = queue.SimpleQueue()
+        self._checker: threading.Thread | None = None
+
+    # --- what stays -------------------------------------------------------------------------------------
+
+    def take_over(self, state: ExperimentState) -> None:
+        """Count what is there at the start."""
+        if self._ledger is not None:
+            records = [record for trial in state.trials for record in trial.checkpoints]
+            for record in sorted(records, key=lambda record: record.saved_at):
+                self._ledger.saved(record)
+            for trial in state.trials:
+                if trial.status == Trial.TERMINATED:
+                    self._ledger.ended(trial.trial_id)
+
+    def refusal(self, trial: Trial, size: int, metrics: Mapping[str, Any], in_use: Collection[Key]) -> str | None:
+        """Why a save of so many bytes does not fit into the budget, or None: it does."""
+        if self._ledger is None:
+            return None
+        refused = self._ledger.admit(trial.trial_id, size, metrics=metrics, in_use=in_use)
+        return None if refused is None else refused.message
+
+    def saved(
+        self, trial: Trial, record: CheckpointRecord, in_use: Collection[Key], *, admitted: bool
+    ) -> str | None:
+        """A checkpoint was published: warn of its score once; say why it has to go at once if it does not fit."""
+        for notice in self._manager.observe(record):
+            log.warning(notice.message)
+        if self._ledger is None:
+            return None
+        self._ledger.saved(record)
+        if admitted:
+            return None
+        refused = self._ledger.overfull(trial.trial_id, in_use=in_use)
+        return None if refused is None else refused.message
+
+    def not_saved(self, trial: Trial) -> None:
+        """A publish failed."""
+        if self._ledger is not None:
+            self._ledger.not_saved(trial.trial_id)
+
+    def attempt_ended(self, trial: Trial) -> None:
+        """Nothing of this attempt is on its way any more."""
+        if self._ledger is not None:
+            self._ledger.attempt_ended(trial.trial_id)
+            if trial.status == Trial.TERMINATED:
+                self._ledger.ended(trial.trial_id)
+
+    def to_forget(self, trial: Trial, in_use: Collection[Key]) -> list[CheckpointRef]:
+        """What may go now: of this trial by its settings, of all trials by the budget."""
+        used = {order for trial_id, order in in_use if trial_id == trial.trial_id}
+        refs = self._manager.forget(trial.checkpoints, Ending.of(trial.status), used)
+        for ref in refs:
+            self.gone(ref)
+        if self._ledger is not None:
+            for ref in self._ledger.plan(in_use).forget:
+                self.gone(ref)
+                refs.append(ref)
+        return refs
+
+    def gone(self, ref: CheckpointRef) -> None:
+        """A checkpoint is not counted any more."""
+        if self._ledger is not None:
+            self._ledger.gone(ref)
+
+    # --- beside the loop ----------------------------------------------------------------------------------
+
+    def delete(self, ref: CheckpointRef, path: Path) -> None:
+        """Delete a forgotten checkpoint; `finished` tells when it is gone."""
+        self._deleter.submit(ref, path)
+
+    def _deleted(self, ref: CheckpointRef) -> None:
+        self._done.put(ref)
+        self._wake()
+
+    def check(self, path: Path, digest: str, then: Checked) -> None:
+        """Hash a checkpoint before a trial gets it; a broken one is set aside. `then(problem or None)` runs in `finished`."""
+        if self._inline:
+            then(_check(path, digest))
+            return
+        if self._checker is None:
+            self._checker = threading.Thread(target=self._check_all, name="tuner-checker", daemon=True)
+            self._checker.start()
+        self._checks.put((path, digest, then))
+
+    def _check_all(self) -> None:
+        while (job := self._checks.get()) is not None:
+            path, digest, then = job
+            self._done.put((then, _check(path, digest)))
+            self._wake()
+
+    def finished(self) -> list[ev.CheckpointDeleted]:
+        """What ended beside the loop since the last call; the answers of `check` are given here."""
+        facts: list[ev.CheckpointDeleted] = []
+        while True:
+            try:
+                item = self._done.get_nowait()
+            except queue.Empty:
+                return facts
+            if isinstance(item, CheckpointRef):
+                facts.append(ev.CheckpointDeleted(item))
+            else:
+                then, problem = item
+                then(problem)
+
+    def close(self, timeout: float | None) -> list[ev.CheckpointDeleted]:
+        """Wait for deletions that are under way; warn of what could not be deleted."""
+        self._deleter.drain(timeout)
+        self._checks.put(None)
+        for failure in self._deleter.failures(unfinished=True):
+            log.warning("could not delete %s", failure)
+        self._deleter.close()
+        return self.finished()
+
+
+def _check(path: Path, digest: str) -> str | None:
+    try:
+        verify.check(path, digest=digest or None)
+    except CheckpointError as error:
+        try:
+            verify.set_aside(path)
+        except FileNotFoundError:
+            pass  # nothing there to set aside
+        return str(error)
+    return None

@@ -1,0 +1,269 @@
+"""Deletes checkpoints beside the loop, and never in its way.
+
+A delete may be slow, fail, or hang on a dead mount: nothing waits for it. What fails is tried again with growing
+pauses and in the end is listed as "could not delete" (`failures`).
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainables.store import delete as store_delete
+from trainables.wire import CheckpointRef
+
+Delete = Callable[[str, Path], bool]
+"""Deletes the checkpoint at a path on a host ("" is this one). False: it is open and was left alone, ask again later.
+Missing is no error; must be idempotent."""
+
+ATTEMPTS = 6
+
+
+def backoff_s(attempt: int) -> float:
+    """Seconds to wait after the `attempt`-th failure (from 1): 0.2, 0.8, 3.2, 12.8, 51.2."""
+    return float(min(0.2 * 4 ** (attempt - 1), 60.0))
+
+
+def delete_here(host: str, path: Path) -> bool:
+    """`Delete` by this host's own store."""
+    if host:
+        raise ValueError(f"{path} lies on host {host!r}: only its own store can delete it")
+    return store_delete.delete(path)
+
+
+@dataclass(frozen=True, slots=True)
+class CouldNotDelete:
+    """What is left on disk, and why."""
+
+    ref: CheckpointRef
+    host: str
+    path: Path
+    reason: str
+    attempts: int
+
+    def __str__(self) -> str:
+        where = f"{self.host}:" if self.host else ""
+        tries = f" ({self.attempts} attempts)" if self.attempts else ""
+        return f"{where}{self.path}: {self.reason}{tries}"
+
+
+@dataclass(slots=True)
+class _Job:
+    ref: CheckpointRef
+    host: str
+    path: Path
+    attempts: int = 0
+    error: Exception | None = None
+    last_chance: bool = False
+
+    def left(self, reason: str) -> CouldNotDelete:
+        return CouldNotDelete(self.ref, self.host, self.path, reason, self.attempts)
+
+
+class Deleter:
+    """Runs deletions on threads of its own, or inline.
+
+    Deletions of one trial are done one after another, in the order in which they were submitted.
+
+    Args:
+        delete: does one; called from a thread. An OSError is tried again, any other exception ends that deletion.
+        inline: delete within `submit`, once, and again within `drain`; for runs that must be deterministic.
+        is_pinned: True while a path may not be deleted; asked on the thread. What is pinned or open is put aside
+            without holding up others, and looked at again with the next submission and in `drain`.
+        attempts: how often one is tried before it is given up.
+        backoff: seconds to wait after the n-th failure.
+        threads: as many trials' deletions run side by side, so that one that hangs does not hold up the others.
+        clock: monotonic seconds.
+
+    Threads are daemons and start with the first submission: a delete that hangs does not keep the process.
+    """
+
+    def __init__(
+        self,
+        delete: Delete = delete_here,
+        *,
+        inline: bool = False,
+        is_pinned: Callable[[Path], bool] | None = None,
+        attempts: int = ATTEMPTS,
+        backoff: Callable[[int], float] = backoff_s,
+        threads: int = 2,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._delete, self._inline = delete, inline
+        self._on_done: Callable[[CheckpointRef], None] = lambda ref: None
+        self._is_pinned = is_pinned if is_pinned is not None else lambda path: False
+        self._attempts, self._backoff, self._clock = attempts, backoff, clock
+        self._wanted_threads = threads
+        self._threads: list[threading.Thread] = []
+        self._change = threading.Condition()
+        self._lanes: dict[str, deque[_Job]] = {}
+        self._due: list[tuple[float, int, str]] = []
+        """(when, number, trial): a lane is in here exactly once while it has jobs and none of them runs."""
+        self._numbers = 0
+        self._running: set[str] = set()
+        self._pinned: list[_Job] = []
+        self._failed: list[_Job] = []
+        self._closed = False
+
+    def submit(self, ref: CheckpointRef, path: Path, *, host: str = "") -> None:
+        """Queue one. Never blocks (inline: does it now)."""
+        with self._change:
+            if self._closed:
+                raise RuntimeError("the deleter is closed")
+            self._look_again_at_pinned()
+            self._queue(_Job(ref, host, path))
+            if not self._inline:
+                self._start_thread()
+                self._change.notify_all()
+        if self._inline:
+            self._work_inline()
+
+    def on_done(self, callback: Callable[[CheckpointRef], None]) -> None:
+        """Set who is told of each one that is gone: from the thread, so it must not block, nor raise."""
+        self._on_done = callback
+
+    @property
+    def pending(self) -> int:
+        """How many are queued or running; those that are pinned or given up are not."""
+        with self._change:
+            return sum(len(lane) for lane in self._lanes.values())
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is queued, at most `timeout` seconds. True: nothing is left running or waiting.
+
+        Pauses are cut short, and what was given up or pinned is tried once more; `failures` then says what is left.
+        """
+        with self._change:
+            failed, self._failed = self._failed, []
+            for job in failed:
+                job.last_chance = True
+                self._queue(job)
+            self._look_again_at_pinned()
+            self._due = [(0.0, number, lane) for _, number, lane in self._due]
+            heapq.heapify(self._due)
+            if not self._inline and self._lanes:
+                self._start_thread()
+            self._change.notify_all()
+        if self._inline:
+            self._work_inline()
+        with self._change:
+            return self._change.wait_for(lambda: self._closed or not self._lanes, timeout) and not self._lanes
+
+    def failures(self, *, unfinished: bool = False) -> list[CouldNotDelete]:
+        """What was given up and what is pinned; with `unfinished` also what is queued or hangs."""
+        with self._change:
+            found = [job.left(str(job.error)) for job in self._failed]
+            found += [job.left("it is in use") for job in self._pinned]
+            if unfinished:
+                for lane in self._lanes.values():
+                    for job in lane:
+                        found.append(job.left(str(job.error or "it is not done yet")))
+            return found
+
+    def close(self) -> None:
+        """Start nothing more. Does not wait; what was not deleted is deleted by the next start (the journal knows)."""
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+
+    # --- within, all under the condition except where said ------------------------------------------
+
+    def _queue(self, job: _Job) -> None:
+        name = job.ref.trial_id
+        lane = self._lanes.setdefault(name, deque())
+        lane.append(job)
+        if len(lane) == 1 and name not in self._running:
+            self._schedule(name, 0.0)
+
+    def _schedule(self, lane: str, when: float) -> None:
+        self._numbers += 1
+        heapq.heappush(self._due, (when, self._numbers, lane))
+
+    def _look_again_at_pinned(self) -> None:
+        pinned, self._pinned = self._pinned, []
+        for job in pinned:
+            self._queue(job)
+
+    def _start_thread(self) -> None:
+        if len(self._threads) < min(self._wanted_threads, len(self._lanes)):
+            thread = threading.Thread(target=self._work, name=f"deleter-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _next(self, *, wait: bool) -> _Job | None:
+        """The next job that is due; without `wait`, None when none is. The lane is running from then on."""
+        while not self._closed:
+            if self._due:
+                pause = self._due[0][0] - self._clock()
+                if pause <= 0:
+                    _, _, lane = heapq.heappop(self._due)
+                    self._running.add(lane)
+                    return self._lanes[lane][0]
+                if not wait:
+                    return None
+                self._change.wait(pause)
+            elif wait:
+                self._change.wait()
+            else:
+                return None
+        return None
+
+    def _settle(self, job: _Job, error: Exception | None, *, pinned: bool) -> None:
+        """After a try: what becomes of the job and of its lane."""
+        name = job.ref.trial_id
+        lane = self._lanes[name]
+        self._running.discard(name)
+        when = 0.0
+        job.error = error
+        if pinned:
+            self._pinned.append(lane.popleft())
+        elif error is None:
+            lane.popleft()
+        elif self._inline or job.last_chance or job.attempts >= self._attempts or not isinstance(error, OSError):
+            self._failed.append(lane.popleft())
+        else:
+            when = self._clock() + self._backoff(job.attempts)
+        if lane:
+            self._schedule(name, when)
+        else:
+            del self._lanes[name]
+
+    def _try(self, job: _Job) -> None:
+        """One try, without the condition held."""
+        error: Exception | None = None
+        pinned = False
+        try:
+            pinned = self._is_pinned(job.path)
+            if not pinned:
+                job.attempts += 1
+                pinned = not self._delete(job.host, job.path)
+        except FileNotFoundError:
+            pass  # gone already
+        except Exception as raised:
+            error = raised  # kept with the job; `failures` tells
+        if error is None and not pinned:
+            self._on_done(job.ref)  # before the job counts as done: who has drained has heard of all
+        with self._change:
+            self._settle(job, error, pinned=pinned)
+            self._change.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._change:
+                job = self._next(wait=True)
+            if job is None:
+                return
+            self._try(job)
+
+    def _work_inline(self) -> None:
+        while True:
+            with self._change:
+                job = self._next(wait=False)
+            if job is None:
+                return
+            self._try(job)

@@ -1,0 +1,123 @@
+"""Search spaces, and the searchers that propose configs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainables.settings import unknown_name
+from tuner.error import SettingError
+from tuner.search.limiter import ConcurrencyLimiter, SampleLimit, Wrapper, tell_properties
+from tuner.search.repeater import Repeater
+from tuner.search.sample import grid_search
+from tuner.search.searcher import Metric, Searcher
+from tuner.search.space import searched_paths
+from tuner.search.variants import BasicVariantGenerator
+
+__all__ = [
+    "BasicVariantGenerator",
+    "ConcurrencyLimiter",
+    "Repeater",
+    "Searcher",
+    "as_searcher",
+    "create_searcher",
+    "grid_search",
+]
+
+_OTHERS = ("ax", "bayesopt", "bohb", "hebo", "hyperopt", "nevergrad", "vizier", "zoopt")
+
+
+def _optuna() -> type[Searcher]:
+    from tuner.search.optuna import OptunaSearch
+
+    return OptunaSearch
+
+
+_SEARCHERS: dict[str, Callable[[], type[Searcher]]] = {
+    "optuna": _optuna,
+    "random": lambda: BasicVariantGenerator,
+    "variant_generator": lambda: BasicVariantGenerator,
+}
+
+
+def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
+    """The searcher of that name.
+
+    Args:
+        search_alg: "random" (or "variant_generator") or "optuna".
+        kwargs: arguments of its constructor. Those that only another one of these searchers has are passed over, so that
+            searchers can be exchanged.
+
+    Raises:
+        SettingError: an unknown name or argument; the message has the nearest known one.
+
+    Example:
+        >>> create_searcher("random", metric="loss", mode="min", max_concurrent=2).max_concurrent
+        2
+    """
+    name = search_alg.lower() if isinstance(search_alg, str) else search_alg
+    if name in _OTHERS:
+        raise SettingError(f"search_alg={search_alg!r} is not shipped; write a tuner.search.Searcher around that library and pass it")
+    if name not in _SEARCHERS:
+        raise SettingError(unknown_name("search_alg", str(search_alg), _SEARCHERS))
+    chosen = _SEARCHERS[name]()
+    return chosen(**fitting_arguments(name, chosen, [make() for make in _SEARCHERS.values()], kwargs))
+
+
+def fitting_arguments(name: str, chosen: type, all_of_them: list[type], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `kwargs` that `chosen` has. Raises SettingError for one that none of the classes has."""
+    import inspect
+
+    known = {other: list(inspect.signature(other).parameters) for other in all_of_them}
+    anywhere = {parameter for names in known.values() for parameter in names}
+    for given in kwargs:
+        if given not in anywhere:
+            raise SettingError(unknown_name(f"argument of {name!r}", given, known[chosen]))
+    return {given: value for given, value in kwargs.items() if given in known[chosen]}
+
+
+def as_searcher(
+    search_alg: Any, param_space: Any, *, num_samples: int = 1, metric: Metric = None, mode: Metric = None, seed: int | None = None
+) -> Searcher:
+    """What proposes the configs of an experiment, ready to be asked.
+
+    Args:
+        search_alg: a `Searcher`, a name for `create_searcher`, or None: grid and random search, or Optuna's for a function.
+        param_space: the search space, or a define-by-run function.
+        num_samples: how many suggestions there are (times the grid); -1: without end.
+        metric, mode: for searchers that were not given their own.
+        seed: the experiment's, for searchers that were not given their own.
+
+    Raises:
+        SettingError: they do not fit together; the message says what does.
+    """
+    if search_alg is None:
+        searcher: Searcher = _optuna()() if callable(param_space) else BasicVariantGenerator()
+    elif isinstance(search_alg, str):
+        searcher = create_searcher(search_alg)
+    elif isinstance(search_alg, Searcher):
+        searcher = search_alg
+    else:
+        hint = "; create an instance of it" if isinstance(search_alg, type) and issubclass(search_alg, Searcher) else ""
+        raise SettingError(f"search_alg={search_alg!r} is not accepted; accepted are a Searcher, 'random', 'optuna' and None{hint}")
+    label = type(searcher.unwrapped if isinstance(searcher, Wrapper) else searcher).__name__
+    for what, own, given in (("metric", searcher.metric, metric), ("mode", searcher.mode, mode)):
+        if own is not None and given is not None and (searcher.metric is not None or what == "metric"):
+            if _listed(own) != _listed(given) and not (what == "mode" and metric is None):
+                raise SettingError(f"{what}={given!r} was given, but {label} has {what}={own!r}; give it in one place")
+    taken = tell_properties(searcher, metric, mode, param_space, num_samples=num_samples, seed=seed)
+    if not taken and isinstance(param_space, Mapping):
+        left = searched_paths(param_space)
+        if left:
+            raise SettingError(
+                f"{label} has a search space of its own, so config cannot hold domains, but does: {', '.join(left)}; "
+                "put all of them into one of the two places"
+            )
+    if searcher.needs_metric and (searcher.metric is None or searcher.mode is None):
+        missing = "metric" if searcher.metric is None else "mode"
+        raise SettingError(f"{label} needs a {missing}: give {missing}= to it or to the run")
+    return searcher if searcher.counts_samples else SampleLimit(searcher, num_samples)
+
+
+def _listed(value: Any) -> list[Any]:
+    return [value] if isinstance(value, str) else list(value)

@@ -1,0 +1,186 @@
+"""Searchers around searchers: fewer at a time, or not more than so many in all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.error import SettingError
+from tuner.search.searcher import Metric, Searcher, Suggestion
+
+
+class Wrapper(Searcher):
+    """A searcher that passes everything on to another one, `searcher`."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        if not isinstance(searcher, Searcher):
+            raise SettingError(f"{type(self).__name__}: searcher={searcher!r} is not accepted; it is a Searcher")
+        self.searcher = searcher
+
+    @property
+    def metric(self) -> Metric:
+        return self.searcher.metric
+
+    @property
+    def mode(self) -> Metric:
+        return self.searcher.mode
+
+    @property
+    def unwrapped(self) -> Searcher:
+        """The searcher that really proposes, for messages."""
+        inner = self.searcher
+        return inner.unwrapped if isinstance(inner, Wrapper) else inner
+
+    def __getattr__(self, name: str) -> Any:
+        # Also `on_rollback`, which only searchers have that take results back.
+        if name.startswith("__") or name == "searcher":
+            raise AttributeError(name)
+        return getattr(self.searcher, name)
+
+    def set_search_properties(self, metric: Metric, mode: Metric, config: Mapping[str, Any], **spec: Any) -> bool:
+        return tell_properties(self.searcher, metric, mode, config, **spec)
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        return self.searcher.set_max_concurrency(max_concurrent)
+
+    def suggest(self, trial_id: str) -> Suggestion:
+        return self.searcher.suggest(trial_id)
+
+    def replay_suggest(self, trial_id: str, config: dict[str, Any]) -> bool:
+        return self.searcher.replay_suggest(trial_id, config)
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self.searcher.on_trial_result(trial_id, result)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        self.searcher.on_trial_complete(trial_id, result=result, error=error)
+
+    def get_state(self) -> dict[str, Any]:
+        own = {name: value for name, value in vars(self).items() if name != "searcher"}
+        return {"own": own, "searcher": self.searcher.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state["own"])
+        self.searcher.set_state(state["searcher"])
+
+
+class ConcurrencyLimiter(Wrapper):
+    """Keeps at most `max_concurrent` trials of a searcher unfinished, so that it knows more when it proposes.
+
+    Args:
+        searcher: whose trials are limited; one that limits by itself is told the number and left to it.
+        max_concurrent: how many, from 1.
+        batch: tell the searcher of finished trials only when all of a batch have finished.
+
+    Example:
+        >>> searcher = ConcurrencyLimiter(OptunaSearch(metric="loss", mode="min"), max_concurrent=4)  # doctest: +SKIP
+    """
+
+    def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
+        super().__init__(searcher)
+        if isinstance(max_concurrent, bool) or not isinstance(max_concurrent, int) or max_concurrent < 1:
+            raise SettingError(f"max_concurrent={max_concurrent!r} is not accepted; accepted are 1, 2, ...")
+        self.max_concurrent = max_concurrent
+        self.batch = bool(batch)
+        self._passes = searcher.set_max_concurrency(max_concurrent)
+        self._live: list[str] = []
+        self._held: dict[str, tuple[dict[str, Any] | None, bool]] = {}
+
+    @property
+    def counts_samples(self) -> bool:  # type: ignore[override]
+        return self.searcher.counts_samples
+
+    @property
+    def needs_metric(self) -> bool:  # type: ignore[override]
+        return self.searcher.needs_metric
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        self.max_concurrent = max_concurrent
+        self._passes = self.searcher.set_max_concurrency(max_concurrent)
+        return True
+
+    def suggest(self, trial_id: str) -> Suggestion:
+        if not self._passes and len(self._live) >= self.max_concurrent:
+            return None
+        suggestion = self.searcher.suggest(trial_id)
+        if isinstance(suggestion, dict):
+            self._live.append(trial_id)
+        return suggestion
+
+    def replay_suggest(self, trial_id: str, config: dict[str, Any]) -> bool:
+        self._live.append(trial_id)
+        return self.searcher.replay_suggest(trial_id, config)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        if self._passes or not self.batch or trial_id not in self._live:
+            if trial_id in self._live:
+                self._live.remove(trial_id)
+            self.searcher.on_trial_complete(trial_id, result=result, error=error)
+            return
+        self._held[trial_id] = (result, error)
+        if all(live in self._held for live in self._live):
+            held, self._held, self._live = self._held, {}, []
+            for name, (last, failed) in held.items():
+                self.searcher.on_trial_complete(name, result=last, error=failed)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"live": list(self._live), "held": dict(self._held), "searcher": self.searcher.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._live, self._held = list(state["live"]), dict(state["held"])
+        self.searcher.set_state(state["searcher"])
+
+
+class SampleLimit(Wrapper):
+    """Ends a searcher after `num_samples` suggestions; -1: never. The number may be larger after a resume."""
+
+    counts_samples = True
+
+    def __init__(self, searcher: Searcher, num_samples: int) -> None:
+        super().__init__(searcher)
+        self.num_samples = num_samples
+        self._count = 0
+
+    @property
+    def needs_metric(self) -> bool:  # type: ignore[override]
+        return self.searcher.needs_metric
+
+    @property
+    def total(self) -> int | None:
+        """How many trials there are in all; None: without end."""
+        return self.num_samples if self.num_samples >= 0 else None
+
+    def set_num_samples(self, num_samples: int) -> None:
+        """Change the limit."""
+        self.num_samples = num_samples
+
+    def suggest(self, trial_id: str) -> Suggestion:
+        if 0 <= self.num_samples <= self._count:
+            return Searcher.FINISHED
+        suggestion = self.searcher.suggest(trial_id)
+        if suggestion == Searcher.FINISHED:
+            return Searcher.FINISHED
+        if suggestion is not None:
+            self._count += 1
+        return suggestion
+
+    def replay_suggest(self, trial_id: str, config: dict[str, Any]) -> bool:
+        self._count += 1
+        return self.searcher.replay_suggest(trial_id, config)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"count": self._count, "searcher": self.searcher.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._count = state["count"]
+        self.searcher.set_state(state["searcher"])
+
+
+def tell_properties(searcher: Searcher, metric: Metric, mode: Metric, config: Any, **spec: Any) -> bool:
+    """`set_search_properties`, also of searchers that were written before it took more than three arguments."""
+    import inspect
+
+    parameters = inspect.signature(searcher.set_search_properties).parameters.values()
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        spec = {name: value for name, value in spec.items() if name in {parameter.name for parameter in parameters}}
+    return bool(searcher.set_search_properties(metric, mode, config, **spec))

@@ -1,0 +1,152 @@
+"""The seam between the loop and whatever proposes configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+import cloudpickle
+
+from tuner.error import SettingError
+from tuner.search.state import picklable_state
+
+Metric = str | Sequence[str] | None
+Suggestion = dict[str, Any] | Literal["FINISHED"] | None
+DEFAULT_METRIC = "_metric"
+"""The name under which `report(0.3)` reports, and what is searched by when only a mode is given."""
+
+_MODES = ("min", "max")
+
+
+class Searcher:
+    """Proposes configs, and learns from the results of those it proposed.
+
+    Obligations of a subclass:
+
+    - Every method is called from one thread, in the order in which things were journaled. A searcher does no I/O, reads no
+      clock and keeps no trial or loop.
+    - `suggest` is called once per trial. What it returns is the caller's: the searcher does not change it afterwards.
+    - With the same seed and the same calls before it, `suggest` returns the same config, also in another process.
+    - `get_state` / `set_state` carry everything that later suggestions depend on, but not the arguments of the
+      constructor. They are called between any two other calls; the state is pickled.
+    - `on_trial_result` comes at most once per (trial, training_iteration). After `on_trial_complete` a trial may come back, if
+      it failed and is continued; its results and another `on_trial_complete` follow then.
+
+    Args:
+        metric: what is optimised, "eval/auc" for a nested one; several for a multi-objective searcher.
+        mode: "min" or "max"; one per metric where there are several.
+    """
+
+    FINISHED: Final = "FINISHED"
+    """Returned by `suggest` when there will never be another config."""
+    needs_metric: ClassVar[bool] = False
+    """True: it cannot work without metric and mode."""
+    counts_samples: bool = False
+    """True: it takes `num_samples` itself and ends with FINISHED; else the number of its suggestions is limited outside."""
+
+    _metric: Metric = None
+    _mode: Metric = None
+
+    def __init__(self, metric: Metric = None, mode: Metric = None, **_: Any) -> None:
+        check_metric_and_mode(type(self).__name__, metric, mode)
+        self._metric, self._mode = metric, mode
+
+    @property
+    def metric(self) -> Metric:
+        """What is optimised; None: nothing, any result will do."""
+        return self._metric
+
+    @property
+    def mode(self) -> Metric:
+        """ "min" or "max", one per metric."""
+        return self._mode
+
+    def set_search_properties(self, metric: Metric, mode: Metric, config: Mapping[str, Any], **spec: Any) -> bool:
+        """Take what `tune.run` was given, before the first `suggest`.
+
+        Args:
+            metric, mode: fill in what the constructor was not given.
+            config: the search space, domains and constants.
+            spec: `num_samples` and `seed` of the experiment, and what is added later; ignore what you do not know.
+
+        Returns:
+            True if the domains of `config` are searched from now on; False: the searcher has a space of its own.
+        """
+        self._fill_in(metric, mode)
+        return False
+
+    def _fill_in(self, metric: Metric, mode: Metric) -> None:
+        if self._metric is None:
+            self._metric = metric
+        if self._mode is None:
+            self._mode = mode
+        if self._metric is None and isinstance(self._mode, str) and self.needs_metric:
+            self._metric = DEFAULT_METRIC
+        check_metric_and_mode(type(self).__name__, self._metric, self._mode)
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Ask the searcher to keep at most so many trials unfinished. False: it cannot, do it outside."""
+        return False
+
+    def suggest(self, trial_id: str) -> Suggestion:
+        """The config of a new trial; None: none now, ask again after a trial ended; `FINISHED`: never again."""
+        raise NotImplementedError(f"{type(self).__name__} does not define suggest(trial_id)")
+
+    def replay_suggest(self, trial_id: str, config: dict[str, Any]) -> bool:
+        """At a resume: this trial was given this config (with the constants of the space).
+
+        After it the searcher is as if `suggest` had returned it. Returns False if `suggest` would have said something else;
+        the config stands all the same.
+        """
+        suggestion = self.suggest(trial_id)
+        return isinstance(suggestion, dict) and contains(config, suggestion)
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """A trial reported; `result` has "training_iteration". Not to be changed."""
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """A trial ended: with its last result, or None if it had none; `error` says that it failed."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that later suggestions depend on; what cannot be pickled is left out."""
+        return picklable_state(self)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `get_state` returned."""
+        self.__dict__.update(state)
+
+    def save(self, checkpoint_path: str | Path) -> None:
+        """Write the state to a file."""
+        Path(checkpoint_path).write_bytes(cloudpickle.dumps(self.get_state()))
+
+    def restore(self, checkpoint_path: str | Path) -> None:
+        """Read the state from a file that `save` wrote. The file is unpickled: only use your own."""
+        self.set_state(cloudpickle.loads(Path(checkpoint_path).read_bytes()))
+
+
+def check_metric_and_mode(who: str, metric: Any, mode: Any) -> None:
+    """Raise SettingError unless they fit together."""
+    for value in [mode] if mode is None or isinstance(mode, str) else list(mode):
+        if value is not None and value not in _MODES:
+            raise SettingError(f"{who}: mode={mode!r} is not accepted; accepted are 'min' and 'max'")
+    if metric is None or isinstance(metric, str):
+        if metric is not None and mode is not None and not isinstance(mode, str):
+            raise SettingError(f"{who}: metric={metric!r} is one metric, but mode={mode!r} are several")
+        return
+    names = list(metric) if isinstance(metric, Sequence) else [metric]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise SettingError(f"{who}: metric={metric!r} is not accepted; it is a name or a list of names")
+    if mode is not None and (isinstance(mode, str) or len(mode) != len(names)):
+        raise SettingError(f"{who}: metric={metric!r} needs one mode each, not mode={mode!r}")
+
+
+def contains(config: Any, suggestion: Any) -> bool:
+    """True if every value of `suggestion` stands in `config` at the same place."""
+    from tuner.search.sample import same
+
+    if isinstance(suggestion, Mapping) and isinstance(config, Mapping):
+        return all(key in config and contains(config[key], value) for key, value in suggestion.items())
+    if isinstance(suggestion, (list, tuple)) and isinstance(config, (list, tuple)):
+        return len(suggestion) == len(config) and all(map(contains, config, suggestion))
+    return same(config, suggestion) or (suggestion != suggestion and config != config)

@@ -1,0 +1,205 @@
+"""Grid and random search, and the tags of trials."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import operator
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tuner.error import SettingError
+from tuner.search.sample import Domain, as_draw, describe, same
+from tuner.search.searcher import Metric, Searcher, Suggestion
+from tuner.search.space import HashDraw, Space, choice, is_grid
+
+log = logging.getLogger(__name__)
+
+_TAG = 100
+_VALUE = 24
+
+
+class BasicVariantGenerator(Searcher):
+    """Grid and random search: what is used when no other searcher is given.
+
+    Every combination of all grids, `num_samples` times; the grids run inside, the samples outside. The config of trial i is a
+    pure function of (seed, i): the number of workers and a resume do not change it.
+
+    Args:
+        points_to_evaluate: configs, whole or in part, that come first; each takes the place of one sample.
+        max_concurrent: at most so many unfinished trials; 0: no limit.
+        constant_grid_search: draw the random values once per sample, and not once per combination of the grids.
+        random_state: a seed or a generator that one is drawn from; None: the experiment's.
+
+    Example:
+        >>> searcher = BasicVariantGenerator(random_state=7)
+        >>> searcher.set_search_properties(None, None, {"a": {"grid_search": [1, 2]}}, num_samples=2)
+        True
+        >>> [searcher.suggest(str(i)) for i in range(5)]
+        [{'a': 1}, {'a': 2}, {'a': 1}, {'a': 2}, 'FINISHED']
+    """
+
+    counts_samples = True
+
+    def __init__(
+        self,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        max_concurrent: int = 0,
+        constant_grid_search: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(max_concurrent, bool) or not isinstance(max_concurrent, int) or max_concurrent < 0:
+            raise SettingError(f"max_concurrent={max_concurrent!r} is not accepted; accepted are 1, 2, ... and 0 (no limit)")
+        self._points = list(points_to_evaluate or ())
+        if not all(isinstance(point, Mapping) for point in self._points):
+            raise SettingError(f"points_to_evaluate={points_to_evaluate!r} is not accepted; it is a list of dicts")
+        self.max_concurrent = max_concurrent
+        self.constant_grid_search = bool(constant_grid_search)
+        self._given_seed = self._seed = _as_seed(random_state)
+        self._index = 0
+        self._live: set[str] = set()
+        self._num_samples = 1
+        self._space: Space | None = None
+        self._presets: list[Space] = []
+        self._preset_ends: list[int] = []
+
+    def set_search_properties(self, metric: Metric, mode: Metric, config: Mapping[str, Any], **spec: Any) -> bool:
+        if not isinstance(config, Mapping):
+            raise SettingError(f"grid and random search need a dict as search space, not {describe(config)}; OptunaSearch takes functions")
+        self._space = Space(config)
+        self._presets = [Space(_preset(config, point)) for point in self._points]
+        self._preset_ends = []
+        end = 0
+        for preset in self._presets:
+            end += preset.grid_size
+            self._preset_ends.append(end)
+        self.set_num_samples(int(spec.get("num_samples", 1)))
+        if self._given_seed is None:
+            self._seed = _as_seed(spec.get("seed"))
+        return True
+
+    def set_num_samples(self, num_samples: int) -> None:
+        """Change how often the space is sampled; -1: without end. Configs that were made stay as they are."""
+        self._num_samples = num_samples
+
+    @property
+    def total(self) -> int | None:
+        """How many trials there are in all; None: without end."""
+        if self._num_samples < 0:
+            return None
+        presets = self._preset_ends[-1] if self._preset_ends else 0
+        return presets + max(0, self._num_samples - len(self._presets)) * self._searched().grid_size
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        self.max_concurrent = max_concurrent
+        return True
+
+    def config(self, index: int) -> dict[str, Any]:
+        """The config of trial `index`, from 0."""
+        presets = self._preset_ends[-1] if self._preset_ends else 0
+        if index < presets:
+            sample = bisect.bisect_right(self._preset_ends, index)
+            grid_index = index - (self._preset_ends[sample - 1] if sample else 0)
+            space = self._presets[sample]
+        else:
+            space = self._searched()
+            sample, grid_index = divmod(index - presets, space.grid_size)
+            sample += len(self._presets)
+        unit = f"sample {sample}" if self.constant_grid_search else f"trial {index}"
+        return space.resolve(HashDraw(f"{self._drawn_seed()} {unit}"), grid_index)
+
+    def suggest(self, trial_id: str) -> Suggestion:
+        total = self.total
+        if total is not None and self._index >= total:
+            return Searcher.FINISHED
+        if 0 < self.max_concurrent <= len(self._live):
+            return None
+        config = self.config(self._index)
+        self._index += 1
+        self._live.add(trial_id)
+        return config
+
+    def replay_suggest(self, trial_id: str, config: dict[str, Any]) -> bool:
+        self._index += 1  # a pure function of the index: nothing else is to be remembered
+        self._live.add(trial_id)
+        return True
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        self._live.discard(trial_id)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"index": self._index, "live": sorted(self._live), "seed": self._drawn_seed()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._index, self._live = state["index"], set(state["live"])
+        if self._given_seed is None:
+            self._seed = state["seed"]
+
+    def _drawn_seed(self) -> int:
+        if self._seed is None:
+            self._seed = random.SystemRandom().getrandbits(53)
+        return self._seed
+
+    def _searched(self) -> Space:
+        if self._space is None:
+            raise SettingError("BasicVariantGenerator has no search space yet: set_search_properties gives it one")
+        return self._space
+
+
+def _as_seed(random_state: Any) -> int | None:
+    if random_state is None:
+        return None
+    try:
+        return operator.index(random_state)
+    except TypeError:
+        return int(as_draw(random_state)() * 2**53)
+
+
+def _preset(space: Mapping[str, Any], point: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """A space with the values of a point in the place of its domains. Raises SettingError for a key that it has not."""
+    made = dict(space)
+    for key, value in point.items():
+        place = f"{path}{key}"
+        if key not in space:
+            raise SettingError(f"points_to_evaluate: {place!r} is not in the search space, which has: {', '.join(map(str, space))}")
+        domain = space[key]
+        if isinstance(domain, Mapping) and not is_grid(domain) and isinstance(value, Mapping):
+            made[key] = _preset(domain, value, f"{place}/")
+            continue
+        allowed = choice(domain["grid_search"]) if is_grid(domain) else domain
+        fits = allowed.is_valid(value) if isinstance(allowed, Domain) else same(allowed, value)
+        if not fits and not isinstance(domain, (Mapping, list, tuple)):
+            log.warning("points_to_evaluate: %s=%r is not a value of %s; it is used all the same", place, value, describe(domain))
+        made[key] = value
+    return made
+
+
+# --- tags ------------------------------------------------------------------------------------------------------
+
+
+def format_tag(index: int, evaluated_params: Mapping[str, Any]) -> str:
+    """What a trial is told apart by at a glance: "3_layers=2,lr=0.1000"; at most 100 characters.
+
+    Args:
+        index: the trial's number.
+        evaluated_params: the searched values, flat; of "model/lr" the tag has "lr".
+    """
+    parts = []
+    room = _TAG - len(str(index)) - 1
+    for key, value in sorted(evaluated_params.items()):
+        part = f"{_clean(key.rsplit('/', 1)[-1])}={_clean(value)}"
+        room -= len(part) + 1
+        if room < 0:
+            break
+        parts.append(part)
+    return f"{index}_{','.join(parts)}" if parts else str(index)
+
+
+def _clean(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}" if value == 0 or 0.001 <= abs(value) < 1e6 else f"{value:.4g}"
+    text = str(value) if isinstance(value, (str, int)) else describe(value)
+    return re.sub(r"[^a-zA-Z0-9_-]+", "_", text).strip("_")[:_VALUE]
