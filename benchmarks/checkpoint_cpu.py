@@ -1,8 +1,8 @@
 """CPU seconds of driver and trial per 100 MB checkpoint, beyond `torch.save`.
 
-Trial: CPU time of the whole process over ten saves, less that of its main thread inside `torch.save` (steps between them
-sleep, which costs nothing). Driver: CPU time of its process between the first and the last of those results. The fork
-server and the keeper only wait in this time.
+Trial: CPU time of the whole process over ten saves, less that of its main thread inside `torch.save` (steps between
+them sleep, which costs nothing). Driver: CPU time of its process between the first and the last of those results. The
+fork server and the keeper only wait in this time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The driver's CPU time per result at trial 10,000 relative to trial 100, and its memory per finished trial.
 
-Simulated executor, four trials at a time, ten results each, JSON, CSV and TensorBoard files off (they belong to a trial, not
-to the number of trials). Windows of 100 trials, garbage collection as it comes. Memory: resident bytes at trial 2,000 and
-at the end.
+Simulated executor, four trials at a time, ten results each, JSON, CSV and TensorBoard files off (they belong to a
+trial, not to the number of trials). Windows of 100 trials, garbage collection as it comes. Memory: resident bytes at
+trial 2,000 and at the end.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def train(config):
 def model(config):
     return [(1.0, {"loss": config["x"] / (step + 1), "accuracy": 0.5}) for step in range(RESULTS)]
 
-tune.run(train, config={"x": tune.uniform(0, 1)}, metric="loss", mode="min", num_samples=COUNT, storage_path=sys.argv[1],
-         verbose=0, callbacks=[Watch()], executor=SimulatedExecutor(model, slots=4), seed=1)
+tune.run(train, config={"x": tune.uniform(0, 1)}, metric="loss", mode="min", num_samples=COUNT,
+         storage_path=sys.argv[1], verbose=0, callbacks=[Watch()], executor=SimulatedExecutor(model, slots=4), seed=1)
 cost = [(marks[last] - marks[first]) / ((last - first) * RESULTS) for first, last in WINDOWS]
 print("MARK", json.dumps({
     "us_per_result_at_100": cost[0] * 1e6,

@@ -1,4 +1,4 @@
-"""What the benchmarks share: one process per measurement, a storage directory of its own, one line of JSON as the result."""
+"""What the benchmarks share: a process per measurement, its own storage directory, one line of JSON as the result."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Resuming an experiment of 10,000 finished trials: from the call of `tune.run` to its return, in a fresh process.
 
-The experiment is made by the simulated executor with three results per trial; one more trial is asked for at the resume, so
-that searcher and scheduler come back too.
+The experiment is made by the simulated executor with three results per trial; one more trial is asked for at the
+resume, so that searcher and scheduler come back too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def run(count):
 
 if len(sys.argv) == 2:
     run(10_000)
-    print(subprocess.run([sys.executable, __file__, sys.argv[1], "again"], check=True, stdout=subprocess.PIPE, text=True).stdout)
+    again = [sys.executable, __file__, sys.argv[1], "again"]
+    print(subprocess.run(again, check=True, stdout=subprocess.PIPE, text=True).stdout)
 else:
     started = time.perf_counter()
     run(10_001)

@@ -1,7 +1,7 @@
-"""All measurements in one run, beside Ray Tune and Syne Tune: `make bench`, or `python benchmarks/run.py [--only NAME]`.
+"""All measurements in one run, beside Ray Tune and Syne Tune: `make bench`, or `python benchmarks/run.py --only NAME`.
 
-Every number is the median of --repeats fresh processes. Systems take turns, so that a slow minute of the machine hits all of
-them. Results also go to benchmarks/results/<time>.json.
+Every number is the median of --repeats fresh processes. Systems take turns, so that a slow minute of the machine hits
+all of them. Results also go to benchmarks/results/<time>.json.
 """
 
 from __future__ import annotations

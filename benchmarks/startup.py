@@ -1,4 +1,4 @@
-"""From `python script.py` to the first result of a one-trial run, seen by a callback in the driver; and the bare import."""
+"""From `python script.py` to the first result of a one-trial run, as the driver's callback sees it; and the import."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """One-report trials, each in a fresh process, per second: two at a time, JSON and CSV files on, TensorBoard off.
 
-Counted between the first and the last finished trial, so that the start of the run is not in it. Beside ours stands a bare
-loop in a process with the same modules loaded: fork, a child that writes 200 bytes to a pipe and ends, wait; two at a time.
+Counted between the first and the last finished trial, so that the start of the run is not in it. Beside ours stands a
+bare loop in a process with the same modules loaded: fork, a child that writes 200 bytes to a pipe and ends, wait; two
+at a time.
 """
 
 from __future__ import annotations

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from trainables.checkpoint import Checkpoint
+from trainables.config import CheckpointStrategy
 from trainables.store import delete, fs, verify
+from trainables.store.manifest import is_published
 from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
@@ -19,7 +22,7 @@ from tuner.executors.base import Executor
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.journal import JournalWriter
-from tuner.experiment.paths import ExperimentPaths, safe_name
+from tuner.experiment.paths import ExperimentPaths, as_local_path, safe_name
 from tuner.experiment.resume import reconcile
 from tuner.experiment.state import ExperimentState
 from tuner.logger import default_loggers
@@ -33,7 +36,6 @@ from tuner.search import as_searcher
 from tuner.signals import Signals
 from tuner.spec import Spec
 from tuner.stopper import as_stopper
-
 
 FINAL_COMPACT_BYTES = 256 * 1024
 
@@ -75,7 +77,9 @@ class _Run:
         contents = opened.contents
         self.state = ExperimentState.from_snapshot(opened.paths.root, contents.snapshot if contents else None)
         self.plugins = self._plugins()
-        self.reporter = default_reporter(spec.progress_reporter, verbose=spec.verbose, metric=spec.metric, mode=spec.mode)
+        self.reporter = default_reporter(
+            spec.progress_reporter, verbose=spec.verbose, metric=spec.metric, mode=spec.mode
+        )
         self.callbacks = self.plugins.callbacks
 
     def run(self, note: str) -> ExperimentAnalysis:
@@ -190,7 +194,8 @@ class _Run:
             checkpoint_frequency=getattr(config, "checkpoint_frequency", 0) or 0,
             checkpoint_at_end=bool(getattr(config, "checkpoint_at_end", False)),
             publish="blocking" if self.inline else getattr(config, "publish", "background"),
-            name_by_index=not hasattr(config, "checkpoint_frequency"),
+            name_by_index=isinstance(config, CheckpointStrategy),
+            restore=_restore_path(spec.restore),
             max_publish_failures=knobs.max_publish_failures(),
             stdout=stdout,
             stderr=stderr,
@@ -199,7 +204,9 @@ class _Run:
             original_cwd=Path.cwd(),
             grace_s=knobs.grace_s(),
         )
-        custodian = Custodian(config, budget=spec.budget, metric=spec.metric, mode=spec.mode, inline=self.inline, wake=self.executor.wake)
+        custodian = Custodian(
+            config, budget=spec.budget, metric=spec.metric, mode=spec.mode, inline=self.inline, wake=self.executor.wake
+        )
         self.plugins.callbacks.append(self.reporter)
         return TrialLoop(
             settings,
@@ -217,7 +224,9 @@ class _Run:
     def _drive(self, loop: TrialLoop, journal: JournalWriter) -> None:
         why = "failed"
         ownership = self.opened.ownership
-        self.callbacks.setup(stop=self.spec.stop, num_samples=self.spec.num_samples, total_num_samples=self.spec.num_samples)
+        self.callbacks.setup(
+            stop=self.spec.stop, num_samples=self.spec.num_samples, total_num_samples=self.spec.num_samples
+        )
         try:
             with Signals(loop, self.executor):
                 self.executor.start(
@@ -239,12 +248,17 @@ class _Run:
     def _leave(self, loop: TrialLoop) -> ExperimentAnalysis:
         spec = self.spec
         analysis = ExperimentAnalysis(
-            self.opened.paths.root, trials=self.state.trials, metric=spec.metric, mode=spec.mode, settings=self.opened.settings
+            self.opened.paths.root,
+            trials=self.state.trials,
+            metric=spec.metric,
+            mode=spec.mode,
+            settings=self.opened.settings,
         )
         failed = [trial for trial in self.state.trials if trial.status == trial.ERROR]
         if loop.halted is not None:
             self.reporter.announce(
-                f'ended early ({loop.halted}); to continue: the same call with name={self.opened.paths.root.name!r} and resume="AUTO"'
+                f"ended early ({loop.halted}); to continue: the same call with "
+                f'name={self.opened.paths.root.name!r} and resume="AUTO"'
             )
         if loop.halted == "preempted":
             raise SystemExit(143)
@@ -278,6 +292,18 @@ def _exception(loop: TrialLoop, error: ev.ErrorInfo, trial_id: str) -> BaseExcep
     return kinds.get(error.type, TrialError)(f"{error.type}: {error.message}", error.traceback)
 
 
+def _restore_path(restore: Any) -> Path | None:
+    """`restore=` as the directory of a checkpoint that was looked at."""
+    if restore is None:
+        return None
+    path = as_local_path(restore.path if isinstance(restore, Checkpoint) else restore)
+    if is_published(path):
+        verify.check(path)
+    elif not path.is_dir():
+        raise SettingError(f"restore={str(restore)!r}: there is no checkpoint at {path}")
+    return path
+
+
 def _log_files(setting: Any) -> tuple[str | None, str | None]:
     if isinstance(setting, str):
         return setting, setting
@@ -285,4 +311,3 @@ def _log_files(setting: Any) -> tuple[str | None, str | None]:
         first, second = setting
         return str(first), str(second)
     return "stdout", "stderr"
-

@@ -1,21 +1,21 @@
 """Everything that `tuner` raises on purpose.
 
-    TuneError
-     ├── SettingError (ValueError)            an option, literal or name that is not accepted
-     ├── ResourceError (ValueError)           more is asked for than there is
-     ├── ExperimentExistsError (FileExistsError)
-     ├── ExperimentNotFoundError (FileNotFoundError)
-     ├── ExperimentDamagedError               a directory that is no experiment, or cannot be read
-     ├── ExperimentDivergedError              two histories, each with facts that the other lacks
-     ├── ResumeError                          a resume that cannot be done; nothing was touched
-     ├── OwnedElsewhereError                  another driver owns the experiment
-     ├── StorageFullError (OSError)           the disk is full or not writable
-     ├── SerializationError (TypeError)       a trainable or config that cannot be shipped
-     ├── MetricMissingError (KeyError)        a metric that scheduler or searcher need was never reported
-     ├── TrialError                           one trial failed
-     │    ├── TrialTimeoutError (TimeoutError)
-     │    └── TrialProcessDiedError           its process ended without a word
-     └── TrialsFailedError                    some trials of a run failed (`raise_on_failed_trial`)
+TuneError
+ ├── SettingError (ValueError)            an option, literal or name that is not accepted
+ ├── ResourceError (ValueError)           more is asked for than there is
+ ├── ExperimentExistsError (FileExistsError)
+ ├── ExperimentNotFoundError (FileNotFoundError)
+ ├── ExperimentDamagedError               a directory that is no experiment, or cannot be read
+ ├── ExperimentDivergedError              two histories, each with facts that the other lacks
+ ├── ResumeError                          a resume that cannot be done; nothing was touched
+ ├── OwnedElsewhereError                  another driver owns the experiment
+ ├── StorageFullError (OSError)           the disk is full or not writable
+ ├── SerializationError (TypeError)       a trainable or config that cannot be shipped
+ ├── MetricMissingError (KeyError)        a metric that scheduler or searcher need was never reported
+ ├── TrialError                           one trial failed
+ │    ├── TrialTimeoutError (TimeoutError)
+ │    └── TrialProcessDiedError           its process ended without a word
+ └── TrialsFailedError                    some trials of a run failed (`raise_on_failed_trial`)
 """
 
 from __future__ import annotations

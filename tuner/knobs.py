@@ -36,7 +36,7 @@ def silent_after_s() -> float:
 
 
 def strict_metrics() -> bool:
-    """TUNE_DISABLE_STRICT_METRIC_CHECKING=1: a metric that scheduler or searcher need may be missing in the first result."""
+    """TUNE_DISABLE_STRICT_METRIC_CHECKING=1: a metric that is needed may be missing in the first result."""
     return os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING", "0") != "1"
 
 

@@ -1,12 +1,13 @@
 """TrialLoop: the only place where events, decisions and I/O meet.
 
 Each result goes the four steps of `on_report`: callbacks see it, stoppers and scheduler decide, the fact is journaled,
-the trial is answered. Waiting happens in one place, `Executor.run_once`; whatever takes long (fsync, hashing, deletion) runs
-beside the loop and comes back through `wake`.
+the trial is answered. Waiting happens in one place, `Executor.run_once`; whatever takes long (fsync, hashing,
+deletion) runs beside the loop and comes back through `wake`.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,13 +17,18 @@ from typing import Any, Literal
 
 from trainables import tagged, wire
 from trainables.job import Job
+from trainables.store import fs
+from trainables.store.manifest import is_published
+from trainables.store.manifest import read as read_manifest
 from trainables.wire import CheckpointRef
 from tuner.callback import CallbackList
 from tuner.clock import Clock
+from tuner.error import StorageFullError
 from tuner.executors.base import Event, Executor, Exited, Launch, Message, Resources, Started
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.lock import Ownership
+from tuner.experiment.paths import TrialPaths
 from tuner.experiment.resume import candidates, raw, start_of
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import CheckpointRecord, Trial
@@ -33,6 +39,9 @@ log = logging.getLogger(__name__)
 
 Halt = Literal["interrupted", "preempted", "budget", "fail_fast"]
 HEARTBEAT_S = 10.0
+FULL_PATIENCE_S = 60.0
+"""How long trials wait for space on a full disk before the run ends, resumable."""
+FULL_LOOK_S = 0.5
 DELETE_GRACE_S = 5.0
 """How long the end of a run waits for deletions; what is left then is done by the next start."""
 MAX_LOST = 10
@@ -58,6 +67,8 @@ class LoopSettings:
     checkpoint_at_end: bool = False
     publish: str = "background"
     name_by_index: bool = False
+    restore: Path | None = None
+    """A checkpoint that trials without one of their own start from."""
     max_publish_failures: int = 3
     stdout: str | None = "stdout"
     stderr: str | None = "stderr"
@@ -119,6 +130,9 @@ class TrialLoop:
         self._answers: list[tuple[str, wire.ToTrial]] = []
         self._iteration = 0
         self._asked: Halt | None = None
+        self._full_since: float | None = None
+        self._reported: set[Trial] = set()
+        """Trials with results since the last snapshot."""
         self._deadlines: dict[str, float] = {}
 
     # --- the loop -----------------------------------------------------------------------------------
@@ -182,6 +196,8 @@ class TrialLoop:
                     self._ownership.heartbeat()
             elif name == "budget":
                 self.halt("budget")
+            elif name == "full":
+                continue  # the next turn tries to write again
             elif name == "grace":
                 for trial_id, run in list(self._running.items()):
                     if run.launched:
@@ -200,12 +216,12 @@ class TrialLoop:
         self._after.append((seq, action))
 
     def _settle(self) -> None:
-        """Write what was journaled, answer the trials, then do what became durable, and what ended beside the loop."""
+        """Write the journal, answer the trials, then do what became durable, and what ended beside the loop."""
         while True:
-            self._journal.flush()
-            answers, self._answers = self._answers, []
-            for trial_id, answer in answers:
-                self._executor.tell(trial_id, answer)
+            if self._flush():
+                answers, self._answers = self._answers, []
+                for trial_id, answer in answers:
+                    self._executor.tell(trial_id, answer)
             if self._after:
                 self._journal.request_sync()
             while self._after and self._after[0][0] <= self._journal.durable_seq:
@@ -217,8 +233,30 @@ class TrialLoop:
         if self._journal.should_compact():
             self.compact()
 
+    def _flush(self) -> bool:
+        """Write the journal; on a full disk say so, and let the trials wait in their reports for space."""
+        try:
+            self._journal.flush()
+        except StorageFullError as error:
+            now = self.clock.monotonic()
+            if self._full_since is None:
+                self._full_since = now
+                log.warning("%s; the trials wait", error)
+            elif now - self._full_since >= FULL_PATIENCE_S:
+                raise
+            self._deadlines["full"] = now + FULL_LOOK_S
+            return False
+        if self._full_since is not None:
+            self._full_since = None
+            self._deadlines.pop("full", None)
+            log.warning("there is space again in %s; the trials go on", self.settings.root)
+        return True
+
     def compact(self) -> None:
-        """Fold the journal into one snapshot."""
+        """Fold the journal into one snapshot; what it drops is durable in the trials' own files before."""
+        for trial in self._reported:
+            fs.fsync_quietly(TrialPaths(trial.directory).result_json)
+        self._reported.clear()
         self._journal.flush()
         self._journal.compact(self.state.snapshot(self._plugins.save()))
 
@@ -286,9 +324,12 @@ class TrialLoop:
             self._plugins.on_rollback(trial, iteration)
         generation = self.state.generation.generation if self.state.generation else 1
         first = trial.attempt == 0
+        if ref is None:
+            iteration, spent = self._restored_from()
         fact = ev.AttemptStarted(trial.trial_id, run.attempt, generation, self.clock.time(), ref, iteration)
         settings = self.settings
-        trial.directory.mkdir(parents=True, exist_ok=True)
+        if first:
+            self._describe(trial)
         job = Job(
             trial_id=trial.trial_id,
             trial_name=trial.name,
@@ -302,7 +343,7 @@ class TrialLoop:
             seed=settings.seed,
             experiment_tag=trial.experiment_tag,
             checkpoint=ref,
-            checkpoint_path=None if ref is None else trial.directory / ref.name,
+            checkpoint_path=settings.restore if ref is None else trial.directory / ref.name,
             start_iteration=iteration,
             start_time_total_s=spent,
             resources=dict(run.resources),
@@ -334,6 +375,22 @@ class TrialLoop:
             self._callbacks.on_trial_start(self._iteration, self.state.trials, trial)
 
         self._when_durable(go, fact)  # a process may not get a config that a power cut could take back
+
+    def _restored_from(self) -> tuple[int, float]:
+        """(iteration, seconds spent) that a trial without a checkpoint of its own begins with: those of `restore=`."""
+        if self.settings.restore is None or not is_published(self.settings.restore):
+            return 0, 0.0
+        manifest = read_manifest(self.settings.restore).manifest
+        spent = tagged.loads(bytes(manifest.metrics)).get("time_total_s", 0.0)
+        return manifest.iteration, float(spent)
+
+    def _describe(self, trial: Trial) -> None:
+        """Make the trial's directory, durable before anything in it is, with what identifies the trial."""
+        directory = trial.directory
+        fs.make_dirs(directory)
+        facts = {"trial_id": trial.trial_id, "index": trial.index, "name": trial.name, "seed": self.settings.seed}
+        fs.write_file(TrialPaths(directory).trial_json, json.dumps(facts).encode(), fsync=False)
+        fs.fsync_dir(directory.parent)
 
     # --- what trials say ------------------------------------------------------------------------------------
 
@@ -372,7 +429,9 @@ class TrialLoop:
         saves = report.saving is not None
         refusal = None
         if saves:
-            refusal = self._custodian.refusal(trial, report.saving.bytes if report.saving else 0, result, self._in_use(run))
+            refusal = self._custodian.refusal(
+                trial, report.saving.bytes if report.saving else 0, result, self._in_use(run)
+            )
             saves = refusal is None
         elif self.settings.class_api:
             saves = self._class_saves(report.iteration, result, then)
@@ -384,6 +443,7 @@ class TrialLoop:
         fact = ev.ResultReported(trial.trial_id, run.attempt, report.iteration, metrics, then, saves)
         seq = self._journal.append(ev.encode(fact))
         self.state.add_result(trial, fact, result)
+        self._reported.add(trial)
         run.then = then
         if saves:
             self._after.append((seq, lambda: self._allow(run, report.iteration)))
@@ -423,7 +483,9 @@ class TrialLoop:
         checkpoint = trial.open_checkpoint(trial.checkpoints[-1])
         self._callbacks.on_checkpoint(self._iteration, self.state.trials, trial, checkpoint)
         self._callbacks.on_trial_save(self._iteration, self.state.trials, trial)
-        problem = self._custodian.saved(trial, trial.checkpoints[-1], self._in_use(), admitted=not self.settings.class_api)
+        problem = self._custodian.saved(
+            trial, trial.checkpoints[-1], self._in_use(), admitted=not self.settings.class_api
+        )
         if problem is not None:  # a class trainable's save, whose size nobody knew before
             run.said = wire.Errored("CheckpointBudgetError", problem, problem, retry=False)
             self._custodian.gone(body.ref)
@@ -503,7 +565,10 @@ class TrialLoop:
                 self.halt("fail_fast")
 
     def _end_attempt(
-        self, run: Running, why: Literal["failed", "preempted", "lost", "paused", "halted"], error: ev.ErrorInfo | None = None
+        self,
+        run: Running,
+        why: Literal["failed", "preempted", "lost", "paused", "halted"],
+        error: ev.ErrorInfo | None = None,
     ) -> None:
         trial = run.trial
         del self._running[trial.trial_id]
@@ -531,9 +596,12 @@ class TrialLoop:
         for run in list(self._running.values()):
             self._end_attempt(run, "halted")
         self._add(ev.RunEnded(why, self.clock.time()))
-        self._settle()
-        self._journal.sync_now()
-        self._settle()
-        for fact in self._custodian.close(DELETE_GRACE_S):
-            self._add(fact)
-        self._journal.flush()
+        try:
+            self._settle()
+            self._journal.sync_now()
+            self._settle()
+            for fact in self._custodian.close(DELETE_GRACE_S):
+                self._add(fact)
+            self._journal.flush()
+        except StorageFullError as error:
+            log.warning("%s; a resume goes on from what is written", error)

@@ -72,12 +72,14 @@ def plan(spec: Spec, paths: ExperimentPaths) -> Plan:
             raise ResumeError(_nothing_to_resume(spec, paths))
         if foreign:
             raise ExperimentDamagedError(
-                f"{root} holds {', '.join(sorted(foreign)[:3])} but no experiment.json: it is not an experiment of ours "
-                "and is left alone; choose another name or storage_path"
+                f"{root} holds {', '.join(sorted(foreign)[:3])} but no experiment.json: it is not an experiment of "
+                "ours and is left alone; choose another name or storage_path"
             )
         return Plan(Action.START, f"starting new because there is no experiment at {root}")
     if base is Base.REMOTE:
-        raise ResumeError(f'resume="REMOTE" needs a replica: set SyncConfig(upload_dir=...); there is a local experiment at {root}')
+        raise ResumeError(
+            f'resume="REMOTE" needs a replica: set SyncConfig(upload_dir=...); there is a local experiment at {root}'
+        )
     settings = read_settings(paths)
     if spec.overwrite:
         return Plan(Action.REPLACE, f"starting new because overwrite=True replaces the experiment at {root}")
@@ -85,8 +87,8 @@ def plan(spec: Spec, paths: ExperimentPaths) -> Plan:
         if not any(trial.told for trial in load_state(paths).trials):
             return Plan(Action.REPLACE, f"starting new because the experiment at {root} never had a result")
         raise ExperimentExistsError(
-            f'there is an experiment with results at {root}: resume="AUTO" continues it, overwrite=True replaces it, another name '
-            "leaves it alone"
+            f'there is an experiment with results at {root}: resume="AUTO" continues it, overwrite=True replaces it, '
+            "another name leaves it alone"
         )
     if base is Base.PROMPT and not _ask(root):
         raise ExperimentExistsError(f"not resumed as answered: {root} is left alone; overwrite=True replaces it")
@@ -100,7 +102,11 @@ def _ours(name: str) -> bool:
 
 def _nothing_to_resume(spec: Spec, paths: ExperimentPaths) -> str:
     storage = paths.root.parent
-    found = sorted(entry.name for entry in storage.iterdir() if (entry / "experiment.json").exists()) if storage.is_dir() else []
+    found = (
+        sorted(entry.name for entry in storage.iterdir() if (entry / "experiment.json").exists())
+        if storage.is_dir()
+        else []
+    )
     there = f"; there are: {', '.join(found[:10])}" if found else "; there is no experiment in that directory"
     return f"resume={spec.resume!r}: there is no experiment at {paths.root}{there}"
 
@@ -115,15 +121,16 @@ def _check_same(spec: Spec, settings: dict[str, Any], paths: ExperimentPaths) ->
     """Refuse to go on with another trainable or another search space."""
     if settings.get("trainable") not in (None, spec.trainable_name):
         raise ResumeError(
-            f"{paths.root} was run with the trainable {settings['trainable']!r}, not {spec.trainable_name!r}: give the run another name"
+            f"{paths.root} was run with the trainable {settings['trainable']!r}, not {spec.trainable_name!r}: "
+            "give the run another name"
         )
     if not spec.space_given:
         return
     changed = space_difference(settings.get("space", {}), fingerprint(spec.param_space))
     if changed:
         raise ResumeError(
-            f"the search space is not the one that {paths.root} was started with; give the run another name, or restore the space:\n  "
-            + "\n  ".join(changed)
+            f"the search space is not the one that {paths.root} was started with; "
+            "give the run another name, or restore the space:\n  " + "\n  ".join(changed)
         )
 
 
@@ -136,7 +143,9 @@ def open_experiment(spec: Spec, paths: ExperimentPaths, action: Action, *, clock
         raise StorageFullError(f"{paths.root} is not writable: {error}") from error
     except OSError as error:
         if error.errno in (28, 30, 122):  # ENOSPC, EROFS, EDQUOT
-            raise StorageFullError(f"cannot write to {paths.root}: {error.strerror}; {fs.free_bytes(paths.root)} bytes free") from error
+            raise StorageFullError(
+                f"cannot write to {paths.root}: {error.strerror}; {fs.free_bytes(paths.root)} bytes free"
+            ) from error
         raise
     if action is Action.RESUME:
         settings = read_settings(paths)
@@ -160,7 +169,7 @@ def _clear(paths: ExperimentPaths) -> None:
 
 
 def _new_settings(spec: Spec, paths: ExperimentPaths, clock: Clock) -> dict[str, Any]:
-    created = datetime.datetime.fromtimestamp(clock.time(), datetime.timezone.utc)
+    created = datetime.datetime.fromtimestamp(clock.time(), datetime.UTC)
     return {
         "format": FORMAT,
         "name": paths.root.name,

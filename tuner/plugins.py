@@ -1,8 +1,8 @@
 """The plug-ins of an experiment (searcher, scheduler, stopper, callbacks) behind one face for the loop.
 
 It keeps what they are told consistent: each (trial, iteration) is told once, also after a rollback, unless the plug-in
-defines `on_rollback(trial, iteration)`; and it brings them back at a resume: their last snapshot, then the journaled calls
-after it, in order.
+defines `on_rollback(trial, iteration)`; and it brings them back at a resume: their last snapshot, then the journaled
+calls after it, in order.
 """
 
 from __future__ import annotations
@@ -183,7 +183,9 @@ class Plugins:
                 trial = state.trials[-1]
                 if not self.searcher.replay_suggest(trial.trial_id, _suggested(trial)) and not warned:
                     warned = True
-                    log.warning("the searcher would now suggest another config for %s; the journal's stands", trial.name)
+                    log.warning(
+                        "the searcher would now suggest another config for %s; the journal's stands", trial.name
+                    )
                 self.scheduler.on_trial_add(trial)
             elif isinstance(fact, ev.ResultReported):
                 trial = self._trial(state, fact.trial)

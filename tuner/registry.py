@@ -62,8 +62,8 @@ def resolve_trainable(trainable: Any) -> tuple[Any, str]:
         check_signature(trainable)
         return trainable, _name_of(trainable)
     raise SettingError(
-        f"trainable={trainable!r} is not accepted; accepted are a function f(config), a subclass of tune.Trainable, a trainer, "
-        "or a name given to register_trainable"
+        f"trainable={trainable!r} is not accepted; accepted are a function f(config), a subclass of tune.Trainable, "
+        "a trainer, or a name given to register_trainable"
     )
 
 

@@ -26,7 +26,14 @@ def with_resources(trainable: Any, resources: Any) -> Any:
     if not callable(resources):
         parse_resources(resources)
     if inspect.isclass(trainable):
-        return type(trainable.__name__, (trainable,), {"__module__": trainable.__module__, ATTRIBUTE: staticmethod(resources) if callable(resources) else resources})
+        return type(
+            trainable.__name__,
+            (trainable,),
+            {
+                "__module__": trainable.__module__,
+                ATTRIBUTE: staticmethod(resources) if callable(resources) else resources,
+            },
+        )
     wrapped = functools.partial(trainable)
     setattr(wrapped, ATTRIBUTE, resources)
     return wrapped

@@ -31,9 +31,13 @@ class ResumeConfig:
 
     def __post_init__(self) -> None:
         if self.finished is not ResumeType.SKIP:
-            raise SettingError(f"finished={self.finished!r} is not accepted; accepted is SKIP: finished trials never run again")
+            raise SettingError(
+                f"finished={self.finished!r} is not accepted; accepted is SKIP: finished trials never run again"
+            )
         if self.unfinished is ResumeType.RESTART:
-            raise SettingError("unfinished=RESTART is not accepted; accepted are RESUME and SKIP (use overwrite=True to start over)")
+            raise SettingError(
+                "unfinished=RESTART is not accepted; accepted are RESUME and SKIP (use overwrite=True to start over)"
+            )
 
     @property
     def word(self) -> str:

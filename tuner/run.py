@@ -86,7 +86,8 @@ def run(
         name: the experiment's directory under `storage_path`; without it one with the date is made (with
             `resume="AUTO"` a stable one).
         metric, mode: what searcher, scheduler and "best" go by; `mode` is "min" or "max" (default "max").
-        stop: {"training_iteration": 10, "loss": tune.at_most(0.1)}, a function `(trial_id, result) -> bool`, a `Stopper`, or a list.
+        stop: {"training_iteration": 10, "loss": tune.at_most(0.1)}, a function `(trial_id, result) -> bool`, a
+            `Stopper`, or a list.
         time_budget_s: seconds after which the experiment ends early and stays resumable.
         config: the search space; plain values, domains such as `tune.uniform(0, 1)`, `tune.grid_search([...])`.
         resources_per_trial: {"cpu": 1, "gpu": 0.5, "my_resource": 2}; default one CPU.
@@ -96,7 +97,7 @@ def run(
             ("max-auc": higher is better, "min-loss": lower), and when class trainables save.
         max_failures: how often one trial is restarted from its newest checkpoint after it failed; -1: always.
         fail_fast: True: the first failure ends the experiment; "raise": and is raised.
-        resume: False, True, "LOCAL", "REMOTE", "PROMPT", "AUTO", "ERRORED_ONLY", also with a suffix such as "AUTO+ERRORED".
+        resume: False, True, "LOCAL", "REMOTE", "PROMPT", "AUTO", "ERRORED_ONLY", also with a suffix: "AUTO+ERRORED".
         restore: a checkpoint that the trials start from.
         raise_on_failed_trial: raise `TrialsFailedError` at the end if a trial failed.
         overwrite: replace an experiment of that name.
@@ -116,7 +117,7 @@ def run(
         TrialsFailedError: a trial failed; `.analysis` holds all results.
 
     Example:
-        >>> analysis = tune.run(train, config={"lr": tune.loguniform(1e-4, 1e-1)}, num_samples=20, metric="loss", mode="min")
+        >>> analysis = tune.run(train, config={"lr": tune.loguniform(1e-4, 1e-1)}, metric="loss", mode="min")
         >>> analysis.best_config
     """
     _check_others(others, run)

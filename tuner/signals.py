@@ -12,7 +12,7 @@ from tuner.loop import TrialLoop
 
 
 class Signals:
-    """Context: the first signal ends the run in order, a second Ctrl-C at once. Outside the main thread it does nothing."""
+    """Context: the first signal ends the run in order, a second Ctrl-C at once; only in the main thread."""
 
     def __init__(self, loop: TrialLoop, executor: Executor) -> None:
         self._loop, self._executor = loop, executor
@@ -28,7 +28,9 @@ class Signals:
                 self._before[number] = signal.signal(number, handler)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 

@@ -1,4 +1,4 @@
-"""Everything that describes one experiment, translated from `tune.run(...)` or `Tuner(...)` into one validated value."""
+"""Everything that describes one experiment: `tune.run(...)` or `Tuner(...)` as one validated value."""
 
 from __future__ import annotations
 
@@ -81,8 +81,15 @@ class Spec:
             self.mode = "max"
         if self.metric is None and isinstance(self.mode, str) and self.search_alg is None and self.scheduler is None:
             pass  # Ray accepts a mode without a metric: it has no effect
-        if isinstance(self.num_samples, bool) or not isinstance(self.num_samples, int) or self.num_samples < -1 or not self.num_samples:
-            raise SettingError(f"num_samples={self.num_samples!r} is not accepted; accepted are 1, 2, ... and -1 (no limit)")
+        if (
+            isinstance(self.num_samples, bool)
+            or not isinstance(self.num_samples, int)
+            or self.num_samples < -1
+            or not self.num_samples
+        ):
+            raise SettingError(
+                f"num_samples={self.num_samples!r} is not accepted; accepted are 1, 2, ... and -1 (no limit)"
+            )
         if isinstance(self.time_budget_s, datetime.timedelta):
             self.time_budget_s = self.time_budget_s.total_seconds()
         for name in ("time_budget_s", "trial_timeout_s"):
@@ -91,21 +98,23 @@ class Spec:
                 raise SettingError(f"{name}={value!r} is not accepted; accepted are seconds above 0, or None")
         limit = self.max_concurrent_trials
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise SettingError(f"max_concurrent_trials={limit!r} is not accepted; accepted are 1, 2, ... or None (no limit)")
+            raise SettingError(
+                f"max_concurrent_trials={limit!r} is not accepted; accepted are 1, 2, ... or None (no limit)"
+            )
         if not self.class_api and isinstance(self.checkpoint_config, CheckpointConfig):
             for setting in ("checkpoint_frequency", "checkpoint_at_end"):
                 value = getattr(self.checkpoint_config, setting)
                 if value:
                     raise SettingError(
-                        f"{setting}={value!r} needs a class trainable; {self.trainable_name!r} is a function, which decides by itself: "
-                        "it passes checkpoint= to report(), or uses checkpoint_dir()"
+                        f"{setting}={value!r} needs a class trainable; {self.trainable_name!r} is a function, which "
+                        "decides by itself: it passes checkpoint= to report(), or uses checkpoint_dir()"
                     )
         budget = self.checkpoint_budget
         self.budget = budget if budget is None or isinstance(budget, Budget) else Budget(parse_bytes(budget))
         if self.name is not None:
             if not isinstance(self.name, str) or not self.name or safe_name(self.name, limit=120) != self.name:
                 raise SettingError(
-                    f"name={self.name!r} is not accepted; accepted are letters, digits, '_', '-' and '.', at most 120 of them"
+                    f"name={self.name!r} is not accepted; accepted are at most 120 letters, digits, '_', '-' and '.'"
                 )
 
     @property
@@ -137,7 +146,11 @@ class Spec:
     def settings(self) -> Mapping[str, Any]:
         """What experiment.json keeps of it: plain values, for readers and for a resume."""
         config = self.checkpoint_config
-        entry = f"{self.trainable.__module__}:{self.trainable.__qualname__}" if hasattr(self.trainable, "__qualname__") else ""
+        entry = (
+            f"{self.trainable.__module__}:{self.trainable.__qualname__}"
+            if hasattr(self.trainable, "__qualname__")
+            else ""
+        )
         return {
             "trainable": self.trainable_name,
             "entry": entry,

@@ -157,7 +157,9 @@ class Tuner:
         if not is_experiment(paths):
             raise ExperimentNotFoundError(f"there is no experiment at {root}")
         if trainable is None:
-            raise SettingError(f"Tuner.restore({str(path)!r}, trainable=...) needs the trainable again: experiments do not store code")
+            raise SettingError(
+                f"Tuner.restore({str(path)!r}, trainable=...) needs the trainable again: experiments do not store code"
+            )
         stored = read_settings(paths)
         tune = tune_config or TuneConfig(
             metric=stored.get("metric"), mode=stored.get("mode"), num_samples=int(stored.get("num_samples", 1))

@@ -63,7 +63,7 @@ class MemoryBlobs:
 VALUES = {
     "tuple": (1, (2, "x"), []),
     "int keys": {1: "a", 2: {3: "b"}},
-    "mixed keys": {1: "a", "1": "b", None: "c", (1, 2): "d", True: "e"},
+    "mixed keys": {1: "a", "1": "b", None: "c", (1, 2): "d", 2.5: "e"},
     "a key that is a tag": {"$": "tuple", "v": [1]},
     "nested tag key": {"a": [{"$": 1}]},
     "infinities": [math.inf, -math.inf],
@@ -115,7 +115,13 @@ def test_t06_a_value_comes_back_equal_and_of_its_type(value: Any) -> None:
 @pytest.mark.parametrize(
     "value",
     [np.float32(0.1), np.float64(0.1), np.float16(2.5), np.int64(2**62), np.uint8(255), np.bool_(True), np.str_("ä")]
-    + [np.bytes_(b"x"), np.complex64(1 + 2j), np.longdouble("0.1"), np.datetime64("2020-01-02", "ns"), np.float32("inf")],
+    + [
+        np.bytes_(b"x"),
+        np.complex64(1 + 2j),
+        np.longdouble("0.1"),
+        np.datetime64("2020-01-02", "ns"),
+        np.float32("inf"),
+    ],
     ids=lambda value: type(value).__name__,
 )
 def test_t06_a_numpy_scalar_in_a_config_comes_back_equal(value: Any) -> None:
@@ -237,7 +243,13 @@ def test_a_value_that_cannot_be_pickled_is_named_with_its_key() -> None:
 
 def test_scalars_of_numpy_become_numbers_in_metrics() -> None:
     read = tagged.plain_metrics(
-        {"a": np.float32(0.5), "b": {"c": np.int64(3)}, "d": [np.bool_(True)], "e": np.array(2.0), "f": (np.float64(1.5),)}
+        {
+            "a": np.float32(0.5),
+            "b": {"c": np.int64(3)},
+            "d": [np.bool_(True)],
+            "e": np.array(2.0),
+            "f": (np.float64(1.5),),
+        }
     )
     assert read == {"a": 0.5, "b": {"c": 3}, "d": [True], "e": 2.0, "f": (1.5,)}
     assert [type(read["a"]), type(read["b"]["c"]), type(read["d"][0]), type(read["e"])] == [float, int, bool, float]
@@ -245,7 +257,16 @@ def test_scalars_of_numpy_become_numbers_in_metrics() -> None:
 
 
 def test_everything_json_or_its_tags_hold_may_be_a_metric() -> None:
-    metrics = {"s": "x", "n": None, "b": True, "l": [1, "a"], "nan": math.inf, "t": (1,), "set": {1}, "p": pathlib.Path("a")}
+    metrics = {
+        "s": "x",
+        "n": None,
+        "b": True,
+        "l": [1, "a"],
+        "nan": math.inf,
+        "t": (1,),
+        "set": {1},
+        "p": pathlib.Path("a"),
+    }
     assert tagged.plain_metrics(metrics) == metrics
     assert tagged.loads(tagged.dumps(tagged.plain_metrics(metrics))) == metrics
 

@@ -64,7 +64,13 @@ class Stepper(tune.Trainable):
 
 def test_a_class_saves_every_n_iterations_and_at_the_end(tmp_path):
     analysis = tune.run(
-        Stepper, name="e", stop={"training_iteration": 5}, checkpoint_freq=2, checkpoint_at_end=True, storage_path=tmp_path, verbose=0
+        Stepper,
+        name="e",
+        stop={"training_iteration": 5},
+        checkpoint_freq=2,
+        checkpoint_at_end=True,
+        storage_path=tmp_path,
+        verbose=0,
     )
     (trial,) = analysis.trials
     assert trial.last_result["count"] == 5
@@ -79,7 +85,9 @@ def test_a_taken_name_is_an_error_that_names_the_ways_out(tmp_path):
     with pytest.raises(ExperimentExistsError, match='resume="AUTO".*overwrite=True'):
         tune.run(Stepper, name="e", stop={"training_iteration": 1}, storage_path=tmp_path, verbose=0)
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
-    again = tune.run(Stepper, name="e", stop={"training_iteration": 2}, storage_path=tmp_path, verbose=0, overwrite=True)
+    again = tune.run(
+        Stepper, name="e", stop={"training_iteration": 2}, storage_path=tmp_path, verbose=0, overwrite=True
+    )
     assert again.trials[0].last_result["count"] == 2
 
 
@@ -100,7 +108,13 @@ def test_a_larger_num_samples_at_resume_runs_exactly_the_missing_trials(tmp_path
         Path(config["file"]).open("a").write("x")
         return {"a": config["x"]}
 
-    kwargs = dict(name="e", config={"file": str(tmp_path / "ran"), "x": tune.uniform(0, 1)}, storage_path=tmp_path, verbose=0, seed=3)
+    kwargs = dict(
+        name="e",
+        config={"file": str(tmp_path / "ran"), "x": tune.uniform(0, 1)},
+        storage_path=tmp_path,
+        verbose=0,
+        seed=3,
+    )
     first = tune.run(touch, num_samples=3, **kwargs)
     more = tune.run(touch, num_samples=5, resume=True, **kwargs)
     assert (tmp_path / "ran").read_text() == "xxxxx"

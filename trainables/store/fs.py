@@ -190,6 +190,14 @@ def remove_quietly(path: PathLike) -> None:
         pass  # the next start removes leftovers
 
 
+def fsync_quietly(path: PathLike) -> None:
+    """Make a derived file durable if it is there."""
+    try:
+        fsync_file(path)
+    except FileNotFoundError:
+        pass  # nobody writes it
+
+
 # ---------------------------------------------------------------- reading
 
 

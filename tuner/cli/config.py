@@ -35,6 +35,8 @@ FILE_NAME = "config.yaml"
 
 Named = str | dict[str, dict[str, Any] | None]
 """`asha`, or `{asha: {max_t: 10}}`."""
+Limit = dict[Literal["at_most"], float]
+"""`{loss: {at_most: 0.1}}`; a plain number stops at or above it."""
 
 
 class Described(pydantic.BaseModel):
@@ -50,7 +52,7 @@ class Described(pydantic.BaseModel):
     num_samples: int = 1
     scheduler: Named | None = None
     search_alg: Named | None = None
-    stop: dict[str, float] | None = None
+    stop: dict[str, float | Limit] | None = None
     time_budget_s: float | None = None
     resources_per_trial: dict[str, float] | None = None
     max_concurrent_trials: int | None = None
@@ -96,6 +98,12 @@ class Described(pydantic.BaseModel):
             from tuner.search import create_searcher
 
             given["search_alg"] = _made(create_searcher, self.search_alg, "search_alg")
+        if self.stop is not None:
+            from tuner.stopper import at_most
+
+            given["stop"] = {
+                key: at_most(limit["at_most"]) if isinstance(limit, dict) else limit for key, limit in self.stop.items()
+            }
         if isinstance(self.log_to_file, list):
             given["log_to_file"] = tuple(self.log_to_file)
         if self.callbacks:
@@ -265,6 +273,8 @@ def _on_path(directory: Path) -> None:
 
 class KeepConfig(Callback):
     """Keeps the config beside the journal, so that `tuner resume` needs nothing but the directory."""
+
+    changes_results = False
 
     def __init__(self, described: Described) -> None:
         self.described = described

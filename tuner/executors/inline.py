@@ -109,9 +109,12 @@ class InlineExecutor:
         restore = _random_states()
         try:
             link.deliver([Started(job.trial_id, job.attempt, os.getpid())])
-            if not link.killed and link.failure is None:
+            if not link.killed:
                 run_job(job, self._trainable, link, own_process=False)
             link.deliver(link.take_posted())
+        except ConnectionError:
+            if link.failure is None:
+                raise
         finally:
             self._link = None
             restore()

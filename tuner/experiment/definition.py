@@ -40,4 +40,6 @@ class Experiment:
             return [cls.from_json(name, spec) for name, spec in experiments.items()]
         if isinstance(experiments, Sequence) and all(isinstance(item, Experiment) for item in experiments):
             return list(experiments)
-        raise SettingError(f"experiments={experiments!r} is not accepted; accepted are Experiments, a list of them, or a dict")
+        raise SettingError(
+            f"experiments={experiments!r} is not accepted; accepted are Experiments, a list of them, or a dict"
+        )

@@ -71,6 +71,7 @@ class JournalWriter:
         self._size = 0
         self._reserve: Reserve | None = None
         self._snapshot_bytes = 0
+        self._closed = False
         self._obsolete: dict[str, float] = {}
         self._sync = GroupSync(durable=self.last_seq, on_durable=on_durable, threaded=sync == "thread")
         fs.make_dirs(paths.journal)
@@ -158,6 +159,9 @@ class JournalWriter:
 
     def close(self) -> None:
         """Write and sync what is left, seal, and end the thread. Doing it twice is no error."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             self.flush()
             self._close_segment()
@@ -289,7 +293,7 @@ class JournalWriter:
         self._sync.opened(-1)
         fs.close(fd)
         if self._size == 0:
-            fs.unlink(path)
+            fs.remove_quietly(path)
         elif held:
             trim(path)
 

@@ -39,10 +39,10 @@ class Reserve:
         if size + RESERVE <= self._end:
             return True
         if self._can_reserve:
-            end = size + RESERVE + _STEP
-            if _allocate(self._fd, self._end, end - self._end):
-                self._end = end
-                return True
+            for end in (size + RESERVE + _STEP, size + RESERVE):
+                if _allocate(self._fd, self._end, end - self._end):
+                    self._end = end
+                    return True
             if is_full(OSError(ctypes.get_errno(), "")):
                 return False
             self._can_reserve = False
@@ -73,9 +73,12 @@ class Reserve:
 
 def trim(path: Path) -> None:
     """Give back what a file that is not written any more has reserved beyond its end."""
-    status = os.stat(path)
-    if status.st_blocks * 512 > status.st_size + 65536:
-        fs.truncate(path, status.st_size)
+    try:
+        status = os.stat(path)
+        if status.st_blocks * 512 > status.st_size + 65536:
+            fs.truncate(path, status.st_size)
+    except OSError:
+        pass  # it only takes more room than it needs to, or is gone
 
 
 def _allocate(fd: int, offset: int, length: int) -> bool:

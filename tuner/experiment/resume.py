@@ -65,8 +65,8 @@ _SUFFIXES = {
     "RESTART_ERRORED_ONLY": (Errored.RESTART, True),
 }
 ACCEPTED = (
-    'False, True, "LOCAL", "REMOTE", "PROMPT", "AUTO", "ERRORED_ONLY", and "LOCAL", "REMOTE", "PROMPT" or "AUTO" followed by '
-    "+ERRORED, +RESTART_ERRORED, +ERRORED_ONLY or +RESTART_ERRORED_ONLY"
+    'False, True, "LOCAL", "REMOTE", "PROMPT", "AUTO", "ERRORED_ONLY", and "LOCAL", "REMOTE", "PROMPT" or "AUTO" '
+    "followed by +ERRORED, +RESTART_ERRORED, +ERRORED_ONLY or +RESTART_ERRORED_ONLY"
 )
 
 
@@ -136,11 +136,7 @@ def _join(
         item = on_disk[order]
         if order in known or order in gone or order[:2] not in lineage:
             continue
-        add(
-            ev.CheckpointPublished(
-                item.ref, item.manifest.bytes, item.digest, now, item.manifest.metrics
-            )
-        )
+        add(ev.CheckpointPublished(item.ref, item.manifest.bytes, item.digest, now, item.manifest.metrics))
     for record in list(trial.checkpoints):
         if record.order not in on_disk:
             notes.append(f"{trial.name}: checkpoint {record.ref.name} is missing or incomplete on disk; it is not used")

@@ -61,7 +61,7 @@ class ExperimentState:
         self.run_ended = snapshot.run_ended
         self.plugins = snapshot.plugins
         self.generation = snapshot.generation
-        self.counts = {status: 0 for status in ("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR")}
+        self.counts = dict.fromkeys(("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"), 0)
         self.checkpoint_count = self.checkpoint_bytes = 0
         self._frozen_keys: dict[tuple[str, ...], list[str]] = {}
         for trial in self._order:

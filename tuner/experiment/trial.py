@@ -15,7 +15,9 @@ from trainables.wire import CheckpointRef
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.events import NO_RAW, ErrorInfo
 
-_NOT_SUMMED = frozenset({"pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration"})
+_NOT_SUMMED = frozenset(
+    {"pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration"}
+)
 
 Summary = dict[str, list[float]]
 """metric -> [min, max, sum, count] over the results that stand; NaN is not counted."""

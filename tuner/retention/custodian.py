@@ -1,4 +1,6 @@
-"""The custodian of an experiment's checkpoints: retention decides, the budget counts, deletion and hashing run beside the loop.
+"""The custodian of an experiment's checkpoints.
+
+Retention decides, the budget counts, deletion and hashing run beside the loop.
 
 The loop journals what the custodian decides; nothing is deleted before that is durable.
 """
@@ -79,9 +81,7 @@ class Custodian:
         refused = self._ledger.admit(trial.trial_id, size, metrics=metrics, in_use=in_use)
         return None if refused is None else refused.message
 
-    def saved(
-        self, trial: Trial, record: CheckpointRecord, in_use: Collection[Key], *, admitted: bool
-    ) -> str | None:
+    def saved(self, trial: Trial, record: CheckpointRecord, in_use: Collection[Key], *, admitted: bool) -> str | None:
         """A checkpoint was published: warn of its score once; say why it has to go at once if it does not fit."""
         for notice in self._manager.observe(record):
             log.warning(notice.message)
@@ -133,7 +133,7 @@ class Custodian:
         self._wake()
 
     def check(self, path: Path, digest: str, then: Checked) -> None:
-        """Hash a checkpoint before a trial gets it; a broken one is set aside. `then(problem or None)` runs in `finished`."""
+        """Hash a checkpoint before a trial gets it; a broken one is set aside. `finished` calls `then(problem)`."""
         if self._inline:
             then(_check(path, digest))
             return

@@ -102,9 +102,8 @@ def as_searcher(
         raise SettingError(f"search_alg={search_alg!r} is not accepted; accepted are a Searcher, 'random', 'optuna' and None{hint}")
     label = type(searcher.unwrapped if isinstance(searcher, Wrapper) else searcher).__name__
     for what, own, given in (("metric", searcher.metric, metric), ("mode", searcher.mode, mode)):
-        if own is not None and given is not None and (searcher.metric is not None or what == "metric"):
-            if _listed(own) != _listed(given) and not (what == "mode" and metric is None):
-                raise SettingError(f"{what}={given!r} was given, but {label} has {what}={own!r}; give it in one place")
+        if own is not None and given is not None and _listed(own) != _listed(given):
+            raise SettingError(f"{what}={given!r} was given, but {label} has {what}={own!r}; give it in one place")
     taken = tell_properties(searcher, metric, mode, param_space, num_samples=num_samples, seed=seed)
     if not taken and isinstance(param_space, Mapping):
         left = searched_paths(param_space)

@@ -26,6 +26,10 @@ class Wrapper(Searcher):
         return self.searcher.mode
 
     @property
+    def needs_metric(self) -> bool:  # type: ignore[override]
+        return self.searcher.needs_metric
+
+    @property
     def unwrapped(self) -> Searcher:
         """The searcher that really proposes, for messages."""
         inner = self.searcher
@@ -90,10 +94,6 @@ class ConcurrencyLimiter(Wrapper):
     def counts_samples(self) -> bool:  # type: ignore[override]
         return self.searcher.counts_samples
 
-    @property
-    def needs_metric(self) -> bool:  # type: ignore[override]
-        return self.searcher.needs_metric
-
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         self.max_concurrent = max_concurrent
         self._passes = self.searcher.set_max_concurrency(max_concurrent)
@@ -140,10 +140,6 @@ class SampleLimit(Wrapper):
         super().__init__(searcher)
         self.num_samples = num_samples
         self._count = 0
-
-    @property
-    def needs_metric(self) -> bool:  # type: ignore[override]
-        return self.searcher.needs_metric
 
     @property
     def total(self) -> int | None:

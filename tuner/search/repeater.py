@@ -38,10 +38,6 @@ class Repeater(Wrapper):
         self._config: dict[str, Any] | None = None
         self._current: str | None = None
 
-    @property
-    def needs_metric(self) -> bool:  # type: ignore[override]
-        return self.searcher.needs_metric
-
     def suggest(self, trial_id: str) -> Suggestion:
         if self._current is None:
             suggestion = self.searcher.suggest(trial_id)

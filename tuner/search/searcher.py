@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 import cloudpickle
 
@@ -40,7 +40,7 @@ class Searcher:
 
     FINISHED: Final = "FINISHED"
     """Returned by `suggest` when there will never be another config."""
-    needs_metric: ClassVar[bool] = False
+    needs_metric: bool = False
     """True: it cannot work without metric and mode."""
     counts_samples: bool = False
     """True: it takes `num_samples` itself and ends with FINISHED; else the number of its suggestions is limited outside."""

@@ -142,7 +142,7 @@ def compile_node(value: Any, path: Path = (), *, branch: str | None = None) -> N
         if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
             raise SettingError(f"{_text(path)}: grid_search of {values!r} is not accepted; it is a list with at least one value")
         return Grid(tuple(compile_node(item, path) for item in values))
-    if type(value) is dict:
+    if isinstance(value, dict):
         return _items(value, dict, value.items(), path, branch)
     if type(value) in (list, tuple):
         return _items(value, type(value), enumerate(value), path, branch)
@@ -296,8 +296,6 @@ class _Resolver:
 
     def run(self, root: Node) -> dict[str, Any]:
         self.root = self._build(root, (), "", self._chosen, ())
-        if self.root is _PENDING or not isinstance(self.root, dict):
-            raise SettingError(f"the search space is not a dict: {self.root!r}")
         if isinstance(root, Fixed):
             return dict(self.root)
         while self._functions:
@@ -393,9 +391,7 @@ class View(Mapping[str, Any]):
         if isinstance(value, dict):
             return View(self._resolver, path)
         if isinstance(value, list):
-            for index in range(len(value)):
-                if value[index] is _PENDING:
-                    self._resolver.settle((*path, index))
+            return [self._see(value[index], (*path, index)) for index in range(len(value))]
         return value
 
     def __getattr__(self, name: str) -> Any:
@@ -520,7 +516,7 @@ def merge_constants(space: Mapping[str, Any] | Callable[..., Any], suggestion: M
             merged[key] = value
             continue
         given = suggestion[key]
-        nested = given is not value and type(value) is dict and isinstance(given, Mapping) and not is_grid(value)
+        nested = given is not value and isinstance(value, dict) and isinstance(given, Mapping) and not is_grid(value)
         merged[key] = merge_constants(value, given) if nested else given
     for key, value in suggestion.items():
         merged.setdefault(key, value)

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from driving import Driver, StandInExecutor, Watched  # noqa: E402
+from driving import Driver, StandInExecutor, Watched
 
 
 @pytest.fixture

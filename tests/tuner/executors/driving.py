@@ -30,9 +30,11 @@ class Driver:
         self.answer: Callable[[Report], Answer] = lambda report: Answer()
         self.launched = 0
 
-    def launch(self, config: dict[str, Any] | None = None, *, resources: dict[str, float] | None = None, **more: Any) -> str:
+    def launch(
+        self, config: dict[str, Any] | None = None, *, resources: dict[str, float] | None = None, **more: Any
+    ) -> str:
         trial_id = f"t{self.launched}"
-        job_keys = {key: more.pop(key) for key in ("index", "seed", "attempt", "grace_s") if key in more}
+        job_keys = {key: more.pop(key) for key in ("index", "seed", "attempt", "grace_s", "publish") if key in more}
         directory = self.directory / trial_id
         directory.mkdir(exist_ok=True)
         job = Job(

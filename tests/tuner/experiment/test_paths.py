@@ -47,7 +47,15 @@ def test_a_name_from_outside_never_leaves_its_directory(name: str, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("name", "ok"),
-    [("digits", True), ("my run 3", True), ("größe", True), (".x", False), (" ", False), ("a\nb", False), ("x" * 201, False)],
+    [
+        ("digits", True),
+        ("my run 3", True),
+        ("größe", True),
+        (".x", False),
+        (" ", False),
+        ("a\nb", False),
+        ("x" * 201, False),
+    ],
 )
 def test_experiment_names(name: str, ok: bool) -> None:
     assert experiment_name_ok(name) is ok
@@ -63,7 +71,9 @@ def test_local_paths_in_every_form(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert as_local_path("file://localhost/a") == Path("/a")
 
 
-@pytest.mark.parametrize("place", ["s3://bucket/x", "file://host/x", "C:\\results", "c:/results", "\\\\host\\share", "", "a\0b"])
+@pytest.mark.parametrize(
+    "place", ["s3://bucket/x", "file://host/x", "C:\\results", "c:/results", "\\\\host\\share", "", "a\0b"]
+)
 def test_a_place_that_is_not_here_is_refused_by_name(place: str) -> None:
     with pytest.raises(SettingError):
         as_local_path(place)

@@ -98,7 +98,7 @@ def _exactly(main: socket.socket, size: int) -> bytes:
 
 
 def _redirect(setup: dict[str, Any], pipes: list[int]) -> None:
-    for target, path, stream in ((1, setup["stdout"], sys.stdout), (2, setup["stderr"], sys.stderr)):
+    for target, path in ((1, setup["stdout"]), (2, setup["stderr"])):
         if pipes:
             os.dup2(pipes[target - 1], target)  # the driver writes the file and shows it as well
             os.close(pipes[target - 1])
@@ -107,9 +107,17 @@ def _redirect(setup: dict[str, Any], pipes: list[int]) -> None:
             os.dup2(fd, target)
             os.close(fd)
         if path is not None:
-            stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+            _renew("stdout" if target == 1 else "stderr", target)
     if faulthandler.is_enabled() or setup["stderr"] is not None:
         faulthandler.enable(2)  # a crash in C leaves a line of Python in the trial's own file
+
+
+def _renew(name: str, fd: int) -> None:
+    """A text stream for what the descriptor is now; the old one remembers whether it could seek."""
+    encoding = getattr(getattr(sys, name), "encoding", None)
+    stream = open(fd, "w", buffering=1, encoding=encoding, errors="backslashreplace", closefd=False)
+    setattr(sys, name, stream)
+    setattr(sys, f"__{name}__", stream)
 
 
 def _environment(setup: dict[str, Any], shared: Shared) -> None:

@@ -65,6 +65,13 @@ class _Attempt:
         self.trial_id = self.launch.job.trial_id
         self.number = self.launch.job.attempt
 
+    def hand_over(self) -> None:
+        """Close our copies of the trial's ends. Kept until its keeper lives: a server may die before it forks one."""
+        for end in self.ends:
+            end.close()
+        for tee in self.tees:
+            tee.close_pipe()
+
 
 class LocalExecutor:
     """Runs every attempt in a fresh process of this machine.
@@ -266,11 +273,9 @@ class LocalExecutor:
             except OSError:
                 continue  # it died just now and will be reported; the attempt has not begun
             self._unplaced.pop(0)
-            for end in attempt.ends:
-                end.close()
-            for tee in attempt.tees:
-                tee.close_pipe()
             keeper.attempt, attempt.keeper = attempt, keeper
+            if keeper.pid:
+                attempt.hand_over()
             if attempt.reason is not None:
                 self._kill(attempt, attempt.reason)
 
@@ -379,7 +384,10 @@ class LocalExecutor:
                 self._on_unsafe(data[1:])
             elif kind == b"P":
                 _, number, pid = NUMBER.unpack(data)
-                self._keepers[number].pid = pid
+                keeper = self._keepers[number]
+                keeper.pid = pid
+                if keeper.attempt is not None:
+                    keeper.attempt.hand_over()
             elif kind == b"D":
                 self._keeper_lost(self._keepers[NUMBER.unpack(data)[1]], events)
             else:
@@ -407,9 +415,11 @@ class LocalExecutor:
             self._on_keeper(keeper, events)  # it may have said something before
         del self._keepers[keeper.number]
         attempt, keeper.attempt = keeper.attempt, None
-        if attempt is not None:
-            reason = attempt.reason or "lost"
-            self._over(attempt, 0, _ENDED_BY_US, reason, events)
+        if attempt is not None and not keeper.pid and keeper.server.gone:
+            attempt.keeper = None
+            self._unplaced.append(attempt)  # it never began
+        elif attempt is not None:
+            self._over(attempt, 0, _ENDED_BY_US, attempt.reason or "lost", events)
 
     def _after_server(self, events: list[Event]) -> None:
         """The server died. Its keepers end their trials and go; when the last one has, what is left is swept up."""
@@ -457,8 +467,7 @@ class LocalExecutor:
         for tee in attempt.tees:
             self._handlers.pop(tee.fd, None)
             tee.close()
-        for end in attempt.ends:
-            end.close()
+        attempt.hand_over()
 
     def _kill(self, attempt: _Attempt, reason: str | None) -> None:
         attempt.reason = attempt.reason or reason

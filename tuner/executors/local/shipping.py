@@ -97,12 +97,15 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
     def note_root(self, trainable: Any) -> None:
-        """Look into the trainable's own module too: its functions may import when they are called."""
-        module = sys.modules.get(getattr(trainable, "__module__", None) or "")
-        owners = [trainable, *(() if module is None or module.__name__ == "__main__" else (module,))]
-        for owner in owners:
-            for function in _functions(owner):
+        """Look also at what the trainable calls in its own module: pickled by reference, it was not looked into."""
+        module, todo, seen = getattr(trainable, "__module__", None), [trainable], {id(None)}
+        while todo:
+            owner = todo.pop()
+            for function in () if id(owner) in seen else _functions(owner):
                 self._note_function(function)
+                used = (function.__globals__.get(name) for name in _names(function.__code__))
+                todo.extend(part for part in used if getattr(part, "__module__", None) == module)
+            seen.add(id(owner))
         if self._optimizes and any(name.partition(".")[0] == "torch" for name in self.imports):
             self._note("torch._dynamo")  # 800 modules, a second: torch loads them with the first optimizer
 
@@ -124,10 +127,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 def _functions(owner: Any) -> Iterator[types.FunctionType]:
     if isinstance(owner, types.FunctionType):
         yield owner
-    elif isinstance(owner, types.ModuleType):
-        for value in list(vars(owner).values()):
-            if getattr(value, "__module__", None) == owner.__name__ and isinstance(value, (types.FunctionType, type)):
-                yield from _functions(value)
     elif isinstance(owner, type):
         for value in vars(owner).values():
             if isinstance(value, types.FunctionType):

@@ -1,0 +1,106 @@
+"""The public names: sorted, all there, and importing them is light."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "numpy",
+    "pandas",
+    "optuna",
+    "torch",
+    "tensorboardX",
+    "rich",
+    "pydantic",
+    "yaml",
+    "boto3",
+    "fsspec",
+    "sqlalchemy",
+}
+
+SURFACE = """
+    BasicVariantGenerator CLIReporter Callback Checkpoint CheckpointConfig CombinedStopper Experiment ExperimentAnalysis
+    FailureConfig FunctionStopper JupyterNotebookReporter ProgressReporter ResultGrid ResumeConfig RunConfig Stopper
+    SyncConfig Trainable TuneConfig TuneError Tuner checkpoint_dir choice create_scheduler create_searcher
+    get_checkpoint get_context get_trial_dir get_trial_id get_trial_name get_trial_resources grid_search lograndint
+    loguniform qlograndint qloguniform qrandint qrandn quniform randint randn register_env register_trainable report
+    run run_experiments sample_from syncConfig uniform with_parameters with_resources wrap_function
+""".split()
+
+# Ray's module path -> a name that has to be found under it here.
+MODULES = {
+    "tuner.schedulers": ["ASHAScheduler", "AsyncHyperBandScheduler", "FIFOScheduler", "TrialScheduler"],
+    "tuner.search": ["BasicVariantGenerator", "ConcurrencyLimiter", "Searcher"],
+    "tuner.search.optuna": ["OptunaSearch"],
+    "tuner.stopper": [
+        "CombinedStopper",
+        "ExperimentPlateauStopper",
+        "FunctionStopper",
+        "MaximumIterationStopper",
+        "Stopper",
+        "TimeoutStopper",
+        "TrialPlateauStopper",
+    ],
+    "tuner.logger": ["CSVLoggerCallback", "JsonLoggerCallback", "LoggerCallback", "TBXLoggerCallback"],
+    "tuner.experiment": ["Trial"],
+    "tuner.result": ["DONE", "SHOULD_CHECKPOINT", "TIME_TOTAL_S", "TRAINING_ITERATION"],
+    "tuner.error": ["TuneError"],
+    "tuner.registry": ["register_env", "register_trainable"],
+    "tuner.progress_reporter": ["CLIReporter", "JupyterNotebookReporter", "ProgressReporter"],
+    "tuner.executors": ["InlineExecutor", "LocalExecutor", "SimulatedExecutor"],
+    "trainables": ["Checkpoint", "CheckpointConfig", "RunConfig", "get_checkpoint", "get_context", "report"],
+    "trainables.session": ["get_checkpoint", "report"],
+}
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_a_module_has_the_names_that_users_expect(module: str) -> None:
+    found = importlib.import_module(module)
+
+    missing = [name for name in MODULES[module] if not hasattr(found, name)]
+
+    assert not missing
+
+
+@pytest.mark.parametrize("package", ["tuner", "trainables"])
+def test_every_exported_name_is_there_and_the_list_is_sorted(package: str) -> None:
+    found = importlib.import_module(package)
+
+    assert list(found.__all__) == sorted(found.__all__)
+    assert not [name for name in found.__all__ if not hasattr(found, name)]
+
+
+def test_the_surface_of_ray_tune_is_exported() -> None:
+    import tuner
+
+    assert not [name for name in SURFACE if name not in tuner.__all__]
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has after a statement."""
+    code = f"{statement}; import json, sys; print(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import tuner",
+        "import trainables",
+        "import tuner as tune; tune.run, tune.Tuner, tune.Callback, tune.uniform, tune.report",
+        "import tuner.cli",
+        "import trainables.worker",
+    ],
+)
+def test_importing_loads_nothing_heavy(statement: str) -> None:
+    assert not loaded_by(statement) & HEAVY
+
+
+def test_a_worker_does_not_load_the_driver() -> None:
+    assert "tuner" not in loaded_by("import trainables, trainables.session, trainables.checkpoint")

@@ -1,0 +1,100 @@
+"""What a wheel holds and what the project's files say agree with each other."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def setup_cfg() -> configparser.ConfigParser:
+    found = configparser.ConfigParser(interpolation=None)
+    found.read(ROOT / "setup.cfg")
+    return found
+
+
+def requirements(text: str) -> set[str]:
+    """The distribution names of a list in setup.cfg."""
+    return {re.split(r"[\[<>=! ;]", line.strip())[0].lower() for line in text.splitlines() if line.strip()}
+
+
+def test_the_version_is_said_in_two_places_and_is_the_same() -> None:
+    import tuner
+
+    assert tuner.__version__ == setup_cfg()["metadata"]["version"]
+    assert f"## {tuner.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_package_directory_has_an_init() -> None:
+    missing = [
+        str(directory.relative_to(ROOT))
+        for package in ("tuner", "trainables")
+        for directory in (ROOT / package).rglob("*")
+        if directory.is_dir() and any(directory.glob("*.py")) and not (directory / "__init__.py").exists()
+    ]
+
+    assert not missing
+
+
+def test_what_is_imported_is_asked_for() -> None:
+    """Third-party modules that are imported anywhere are required, or belong to an extra."""
+    config = setup_cfg()
+    asked = requirements(config["options"]["install_requires"])
+    for extra, text in config["options.extras_require"].items():
+        asked |= requirements(text) if extra != "all" else set()
+    distributions = {"sklearn": "scikit-learn", "yaml": "pyyaml", "botocore": "boto3"}
+    imported: dict[str, str] = {}
+    for package in ("tuner", "trainables"):
+        for file in (ROOT / package).rglob("*.py"):
+            for match in re.finditer(r"^\s*(?:from|import) (\w+)", file.read_text(), re.MULTILINE):
+                imported.setdefault(match[1], str(file.relative_to(ROOT)))
+    own = {"tuner", "trainables", "__future__"} | set(sys.stdlib_module_names)
+    third = {distributions.get(name, name).lower(): where for name, where in imported.items() if name not in own}
+
+    assert not {name: where for name, where in third.items() if name not in asked}
+
+
+def test_constraints_pin_exactly_and_name_no_address() -> None:
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
+
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][A-Za-z0-9.]*", line) for line in lines)
+    assert "torch==2.13.0" in lines
+    development = requirements(setup_cfg()["options.extras_require"]["dev"])
+    assert development <= {line.split("==")[0].lower() for line in lines}
+
+
+def test_the_environment_is_not_committed() -> None:
+    assert {".venv/", ".venv-bench/"} <= set((ROOT / ".gitignore").read_text().splitlines())
+
+
+def test_ci_calls_the_same_chores_as_a_person() -> None:
+    text = (ROOT / ".ci" / "run").read_text()
+
+    assert "make test" in text
+    assert "make lint" in text
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+
+
+@pytest.mark.parametrize("target", ["run", "test", "soak", "bench", "lint", "docs", "clean"])
+def test_the_makefile_has_the_chore(target: str) -> None:
+    done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_is_there() -> None:
+    done = subprocess.run([sys.executable, "-m", "tuner.cli", "--version"], capture_output=True, text=True, cwd=ROOT)
+
+    assert done.stdout.strip() == setup_cfg()["metadata"]["version"], done.stderr
+
+
+def test_links_and_examples_in_the_documents_hold() -> None:
+    done = subprocess.run([sys.executable, "docs/check.py"], capture_output=True, text=True, cwd=ROOT)
+
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import Driver
+
+from trainables.job import Job
+from trainables.wire import Answer, Finished, Halt, Preempted, Report
+from tuner.clock import VirtualClock
+from tuner.executors.base import Exited, Launch, Message, Started
+from tuner.executors.simulated import SimulatedExecutor
+
+
+def three_minutes(config: dict[str, Any]) -> Iterator[tuple[float, dict[str, float]]]:
+    for i in range(3):
+        yield config.get("step", 60.0), {"loss": 1 / (i + 1)}
+
+
+@pytest.fixture
+def simulate(tmp_path: Path) -> Any:
+    def start(model: Any, **settings: Any) -> Driver:
+        return Driver(SimulatedExecutor(model, **settings), tmp_path)
+
+    return start
+
+
+def test_time_passes_only_as_the_trials_need_it(simulate: Any) -> None:
+    driver = simulate(three_minutes)
+    trial = driver.launch()
+    driver.finish(trial)
+    assert driver.executor.clock.monotonic() == 180.0
+    reports = driver.reports(trial)
+    assert [r["training_iteration"] for r in reports] == [1, 2, 3]
+    assert [r["time_total_s"] for r in reports] == [60.0, 120.0, 180.0]
+    assert [r["loss"] for r in reports] == [1.0, 0.5, pytest.approx(1 / 3)]
+
+
+def test_trials_run_beside_each_other(simulate: Any) -> None:
+    driver = simulate(three_minutes, slots=2)
+    driver.launch({"step": 60.0})
+    driver.launch({"step": 45.0})
+    assert not driver.executor.can_launch({"cpu": 1})
+    driver.finish_all()
+    order = [e.trial_id for e in driver.events if isinstance(e, Message) and isinstance(e.body, Report)]
+    assert order == ["t1", "t0", "t1", "t0", "t1", "t0"]
+    assert driver.executor.clock.monotonic() == 180.0
+
+
+def test_what_happens_at_one_instant_is_one_batch(simulate: Any) -> None:
+    driver = simulate(three_minutes, slots=3)
+    for _ in range(3):
+        driver.launch()
+    batches: list[int] = []
+    dispatch = driver.dispatch
+    driver.dispatch = lambda events: (batches.append(len(events)), dispatch(events))
+    driver.finish_all()
+    assert batches == [3, 3, 3, 3, 6]
+
+
+@pytest.mark.parametrize("then", ["stop", "pause"])
+def test_a_decision_ends_the_trial(simulate: Any, then: Any) -> None:
+    driver = simulate(three_minutes)
+    driver.answer = lambda report: Answer(then=then if report.iteration == 2 else "continue")
+    trial = driver.launch()
+    driver.finish(trial)
+    assert len(driver.reports(trial)) == 2
+    assert isinstance(driver.events[-2].body, Finished)
+
+
+def test_kill_timeout_and_halt(simulate: Any) -> None:
+    driver = simulate(three_minutes, slots=3)
+    timed = driver.launch(timeout_s=90.0)
+    halted = driver.launch()
+    killed = driver.launch()
+    driver.until(lambda: bool(driver.reports(timed)))
+    driver.executor.kill(killed)
+    driver.executor.tell(halted, Halt())
+    driver.finish_all()
+    assert {e.trial_id: e.reason for e in driver.exits()} == {timed: "timeout", halted: None, killed: "killed"}
+    assert [type(e.body) for e in driver.events if isinstance(e, Message) and e.trial_id == halted][-1] is Preempted
+    assert driver.executor.can_launch({"cpu": 3})
+
+
+def test_a_model_that_raises_fails_its_trial(simulate: Any) -> None:
+    def model(config: Any) -> Iterator[tuple[float, dict[str, float]]]:
+        yield 1.0, {"loss": 1.0}
+        raise ValueError("on purpose")
+
+    driver = simulate(model)
+    trial = driver.launch()
+    driver.finish(trial)
+    assert [e.message for e in driver.errors(trial)] == ["on purpose"]
+
+
+def test_run_once_jumps_ahead_by_the_timeout_and_never_hangs(simulate: Any) -> None:
+    clock = VirtualClock(start=1000.0)
+    driver = simulate(three_minutes, clock=clock)
+    driver.executor.run_once(driver.dispatch, 10.0)
+    assert (clock.monotonic(), clock.time()) == (10.0, 1010.0)
+    driver.launch()
+    driver.executor.run_once(driver.dispatch, None)
+    driver.executor.run_once(driver.dispatch, 30.0)
+    assert clock.monotonic() == 40.0
+    assert [type(e) for e in driver.events] == [Started]
+    driver.finish_all()
+    with pytest.raises(RuntimeError, match="nothing will ever happen"):
+        driver.executor.run_once(driver.dispatch, None)
+    driver.executor.wake()
+    driver.executor.run_once(driver.dispatch, None)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_trials_fit_into_one_test(tmp_path: Path) -> None:
+    executor = SimulatedExecutor(lambda config: ((1.0, {"loss": config["x"]}),), slots=100)
+    executor.start(None, temporary=tmp_path)
+    total, launched, exited, count = 100_000, 0, 0, 0
+    begun = time.perf_counter()
+
+    def dispatch(events: Any) -> None:
+        nonlocal exited, count
+        count += len(events)
+        for event in events:
+            if isinstance(event, Exited):
+                exited += 1
+            elif isinstance(event, Message) and isinstance(event.body, Report):
+                executor.tell(event.trial_id, Answer())
+
+    while exited < total:
+        while launched < total and executor.can_launch({"cpu": 1.0}):
+            job = Job(str(launched), "t", "e", launched, tmp_path, tmp_path, {"x": launched}, 1, 1, 1)
+            executor.launch(Launch(job, {"cpu": 1.0}))
+            launched += 1
+        executor.run_once(dispatch, None)
+    assert count == 4 * total
+    assert executor.clock.monotonic() == 1000.0
+    assert count / (time.perf_counter() - begun) > 20_000
