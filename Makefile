@@ -56,6 +56,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 docs: $(STAMP)
+	$(BIN)/python docs/rows.py
 	$(BIN)/python docs/check.py
 
 clean:

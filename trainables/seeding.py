@@ -33,8 +33,7 @@ def trial_seed(seed: int, index: int, start_iteration: int = 0) -> int:
         >>> trial_seed(1, 0) == trial_seed(1, 0), trial_seed(1, 0) == trial_seed(1, 1)
         (True, False)
     """
-    digest = hashlib.blake2b(f"{seed}/{index}/{start_iteration}".encode(), digest_size=8, person=b"trial-seed")
-    return int.from_bytes(digest.digest(), "little")
+    return _hashed(f"{seed}/{index}/{start_iteration}")
 
 
 def seed_everything(seed: int | None, index: int, start_iteration: int = 0) -> int:
@@ -70,12 +69,16 @@ def forget_later_imports() -> None:
 
 
 def _seed_numpy(module: ModuleType, value: int) -> None:
-    words = [value & 0xFFFFFFFF, value >> 32]  # numpy takes 32 bits at a time
-    module.seed(words)
+    own = _hashed(f"{value}/numpy")  # numpy's generator is python's: one seed would give both the same numbers
+    module.seed([own & 0xFFFFFFFF, own >> 32])  # 32 bits at a time
 
 
 def _seed_torch(module: ModuleType, value: int) -> None:
-    module.manual_seed(value)  # all devices; those not yet initialised are seeded when they are
+    module.manual_seed(_hashed(f"{value}/torch"))  # all devices; one not yet initialised is seeded when it is
+
+
+def _hashed(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, person=b"trial-seed").digest(), "little")
 
 
 class _SeedAtImport(MetaPathFinder):

@@ -17,19 +17,21 @@ from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.clock import Clock, SystemClock
 from tuner.error import SettingError, TrialError, TrialProcessDiedError, TrialsFailedError, TrialTimeoutError
-from tuner.executors import InlineExecutor, LocalExecutor, check_fits, parse_resources
+from tuner.executors import InlineExecutor, LocalExecutor
 from tuner.executors.base import Executor
+from tuner.executors.resources import check_fits, parse_resources
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.paths import ExperimentPaths, as_local_path, safe_name
 from tuner.experiment.resume import reconcile
 from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import Trial
 from tuner.logger import default_loggers
 from tuner.loop import LoopSettings, TrialLoop
 from tuner.opening import Opened, open_experiment, plan
 from tuner.plugins import Plugins
-from tuner.progress import default_reporter
+from tuner.progress import ProgressFacts, default_reporter
 from tuner.retention import Custodian
 from tuner.schedulers import as_scheduler
 from tuner.search import as_searcher
@@ -48,6 +50,7 @@ def execute(spec: Spec) -> ExperimentAnalysis:
     decision = plan(spec, paths)
     executor = _executor(spec)
     check_fits(parse_resources(spec.resources), executor.total())
+    spec.restore = _restore_path(spec.restore)
     opened = open_experiment(spec, paths, decision.action, clock=clock)
     try:
         return _Run(spec, opened, executor, clock).run(decision.note)
@@ -195,7 +198,7 @@ class _Run:
             checkpoint_at_end=bool(getattr(config, "checkpoint_at_end", False)),
             publish="blocking" if self.inline else getattr(config, "publish", "background"),
             name_by_index=isinstance(config, CheckpointStrategy),
-            restore=_restore_path(spec.restore),
+            restore=spec.restore,
             max_publish_failures=knobs.max_publish_failures(),
             stdout=stdout,
             stderr=stderr,
@@ -204,9 +207,16 @@ class _Run:
             original_cwd=Path.cwd(),
             grace_s=knobs.grace_s(),
         )
+        metric = spec.metric if isinstance(spec.metric, str) else None
         custodian = Custodian(
-            config, budget=spec.budget, metric=spec.metric, mode=spec.mode, inline=self.inline, wake=self.executor.wake
+            config,
+            budget=spec.budget,
+            metric=metric,
+            mode=spec.mode if isinstance(spec.mode, str) else None,
+            inline=self.inline,
+            wake=self.executor.wake,
         )
+        self.reporter.facts = self._progress
         self.plugins.callbacks.append(self.reporter)
         return TrialLoop(
             settings,
@@ -217,6 +227,18 @@ class _Run:
             plugins=self.plugins,
             custodian=custodian,
             clock=self.clock,
+        )
+
+    def _progress(self) -> ProgressFacts:
+        counts = self.state.counts
+        return ProgressFacts(
+            pending=counts[Trial.PENDING],
+            running=counts[Trial.RUNNING],
+            paused=counts[Trial.PAUSED],
+            done=counts[Trial.TERMINATED],
+            failed=counts[Trial.ERROR],
+            checkpoints=self.state.checkpoint_count,
+            checkpoint_bytes=self.state.checkpoint_bytes,
         )
 
     # --- running and leaving -------------------------------------------------------------------------------

@@ -251,7 +251,7 @@ def _check(callback: object) -> None:
         return
     if isinstance(callback, type) and issubclass(callback, Callback):
         raise SettingError(f"callbacks: {callback.__name__} is a class; give an object of it: {callback.__name__}()")
-    raise SettingError(f"callbacks: {callback!r:.80} is not accepted; accepted are objects of a subclass of tune.Callback")
+    raise SettingError(f"callbacks: {callback!r:.80} is not accepted; accepted are objects of a tune.Callback subclass")
 
 
 def _explain(error: Exception, callback: Callback, hook: str) -> None:

@@ -35,7 +35,8 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
 
 def get_env(name: str) -> Callable[..., Any]:
     """The constructor registered under `name`. Raises SettingError with the nearest names."""
-    return _look_up(_environments, name, "environment")
+    creator: Callable[..., Any] = _look_up(_environments, name, "environment")
+    return creator
 
 
 def _look_up(table: dict[str, Any], name: str, kind: str) -> Any:

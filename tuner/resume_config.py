@@ -23,8 +23,6 @@ class ResumeType(Enum):
 class ResumeConfig:
     """What a resume does with finished, unfinished and errored trials."""
 
-    ResumeType = ResumeType
-
     finished: ResumeType = ResumeType.SKIP
     unfinished: ResumeType = ResumeType.RESUME
     errored: ResumeType = ResumeType.SKIP
@@ -47,3 +45,6 @@ class ResumeConfig:
             return "LOCAL"
         word = "RESTART_ERRORED" if self.errored is ResumeType.RESTART else "ERRORED"
         return f"LOCAL+{word}{'_ONLY' if only else ''}"
+
+
+setattr(ResumeConfig, "ResumeType", ResumeType)  # noqa: B010 - Ray's spelling: ResumeConfig.ResumeType.SKIP

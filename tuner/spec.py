@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ class Spec:
     time_budget_s: float | datetime.timedelta | None = None
     param_space: Any = field(default_factory=dict)
     num_samples: int = 1
-    storage_path: str | Path | None = None
+    storage_path: str | os.PathLike[str] | None = None
     search_alg: Any = None
     scheduler: Any = None
     checkpoint_config: CheckpointConfig | CheckpointStrategy = field(default_factory=CheckpointConfig)
@@ -44,7 +45,7 @@ class Spec:
     resources: Any = None
     verbose: int | None = None
     progress_reporter: Any = None
-    log_to_file: bool | str | tuple[str, str] = False
+    log_to_file: bool | str | Sequence[str] = False
     trial_name_creator: Callable[[Any], str] | None = None
     trial_dirname_creator: Callable[[Any], str] | None = None
     callbacks: Sequence[Any] = ()

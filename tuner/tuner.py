@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainables.config import RunConfig
+from trainables.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
 from tuner.analysis import ResultGrid
 from tuner.assembly import execute
 from tuner.error import ExperimentNotFoundError, SettingError, TuneError
@@ -84,9 +84,9 @@ class Tuner:
             storage_path=run.storage_path if run.storage_path is not None else run.local_dir,
             search_alg=tune.search_alg,
             scheduler=tune.scheduler,
-            checkpoint_config=run.checkpoint_config,
-            failure_config=run.failure_config,
-            sync_config=run.sync_config,
+            checkpoint_config=run.checkpoint_config or CheckpointConfig(),
+            failure_config=run.failure_config or FailureConfig(),
+            sync_config=run.sync_config or SyncConfig(),
             checkpoint_budget=run.checkpoint_budget,
             verbose=run.verbose,
             progress_reporter=run.progress_reporter,

@@ -40,6 +40,11 @@ def rename(source: PathLike, target: PathLike) -> None:
     os.rename(source, target)
 
 
+def link(source: PathLike, target: PathLike) -> None:
+    """A second name for a file; FileExistsError when that name is taken: how a name is claimed with its content."""
+    os.link(source, target)
+
+
 def unlink(path: PathLike) -> None:
     os.unlink(path)
 

@@ -46,11 +46,6 @@ _decode_head = msgspec.json.Decoder(Head).decode
 _decode_snapshot_head = msgspec.json.Decoder(_SnapshotHead).decode
 
 
-def line(seq: int, body: bytes) -> bytes:
-    """One fact as it is written."""
-    return b'{"n":%d,"c":"%08x","f":%b}\n' % (seq, crc32(body), body)
-
-
 def parse_lines(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
     """The facts of a segment up to its first line that is not whole, and the number of bytes from there on."""
     lines = data.split(b"\n")

@@ -90,7 +90,7 @@ class JournalWriter:
             raise ValueError("a fact is one line of JSON")
         seq = self.last_seq + 1
         self.last_seq = seq
-        self._pending.append(b'{"n":%d,"c":"%08x","f":%b}\n' % (seq, crc32(body), body))  # as form.line, inlined: hot
+        self._pending.append(b'{"n":%d,"c":"%08x","f":%b}\n' % (seq, crc32(body), body))  # read by form.parse_lines
         if vital:
             self._vital = len(self._pending)
         return seq

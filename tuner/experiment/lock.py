@@ -200,7 +200,7 @@ def _create(paths: ExperimentPaths, record: Record, wait: Callable[[float], None
     temporary = paths.generations / f".{record.id}.tmp"
     fs.write_file(temporary, text, fsync=True)
     try:
-        os.link(temporary, path)  # exclusive, and the name never stands for less than the whole content
+        fs.link(temporary, path)  # exclusive, and the name never stands for less than the whole content
     except FileExistsError:
         if not os.path.samefile(temporary, path):  # the same: a network filesystem lost its first answer
             return None
@@ -287,7 +287,6 @@ class _Claim:
             if record is not None:
                 fs.unlink(paths.generation(record.generation))  # nothing was done under this number
             raise
-        os.set_inheritable(lock_fd, True)
         parent = Parent(records[-1].generation, records[-1].id) if records else None
         return Ownership(paths, record, lock_fd, parent)
 

@@ -25,7 +25,7 @@ __all__ = [
 def default_loggers(given: Sequence[Callback]) -> list[Callback]:
     """The loggers that every run has, less those that the user gave.
 
-    TUNE_DISABLE_AUTO_CALLBACK_LOGGERS=1 leaves only `error.txt`; TUNE_DISABLE_TENSORBOARD=1 all but TensorBoard's files.
+    TUNE_DISABLE_AUTO_CALLBACK_LOGGERS=1 leaves only `error.txt`, TUNE_DISABLE_TENSORBOARD=1 all but TensorBoard's.
     """
     kinds: list[type[Callback]] = [ErrorFileCallback]
     if not knobs.disable_loggers():

@@ -1,7 +1,7 @@
 """Files that grow by a row per result, and the logger that keeps one per running trial.
 
-A row is written to the operating system before its result is journaled: a driver that is killed leaves the rows of every
-journaled result behind, and the next one cuts what is beyond the checkpoint that the trial goes back to.
+A row is given to the operating system before its result is journaled: a driver that is killed leaves the rows of all
+journaled results behind, and the next one cuts what is beyond the checkpoint that the trial goes back to.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
 
     Args:
         search_alg: "random" (or "variant_generator") or "optuna".
-        kwargs: arguments of its constructor. Those that only another one of these searchers has are passed over, so that
+        kwargs: arguments of its constructor. Those that only another one of these has are passed over, so that
             searchers can be exchanged.
 
     Raises:
@@ -57,7 +57,9 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
     """
     name = search_alg.lower() if isinstance(search_alg, str) else search_alg
     if name in _OTHERS:
-        raise SettingError(f"search_alg={search_alg!r} is not shipped; write a tuner.search.Searcher around that library and pass it")
+        raise SettingError(
+            f"search_alg={search_alg!r} is not shipped; write a tuner.search.Searcher around that library and pass it"
+        )
     if name not in _SEARCHERS:
         raise SettingError(unknown_name("search_alg", str(search_alg), _SEARCHERS))
     chosen = _SEARCHERS[name]()
@@ -77,12 +79,19 @@ def fitting_arguments(name: str, chosen: type, all_of_them: list[type], kwargs: 
 
 
 def as_searcher(
-    search_alg: Any, param_space: Any, *, num_samples: int = 1, metric: Metric = None, mode: Metric = None, seed: int | None = None
+    search_alg: Any,
+    param_space: Any,
+    *,
+    num_samples: int = 1,
+    metric: Metric = None,
+    mode: Metric = None,
+    seed: int | None = None,
 ) -> Searcher:
     """What proposes the configs of an experiment, ready to be asked.
 
     Args:
-        search_alg: a `Searcher`, a name for `create_searcher`, or None: grid and random search, or Optuna's for a function.
+        search_alg: a `Searcher`, a name for `create_searcher`, or None: grid and random search; Optuna's for a
+            define-by-run function.
         param_space: the search space, or a define-by-run function.
         num_samples: how many suggestions there are (times the grid); -1: without end.
         metric, mode: for searchers that were not given their own.
@@ -99,7 +108,9 @@ def as_searcher(
         searcher = search_alg
     else:
         hint = "; create an instance of it" if isinstance(search_alg, type) and issubclass(search_alg, Searcher) else ""
-        raise SettingError(f"search_alg={search_alg!r} is not accepted; accepted are a Searcher, 'random', 'optuna' and None{hint}")
+        raise SettingError(
+            f"search_alg={search_alg!r} is not accepted; accepted are a Searcher, 'random', 'optuna' and None{hint}"
+        )
     label = type(searcher.unwrapped if isinstance(searcher, Wrapper) else searcher).__name__
     for what, own, given in (("metric", searcher.metric, metric), ("mode", searcher.mode, mode)):
         if own is not None and given is not None and _listed(own) != _listed(given):

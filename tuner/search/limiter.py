@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.error import SettingError
+from tuner.search.sample import whole_number
 from tuner.search.searcher import Metric, Searcher, Suggestion
 
 
@@ -82,9 +83,7 @@ class ConcurrencyLimiter(Wrapper):
 
     def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
         super().__init__(searcher)
-        if isinstance(max_concurrent, bool) or not isinstance(max_concurrent, int) or max_concurrent < 1:
-            raise SettingError(f"max_concurrent={max_concurrent!r} is not accepted; accepted are 1, 2, ...")
-        self.max_concurrent = max_concurrent
+        self.max_concurrent = whole_number("max_concurrent", max_concurrent, least=1)
         self.batch = bool(batch)
         self._passes = searcher.set_max_concurrency(max_concurrent)
         self._live: list[str] = []

@@ -8,6 +8,7 @@ from typing import Any
 from trainables.metrics import score_of
 from tuner.error import SettingError
 from tuner.search.limiter import Wrapper
+from tuner.search.sample import whole_number
 from tuner.search.searcher import Searcher, Suggestion
 
 TRIAL_INDEX = "__trial_index__"
@@ -17,7 +18,8 @@ TRIAL_INDEX = "__trial_index__"
 class Repeater(Wrapper):
     """Runs each suggestion of a searcher `repeat` times and tells it the mean of the last results.
 
-    `num_samples` counts the repeats: 15 with `repeat=5` are three suggestions. Do not use it with a scheduler that stops early.
+    `num_samples` counts the repeats: 15 with `repeat=5` are three suggestions. A scheduler that stops early would make
+    the means incomparable.
 
     Args:
         searcher: sees one trial per suggestion.
@@ -27,11 +29,9 @@ class Repeater(Wrapper):
 
     def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
         super().__init__(searcher)
-        if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:
-            raise SettingError(f"repeat={repeat!r} is not accepted; accepted are 1, 2, ...")
         if not isinstance(searcher.metric, str | None):
             raise SettingError(f"Repeater: metric={searcher.metric!r} is not accepted; the mean is of one metric")
-        self.repeat, self.set_index = repeat, bool(set_index)
+        self.repeat, self.set_index = whole_number("repeat", repeat, least=1), bool(set_index)
         self._groups: dict[str, list[str]] = {}
         self._leader: dict[str, str] = {}
         self._scores: dict[str, dict[str, float | None]] = {}
@@ -82,7 +82,10 @@ class Repeater(Wrapper):
         del self._scores[leader], self._groups[leader]
         numbers = [score for score in scores.values() if score is not None and not math.isnan(score)]
         if numbers and isinstance(metric, str):
-            mean = {metric: sum(numbers) / len(numbers), "training_iteration": (result or {}).get("training_iteration", 1)}
+            mean = {
+                metric: sum(numbers) / len(numbers),
+                "training_iteration": (result or {}).get("training_iteration", 1),
+            }
             self.searcher.on_trial_complete(leader, result=mean)
         else:
             self.searcher.on_trial_complete(leader, result=None, error=True)

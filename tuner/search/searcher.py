@@ -24,14 +24,14 @@ class Searcher:
 
     Obligations of a subclass:
 
-    - Every method is called from one thread, in the order in which things were journaled. A searcher does no I/O, reads no
-      clock and keeps no trial or loop.
+    - Every method is called from one thread, in the order in which things were journaled. A searcher does no I/O, reads
+      no clock and keeps no trial or loop.
     - `suggest` is called once per trial. What it returns is the caller's: the searcher does not change it afterwards.
     - With the same seed and the same calls before it, `suggest` returns the same config, also in another process.
     - `get_state` / `set_state` carry everything that later suggestions depend on, but not the arguments of the
       constructor. They are called between any two other calls; the state is pickled.
-    - `on_trial_result` comes at most once per (trial, training_iteration). After `on_trial_complete` a trial may come back, if
-      it failed and is continued; its results and another `on_trial_complete` follow then.
+    - `on_trial_result` comes at most once per (trial, training_iteration). After `on_trial_complete` a trial may come
+      back, if it failed and is continued; its results and another `on_trial_complete` follow then.
 
     Args:
         metric: what is optimised, "eval/auc" for a nested one; several for a multi-objective searcher.
@@ -43,7 +43,7 @@ class Searcher:
     needs_metric: bool = False
     """True: it cannot work without metric and mode."""
     counts_samples: bool = False
-    """True: it takes `num_samples` itself and ends with FINISHED; else the number of its suggestions is limited outside."""
+    """True: it takes `num_samples` itself and ends with FINISHED; else its suggestions are counted outside."""
 
     _metric: Metric = None
     _mode: Metric = None
@@ -96,8 +96,8 @@ class Searcher:
     def replay_suggest(self, trial_id: str, config: dict[str, Any]) -> bool:
         """At a resume: this trial was given this config (with the constants of the space).
 
-        After it the searcher is as if `suggest` had returned it. Returns False if `suggest` would have said something else;
-        the config stands all the same.
+        After it the searcher is as if `suggest` had returned it. Returns False if `suggest` would have said something
+        else; the config stands all the same.
         """
         suggestion = self.suggest(trial_id)
         return isinstance(suggestion, dict) and contains(config, suggestion)
@@ -143,7 +143,7 @@ def check_metric_and_mode(who: str, metric: Any, mode: Any) -> None:
 
 def contains(config: Any, suggestion: Any) -> bool:
     """True if every value of `suggestion` stands in `config` at the same place."""
-    from tuner.search.sample import same
+    from tuner.search.domains import same
 
     if isinstance(suggestion, Mapping) and isinstance(config, Mapping):
         return all(key in config and contains(config[key], value) for key, value in suggestion.items())

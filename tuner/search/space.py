@@ -1,22 +1,28 @@
-"""A search space: a config in which some values are domains or grids, at any depth of dicts, lists and tuples.
+"""What is known of a search space and its configs beside each other: what is searched, what differs, what is constant.
 
-`Space` is compiled once and then resolved into one config per trial; who draws the values is the caller's (`Draw`).
+Also the place where users find the vocabulary: `uniform`, `choice`, `grid_search` and the others.
 """
 
 from __future__ import annotations
 
-import bisect
-import contextlib
-import itertools
-import random
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 
-from tuner.error import SettingError
-from tuner.search.sample import Categorical, Domain, Function, describe, same
+from tuner.search.domains import Domain, describe, same
+from tuner.search.resolve import (
+    Branches,
+    Computed,
+    Fixed,
+    Grid,
+    Items,
+    Leaf,
+    Node,
+    Path,
+    compile_node,
+    is_grid,
+    path_text,
+)
 from tuner.search.sample import choice as choice
 from tuner.search.sample import grid_search as grid_search
 from tuner.search.sample import lograndint as lograndint
@@ -31,427 +37,10 @@ from tuner.search.sample import randn as randn
 from tuner.search.sample import sample_from as sample_from
 from tuner.search.sample import uniform as uniform
 
-Path = tuple[Any, ...]
-
-
-class Draw(Protocol):
-    """Where the values of one config come from. `name` tells two places apart, also in two branches of a choice."""
-
-    def value(self, name: str, domain: Domain) -> Any:
-        """A value of a domain that is neither a choice nor a function."""
-
-    def index(self, name: str, domain: Categorical) -> int:
-        """Which category is chosen."""
-
-    def seed(self, name: str) -> int | None:
-        """What the global generators are seeded with while a `sample_from` runs; None: they are left alone."""
-
-
-@dataclass(frozen=True)
-class HashDraw:
-    """Values that are a pure function of (key, name): whichever else is drawn, and in whichever order."""
-
-    key: str
-
-    def value(self, name: str, domain: Domain) -> Any:
-        return domain.at(self._hash(name) / 2**53)
-
-    def index(self, name: str, domain: Categorical) -> int:
-        return domain.index_at(self._hash(name) / 2**53)
-
-    def seed(self, name: str) -> int:
-        return self._hash(name)
-
-    def _hash(self, name: str) -> int:
-        digest = blake2b(f"{self.key}\0{name}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        return int.from_bytes(digest, "big") >> 11
-
-
-# --- compiling ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """A subtree without anything to search; it is passed on as it is, without a copy."""
-
-    value: Any
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A domain that is neither a choice nor a function."""
-
-    domain: Domain
-
-
-@dataclass(frozen=True)
-class Computed:
-    """A `sample_from`."""
-
-    domain: Function
-
-
-@dataclass(frozen=True)
-class Branches:
-    """A choice; each category is a subtree."""
-
-    domain: Categorical
-    nodes: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A grid; each value is a subtree."""
-
-    nodes: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
-class Items:
-    """A dict, list or tuple with something to search in it."""
-
-    kind: type
-    nodes: tuple[tuple[Any, Node], ...]
-
-
-Node = Fixed | Leaf | Computed | Branches | Grid | Items
-
-
-def is_grid(value: Any) -> bool:
-    """True for what `grid_search` makes."""
-    return isinstance(value, Mapping) and len(value) == 1 and "grid_search" in value
-
-
-def compile_node(value: Any, path: Path = (), *, branch: str | None = None) -> Node:
-    """The tree of a search space. Raises SettingError for a grid in a branch of a choice."""
-    if isinstance(value, Categorical):
-        inside = _text(path) or "the space"
-        nodes = tuple(compile_node(category, path, branch=branch or inside) for category in value.categories)
-        return Branches(value, nodes)
-    if isinstance(value, Function):
-        return Computed(value)
-    if isinstance(value, Domain):
-        return Leaf(value)
-    if is_grid(value):
-        if branch is not None:
-            raise SettingError(
-                f"{_text(path)}: a grid_search cannot be in a branch of choice(...) or sample_from(...) ({branch}), because the number of "
-                "trials would depend on the draw; make that choice a grid_search too, or this grid a choice"
-            )
-        values = value["grid_search"]
-        if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
-            raise SettingError(f"{_text(path)}: grid_search of {values!r} is not accepted; it is a list with at least one value")
-        return Grid(tuple(compile_node(item, path) for item in values))
-    if isinstance(value, dict):
-        return _items(value, dict, value.items(), path, branch)
-    if type(value) in (list, tuple):
-        return _items(value, type(value), enumerate(value), path, branch)
-    return Fixed(value)
-
-
-def _items(value: Any, kind: type, pairs: Any, path: Path, branch: str | None) -> Node:
-    nodes = tuple((key, compile_node(item, (*path, key), branch=branch)) for key, item in pairs)
-    return Fixed(value) if all(isinstance(node, Fixed) for _, node in nodes) else Items(kind, nodes)
-
-
-def _text(path: Path) -> str:
-    return "/".join(map(str, path))
-
-
-# --- the space ---------------------------------------------------------------------------------------------
-
-
-class Space:
-    """A compiled search space.
-
-    Args:
-        config: a dict of plain values, domains, grids, and dicts, lists and tuples of them.
-
-    Example:
-        >>> space = Space({"lr": uniform(0, 1), "layers": grid_search([1, 2])})
-        >>> space.grid_size, space.resolve(HashDraw("seed"), grid_index=1)["layers"]
-        (2, 2)
-    """
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        if not isinstance(config, Mapping):
-            raise SettingError(f"a search space is a dict, not {type(config).__name__}: {config!r}")
-        self.root = compile_node(dict(config))
-        self._grids = _Grids(self.root)
-
-    @property
-    def grid_size(self) -> int:
-        """How many combinations all grids have; 1 without a grid."""
-        return self._grids.size
-
-    @property
-    def searches(self) -> bool:
-        """True if there is a domain or a grid in it."""
-        return not isinstance(self.root, Fixed)
-
-    def resolve(self, draw: Draw, grid_index: int = 0) -> dict[str, Any]:
-        """One config.
-
-        Args:
-            draw: gives the values of domains.
-            grid_index: which combination of the grids, from 0; the first grid by path runs fastest.
-
-        Raises:
-            SettingError: functions depend on each other in a circle, or one of them failed.
-        """
-        return _Resolver(draw, self._grids.chosen(grid_index)).run(self.root)
-
-
-class _Grids:
-    """All combinations of the grids of a tree, in Ray's order, found by index without making the ones before.
-
-    The grids that are not inside another one run as digits, the first by path fastest; the grids inside a chosen value run
-    fastest of all.
-    """
-
-    def __init__(self, root: Node) -> None:
-        self._outer = sorted(_outer_grids(root, ()), key=lambda item: _order(item[0]))
-        self._inner = [[_Grids(node) for node in grid.nodes] for _, grid in self._outer]
-        self._flat = all(inner.size == 1 for grids in self._inner for inner in grids)
-        self._starts: list[int] = []
-        if self._flat:
-            self.size = _product(len(grids) for grids in self._inner)
-            return
-        # Values with grids in them make combinations of unequal size: their starts are summed up once.
-        self.size = 0
-        for digits in self._all_digits():
-            self._starts.append(self.size)
-            self.size += _product(grids[digit].size for grids, digit in zip(self._inner, digits, strict=True))
-
-    def _all_digits(self) -> Iterator[tuple[int, ...]]:
-        for reversed_digits in itertools.product(*(range(len(grids)) for grids in reversed(self._inner))):
-            yield reversed_digits[::-1]
-
-    def _digits(self, index: int) -> tuple[int, ...]:
-        digits = []
-        for grids in self._inner:
-            index, digit = divmod(index, len(grids))
-            digits.append(digit)
-        return tuple(digits)
-
-    def chosen(self, index: int) -> _Chosen:
-        """Which value each grid has in combination `index`."""
-        if self._flat:
-            digits, rest = self._digits(index), 0
-        else:
-            number = bisect.bisect_right(self._starts, index) - 1
-            digits, rest = self._digits(number), index - self._starts[number]
-        values: dict[Path, tuple[int, _Chosen]] = {}
-        for (path, _), grids, digit in zip(self._outer, self._inner, digits, strict=True):
-            rest, inner = divmod(rest, grids[digit].size)
-            values[path] = (digit, grids[digit].chosen(inner))
-        return _Chosen(values)
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    values: Mapping[Path, tuple[int, _Chosen]] = field(default_factory=dict)
-    """path (from the enclosing grid) -> index of the value, and the choices inside of it."""
-
-
-def _outer_grids(node: Node, path: Path) -> Iterator[tuple[Path, Grid]]:
-    if isinstance(node, Grid):
-        yield path, node
-    elif isinstance(node, Items):
-        for key, inner in node.nodes:
-            yield from _outer_grids(inner, (*path, key))
-
-
-def _order(path: Path) -> tuple[tuple[bool, int, str], ...]:
-    return tuple((not isinstance(key, int), key if isinstance(key, int) else 0, str(key)) for key in path)
-
-
-def _product(sizes: Iterator[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
-
-
-# --- resolving ----------------------------------------------------------------------------------------------
-
-
-class _Pending:
-    def __repr__(self) -> str:
-        return "<not drawn yet>"
-
-
-_PENDING: Any = _Pending()
-
-
-class _Resolver:
-    """Makes one config: first all domains, then the functions, each after those that it looks at."""
-
-    def __init__(self, draw: Draw, chosen: _Chosen) -> None:
-        self._draw, self._chosen = draw, chosen
-        self._functions: dict[Path, tuple[str, Function]] = {}
-        self._tuples: list[Path] = []
-        self._running: list[Path] = []
-        self.root: Any = None
-
-    def run(self, root: Node) -> dict[str, Any]:
-        self.root = self._build(root, (), "", self._chosen, ())
-        if isinstance(root, Fixed):
-            return dict(self.root)
-        while self._functions:
-            self.settle(next(iter(self._functions)))
-        for path in sorted(self._tuples, key=len, reverse=True):  # the innermost first: its owner is still a list
-            parent = self._at(path[:-1])
-            parent[path[-1]] = tuple(parent[path[-1]])
-        made: dict[str, Any] = self.root
-        return made
-
-    def _build(self, node: Node, path: Path, name: str, chosen: _Chosen, within: Path) -> Any:
-        if isinstance(node, Fixed):
-            return node.value
-        if isinstance(node, Leaf):
-            return self._draw.value(name, node.domain)
-        if isinstance(node, Items):
-            return self._build_items(node, path, name, chosen, within)
-        if isinstance(node, Branches):
-            index = self._draw.index(name, node.domain)
-            return self._build(node.nodes[index], path, f"{name}[{index}]", chosen, within)
-        if isinstance(node, Grid):
-            index, inner = chosen.values[within]
-            return self._build(node.nodes[index], path, f"{name}[{index}]", inner, ())
-        self._functions[path] = (name, node.domain)
-        return _PENDING
-
-    def _build_items(self, node: Items, path: Path, name: str, chosen: _Chosen, within: Path) -> Any:
-        prefix = f"{name}/" if name else ""
-        made = [
-            (key, self._build(inner, (*path, key), f"{prefix}{key}", chosen, (*within, key))) for key, inner in node.nodes
-        ]
-        if node.kind is dict:
-            return dict(made)
-        if node.kind is tuple and path:
-            self._tuples.append(path)  # a list until the functions in it have run
-        return [value for _, value in made]
-
-    def _at(self, path: Path) -> Any:
-        node = self.root
-        for key in path:
-            node = node[key]
-        return node
-
-    def settle(self, path: Path) -> None:
-        """Run the function at `path`, after those that it looks at."""
-        if path in self._running:
-            circle = [*self._running[self._running.index(path) :], path]
-            raise SettingError(f"sample_from functions depend on each other in a circle: {' -> '.join(map(_text, circle))}")
-        name, domain = self._functions[path]
-        self._running.append(path)
-        try:
-            with _seeded(self._draw.seed(name)):
-                value = plain(domain.call(View(self, ())))
-        except SettingError:
-            raise
-        except Exception as error:
-            raise SettingError(f"sample_from at {_text(path)!r} failed: {type(error).__name__}: {error}") from error
-        finally:
-            self._running.pop()
-        del self._functions[path]
-        node = compile_node(value, path, branch=_text(path))  # it may return domains
-        built = self._build(node, path, f"{name}()", _Chosen(), ())
-        self._at(path[:-1])[path[-1]] = built
-
-
-class View(Mapping[str, Any]):
-    """What a `sample_from` function sees: the config, by item or attribute. A value not drawn yet is drawn when asked for.
-
-    At the top, `config` is the config itself, so that `spec.config.x` works as `config["x"]` does.
-    """
-
-    __slots__ = ("_path", "_resolver")
-
-    def __init__(self, resolver: _Resolver, path: Path) -> None:
-        self._resolver, self._path = resolver, path
-
-    def _node(self) -> Any:
-        return self._resolver._at(self._path)
-
-    def __getitem__(self, key: Any) -> Any:
-        node = self._node()
-        if key not in node:
-            if key == "config" and not self._path:
-                return self
-            there = ", ".join(map(str, node)) or "nothing"
-            raise KeyError(f"{_text((*self._path, key))!r} is not in the config; there is: {there}")
-        return self._see(node[key], (*self._path, key))
-
-    def _see(self, value: Any, path: Path) -> Any:
-        if value is _PENDING:
-            self._resolver.settle(path)
-            value = self._resolver._at(path)
-        if isinstance(value, dict):
-            return View(self._resolver, path)
-        if isinstance(value, list):
-            return [self._see(value[index], (*path, index)) for index in range(len(value))]
-        return value
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        try:
-            return self[name]
-        except KeyError as error:
-            raise AttributeError(error.args[0]) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._node())
-
-    def __len__(self) -> int:
-        return len(self._node())
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._node()
-
-    def __repr__(self) -> str:
-        return repr(self._node())
-
-
-def plain(value: Any) -> Any:
-    """A value without views in it."""
-    if isinstance(value, View):
-        return {key: plain(value[key]) for key in value}
-    if type(value) is dict:
-        return {key: plain(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(plain(item) for item in value)
-    return value
-
-
-@contextlib.contextmanager
-def _seeded(seed: int | None) -> Iterator[None]:
-    """Seed python's and numpy's global generators for a user's function, and leave them as they were."""
-    if seed is None:
-        yield
-        return
-    numpy = sys.modules.get("numpy")  # a function that uses it has imported it
-    before = random.getstate()
-    numpy_before = numpy.random.get_state() if numpy is not None else None
-    random.seed(seed)
-    if numpy is not None:
-        numpy.random.seed(seed % 2**32)
-    try:
-        yield
-    finally:
-        random.setstate(before)
-        if numpy is not None and numpy_before is not None:
-            numpy.random.set_state(numpy_before)
-
-
-# --- configs and spaces beside each other ---------------------------------------------------------------------
-
 
 def searched_paths(space: Mapping[str, Any]) -> list[str]:
     """The places of a space where something is searched, as "a/b"."""
-    return [_text(path) for path, node in _leaves(compile_node(dict(space)), ()) if not isinstance(node, Fixed)]
+    return [path_text(path) for path, node in _leaves(compile_node(dict(space)), ()) if not isinstance(node, Fixed)]
 
 
 def _leaves(node: Node, path: Path) -> Iterator[tuple[Path, Node]]:
@@ -531,7 +120,7 @@ def fingerprint(space: Mapping[str, Any] | Callable[..., Any]) -> dict[str, str]
     if not isinstance(space, Mapping):
         name = getattr(space, "__name__", type(space).__name__)
         return {"": f"define-by-run({name}){_digest(space)}"}
-    return {_text(path): _fingerprint(node) for path, node in _leaves(compile_node(dict(space)), ()) if path}
+    return {path_text(path): _fingerprint(node) for path, node in _leaves(compile_node(dict(space)), ()) if path}
 
 
 def _fingerprint(node: Node) -> str:
@@ -582,9 +171,13 @@ def space_difference(old: Mapping[str, str], new: Mapping[str, str]) -> list[str
 def space_warnings(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """Functions of a space whose source was edited since, one line each: they are used as they are now."""
     return [
-        f"the function at {key or 'the space'!r} was edited since the experiment started; new trials use it as it is now"
+        f"the function at {key or 'the space'!r} was edited since the start; new trials use it as it is now"
         for key, text in new.items()
-        if "#" in text and key in old and "#" in old[key] and old[key] != text and not space_difference({key: old[key]}, {key: text})
+        if "#" in text
+        and key in old
+        and "#" in old[key]
+        and old[key] != text
+        and not space_difference({key: old[key]}, {key: text})
     ]
 
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.error import SettingError
-from tuner.search.sample import Domain, as_draw, describe, same
+from tuner.search.domains import Domain, as_draw, describe, same
+from tuner.search.resolve import HashDraw, Space, is_grid
+from tuner.search.sample import choice, whole_number
 from tuner.search.searcher import Metric, Searcher, Suggestion
-from tuner.search.space import HashDraw, Space, choice, is_grid
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +25,8 @@ _VALUE = 24
 class BasicVariantGenerator(Searcher):
     """Grid and random search: what is used when no other searcher is given.
 
-    Every combination of all grids, `num_samples` times; the grids run inside, the samples outside. The config of trial i is a
-    pure function of (seed, i): the number of workers and a resume do not change it.
+    Every combination of all grids, `num_samples` times; the grids run inside, the samples outside. The config of
+    trial i is a pure function of (seed, i): the number of workers and a resume do not change it.
 
     Args:
         points_to_evaluate: configs, whole or in part, that come first; each takes the place of one sample.
@@ -51,12 +52,10 @@ class BasicVariantGenerator(Searcher):
         random_state: Any = None,
     ) -> None:
         super().__init__()
-        if isinstance(max_concurrent, bool) or not isinstance(max_concurrent, int) or max_concurrent < 0:
-            raise SettingError(f"max_concurrent={max_concurrent!r} is not accepted; accepted are 1, 2, ... and 0 (no limit)")
         self._points = list(points_to_evaluate or ())
         if not all(isinstance(point, Mapping) for point in self._points):
             raise SettingError(f"points_to_evaluate={points_to_evaluate!r} is not accepted; it is a list of dicts")
-        self.max_concurrent = max_concurrent
+        self.max_concurrent = whole_number("max_concurrent", max_concurrent, least=0)
         self.constant_grid_search = bool(constant_grid_search)
         self._given_seed = self._seed = _as_seed(random_state)
         self._index = 0
@@ -68,7 +67,10 @@ class BasicVariantGenerator(Searcher):
 
     def set_search_properties(self, metric: Metric, mode: Metric, config: Mapping[str, Any], **spec: Any) -> bool:
         if not isinstance(config, Mapping):
-            raise SettingError(f"grid and random search need a dict as search space, not {describe(config)}; OptunaSearch takes functions")
+            raise SettingError(
+                f"grid and random search need a dict as search space, not {describe(config)}; "
+                "OptunaSearch takes functions"
+            )
         self._space = Space(config)
         self._presets = [Space(_preset(config, point)) for point in self._points]
         self._preset_ends = []
@@ -164,7 +166,9 @@ def _preset(space: Mapping[str, Any], point: Mapping[str, Any], path: str = "") 
     for key, value in point.items():
         place = f"{path}{key}"
         if key not in space:
-            raise SettingError(f"points_to_evaluate: {place!r} is not in the search space, which has: {', '.join(map(str, space))}")
+            raise SettingError(
+                f"points_to_evaluate: {place!r} is not in the search space, which has: {', '.join(map(str, space))}"
+            )
         domain = space[key]
         if isinstance(domain, Mapping) and not is_grid(domain) and isinstance(value, Mapping):
             made[key] = _preset(domain, value, f"{place}/")
@@ -172,7 +176,12 @@ def _preset(space: Mapping[str, Any], point: Mapping[str, Any], path: str = "") 
         allowed = choice(domain["grid_search"]) if is_grid(domain) else domain
         fits = allowed.is_valid(value) if isinstance(allowed, Domain) else same(allowed, value)
         if not fits and not isinstance(domain, (Mapping, list, tuple)):
-            log.warning("points_to_evaluate: %s=%r is not a value of %s; it is used all the same", place, value, describe(domain))
+            log.warning(
+                "points_to_evaluate: %s=%r is not a value of %s; it is used all the same",
+                place,
+                value,
+                describe(domain),
+            )
         made[key] = value
     return made
 

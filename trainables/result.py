@@ -1,0 +1,156 @@
+"""`Result`: what one trial came to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainables import tagged
+from trainables.checkpoint import Checkpoint
+from trainables.errors import CheckpointNotFoundError, InvalidSettingError, MetricError, TrainablesError
+from trainables.history import PARAMS_FILE, RESULT_FILE, frame, read_history
+from trainables.metrics import MISSING, lookup, nearest_keys, score_of
+from trainables.store import verify
+from trainables.store.retention import rank_key
+
+if TYPE_CHECKING:
+    import pandas
+
+_ERROR_FILE = "error.txt"
+
+
+class Result:
+    """The outcome of one trial.
+
+    Args:
+        metrics: its last result, with the config under "config".
+        checkpoint: the latest one that is kept, or None.
+        error: why it failed, or None.
+        path: its directory.
+        config: its resolved config; None: what `metrics` has under "config".
+        best_checkpoints: (checkpoint, the result it belongs to), worst to best: exactly the best N.
+
+    Example:
+        >>> result = tune.Tuner(train).fit()[0]
+        >>> result.metrics["loss"], result.config["lr"], result.metrics_dataframe["loss"].min()
+    """
+
+    def __init__(
+        self,
+        *,
+        metrics: Mapping[str, Any] | None = None,
+        checkpoint: Checkpoint | None = None,
+        error: BaseException | None = None,
+        path: str | os.PathLike[str] | None = None,
+        config: Mapping[str, Any] | None = None,
+        best_checkpoints: Sequence[tuple[Checkpoint, dict[str, Any]]] = (),
+        metrics_dataframe: pandas.DataFrame | None = None,
+    ) -> None:
+        self.metrics = None if metrics is None else dict(metrics)
+        self.checkpoint = checkpoint
+        self.error = error
+        self.path = None if path is None else os.fspath(path)
+        self.best_checkpoints = list(best_checkpoints)
+        self._config = None if config is None else dict(config)
+        self._frame = metrics_dataframe
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """The resolved config."""
+        if self._config is not None:
+            return self._config
+        found = (self.metrics or {}).get("config")
+        return found if isinstance(found, dict) else None
+
+    @property
+    def metrics_dataframe(self) -> pandas.DataFrame | None:
+        """All results, one row each, nested keys as columns "a/b"; read from the trial's directory when asked for."""
+        if self._frame is None and self.path is not None:
+            self._frame = frame(read_history(Path(self.path) / RESULT_FILE))
+        return self._frame
+
+    @property
+    def filesystem(self) -> None:
+        """None: the files are local."""
+        return None
+
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:
+        """The best of `best_checkpoints` by another metric; of equals the earlier, NaN only where nothing else is.
+
+        Raises CheckpointNotFoundError if there is none, MetricError if none has the metric.
+        """
+        if mode not in ("min", "max"):
+            raise InvalidSettingError(f"mode={mode!r} is not accepted; accepted are 'min' and 'max'")
+        if not self.best_checkpoints:
+            raise CheckpointNotFoundError(f"there is no checkpoint in {self.path}")
+        scored = [
+            (rank_key(score, "max" if mode == "max" else "min", (0, 0, score_of(metrics, "training_iteration") or 0)), made)
+            for made, metrics in self.best_checkpoints
+            if (score := score_of(metrics, metric)) is not None
+        ]
+        if not scored:
+            sample = self.best_checkpoints[-1][1]
+            is_there = lookup(sample, metric) is not MISSING
+            raise MetricError(
+                f"{metric!r} is not a number in any checkpoint's result"
+                if is_there
+                else f"no checkpoint's result has {metric!r}; reported, nearest first: "
+                + ", ".join(nearest_keys(sample, metric))
+            )
+        return max(scored, key=lambda pair: pair[0])[1]
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str], storage_filesystem: None = None) -> Result:
+        """The result that lies in a trial's directory. Nothing in it is executed.
+
+        Raises FileNotFoundError if there is no such directory.
+        """
+        directory = Path(Checkpoint(path).path)  # takes file:// and ~ as every path does
+        if not directory.is_dir():
+            raise FileNotFoundError(f"there is no trial's directory {directory}")
+        history = read_history(directory / RESULT_FILE)
+        params = directory / PARAMS_FILE
+        config = tagged.loads(params.read_bytes()) if params.is_file() else {}
+        published = verify.list_checkpoints(directory)
+        checkpoints = [
+            (Checkpoint(each.path), tagged.loads(bytes(each.manifest.metrics)) or {}) for each in published
+        ]
+        return cls(
+            metrics={**history[-1], "config": config} if history else {"config": config},
+            checkpoint=checkpoints[-1][0] if checkpoints else None,
+            error=_read_error(directory),
+            path=directory,
+            config=config,
+            best_checkpoints=checkpoints,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_frame": None if self.path is not None else self._frame}  # read again when asked for
+
+    def __repr__(self) -> str:
+        shown = {key: value for key, value in (self.metrics or {}).items() if key != "config"}
+        lines = [f"metrics={shown}", f"path={self.path!r}", f"checkpoint={self.checkpoint!r}"]
+        if self.error is not None:
+            lines.insert(0, f"error={type(self.error).__name__}({str(self.error)!r})")
+        return f"{type(self).__name__}(\n  " + ",\n  ".join(lines) + "\n)"
+
+
+def _read_error(directory: Path) -> BaseException | None:
+    """The last failure, unless results came after it."""
+    file = directory / _ERROR_FILE
+    try:
+        text = file.read_text("utf-8", "replace")
+        failed_at = file.stat().st_mtime_ns
+        reported_at = (directory / RESULT_FILE).stat().st_mtime_ns
+    except FileNotFoundError:
+        if not file.exists():
+            return None
+        reported_at = 0
+    if reported_at > failed_at:
+        return None
+    last = text.rsplit("Failure # ", 1)[-1].partition("\n")[2].strip()
+    error = TrainablesError(last.rsplit("\n", 1)[-1] or "the trial failed")
+    error.add_note(last)
+    return error

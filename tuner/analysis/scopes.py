@@ -1,0 +1,101 @@
+"""What a trial scores by a metric: its best, its last, its mean.
+
+NaN counts for nothing: a trial has a score if one of its results has a number there.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainables.history import read_history
+from trainables.metrics import score_of
+from tuner.error import SettingError
+from tuner.experiment.paths import TrialPaths
+from tuner.experiment.trial import Trial
+
+_LAST_N = re.compile(r"last-([1-9]\d*)-avg")
+_NOT_IN_SUMMARY = re.compile(r"[/.]|^(pid|timestamp|iterations_since_restore|time_since_restore|done|training_iteration)$")
+"""Metrics that a trial's summary may lack though they were reported: nested ones, and those it leaves out."""
+
+
+def check(metric: str | None, mode: str | None, scope: str = "last") -> tuple[str, str]:
+    """Metric and mode, once they are known to be usable. Raises SettingError."""
+    if not isinstance(metric, str) or not metric:
+        raise SettingError(f"metric={metric!r} is not accepted: name one metric, here or where the run was started")
+    if mode not in ("min", "max"):
+        raise SettingError(f"mode={mode!r} is not accepted; accepted are 'min' and 'max'")
+    if scope not in ("all", "last", "avg") and not _LAST_N.fullmatch(str(scope)):
+        raise SettingError(
+            f"scope={scope!r} is not accepted; accepted are 'all', 'last', 'avg', 'last-5-avg', 'last-10-avg' (any number)"
+        )
+    return metric, mode
+
+
+def history(trial: Trial) -> list[dict[str, Any]]:
+    """All results of a trial, oldest first; only the last where no `result.json` was written."""
+    rows = read_history(TrialPaths(trial.directory).result_json)
+    return rows or ([trial.last_result] if trial.last_result else [])
+
+
+def score(trial: Trial, metric: str, mode: str, scope: str) -> float | None:
+    """The trial's score; NaN if it reported nothing but NaN, None if it never reported a number there.
+
+    For a plain metric all but the mean of the last few comes from what the state knows; the history is not read.
+    """
+    if not trial.iteration:
+        return None
+    summary: Mapping[str, Any] = trial.metric_summary
+    known = summary.get(metric)
+    if scope == "last":
+        last = score_of(trial.last_result, metric)
+        if last is not None:
+            return last
+    elif known is not None:
+        low, high, total, count = known
+        if scope == "all":
+            return float(low if mode == "min" else high)
+        if scope == "avg":
+            return float(total / count)
+    if known is None and summary and not _NOT_IN_SUMMARY.search(metric):
+        return score_of(trial.last_result, metric)  # NaN, or nothing: no result has a number there
+    return _from_history(trial, metric, mode, scope)
+
+
+def _from_history(trial: Trial, metric: str, mode: str, scope: str) -> float | None:
+    scores = [found for row in history(trial) if (found := score_of(row, metric)) is not None]
+    if not scores:
+        return None
+    if scope == "last":
+        return scores[-1]
+    few = _LAST_N.fullmatch(scope)
+    if few is not None:
+        scores = scores[-int(few[1]) :]
+    numbers = [found for found in scores if not math.isnan(found)]
+    if not numbers:
+        return math.nan
+    if scope == "all":
+        return min(numbers) if mode == "min" else max(numbers)
+    return math.fsum(numbers) / len(numbers) if all(map(math.isfinite, numbers)) else sum(numbers) / len(numbers)
+
+
+def best(
+    trials: Iterable[Trial], metric: str, mode: str, scope: str, *, filter_nan_and_inf: bool = True
+) -> Trial | None:
+    """The trial with the best score; of equals the earlier; None if no trial has one.
+
+    With `filter_nan_and_inf` trials whose score is NaN or infinite do not count; without it infinities rank as numbers,
+    and a NaN is still worse than any number.
+    """
+    sign = -1.0 if mode == "min" else 1.0
+    found: tuple[tuple[bool, float], Trial] | None = None
+    for trial in trials:
+        value = score(trial, metric, mode, scope)
+        if value is None or (filter_nan_and_inf and not math.isfinite(value)):
+            continue
+        rank = (False, 0.0) if math.isnan(value) else (True, sign * value)
+        if found is None or rank > found[0]:
+            found = (rank, trial)
+    return None if found is None else found[1]

@@ -1,0 +1,304 @@
+"""`Progress`: the callback that shows how a run stands."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainables.metrics import MISSING, lookup
+from tuner import knobs
+from tuner.callback import Callback, Trials
+from tuner.clock import Clock, SystemClock
+from tuner.experiment.trial import Trial
+from tuner.progress import text
+from tuner.progress.facts import ProgressFacts, Standing
+from tuner.progress.screen import Screen, Status, fitting_screen
+from tuner.progress.table import Columns, build
+from tuner.progress.warn_once import WarnOnce
+
+log = logging.getLogger(__name__)
+
+SHOWN_FAILURES = 5
+"""Failed trials that are named at the end."""
+
+
+class Announcer(Callback):
+    """What `verbose=0` leaves of progress: nothing is printed, the lines of a run go to the log."""
+
+    changes_results = False
+
+    def __init__(self) -> None:
+        self.facts: Callable[[], ProgressFacts] | None = None
+        """Set by the loop: gives the numbers when a look is drawn."""
+        self._warnings = WarnOnce(None)
+
+    def announce(self, line: str) -> None:
+        """Say something that a person must be able to find later."""
+        self._warnings.install()
+        log.info("%s", line)
+
+    def setup(self, *_: Any, **info: Any) -> None:
+        self._warnings.install()
+
+    def on_experiment_end(self, trials: Trials, **info: Any) -> None:
+        self._warnings.remove()
+
+
+class _Heard:
+    """When a running trial was heard of last."""
+
+    __slots__ = ("at", "told", "trial")
+
+    def __init__(self, trial: Trial, at: float) -> None:
+        self.trial, self.at, self.told = trial, at, False
+
+
+class Progress(Announcer):
+    """Shows a run: one live view in a terminal or notebook, lines elsewhere.
+
+    Args:
+        verbose: 1: the state of the run, failures, a table at the end; 2: and a line for each trial that ends, where
+            there is no live view; 3: and a line for each start, result and checkpoint.
+        metric, mode: what "best" is.
+        screen: where to; None: what fits standard output.
+        columns: of the tables.
+        clock: for tests.
+    """
+
+    def __init__(
+        self,
+        *,
+        verbose: int = 2,
+        metric: str | None = None,
+        mode: str | None = None,
+        screen: Screen | None = None,
+        columns: Columns | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__()
+        self.verbose = verbose
+        self.columns = columns or Columns(metric=metric, mode=mode)
+        self.standing = Standing(self.columns.metric, self.columns.mode)
+        self._screen = screen or fitting_screen()
+        self._clock = clock or SystemClock()
+        self._warnings = WarnOnce(self._screen.line, repeat=verbose >= 3)
+        self._silent_after = knobs.silent_after_s()
+        self._heard: dict[str, _Heard] = {}
+        self._failed: list[Trial] = []
+        self._seeded = False
+        self._news = True
+        self._total: int | None = None
+        self._start = self._clock.monotonic()
+        self._due = self._start + self._screen.interval
+
+    # --- lines --------------------------------------------------------------------------------------
+
+    def announce(self, line: str) -> None:
+        self._warnings.install()
+        self._screen.line(line)
+
+    def _event(self, level: int, line: str) -> None:
+        self._news = True
+        if self.verbose >= level:
+            self._screen.line(line)
+
+    # --- hooks --------------------------------------------------------------------------------------
+
+    def setup(
+        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
+    ) -> None:
+        self._warnings.install()
+        self._total = total_num_samples if total_num_samples is not None and total_num_samples > 0 else None
+        self._start = self._clock.monotonic()
+        self._due = self._start + self._screen.interval
+
+    def on_trial_start(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        self._heard[trial.trial_id] = _Heard(trial, self._clock.monotonic())
+        self._event(3, f"{trial.name} started" + (f" at iteration {trial.iteration}" if trial.iteration else ""))
+
+    def on_trial_result(
+        self, iteration: int, trials: Trials, trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        self._news = True
+        heard = self._heard.get(trial.trial_id)
+        if heard is not None:
+            heard.at, heard.told = self._clock.monotonic(), False
+        if not self._seeded:
+            self._seed(trials)
+        self.standing.add(trial, result)
+        if self.verbose >= 3:
+            self._screen.line(f"{trial.name} {self._summary(result)}")
+
+    def on_checkpoint(self, iteration: int, trials: Trials, trial: Trial, checkpoint: Any, **info: Any) -> None:
+        self._event(3, f"{trial.name} saved {Path(checkpoint.path).name}")
+
+    def on_trial_complete(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        self._heard.pop(trial.trial_id, None)
+        self._event(3 if self._screen.lively else 2, f"{trial.name} finished: {self._summary(trial.last_result)}")
+
+    def on_trial_recover(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        self._heard.pop(trial.trial_id, None)
+        self._event(2, f"{trial.name} failed and will be tried again{_why(trial)}")
+
+    def on_trial_error(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        self._heard.pop(trial.trial_id, None)
+        self._failed.append(trial)
+        self._event(1, f"{trial.name} failed{_why(trial)}")
+
+    def on_rollback(self, trial: Trial, iteration: int) -> None:
+        best = self.standing.best
+        if best is not None and best.trial == trial.name:
+            self._seeded = False  # it may have been one of the void results: count again with the next one
+
+    def on_step_end(self, iteration: int, trials: Trials, **info: Any) -> None:
+        now = self._clock.monotonic()
+        if now >= self._due:
+            self._due = now + self._screen.interval
+            self.look(trials)
+
+    def next_refresh(self) -> float | None:
+        return max(0.0, self._due - self._clock.monotonic())
+
+    def on_experiment_end(self, trials: Trials, **info: Any) -> None:
+        try:
+            self._say_the_end(trials)
+        finally:
+            self._screen.close()
+            super().on_experiment_end(trials)
+
+    # --- looks --------------------------------------------------------------------------------------
+
+    def look(self, trials: Trials) -> None:
+        """Show how the run stands now."""
+        silent = self._silent()
+        for heard in silent:
+            if not heard.told and not self._screen.lively:
+                heard.told = True
+                self._screen.line(f"{heard.trial.name} {self._silence(heard)}")
+        if self._screen.lively:
+            notes = {heard.trial.trial_id: f"({self._silence(heard)})" for heard in silent}
+            shown = self._shown(trials)
+            grid = build(shown, self.columns, hidden=len(trials) - len(shown), notes=notes)
+            self._screen.show(Status(self.headlines(trials), grid))
+        elif self._news:
+            self._screen.show(Status(self.headlines(trials), build((), self.columns)))
+        self._news = False
+
+    def headlines(self, trials: Trials) -> list[str]:
+        """Counts, time, checkpoints and resources; the best so far."""
+        facts = self.facts() if self.facts is not None else ProgressFacts.of(trials)
+        self._seed(trials)
+        counts = {
+            "running": facts.running,
+            "pending": facts.pending,
+            "paused": facts.paused,
+            "done": facts.done,
+            "failed": facts.failed,
+        }
+        of = f" of {self._total}" if self._total is not None and self._total > len(trials) else ""
+        parts = [
+            f"{len(trials)}{of} trials: "
+            + (", ".join(f"{number} {name}" for name, number in counts.items() if number) or "none yet"),
+            text.duration(self._clock.monotonic() - self._start),
+            f"{facts.checkpoints} checkpoints kept, {text.size(facts.checkpoint_bytes)}",
+        ]
+        if facts.total:
+            parts.append(", ".join(f"{key} {facts.used.get(key, 0):g}/{all_:g}" for key, all_ in facts.total.items()))
+        lines = [" | ".join(parts)]
+        best = self.standing.best
+        if best is not None:
+            where = f", iteration {best.iteration}" if best.iteration else ""
+            lines.append(f"best {self.standing.metric} so far: {text.value(best.score)} ({best.trial}{where})")
+        return lines
+
+    def _shown(self, trials: Trials) -> list[Trial]:
+        """Running trials, and the best of the others: as many as fit, found without looking at all trials."""
+        rows = min(self.columns.max_rows, getattr(self._screen, "rows", lambda: self.columns.max_rows)())
+        shown = [heard.trial for heard in self._heard.values() if heard.trial.status == Trial.RUNNING][:rows]
+        return [*shown, *self._best(trials, rows - len(shown), {trial.trial_id for trial in shown})]
+
+    def _best(self, trials: Trials, count: int, apart_from: set[str]) -> list[Trial]:
+        if count <= 0:
+            return []
+        if self.standing.metric is None:
+            newest = (trials[number] for number in range(len(trials) - 1, -1, -1))
+            return [trial for trial, _ in zip(_apart(newest, apart_from), range(count), strict=False)]
+        wanted = [one for one in self.standing.top(count + len(apart_from)) if one not in apart_from][:count]
+        get = getattr(trials, "get", None) or {trial.trial_id: trial for trial in trials}.get
+        return [trial for trial_id in wanted if (trial := get(trial_id)) is not None]
+
+    def _seed(self, trials: Trials) -> None:
+        """Once per run, and after a rollback: what earlier drivers found counts too."""
+        if not self._seeded:
+            self._seeded = True
+            self.standing.recount(trials)
+
+    def _silent(self) -> list[_Heard]:
+        since = self._clock.monotonic() - self._silent_after
+        return [one for one in self._heard.values() if one.at <= since and one.trial.status == Trial.RUNNING]
+
+    def _silence(self, heard: _Heard) -> str:
+        trial = heard.trial
+        quiet = text.duration(self._clock.monotonic() - heard.at)
+        files = [Path(trial.path) / name for name in ("stdout", "stderr")]
+        last = text.last_line(files)
+        return f"silent for {quiet}" + (f"; its last line: {last}" if last else "; it printed nothing so far")
+
+    def _summary(self, result: dict[str, Any]) -> str:
+        if not result:
+            return "no result"
+        parts = [f"iteration {result.get('training_iteration', '?')}"]
+        if self.columns.metric is not None:
+            value = lookup(result, self.columns.metric)
+            parts.insert(0, f"{self.columns.metric}={'(not reported)' if value is MISSING else text.value(value)}")
+        spent = result.get("time_total_s")
+        if isinstance(spent, (int, float)):
+            parts.append(text.duration(spent))
+        return ", ".join(parts)
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def _say_the_end(self, trials: Trials) -> None:
+        wanted = self.columns.max_rows
+        shown: Sequence[Trial] = trials
+        if len(trials) > wanted:
+            self._seed(trials)
+            shown = self._best(trials, wanted, set())
+            shown = shown + self._best_unscored(trials, wanted - len(shown), {trial.trial_id for trial in shown})
+        grid = build(shown, self.columns, hidden=len(trials) - len(shown))
+        self._screen.final(Status(self.headlines(trials), grid))
+        more = self._warnings.more()
+        if more:
+            self._screen.line(f"{more} warnings like those above are not shown")
+        self._say_failures([trial for trial in self._failed if trial.status == Trial.ERROR])
+
+    def _best_unscored(self, trials: Trials, count: int, apart_from: set[str]) -> list[Trial]:
+        return [trial for trial, _ in zip(_apart(trials, apart_from), range(max(count, 0)), strict=False)]
+
+    def _say_failures(self, failed: list[Trial]) -> None:
+        """Last of all, so that the line that is wrong is in sight when the run is over."""
+        if not failed:
+            return
+        for trial in failed[1:SHOWN_FAILURES]:
+            self._screen.line(f"failed: {trial.name}{_why(trial)}")
+        if len(failed) > SHOWN_FAILURES:
+            self._screen.line(f"failed: {len(failed) - SHOWN_FAILURES} more")
+        first = failed[0]
+        self._screen.line(f"failed: {first.name} (all of it in {first.path}/error.txt)")
+        if first.error is not None:
+            error = first.error
+            self._screen.line(text.traceback_tail(error.traceback) or f"{error.type}: {error.message}")
+
+
+def _why(trial: Trial) -> str:
+    error = trial.error
+    if error is None:
+        return ""
+    message = error.message.strip().splitlines()
+    return f": {error.type}: {text.value(message[0] if message else '', 120)}"
+
+
+def _apart(trials: Iterable[Trial], ids: set[str]) -> Iterable[Trial]:
+    return (trial for trial in trials if trial.trial_id not in ids)

@@ -1,0 +1,189 @@
+"""The table of trials: which rows and columns it has, and how it looks in text, HTML and rich."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trainables.history import flatten
+from trainables.metrics import MISSING, as_score, lookup
+from tuner.error import SettingError
+from tuner.experiment.trial import Trial
+from tuner.progress import text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Names = Sequence[str] | Mapping[str, str]
+"""Keys, or keys and what stands above their column."""
+
+_AUTOMATIC = frozenset(
+    {
+        "date", "done", "episodes_total", "experiment_tag", "hostname", "iterations_since_restore", "node_ip", "pid",
+        "should_checkpoint", "time_since_restore", "time_this_iter_s", "time_total_s", "timestamp", "timesteps_total",
+        "training_iteration", "trial_id",
+    }
+)  # fmt: skip
+_ORDER = {Trial.RUNNING: 0, Trial.PAUSED: 1, Trial.PENDING: 2, Trial.TERMINATED: 3, Trial.ERROR: 4}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a table of trials shows.
+
+    Args:
+        metrics, parameters: keys of results and of configs, or {key: heading}; None: the run's metric and `infer_limit`
+            more, and the searched keys.
+        max_rows: rows at most.
+        max_width: characters of a cell at most.
+        metric, mode: what rows are sorted by.
+        sort_by_metric: best first; else running trials first.
+    """
+
+    metrics: Names | None = None
+    parameters: Names | None = None
+    max_rows: int = 20
+    max_width: int = 20
+    infer_limit: int = 3
+    metric: str | None = None
+    mode: str | None = None
+    sort_by_metric: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("metrics", "parameters"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not (value is None or isinstance(value, (Mapping, Sequence))):
+                raise SettingError(
+                    f"{name[:-1]}_columns={value!r} is not accepted; accepted are [key, ...], {{key: heading}} and None"
+                )
+        for name in ("max_rows", "infer_limit"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise SettingError(f"{name}={value!r} is not accepted; accepted are 0, 1, 2, ...")
+
+    def add(self, kind: str, key: str, heading: str | None = None) -> Columns:
+        """The same with one more column; `kind` is "metrics" or "parameters"."""
+        names = _named(getattr(self, kind), ()) | {key: heading or key}
+        return replace(self, metrics=names) if kind == "metrics" else replace(self, parameters=names)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Cells of a table, and how many rows did not fit."""
+
+    header: list[str]
+    rows: list[list[str]]
+    hidden: int = 0
+
+    def plain(self) -> str:
+        """Columns as wide as their widest cell."""
+        cells = [self.header, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        padded = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in cells)
+        return "\n".join([*("  ".join(row).rstrip() for row in padded), *self._more()])
+
+    def html(self) -> str:
+        """A <table>, everything escaped."""
+        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in self.header)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" + "".join(self._more())
+
+    def rich(self) -> Table:
+        """A table for a terminal."""
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, caption="\n".join(self._more()) or None, caption_justify="left")
+        for heading in self.header:
+            table.add_column(Text(heading), no_wrap=True)  # Text: a name in brackets is no markup
+        for row in self.rows:
+            table.add_row(*map(Text, row))
+        return table
+
+    def _more(self) -> list[str]:
+        return [f"... and {self.hidden} more"] if self.hidden else []
+
+
+def build(
+    trials: Iterable[Trial], columns: Columns, *, hidden: int = 0, notes: Mapping[str, str] | None = None
+) -> Grid:
+    """The table of these trials.
+
+    Args:
+        trials: candidates for a row; `columns` says how many of them get one, and in which order.
+        hidden: trials that were not even given.
+        notes: what stands behind the status of a trial, by id.
+    """
+    found = [(trial, trial.last_result) for trial in trials]
+    if columns.sort_by_metric and columns.metric is not None:
+        found.sort(key=lambda pair: _rank(pair[1], columns))
+    else:
+        found.sort(key=lambda pair: _ORDER.get(pair[0].status, 9))
+    shown = found[: columns.max_rows]
+    parameters = _named(columns.parameters, _searched(shown))
+    metrics = _named(columns.metrics, _reported(found, columns))
+    header = ["trial", "status", *parameters.values(), "iter", "total time", *metrics.values()]
+    rows = []
+    for trial, result in shown:
+        searched = trial.evaluated_params
+        config = trial.config if any(key not in searched for key in parameters) else searched
+        cells = [text.value(_of(searched, config, key), columns.max_width) for key in parameters]
+        note = (notes or {}).get(trial.trial_id, "")
+        spent = result.get("time_total_s")
+        rows.append(
+            [
+                trial.name,
+                f"{trial.status} {note}".rstrip(),
+                *cells,
+                str(trial.iteration or ""),
+                text.duration(spent) if isinstance(spent, (int, float)) else "",
+                *(text.value(_shown(result, key), columns.max_width) for key in metrics),
+            ]
+        )
+    return Grid(header, rows, hidden + len(found) - len(shown))
+
+
+def _rank(result: Mapping[str, Any], columns: Columns) -> float:
+    score = as_score(lookup(result, columns.metric or ""))
+    if score is None or math.isnan(score):
+        return math.inf
+    return score if columns.mode == "min" else -score
+
+
+def _named(given: Names | None, default: Iterable[str]) -> dict[str, str]:
+    names = default if given is None else given
+    return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+
+
+def _searched(shown: Sequence[tuple[Trial, Any]]) -> list[str]:
+    keys: dict[str, None] = {}
+    for trial, _ in shown:
+        keys.update(dict.fromkeys(trial.evaluated_params))
+    return list(keys)[:6]
+
+
+def _reported(found: Sequence[tuple[Trial, dict[str, Any]]], columns: Columns) -> list[str]:
+    names = [] if columns.metric is None else [columns.metric]
+    sample = next((result for _, result in found if result), {})
+    others = (
+        key
+        for key, value in flatten(sample).items()
+        if key not in _AUTOMATIC and key not in names and as_score(value) is not None
+    )
+    return [*names, *[key for key, _ in zip(others, range(columns.infer_limit), strict=False)]]
+
+
+def _shown(result: Mapping[str, Any], key: str) -> Any:
+    found = lookup(result, key)
+    return None if found is MISSING else found
+
+
+def _of(searched: Mapping[str, Any], config: Mapping[str, Any], key: str) -> Any:
+    found = lookup(searched, key)
+    return _shown(config, key) if found is MISSING else found

@@ -1,0 +1,23 @@
+"""First come, first served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.schedulers.base import Decision, TrialScheduler, TrialView
+
+
+class FIFOScheduler(TrialScheduler):
+    """Runs the trials in the order of their creation, each to its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def set_search_properties(self, metric: Any, mode: Any, **spec: Any) -> bool:
+        return True  # it compares nothing, so that any metric will do, also several
+
+    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Decision:
+        return Decision.CONTINUE
+
+    def get_state(self) -> dict[str, Any]:
+        return {}

@@ -1,0 +1,210 @@
+"""How Optuna searches our spaces: domains as its distributions, configs as its parameters, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.error import SettingError
+from tuner.search.domains import Categorical, Domain, Float, Integer, Normal, describe, same
+from tuner.search.resolve import Branches, Computed, Fixed, Grid, HashDraw, Items, Leaf, Node
+from tuner.search.searcher import contains
+
+_TAIL = 1e-9
+_PLAIN = (str, int, float, bool, type(None))
+
+
+@dataclass(frozen=True)
+class Given(Domain):
+    """One of Optuna's own distributions in a search space."""
+
+    distribution: Any
+
+    def at(self, u: float) -> Any:
+        raise SettingError(f"{self.distribution!r} is one of Optuna's distributions: only OptunaSearch draws from it")
+
+    def is_valid(self, value: Any) -> bool:
+        return bool(self.distribution._contains(self.distribution.to_internal_repr(value)))
+
+    def describe(self) -> str:
+        return repr(self.distribution)
+
+
+def wrapped(space: Any) -> Any:
+    """A space with Optuna's distributions as domains."""
+    if type(space).__module__.startswith("optuna.distributions"):
+        return Given(space)
+    if isinstance(space, Categorical):
+        return Categorical(tuple(map(wrapped, space.categories)))
+    if isinstance(space, Mapping):
+        return {key: wrapped(value) for key, value in space.items()}
+    if type(space) in (list, tuple):
+        return type(space)(map(wrapped, space))
+    return space
+
+
+def refuse_grids(node: Node, path: str) -> None:
+    if isinstance(node, Grid):
+        raise SettingError(f"OptunaSearch cannot search the grid_search at {path!r}; make it a choice([...])")
+    inner: Sequence[tuple[Any, Node]] = node.nodes if isinstance(node, Items) else ()
+    for key, child in inner:
+        refuse_grids(child, f"{path}/{key}" if path else str(key))
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a/b": 1} as {"a": {"b": 1}}: Optuna's names are flat."""
+    made: dict[str, Any] = {}
+    for name, value in flat.items():
+        *way, last = name.split("/") if isinstance(name, str) else [name]
+        node = made
+        for key in way:
+            node = node.setdefault(key, {})
+        node[last] = value
+    return made
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flat(value, f"{prefix}{key}/"))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+class AskDraw:
+    """Values that an Optuna trial suggests."""
+
+    def __init__(self, trial: Any, key: str) -> None:
+        self._trial, self._hash = trial, HashDraw(key)
+
+    def value(self, name: str, domain: Domain) -> Any:
+        return _from_optuna(domain, _ask(self._trial, name, _distribution(domain)))
+
+    def index(self, name: str, domain: Categorical) -> int:
+        return _index(domain, _ask(self._trial, name, _distribution(domain)))
+
+    def seed(self, name: str) -> int:
+        return self._hash.seed(name)
+
+
+def _ask(trial: Any, name: str, distribution: Any) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    if isinstance(distribution, CategoricalDistribution):
+        return trial.suggest_categorical(name, distribution.choices)
+    suggest: Callable[..., Any] = (
+        trial.suggest_float if isinstance(distribution, FloatDistribution) else trial.suggest_int
+    )
+    return suggest(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
+
+
+def _distribution(domain: Domain) -> Any:
+    """How Optuna searches a domain."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(domain, Given):
+        return domain.distribution
+    if isinstance(domain, Float):
+        # Optuna has no steps on a log scale: it searches without, and the value is rounded.
+        return FloatDistribution(domain.lower, domain.upper, log=domain.log, step=None if domain.log else domain.q)
+    if isinstance(domain, Integer):
+        step = 1 if domain.log else domain.q or 1
+        return IntDistribution(domain.least, domain.greatest, log=domain.log, step=step)
+    if isinstance(domain, Normal):
+        return FloatDistribution(_TAIL, 1 - _TAIL)  # the quantile: uniform ones are normal values
+    if isinstance(domain, Categorical):
+        return CategoricalDistribution(_labels(domain))
+    raise SettingError(f"OptunaSearch cannot search {describe(domain)}")
+
+
+def _labels(domain: Categorical) -> tuple[Any, ...]:
+    """The categories as Optuna knows them: themselves where it can hold them, else their numbers."""
+    values = domain.categories
+    plain = all(type(value) in _PLAIN and value == value for value in values)
+    return values if plain and len(set(values)) == len(values) else tuple(range(len(values)))
+
+
+def _index(domain: Categorical, label: Any) -> int:
+    return next(index for index, own in enumerate(_labels(domain)) if same(own, label))
+
+
+def _from_optuna(domain: Domain, value: Any) -> Any:
+    if isinstance(domain, Normal):
+        return domain.at(value)
+    return domain.quantize(value) if isinstance(domain, (Float, Integer)) else value
+
+
+def _to_optuna(domain: Domain, value: Any) -> Any:
+    if isinstance(domain, Normal):
+        return min(max(domain.quantile(value), _TAIL), 1 - _TAIL)
+    return value
+
+
+def read(node: Node, value: Any, name: str, found: dict[str, tuple[Any, Any]]) -> None:
+    """Collect name -> (Optuna's value, distribution) of the searched values that a config has."""
+    if isinstance(node, Leaf):
+        found[name] = (_to_optuna(node.domain, value), _distribution(node.domain))
+    elif isinstance(node, Branches):
+        for index, inner in enumerate(node.nodes):
+            if fits(inner, value):
+                found[name] = (_labels(node.domain)[index], _distribution(node.domain))
+                read(inner, value, f"{name}[{index}]", found)
+                return
+    elif isinstance(node, Items):
+        prefix = f"{name}/" if name else ""
+        for key, inner in node.nodes:
+            there = key in value if node.kind is dict else key < len(value)
+            if there:  # a point may name a part only
+                read(inner, value[key], f"{prefix}{key}", found)
+
+
+def fits(node: Node, value: Any) -> bool:
+    """True if `value` can have come from this subtree."""
+    if isinstance(node, Fixed):
+        return contains(value, node.value) and contains(node.value, value)
+    if isinstance(node, Leaf):
+        return node.domain.is_valid(value)
+    if isinstance(node, Branches):
+        return any(fits(inner, value) for inner in node.nodes)
+    if isinstance(node, Items):
+        if node.kind is dict:
+            keys = [key for key, _ in node.nodes]
+            return (
+                isinstance(value, Mapping)
+                and set(value) == set(keys)
+                and all(fits(inner, value[key]) for key, inner in node.nodes)
+            )
+        same_kind = isinstance(value, (list, tuple)) and len(value) == len(node.nodes)
+        return same_kind and all(fits(inner, value[key]) for key, inner in node.nodes)
+    return isinstance(node, Computed)
+
+
+def check_names(node: Node, point: Mapping[str, Any], path: str) -> None:
+    if not isinstance(node, Items) or node.kind is not dict or not isinstance(point, Mapping):
+        return
+    nodes = dict(node.nodes)
+    for key, value in point.items():
+        if key not in nodes:
+            raise SettingError(
+                f"points_to_evaluate: {path + str(key)!r} is not in the search space, which has: "
+                f"{', '.join(map(str, nodes))}"
+            )
+        check_names(nodes[key], value, f"{path}{key}/")
+
+
+def params_of_function(
+    function: Callable[[Any], Any], config: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a define-by-run function would have asked for, had it been answered with this config."""
+    import optuna
+
+    fixed = optuna.trial.FixedTrial(flat(config))
+    try:
+        function(fixed)
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return {}, {}  # it asks for what the config does not have: nothing is learned from that trial
+    names = fixed.distributions
+    return {name: fixed.params[name] for name in names}, dict(names)
