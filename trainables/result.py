@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,8 @@ class Result:
         checkpoint: the latest one that is kept, or None.
         error: why it failed, or None.
         path: its directory.
-        config: its resolved config; None: what `metrics` has under "config".
+        config: its resolved config, or a function that gets it when it is asked for; None: what `metrics` has under
+            "config".
         best_checkpoints: (checkpoint, the result it belongs to), worst to best: exactly the best N.
 
     Example:
@@ -44,7 +45,7 @@ class Result:
         checkpoint: Checkpoint | None = None,
         error: BaseException | None = None,
         path: str | os.PathLike[str] | None = None,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
         best_checkpoints: Sequence[tuple[Checkpoint, dict[str, Any]]] = (),
         metrics_dataframe: pandas.DataFrame | None = None,
     ) -> None:
@@ -53,16 +54,16 @@ class Result:
         self.error = error
         self.path = None if path is None else os.fspath(path)
         self.best_checkpoints = list(best_checkpoints)
-        self._config = None if config is None else dict(config)
+        self._config = config
         self._frame = metrics_dataframe
 
     @property
     def config(self) -> dict[str, Any] | None:
         """The resolved config."""
-        if self._config is not None:
-            return self._config
-        found = (self.metrics or {}).get("config")
-        return found if isinstance(found, dict) else None
+        if callable(self._config):
+            self._config = self._config()
+        found = (self.metrics or {}).get("config") if self._config is None else self._config
+        return dict(found) if isinstance(found, Mapping) else None
 
     @property
     def metrics_dataframe(self) -> pandas.DataFrame | None:
@@ -86,7 +87,7 @@ class Result:
         if not self.best_checkpoints:
             raise CheckpointNotFoundError(f"there is no checkpoint in {self.path}")
         scored = [
-            (rank_key(score, "max" if mode == "max" else "min", (0, 0, score_of(metrics, "training_iteration") or 0)), made)
+            (rank_key(score, "max" if mode == "max" else "min", (0, 0, int(_iteration(metrics)))), made)
             for made, metrics in self.best_checkpoints
             if (score := score_of(metrics, metric)) is not None
         ]
@@ -127,7 +128,8 @@ class Result:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_frame": None if self.path is not None else self._frame}  # read again when asked for
+        frame_kept = None if self.path is not None else self._frame  # read again when asked for
+        return {**self.__dict__, "_config": self.config, "_frame": frame_kept}
 
     def __repr__(self) -> str:
         shown = {key: value for key, value in (self.metrics or {}).items() if key != "config"}
@@ -135,6 +137,10 @@ class Result:
         if self.error is not None:
             lines.insert(0, f"error={type(self.error).__name__}({str(self.error)!r})")
         return f"{type(self).__name__}(\n  " + ",\n  ".join(lines) + "\n)"
+
+
+def _iteration(metrics: Mapping[str, Any]) -> float:
+    return score_of(metrics, "training_iteration") or 0
 
 
 def _read_error(directory: Path) -> BaseException | None:

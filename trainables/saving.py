@@ -205,6 +205,8 @@ class Saver:
         prepared = publish.prepare(
             staged.path, ref=ref, metrics=task.metrics, created=self._clock.time(), extra=staged.extra
         )
+        if self.published is None:
+            fs.fsync_dir(self._job.directory.parent)  # the trial's own directory, before anything in it counts
         self._link.wait_durable(ref.iteration)  # no checkpoint is ever ahead of the journal
         with self._committing:  # `abandon` removes the files before this, or comes too late to touch them
             if staged not in self._open:

@@ -17,7 +17,7 @@ from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.clock import Clock, SystemClock
 from tuner.error import SettingError, TrialError, TrialProcessDiedError, TrialsFailedError, TrialTimeoutError
-from tuner.executors import InlineExecutor, LocalExecutor
+from tuner.executors import InlineExecutor, LocalExecutor, SimulatedExecutor
 from tuner.executors.base import Executor
 from tuner.executors.resources import check_fits, parse_resources
 from tuner.experiment import events as ev
@@ -44,11 +44,11 @@ FINAL_COMPACT_BYTES = 256 * 1024
 
 def execute(spec: Spec) -> ExperimentAnalysis:
     """Run the experiment that `spec` describes, from wherever it stands, and return its results."""
-    clock: Clock = SystemClock()
+    executor = _executor(spec)
+    clock: Clock = executor.clock if isinstance(executor, SimulatedExecutor) else SystemClock()
     now = datetime.datetime.fromtimestamp(clock.time())
     paths = ExperimentPaths(spec.storage / spec.experiment_name(now))
     decision = plan(spec, paths)
-    executor = _executor(spec)
     check_fits(parse_resources(spec.resources), executor.total())
     spec.restore = _restore_path(spec.restore)
     opened = open_experiment(spec, paths, decision.action, clock=clock)
@@ -75,7 +75,7 @@ class _Run:
 
     def __init__(self, spec: Spec, opened: Opened, executor: Executor, clock: Clock) -> None:
         self.spec, self.opened, self.executor, self.clock = spec, opened, executor, clock
-        self.inline = isinstance(executor, InlineExecutor)
+        self.inline = isinstance(executor, (InlineExecutor, SimulatedExecutor))
         self.blobs = Blobs(opened.paths.blobs)
         contents = opened.contents
         self.state = ExperimentState.from_snapshot(opened.paths.root, contents.snapshot if contents else None)

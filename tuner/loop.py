@@ -385,12 +385,11 @@ class TrialLoop:
         return manifest.iteration, float(spent)
 
     def _describe(self, trial: Trial) -> None:
-        """Make the trial's directory, durable before anything in it is, with what identifies the trial."""
+        """Make the trial's directory, with what identifies the trial."""
         directory = trial.directory
         fs.make_dirs(directory)
         facts = {"trial_id": trial.trial_id, "index": trial.index, "name": trial.name, "seed": self.settings.seed}
         fs.write_file(TrialPaths(directory).trial_json, json.dumps(facts).encode(), fsync=False)
-        fs.fsync_dir(directory.parent)
 
     # --- what trials say ------------------------------------------------------------------------------------
 

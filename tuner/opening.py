@@ -9,13 +9,14 @@ import os
 import secrets
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from trainables.store import fs
-from tuner.clock import Clock
+from tuner.clock import Clock, VirtualClock
 from tuner.error import (
     ExperimentDamagedError,
     ExperimentExistsError,
@@ -138,7 +139,8 @@ def open_experiment(spec: Spec, paths: ExperimentPaths, action: Action, *, clock
     """Claim the directory and bring its settings and journal; a new or replaced one is made."""
     try:
         fs.make_dirs(paths.root)
-        ownership = claim(paths, takeover=spec.takeover, clock=clock)
+        wait = clock.advance if isinstance(clock, VirtualClock) else time.sleep
+        ownership = claim(paths, takeover=spec.takeover, clock=clock, wait=wait)
     except PermissionError as error:
         raise StorageFullError(f"{paths.root} is not writable: {error}") from error
     except OSError as error:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +72,10 @@ def test_an_async_function_is_refused() -> None:
 
 
 def test_a_generators_values_are_results(tmp_path: Path) -> None:
-    def train(config: dict[str, Any]) -> Iterator[Any]:
+    def train(config: dict[str, Any]) -> Generator[Any, None, Any]:
         yield {"loss": 1.0}
         yield 0.5
-        return {"loss": 0.1}  # noqa: B901
+        return {"loss": 0.1}
 
     link = run_trial(train, tmp_path)
     assert [(r.get("loss"), r.get("_metric")) for r in link.results] == [(1.0, None), (None, 0.5), (0.1, None)]
@@ -214,5 +214,6 @@ def test_a_name_that_cannot_be_bound_is_refused(name: str) -> None:
 
 
 def test_a_checkpoint_of_a_function_is_a_real_one(tmp_path: Path) -> None:
-    link = run_trial(lambda config: session.report({}, checkpoint=Checkpoint.from_bytes(cloudpickle.dumps(3))), tmp_path)
+    checkpoint = Checkpoint.from_bytes(cloudpickle.dumps(3))
+    link = run_trial(lambda config: session.report({}, checkpoint=checkpoint), tmp_path)
     assert Checkpoint(tmp_path / "train_t1" / link.published[0].name).to_dict() == {"bytes_data": 3}

@@ -176,7 +176,7 @@ def test_a_save_at_the_end_is_on_disk_before_the_last_word(tmp_path: Path) -> No
 
 
 def test_setup_knows_its_trial_and_other_trainables_do_not(tmp_path: Path) -> None:
-    seen = {}
+    seen: dict[str, Any] = {}
 
     class Nosy(Trainable):
         def setup(self, config: dict[str, Any]) -> None:

@@ -81,11 +81,10 @@ class ForkedTrial:
         frames = {self._main: Frames(), self._side: Frames()}
         with selectors.DefaultSelector() as selector:
             for end in frames:
-                selector.register(end, selectors.EVENT_READ)
+                selector.register(end, selectors.EVENT_READ, data=end)
             while selector.get_map():
                 for key, _ in selector.select():
-                    end = key.fileobj
-                    assert isinstance(end, socket.socket)
+                    end = key.data
                     try:
                         data = end.recv(65536)
                     except ConnectionResetError:

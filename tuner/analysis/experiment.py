@@ -8,10 +8,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainables import tagged
 from trainables.checkpoint import Checkpoint
+from trainables.config import RECENCY, ScoreOrder
 from trainables.history import flatten, frame
 from trainables.metrics import MISSING, lookup, nearest_keys, score_of
-from trainables.store.retention import RECENCY, Ranking, rank_key
+from trainables.store.retention import Ranking, rank_key
 from tuner.analysis import scopes
 from tuner.error import SettingError
 from tuner.experiment.paths import ExperimentPaths, as_local_path
@@ -33,8 +35,8 @@ class ExperimentAnalysis:
         metric, mode: what is best (`default_metric`, `default_mode` are Ray's names for them); None: as the run had it.
         settings: what experiment.json holds; None: read from it.
 
-    Nothing is unpickled, and the history of a trial is read when it is asked for. Raises ExperimentNotFoundError if there
-    is no experiment.
+    Nothing is unpickled, and the history of a trial is read when it is asked for. Raises ExperimentNotFoundError if
+    there is no experiment.
 
     Example:
         >>> analysis = tune.ExperimentAnalysis("~/tuner_results/my_run")
@@ -124,11 +126,9 @@ class ExperimentAnalysis:
         counts: dict[str, int] = {}
         for trial in self._trials:
             counts[trial.status] = counts.get(trial.status, 0) + 1
-        return {
-            "start_time": min((trial.started_at for trial in self._trials if trial.started_at is not None), default=None),
-            "end_time": max((trial.ended_at for trial in self._trials if trial.ended_at is not None), default=None),
-            "trials": counts,
-        }
+        starts = [trial.started_at for trial in self._trials if trial.started_at is not None]
+        ends = [trial.ended_at for trial in self._trials if trial.ended_at is not None]
+        return {"start_time": min(starts, default=None), "end_time": max(ends, default=None), "trials": counts}
 
     def runner_data(self) -> dict[str, Any]:
         """The settings that the experiment was started with."""
@@ -150,7 +150,7 @@ class ExperimentAnalysis:
     def best_checkpoint(self) -> Checkpoint | None:
         """Its best checkpoint."""
         trial = self.best_trial
-        return None if trial is None else self.get_best_checkpoint(trial)
+        return None if trial is None else self._best_checkpoint(trial, *self._by(None, None))
 
     @property
     def best_logdir(self) -> str | None:
@@ -216,18 +216,8 @@ class ExperimentAnalysis:
 
         None, and a warning, if it has none with that metric. `return_path` gives its path.
         """
-        chosen = self._trial(trial)
-        metric, mode = self._by(metric, mode)
-        scored = [
-            (rank_key(value, "max" if mode == "max" else "min", record.order), record)
-            for record in chosen.checkpoints
-            if (value := score_of(record.metrics, metric)) is not None
-        ]
-        if not scored:
-            log.warning("%s has no checkpoint whose result has a number %r", chosen.name, metric)
-            return None
-        made = chosen.open_checkpoint(max(scored, key=lambda pair: pair[0])[1])
-        return made.path if return_path else made
+        made = self._best_checkpoint(self._trial(trial), *self._by(metric, mode))
+        return made.path if return_path and made is not None else made
 
     def get_last_checkpoint(
         self, trial: Trial | str | None = None, metric: str = "training_iteration", mode: str = "max"
@@ -246,7 +236,7 @@ class ExperimentAnalysis:
     def best_checkpoints(self, trial: Trial) -> list[CheckpointRecord]:
         """Exactly the best N of a trial's checkpoints, by the run's settings, worst to best."""
         attribute = self.settings.get("checkpoint_score_attribute")
-        order = "min" if self.settings.get("checkpoint_score_order") == "min" else "max"
+        order: ScoreOrder = "min" if self.settings.get("checkpoint_score_order") == "min" else "max"
         metric = None if attribute == RECENCY else attribute
         return Ranking(self.settings.get("num_to_keep"), metric, order).best(trial.checkpoints)
 
@@ -258,6 +248,18 @@ class ExperimentAnalysis:
         if mode is None and self.default_mode is None:
             raise SettingError(f"best {metric} is which? Give mode='min' or mode='max'")
         return scopes.check(metric or self.default_metric, mode or self.default_mode, scope)
+
+    @staticmethod
+    def _best_checkpoint(trial: Trial, metric: str, mode: str) -> Checkpoint | None:
+        scored = [
+            (rank_key(value, "max" if mode == "max" else "min", record.order), record)
+            for record in trial.checkpoints
+            if (value := score_of(record.metrics, metric)) is not None
+        ]
+        if not scored:
+            log.warning("%s has no checkpoint whose result has a number %r", trial.name, metric)
+            return None
+        return trial.open_checkpoint(max(scored, key=lambda pair: pair[0])[1])
 
     def _trial(self, given: Trial | str) -> Trial:
         if not isinstance(given, (str, Path)):
@@ -283,10 +285,8 @@ class ExperimentAnalysis:
 
 
 def config_of(trial: Trial) -> dict[str, Any]:
-    """A trial's config for tables: what would have to be unpickled stays closed."""
-    from trainables import tagged
-
-    config = trial.__dict__.get("config") or tagged.loads(bytes(trial.raw_config))
+    """A trial's config for tables: what would have to be unpickled stays closed. `trial.config` opens it."""
+    config = tagged.loads(bytes(trial.raw_config))
     return config if isinstance(config, dict) else {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from trainables.result import Result
@@ -79,7 +80,7 @@ class ResultGrid:
         if len(analysis.trials) == 1 and metric is None and analysis.default_metric is None:
             return self[0]
         if metric is None and analysis.default_metric is None:
-            raise SettingError("No metric is provided: give get_best_result(metric=, mode=), or TuneConfig(metric=, mode=)")
+            raise SettingError("No metric is provided: name one in get_best_result(metric=, mode=) or in the TuneConfig")
         metric, mode = scopes.check(metric or analysis.default_metric, mode or analysis.default_mode, scope)
         best = scopes.best(analysis.trials, metric, mode, scope, filter_nan_and_inf=filter_nan_and_inf)
         if best is None:
@@ -108,13 +109,12 @@ class ResultGrid:
         return map(self._result, self._analysis.trials)
 
     def _result(self, trial: Trial) -> Result:
-        config: dict[str, Any] = config_of(trial)
         return Result(
-            metrics=last_result(trial) or {"config": config},
+            metrics=last_result(trial) or {"config": config_of(trial)},
             checkpoint=trial.checkpoint,
             error=error_of(trial),
             path=trial.path,
-            config=config,
+            config=partial(getattr, trial, "config"),  # opened when asked for: it may hold pickled values
             best_checkpoints=[
                 (trial.open_checkpoint(record), record.metrics) for record in self._analysis.best_checkpoints(trial)
             ],

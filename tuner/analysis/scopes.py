@@ -17,8 +17,8 @@ from tuner.experiment.paths import TrialPaths
 from tuner.experiment.trial import Trial
 
 _LAST_N = re.compile(r"last-([1-9]\d*)-avg")
-_NOT_IN_SUMMARY = re.compile(r"[/.]|^(pid|timestamp|iterations_since_restore|time_since_restore|done|training_iteration)$")
-"""Metrics that a trial's summary may lack though they were reported: nested ones, and those it leaves out."""
+_LEFT_OUT = ("pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration")
+"""Metrics that a trial's summary leaves out; it lacks nested ones too."""
 
 
 def check(metric: str | None, mode: str | None, scope: str = "last") -> tuple[str, str]:
@@ -29,7 +29,7 @@ def check(metric: str | None, mode: str | None, scope: str = "last") -> tuple[st
         raise SettingError(f"mode={mode!r} is not accepted; accepted are 'min' and 'max'")
     if scope not in ("all", "last", "avg") and not _LAST_N.fullmatch(str(scope)):
         raise SettingError(
-            f"scope={scope!r} is not accepted; accepted are 'all', 'last', 'avg', 'last-5-avg', 'last-10-avg' (any number)"
+            f"scope={scope!r} is not accepted; accepted are 'all', 'last', 'avg' and 'last-5-avg' with any number"
         )
     return metric, mode
 
@@ -59,7 +59,7 @@ def score(trial: Trial, metric: str, mode: str, scope: str) -> float | None:
             return float(low if mode == "min" else high)
         if scope == "avg":
             return float(total / count)
-    if known is None and summary and not _NOT_IN_SUMMARY.search(metric):
+    if known is None and summary and metric not in _LEFT_OUT and "/" not in metric and "." not in metric:
         return score_of(trial.last_result, metric)  # NaN, or nothing: no result has a number there
     return _from_history(trial, metric, mode, scope)
 

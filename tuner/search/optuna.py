@@ -165,7 +165,20 @@ class OptunaSearch(Searcher):
         if self._function is not None:
             return self._run_function(self._function, trial)
         assert self._space is not None
-        return self._space.resolve(AskDraw(trial, self._key()))
+        config = self._space.resolve(AskDraw(trial, self._key()))
+        self._make_canonical(trial, config)
+        return config
+
+    def _make_canonical(self, trial: optuna.Trial, config: Mapping[str, Any]) -> None:
+        """Let the study hold what a replay would read from the config: a value that was rounded differs from the draw."""
+        if self._given_storage is not None:
+            return  # it is never replayed: the storage has it
+        drawn = trial.params
+        params, distributions = self._params(config)
+        for name, value in params.items():
+            if name in drawn and drawn[name] != value:
+                kind = distributions[name]
+                self._storage.set_trial_param(self._optuna_id(trial.number), name, kind.to_internal_repr(value), kind)
 
     def replay_suggest(self, trial_id: str, config: dict[str, Any]) -> bool:
         study = self._ready()

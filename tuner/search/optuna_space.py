@@ -45,6 +45,7 @@ def wrapped(space: Any) -> Any:
 
 
 def refuse_grids(node: Node, path: str) -> None:
+    """Raise SettingError for a grid: a sampler does not run through all values."""
     if isinstance(node, Grid):
         raise SettingError(f"OptunaSearch cannot search the grid_search at {path!r}; make it a choice([...])")
     inner: Sequence[tuple[Any, Node]] = node.nodes if isinstance(node, Items) else ()
@@ -65,13 +66,14 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+    """{"a": {"b": 1}} as {"a/b": 1}."""
+    made: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            flat.update(flat(value, f"{prefix}{key}/"))
+            made.update(flat(value, f"{prefix}{key}/"))
         else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+            made[f"{prefix}{key}"] = value
+    return made
 
 
 class AskDraw:
@@ -183,6 +185,7 @@ def fits(node: Node, value: Any) -> bool:
 
 
 def check_names(node: Node, point: Mapping[str, Any], path: str) -> None:
+    """Raise SettingError for a name in a point that the space has not."""
     if not isinstance(node, Items) or node.kind is not dict or not isinstance(point, Mapping):
         return
     nodes = dict(node.nodes)

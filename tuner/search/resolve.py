@@ -291,7 +291,7 @@ class _Resolver:
         while self._functions:
             self.settle(next(iter(self._functions)))
         for path in sorted(self._tuples, key=len, reverse=True):  # the innermost first: its owner is still a list
-            parent = self._at(path[:-1])
+            parent = self.at(path[:-1])
             parent[path[-1]] = tuple(parent[path[-1]])
         made: dict[str, Any] = self.root
         return made
@@ -324,7 +324,13 @@ class _Resolver:
             self._tuples.append(path)  # a list until the functions in it have run
         return [value for _, value in made]
 
-    def _at(self, path: Path) -> Any:
+    @property
+    def unfinished(self) -> bool:
+        """True while there are functions that have not run."""
+        return bool(self._functions)
+
+    def at(self, path: Path) -> Any:
+        """What is at a path now."""
         node = self.root
         for key in path:
             node = node[key]
@@ -351,7 +357,7 @@ class _Resolver:
         del self._functions[path]
         node = compile_node(value, path, branch=path_text(path))  # it may return domains
         built = self._build(node, path, f"{name}()", _Chosen(), ())
-        self._at(path[:-1])[path[-1]] = built
+        self.at(path[:-1])[path[-1]] = built
 
 
 class View(Mapping[str, Any]):
@@ -366,7 +372,7 @@ class View(Mapping[str, Any]):
         self._resolver, self._path = resolver, path
 
     def _node(self) -> Any:
-        return self._resolver._at(self._path)
+        return self._resolver.at(self._path)
 
     def __getitem__(self, key: Any) -> Any:
         node = self._node()
@@ -375,17 +381,7 @@ class View(Mapping[str, Any]):
                 return self
             there = ", ".join(map(str, node)) or "nothing"
             raise KeyError(f"{path_text((*self._path, key))!r} is not in the config; there is: {there}")
-        return self._see(node[key], (*self._path, key))
-
-    def _see(self, value: Any, path: Path) -> Any:
-        if value is _PENDING:
-            self._resolver.settle(path)
-            value = self._resolver._at(path)
-        if isinstance(value, dict):
-            return View(self._resolver, path)
-        if isinstance(value, list):
-            return [self._see(value[index], (*path, index)) for index in range(len(value))]
-        return value
+        return _see(self._resolver, (*self._path, key))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -408,10 +404,44 @@ class View(Mapping[str, Any]):
         return repr(self._node())
 
 
+class _ListView(Sequence[Any]):
+    """A list or tuple as a function sees it, each item drawn when it is looked at."""
+
+    __slots__ = ("_path", "_resolver")
+
+    def __init__(self, resolver: _Resolver, path: Path) -> None:
+        self._resolver, self._path = resolver, path
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]  # also from the end
+        return _see(self._resolver, (*self._path, number))
+
+    def __len__(self) -> int:
+        return len(self._resolver.at(self._path))
+
+    def __repr__(self) -> str:
+        return repr(self._resolver.at(self._path))
+
+
+def _see(resolver: _Resolver, path: Path) -> Any:
+    """What a function gets to see at a path: the value, or a view where something in it may not be drawn yet."""
+    value = resolver.at(path)
+    if value is _PENDING:
+        resolver.settle(path)
+        value = resolver.at(path)
+    if isinstance(value, dict):
+        return View(resolver, path)
+    return _ListView(resolver, path) if resolver.unfinished and isinstance(value, list) else value
+
+
 def plain(value: Any) -> Any:
     """A value without views in it."""
     if isinstance(value, View):
         return {key: plain(value[key]) for key in value}
+    if isinstance(value, _ListView):
+        return [plain(item) for item in value]
     if type(value) is dict:
         return {key: plain(item) for key, item in value.items()}
     if type(value) in (list, tuple):

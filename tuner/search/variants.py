@@ -199,12 +199,18 @@ def format_tag(index: int, evaluated_params: Mapping[str, Any]) -> str:
     parts = []
     room = _TAG - len(str(index)) - 1
     for key, value in sorted(evaluated_params.items()):
-        part = f"{_clean(key.rsplit('/', 1)[-1])}={_clean(value)}"
+        part = f"{_clean(_short(key))}={_clean(value)}"
         room -= len(part) + 1
         if room < 0:
             break
         parts.append(part)
     return f"{index}_{','.join(parts)}" if parts else str(index)
+
+
+def _short(key: str) -> str:
+    """The last name of a path, with the number behind it in a list."""
+    *way, last = key.split("/")
+    return f"{way[-1]}_{last}" if way and last.isdigit() else last
 
 
 def _clean(value: Any) -> str:
