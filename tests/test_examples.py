@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -27,14 +28,19 @@ KEPT = {
 }
 
 
-def run(script: Path, home: Path, *, timeout: float = 100) -> str:
-    """Run a script as a person would, but with a home of its own; returns what it printed."""
+def environment(home: Path) -> dict[str, str]:
+    """What a process sees whose home and temporary directory are a test's own."""
     temporary = home / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("TUNE_", "TUNER_"))}
+    return kept | {"HOME": str(home), "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
+
+
+def run(script: Path, home: Path, *, timeout: float = 100) -> str:
+    """Run a script as a person would, but with a home of its own; returns what it printed."""
     done = subprocess.run(
         [sys.executable, str(script)],
-        env=kept | {"HOME": str(home), "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)},
+        env=environment(home),
         cwd=home,
         capture_output=True,
         text=True,
@@ -108,14 +114,26 @@ def test_class_trainable(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.timeout(400)
-def test_the_main_job_ends_with_a_model_that_loads_and_is_good(tmp_path: Path) -> None:
-    said = run(ROOT / "examples" / "digits_asha.py", tmp_path, timeout=380)
+def test_the_main_job_killed_in_the_middle_and_run_again_ends_with_a_good_model(tmp_path: Path) -> None:
+    script = ROOT / "examples" / "digits_asha.py"
+    with subprocess.Popen(
+        [sys.executable, str(script)], env=environment(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stdout is not None
+        next(line for line in first.stdout if "finished" in line)
+        first.kill()
 
+    said = run(script, tmp_path, timeout=380)
+
+    assert "resuming from" in said
     closing = said.strip().splitlines()[-1]
     assert closing.startswith("accuracy of the model loaded back from it, on held-out data: ")
     assert float(closing.rpartition(" ")[2]) > 0.9
     assert "best config" in said
     assert "best checkpoint" in said
-    per_trial = [len(list(trial.glob("checkpoint_*"))) for trial in tmp_path.rglob("train_*") if trial.is_dir()]
-    assert len(per_trial) == 24
-    assert max(per_trial) <= 3
+    trials = [trial for trial in tmp_path.rglob("train_*") if trial.is_dir()]
+    assert len(trials) == 24
+    for trial in trials:
+        assert len(list(trial.glob("checkpoint_*"))) <= 3
+        rows = [json.loads(line)["training_iteration"] for line in (trial / "result.json").read_text().splitlines()]
+        assert rows == list(range(1, len(rows) + 1))

@@ -144,9 +144,9 @@ class _Run:
         notes.extend(problems)
         for fact in facts:
             if isinstance(fact, ev.TrialEnded):
-                trial = self.state.trials.get(fact.trial)
-                assert trial is not None
-                self.plugins.on_trial_end(trial, trial.last_result, failed=False)
+                ended = self.state.trials.get(fact.trial)
+                assert ended is not None
+                self.plugins.on_trial_end(ended, ended.last_result, failed=False)
         yield from facts
 
     # --- the parts --------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ class CallbackList:
     def on_trial_result(self, iteration: int, trials: Trials, trial: Trial, result: dict[str, Any]) -> bool:
         """Show a result to everybody; True if somebody changed it."""
         before = _copied(result) if self._may_change else None
-        again = result.get("training_iteration", 0) <= trial.told
+        again = result.get("training_iteration", trial.told + 1) <= trial.told
         for callback, hook, takes_back in self._result:
             if again and not takes_back:
                 continue  # it was told of this iteration before the trial went back

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from trainables.result import Result
 from tuner.analysis import scopes
@@ -80,7 +80,7 @@ class ResultGrid:
         if len(analysis.trials) == 1 and metric is None and analysis.default_metric is None:
             return self[0]
         if metric is None and analysis.default_metric is None:
-            raise SettingError("No metric is provided: name one in get_best_result(metric=, mode=) or in the TuneConfig")
+            raise SettingError("No metric is provided: name one in get_best_result(metric=, mode=) or in TuneConfig")
         metric, mode = scopes.check(metric or analysis.default_metric, mode or analysis.default_mode, scope)
         best = scopes.best(analysis.trials, metric, mode, scope, filter_nan_and_inf=filter_nan_and_inf)
         if best is None:

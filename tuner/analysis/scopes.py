@@ -59,7 +59,13 @@ def score(trial: Trial, metric: str, mode: str, scope: str) -> float | None:
             return float(low if mode == "min" else high)
         if scope == "avg":
             return float(total / count)
-    if known is None and summary and metric not in _LEFT_OUT and "/" not in metric and "." not in metric:
+    if (
+        known is None
+        and summary
+        and metric not in {*_LEFT_OUT, *trial.unsummed_metrics}
+        and "/" not in metric
+        and "." not in metric
+    ):
         return score_of(trial.last_result, metric)  # NaN, or nothing: no result has a number there
     return _from_history(trial, metric, mode, scope)
 

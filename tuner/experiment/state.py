@@ -11,7 +11,7 @@ import msgspec
 from trainables import tagged
 from trainables.wire import CheckpointRef
 from tuner.experiment import events as ev
-from tuner.experiment.trial import CheckpointRecord, Trial, add_to_summary
+from tuner.experiment.trial import CheckpointRecord, Trial, add_to_summary, tight
 
 
 class Snapshot(msgspec.Struct, omit_defaults=True):
@@ -63,7 +63,6 @@ class ExperimentState:
         self.generation = snapshot.generation
         self.counts = dict.fromkeys(("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"), 0)
         self.checkpoint_count = self.checkpoint_bytes = 0
-        self._frozen_keys: dict[tuple[str, ...], list[str]] = {}
         for trial in self._order:
             trial.__dict__["root"] = root / trial.dirname
             self.counts[trial.status] += 1
@@ -101,8 +100,8 @@ class ExperimentState:
             trainable_name=fact.name.removesuffix("_" + fact.trial),
             name=fact.name,
             dirname=fact.dirname,
-            raw_config=fact.config,
-            raw_evaluated=fact.evaluated,
+            raw_config=tight(fact.config),
+            raw_evaluated=tight(fact.evaluated),
             experiment_tag=fact.tag,
             resources=fact.resources,
         )
@@ -208,14 +207,14 @@ class ExperimentState:
         trial.error = fact.error
         trial.ended_at = fact.at
         self._status(trial, fact.status)
-        trial.compact(self._frozen_keys)
+        trial.compact()
 
     def _reopened(self, fact: ev.TrialReopened) -> None:
         trial = self._by_id[fact.trial]
         trial.error = None
         trial.num_failures = trial.num_lost = 0
-        trial.summary = {key: list(entry) for key, entry in trial.metric_summary.items()}
-        trial.frozen_keys, trial.frozen_values = [], []
+        trial.summary = {key: list(entry) for key, entry in trial._summary().items()}
+        trial.raw_summary = ev.NO_RAW
         if fact.anew:
             trial.started_from = None
             trial.lineage = []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,8 +19,18 @@ _NOT_SUMMED = frozenset(
     {"pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration"}
 )
 
+_INFINITE = (inf, -inf)
+
 Summary = dict[str, list[float]]
-"""metric -> [min, max, sum, count] over the results that stand; NaN is not counted."""
+"""metric -> [min, max, sum, count] over the results that stand; NaN is not counted.
+
+Empty for a metric that was infinite once: JSON has no infinities, and the history knows better.
+"""
+
+
+def tight(raw: msgspec.Raw) -> msgspec.Raw:
+    """A copy without the room to grow that the encoder left behind it: kilobytes per trial, for hundreds that count."""
+    return msgspec.Raw(bytes(memoryview(raw)))
 
 
 def add_to_summary(summary: Summary, metrics: Mapping[str, Any]) -> None:
@@ -28,9 +38,11 @@ def add_to_summary(summary: Summary, metrics: Mapping[str, Any]) -> None:
         kind = type(value)
         if (kind is float or kind is int) and key not in _NOT_SUMMED and value == value:
             entry = summary.get(key)
-            if entry is None:
+            if value in _INFINITE:
+                summary[key] = []
+            elif entry is None:
                 summary[key] = [value, value, value, 1]
-            else:
+            elif entry:
                 if value < entry[0]:
                     entry[0] = value
                 elif value > entry[1]:
@@ -90,8 +102,8 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
     iteration: int = 0
     raw_result: msgspec.Raw = NO_RAW
     summary: Summary = {}
-    frozen_keys: list[str] = []
-    frozen_values: list[float] = []
+    raw_summary: msgspec.Raw = NO_RAW
+    """The summary of a finished trial, as JSON: a tenth of the memory."""
     checkpoints: list[CheckpointRecord] = []
     """Those that are kept, oldest first."""
     forgotten: list[CheckpointRef] = []
@@ -173,10 +185,16 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
     @property
     def metric_summary(self) -> Mapping[str, tuple[float, ...]]:
         """metric -> (min, max, sum, count) of its numeric top-level metrics."""
-        if self.summary:
-            return {key: tuple(entry) for key, entry in self.summary.items()}
-        values = self.frozen_values
-        return {key: tuple(values[4 * i : 4 * i + 4]) for i, key in enumerate(self.frozen_keys)}
+        return {key: tuple(entry) for key, entry in self._summary().items() if entry}
+
+    @property
+    def unsummed_metrics(self) -> set[str]:
+        """Metrics that only the history can tell about: they were infinite once."""
+        return {key for key, entry in self._summary().items() if not entry}
+
+    def _summary(self) -> Summary:
+        frozen: Summary = self.summary or msgspec.json.decode(self.raw_summary) or {}
+        return frozen
 
     @property
     def error_file(self) -> str | None:
@@ -203,14 +221,14 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
 
     # --- compact keeping of finished trials ---------------------------------------------------------
 
-    def compact(self, keys: dict[tuple[str, ...], list[str]]) -> None:
-        """Keep a finished trial in as few bytes as can be; `keys` shares the names between trials."""
+    def compact(self) -> None:
+        """Keep a finished trial in as few bytes as can be."""
         if self.summary:
-            names = tuple(self.summary)
-            self.frozen_keys = keys.setdefault(names, list(names))
-            self.frozen_values = array("d", [x for entry in self.summary.values() for x in entry]).tolist()
+            self.raw_summary = msgspec.Raw(msgspec.json.encode(self.summary))
             self.summary = {}
+        self.raw_result = tight(self.raw_result)
         for record in self.checkpoints:
+            record.raw_metrics = tight(record.raw_metrics)
             record.summary = {}
             record.__dict__.pop("metrics", None)
         self.unsaved = {}

@@ -41,12 +41,12 @@ class CsvFile(RowFile):
                 self.header = tuple(next(csv.reader(file), ()))
         self.widenings = 0
         self._line = _Line()
-        self._writer = csv.writer(self._line, lineterminator="\n")
+        self._writer = csv.writer(self._line)  # its own line end makes it quote both characters of it
 
     def encode(self, values: Any) -> bytes:
         """One row of values."""
         self._writer.writerow(values)
-        return self._line.text.encode("utf-8", "backslashreplace")
+        return self._line.text[:-2].encode("utf-8", "backslashreplace") + b"\n"
 
 
 class CSVLoggerCallback(RowLogger):

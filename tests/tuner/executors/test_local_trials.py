@@ -533,16 +533,24 @@ def test_d18_a_trial_killed_in_the_middle_of_a_save_leaves_no_checkpoint(local: 
     assert visible == []
 
 
-def test_the_real_worker_runs_function_and_class(local: Any) -> None:
-    def trainable(config: Any) -> None:
+def test_the_real_worker_runs_a_function_and_a_class_of_the_script(local: Any) -> None:
+    from trainables.trainable import Trainable
+
+    def function(config: Any) -> None:
         from trainables.session import report
 
         for i in range(3):
             report({"loss": config["lr"] / (i + 1)})
 
-    driver = local(trainable, kind=LocalExecutor)
-    trial = driver.launch({"lr": 1.0})
-    assert driver.finish(trial).status == 0
-    assert [round(r["loss"], 3) for r in driver.reports(trial)] == [1.0, 0.5, 0.333]
+    class Class(Trainable):
+        def setup(self, config: Any) -> None:
+            self.lr = config["lr"]
 
+        def step(self) -> Any:
+            return {"loss": self.lr / (self.iteration + 1), "done": self.iteration == 2}
 
+    for trainable in (function, Class):
+        driver = local(trainable, kind=LocalExecutor)
+        trial = driver.launch({"lr": 1.0})
+        assert driver.finish(trial).status == 0
+        assert [round(r["loss"], 3) for r in driver.reports(trial)] == [1.0, 0.5, 0.333], driver.events

@@ -1,0 +1,148 @@
+"""TensorBoard's files: right to the bit, without torch, and not in the way."""
+
+from __future__ import annotations
+
+import math
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.logger.tensorboard import EventFile, TBXLoggerCallback
+
+
+def records(directory: Path) -> list[bytes]:
+    """The events of all files, their checksums checked by tensorboardX's own code."""
+    from tensorboardX.crc32c import crc32c
+
+    def masked(data: bytes) -> int:
+        crc = crc32c(data)
+        return ((crc >> 15) | (crc << 17)) + 0xA282EAD8 & 0xFFFFFFFF
+
+    found = []
+    for file in sorted(directory.glob("events.out.tfevents.*")):
+        data = file.read_bytes()
+        while data:
+            (length,), (check,) = struct.unpack("<Q", data[:8]), struct.unpack("<I", data[8:12])
+            assert check == masked(data[:8])
+            body = data[12 : 12 + length]
+            assert struct.unpack("<I", data[12 + length : 16 + length]) == (masked(body),)
+            found.append(body)
+            data = data[16 + length :]
+    return found
+
+
+def events(directory: Path) -> list[Any]:
+    from tensorboardX.proto.event_pb2 import Event
+
+    return [Event.FromString(record) for record in records(directory)]
+
+
+def scalars(directory: Path) -> list[tuple[int, dict[str, float]]]:
+    return [
+        (event.step, {value.tag: value.simple_value for value in event.summary.value})
+        for event in events(directory)
+        if event.HasField("summary")
+    ]
+
+
+@pytest.mark.torch
+def test_tensorboard_reads_every_number(lab: Any) -> None:
+    run = lab(TBXLoggerCallback())
+    trial = run.trial(lr=0.1)
+    run.report(trial, loss=0.5, name="text", flag=True, eval={"auc": 0.25}, big=10**300, pid=1)
+    run.report(trial, loss=math.nan, low=-math.inf, count=3)
+    run.end(trial)
+    run.finish()
+
+    first, second = scalars(trial.directory)
+
+    assert first == (1, {"loss": 0.5, "eval/auc": 0.25, "big": math.inf})
+    assert second[0] == 2
+    assert math.isnan(second[1].pop("loss"))
+    assert second[1] == {"low": -math.inf, "count": 3.0}
+    assert events(trial.directory)[0].file_version == "brain.Event:2"
+
+
+@pytest.mark.torch
+def test_t03_tensorboard_is_told_what_to_drop(lab: Any) -> None:
+    run = lab(TBXLoggerCallback())
+    trial = run.trial()
+    for number in range(5):
+        run.report(trial, loss=number)
+    run.rollback(trial, 3)
+    run.report(trial, loss=9)
+    run.finish()
+
+    (purge,) = [event for event in events(trial.directory) if event.HasField("session_log")]
+
+    assert (purge.step, purge.session_log.status) == (4, 1)
+    assert [step for step, _ in scalars(trial.directory)] == [1, 2, 3, 4, 5, 4]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("key", ["loss", "a" * 300, "ünï", "a/b c"])
+@pytest.mark.parametrize("step", [0, 1, 127, 128, 300, 2**40])
+def test_lengths_and_steps_of_every_size(tmp_path: Path, key: str, step: int) -> None:
+    file = EventFile(tmp_path)
+    file.scalars(step, {key: 1.5, "more": 2})
+    file.close()
+
+    assert scalars(tmp_path) == [(step, {key: 1.5, "more": 2.0})]
+
+
+def test_what_is_no_number_makes_no_event(tmp_path: Path) -> None:
+    file = EventFile(tmp_path)
+    size = next(tmp_path.iterdir()).stat().st_size
+    file.scalars(1, {"name": "x", "flag": True, "none": None, "list": [1]})
+    file.close()
+
+    assert next(tmp_path.iterdir()).stat().st_size == size
+
+
+def test_a_result_that_is_changed_later_is_written_as_it_was(lab: Any) -> None:
+    run = lab(TBXLoggerCallback())
+    trial = run.trial()
+    result = {"loss": 1.0, "training_iteration": 1}
+    run.callbacks.on_trial_result(0, run.state.trials, trial, result)
+    result.clear()
+    run.finish()
+
+    assert b"loss" in next(trial.directory.glob("events*")).read_bytes()
+
+
+def test_f30_a_directory_that_is_gone_does_not_end_the_run(lab: Any, caplog: pytest.LogCaptureFixture) -> None:
+    run = lab(TBXLoggerCallback())
+    trial = run.trial()
+    trial.directory.rmdir()
+    run.report(trial, loss=1)
+    run.report(trial, loss=2)
+    run.finish()
+
+    assert len(caplog.records) == 1
+
+
+def test_a_run_without_results_starts_no_thread(lab: Any) -> None:
+    callback = TBXLoggerCallback()
+    run = lab(callback)
+    run.end(run.trial())
+    run.finish()
+
+    assert callback._thread is None
+
+
+def test_writing_event_files_imports_neither_torch_nor_tensorboard(tmp_path: Path) -> None:
+    code = (
+        "import sys; from tuner.logger import default_loggers; from tuner.logger.tensorboard import EventFile;"
+        "import pathlib; default_loggers([]); file = EventFile(pathlib.Path(sys.argv[1]));"
+        "file.scalars(1, {'loss': 1.0}); file.close();"
+        "bad = [name for name in ('torch', 'tensorboard', 'tensorboardX', 'google.protobuf', 'pandas') if name in sys.modules];"
+        "sys.exit(' '.join(bad) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, cwd=Path.cwd())
+
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir())

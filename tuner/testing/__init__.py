@@ -1,0 +1,17 @@
+"""Conformance suites: what every plug-in must do, run over yours.
+
+    def test_my_scheduler() -> None:
+        check_scheduler(lambda: MyScheduler(metric="loss", mode="min"))
+
+    def test_my_searcher() -> None:
+        check_searcher(lambda: MySearcher(metric="loss", mode="min"))
+
+Each check plays a scripted life and raises AssertionError that says which obligation was not met.
+"""
+
+from __future__ import annotations
+
+from tuner.testing.schedulers import TrialStub, check_scheduler
+from tuner.testing.searchers import check_searcher
+
+__all__ = ["TrialStub", "check_scheduler", "check_searcher"]
