@@ -115,9 +115,7 @@ class Result:
         params = directory / PARAMS_FILE
         config = tagged.loads(params.read_bytes()) if params.is_file() else {}
         published = verify.list_checkpoints(directory)
-        checkpoints = [
-            (Checkpoint(each.path), tagged.loads(bytes(each.manifest.metrics)) or {}) for each in published
-        ]
+        checkpoints = [(Checkpoint(each.path), tagged.loads(bytes(each.manifest.metrics)) or {}) for each in published]
         return cls(
             metrics={**history[-1], "config": config} if history else {"config": config},
             checkpoint=checkpoints[-1][0] if checkpoints else None,

@@ -6,6 +6,8 @@ Everything public loads on first use (PEP 562), so that importing this package c
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -97,6 +99,20 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"tuner.{name}")
     raise AttributeError(f"module 'tuner' has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """Keeps `tuner.run` the function: importing the module of that name would put the module there."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _EXPORTS and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, (self.__name__,)  # trainables name it as a global, and are shipped
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -16,7 +16,15 @@ from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.clock import Clock, SystemClock
-from tuner.error import SettingError, TrialError, TrialProcessDiedError, TrialsFailedError, TrialTimeoutError
+from tuner.error import (
+    ExperimentExistsError,
+    OwnedElsewhereError,
+    SettingError,
+    TrialError,
+    TrialProcessDiedError,
+    TrialsFailedError,
+    TrialTimeoutError,
+)
 from tuner.executors import InlineExecutor, LocalExecutor, SimulatedExecutor
 from tuner.executors.base import Executor
 from tuner.executors.resources import check_fits, parse_resources
@@ -24,7 +32,7 @@ from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.paths import ExperimentPaths, as_local_path, safe_name
-from tuner.experiment.resume import reconcile
+from tuner.experiment.resume import Base, reconcile
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.logger import default_loggers
@@ -46,16 +54,27 @@ def execute(spec: Spec) -> ExperimentAnalysis:
     """Run the experiment that `spec` describes, from wherever it stands, and return its results."""
     executor = _executor(spec)
     clock: Clock = executor.clock if isinstance(executor, SimulatedExecutor) else SystemClock()
-    now = datetime.datetime.fromtimestamp(clock.time())
-    paths = ExperimentPaths(spec.storage / spec.experiment_name(now))
-    decision = plan(spec, paths)
-    check_fits(parse_resources(spec.resources), executor.total())
-    spec.restore = _restore_path(spec.restore)
-    opened = open_experiment(spec, paths, decision.action, clock=clock)
+    opened = _open(spec, executor, clock)
     try:
-        return _Run(spec, opened, executor, clock).run(decision.note)
+        return _Run(spec, opened, executor, clock).run(opened.note)
     finally:
         opened.ownership.release()
+
+
+def _open(spec: Spec, executor: Executor, clock: Clock) -> Opened:
+    """Check all that can be checked by looking, then claim the experiment's directory."""
+    now = datetime.datetime.fromtimestamp(clock.time())
+    check_fits(parse_resources(spec.resources), executor.total())
+    spec.restore = _restore_path(spec.restore)
+    while True:
+        paths = ExperimentPaths(spec.storage / spec.experiment_name(now))
+        planned = plan(spec, paths)
+        try:
+            return open_experiment(spec, paths, planned, clock=clock)
+        except (OwnedElsewhereError, ExperimentExistsError):
+            if spec.name is not None or spec.resume_choice.base is Base.AUTO:
+                raise
+            # a driver that started in the same second was faster: the next name is free
 
 
 def _executor(spec: Spec) -> Executor:

@@ -74,9 +74,7 @@ class Callback:
     def on_trial_error(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         """A trial failed for good; `trial.error` says why."""
 
-    def on_checkpoint(
-        self, iteration: int, trials: Trials, trial: Trial, checkpoint: Checkpoint, **info: Any
-    ) -> None:
+    def on_checkpoint(self, iteration: int, trials: Trials, trial: Trial, checkpoint: Checkpoint, **info: Any) -> None:
         """A checkpoint of a trial was published."""
 
     def on_experiment_end(self, trials: Trials, **info: Any) -> None:
@@ -256,7 +254,7 @@ def _check(callback: object) -> None:
 
 def _explain(error: Exception, callback: Callback, hook: str) -> None:
     """Say in the traceback whose hook it was; the error itself stays what the user knows."""
-    note = f"raised by {type(callback).__qualname__}.{hook}, a callback of this run; resume=\"AUTO\" continues the run"
+    note = f'raised by {type(callback).__qualname__}.{hook}, a callback of this run; resume="AUTO" continues the run'
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)
 

@@ -55,6 +55,8 @@ class Plan:
 class Opened:
     """A directory that this driver owns."""
 
+    note: str
+    """Why it was resumed, started or replaced, as a line for the user."""
     paths: ExperimentPaths
     ownership: Ownership
     settings: dict[str, Any]
@@ -62,8 +64,8 @@ class Opened:
     temporary: Path
 
 
-def plan(spec: Spec, paths: ExperimentPaths) -> Plan:
-    """Decide by looking only. Raises before anything is touched."""
+def plan(spec: Spec, paths: ExperimentPaths, *, asked: bool = False) -> Plan:
+    """Decide by looking only. Raises before anything is touched. `asked`: a person has said yes already."""
     base, root = spec.resume_choice.base, paths.root
     if not is_experiment(paths):
         if root.exists() and not root.is_dir():
@@ -82,16 +84,20 @@ def plan(spec: Spec, paths: ExperimentPaths) -> Plan:
             f'resume="REMOTE" needs a replica: set SyncConfig(upload_dir=...); there is a local experiment at {root}'
         )
     settings = read_settings(paths)
+    if settings.get("cleared"):
+        if base is Base.LOCAL:
+            raise ResumeError(_nothing_to_resume(spec, paths))
+        return Plan(Action.REPLACE, f"starting new because the experiment at {root} was being replaced before")
     if spec.overwrite:
         return Plan(Action.REPLACE, f"starting new because overwrite=True replaces the experiment at {root}")
     if base is Base.NEW:
-        if not any(trial.told for trial in load_state(paths).trials):
+        if spec.name is not None and not any(trial.told for trial in load_state(paths).trials):
             return Plan(Action.REPLACE, f"starting new because the experiment at {root} never had a result")
         raise ExperimentExistsError(
             f'there is an experiment with results at {root}: resume="AUTO" continues it, overwrite=True replaces it, '
             "another name leaves it alone"
         )
-    if base is Base.PROMPT and not _ask(root):
+    if base is Base.PROMPT and not asked and not _ask(root):
         raise ExperimentExistsError(f"not resumed as answered: {root} is left alone; overwrite=True replaces it")
     _check_same(spec, settings, paths)
     return Plan(Action.RESUME, f"resuming from {root}")
@@ -135,7 +141,7 @@ def _check_same(spec: Spec, settings: dict[str, Any], paths: ExperimentPaths) ->
         )
 
 
-def open_experiment(spec: Spec, paths: ExperimentPaths, action: Action, *, clock: Clock) -> Opened:
+def open_experiment(spec: Spec, paths: ExperimentPaths, planned: Plan, *, clock: Clock) -> Opened:
     """Claim the directory and bring its settings and journal; a new or replaced one is made."""
     try:
         fs.make_dirs(paths.root)
@@ -149,24 +155,30 @@ def open_experiment(spec: Spec, paths: ExperimentPaths, action: Action, *, clock
                 f"cannot write to {paths.root}: {error.strerror}; {fs.free_bytes(paths.root)} bytes free"
             ) from error
         raise
-    if action is Action.RESUME:
-        settings = read_settings(paths)
-        contents: JournalContents | None = read_journal(paths)
-    else:
-        if action is Action.REPLACE:
-            _clear(paths)
-        settings = _new_settings(spec, paths, clock)
-        fs.replace_file(paths.experiment_json, json.dumps(settings, indent=1).encode())
-        contents = None
-    return Opened(paths, ownership, settings, contents, _temporary(paths, settings))
+    try:
+        # Looked at again, now that nobody else writes: another driver may have come and gone since the first look.
+        decision = plan(spec, paths, asked=planned.action is Action.RESUME)
+        if decision.action is Action.RESUME:
+            settings = read_settings(paths)
+            contents: JournalContents | None = read_journal(paths)
+        else:
+            if decision.action is Action.REPLACE:
+                _clear(paths)
+            settings = _new_settings(spec, paths, clock)
+            fs.replace_file(paths.experiment_json, json.dumps(settings, indent=1).encode())
+            contents = None
+        return Opened(decision.note, paths, ownership, settings, contents, _temporary(paths, settings))
+    except BaseException:
+        ownership.release()
+        raise
 
 
 def _clear(paths: ExperimentPaths) -> None:
-    """Remove an experiment, its description first, so that a kill in between leaves no half experiment."""
-    fs.unlink(paths.experiment_json)
-    fs.fsync_dir(paths.root)
+    """Remove an experiment but its description, which says so: a kill in between leaves none that looks whole."""
+    settings = {**read_settings(paths), "cleared": True}
+    fs.replace_file(paths.experiment_json, json.dumps(settings, indent=1).encode())
     for name in fs.listdir(paths.root):
-        if name != paths.generations.name:
+        if name not in (paths.generations.name, paths.experiment_json.name):
             fs.rmtree(paths.root / name) if fs.is_dir(paths.root / name) else fs.unlink(paths.root / name)
 
 

@@ -74,6 +74,8 @@ class Spec:
         if self.resources is None:
             self.resources = resources_of(self.trainable)
         self.resume_choice = parse(self.resume)
+        if self.overwrite and self.resume_choice.base is not Base.NEW:
+            raise SettingError(f"overwrite=True and resume={self.resume!r} exclude each other: give one of them")
         if self.mode is not None:
             for mode in [self.mode] if isinstance(self.mode, str) else self.mode:
                 if mode not in MODES:

@@ -130,9 +130,9 @@ REFUSED: list[tuple[Kind, str, list[Any]]] = [
 
 def flat(table: list[tuple[Kind, str, list[Any]]]) -> list[Any]:
     return [
-        pytest.param(kind, name, value, id=f"{kind.__name__}-{name}-{value!r}"[:80])
+        pytest.param(kind, name, value, id=f"{kind.__name__}-{name}-{number}")
         for kind, name, values in table
-        for value in values
+        for number, value in enumerate(values)
     ]
 
 

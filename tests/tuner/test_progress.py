@@ -125,7 +125,8 @@ def whole_run(run: Any, progress: Any) -> None:
     run.finish()
 
 
-def test_f52_verbose_0_prints_nothing(lab: Any, capfd: pytest.CaptureFixture[str], unconfigured: None) -> None:
+def test_f52_verbose_0_prints_nothing(lab: Any, capfd: pytest.CaptureFixture[str], unconfigure: Any) -> None:
+    unconfigure()
     progress = default_reporter(None, verbose=0, metric="loss", mode="min")
     whole_run(lab(progress), progress)
 
@@ -133,8 +134,9 @@ def test_f52_verbose_0_prints_nothing(lab: Any, capfd: pytest.CaptureFixture[str
 
 
 def test_f52_default_prints_at_most_a_line_per_event_and_each_warning_once(
-    lab: Any, capfd: pytest.CaptureFixture[str], unconfigured: None
+    lab: Any, capfd: pytest.CaptureFixture[str], unconfigure: Any
 ) -> None:
+    unconfigure()
     progress = default_reporter(None, metric="loss", mode="min")
     whole_run(lab(progress), progress)
     out, err = capfd.readouterr()
@@ -418,9 +420,9 @@ def test_a_closed_pipe_does_not_end_a_run(lab: Any) -> None:
 
 
 @pytest.fixture
-def unconfigured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logging as a script has it that never heard of it; pytest has its own handlers on the root."""
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+def unconfigure(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Logging as a script has it that never heard of it; pytest puts its own handlers on the root for each call."""
+    return lambda: monkeypatch.setattr(logging.getLogger(), "handlers", [])
 
 
 def test_who_configured_logging_gets_the_warnings_there(lab: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -434,7 +436,8 @@ def test_who_configured_logging_gets_the_warnings_there(lab: Any, caplog: pytest
     assert "slow" not in out.getvalue()
 
 
-def test_after_a_run_logging_is_as_it_was(lab: Any, unconfigured: None) -> None:
+def test_after_a_run_logging_is_as_it_was(lab: Any, unconfigure: Any) -> None:
+    unconfigure()
     before = [list(logging.getLogger(name).handlers) for name in ("tuner", "trainables")]
     progress, _ = plain()
     run = lab(progress)
@@ -473,9 +476,7 @@ def test_f12_nested_names_work_in_columns(lab: Any) -> None:
     run = lab()
     run.report(run.trial(model={"lr": 0.5}), eval={"auc": 0.25})
 
-    grid = build(
-        run.state.trials, Columns(metrics={"eval/auc": "AUC"}, parameters={"model/lr": "rate"}, infer_limit=0)
-    )
+    grid = build(run.state.trials, Columns(metrics={"eval/auc": "AUC"}, parameters={"model/lr": "rate"}, infer_limit=0))
 
     assert grid.header == ["trial", "status", "rate", "iter", "total time", "AUC"]
     assert (grid.rows[0][2], grid.rows[0][5]) == ("0.5", "0.25")
@@ -565,11 +566,20 @@ def test_reporters_check_their_arguments(arguments: dict[str, Any]) -> None:
 
 
 def test_reporters_of_both_kinds_take_rays_arguments() -> None:
-    arguments: dict[str, Any] = dict(
-        metric_columns=["a"], parameter_columns=["b"], total_samples=3, max_progress_rows=1, max_error_rows=2,
-        max_column_length=10, max_report_frequency=30, print_intermediate_tables=True, infer_limit=2, metric="a",
-        mode="max", sort_by_metric=True,
-    )  # fmt: skip
+    arguments: dict[str, Any] = {
+        "metric_columns": ["a"],
+        "parameter_columns": ["b"],
+        "total_samples": 3,
+        "max_progress_rows": 1,
+        "max_error_rows": 2,
+        "max_column_length": 10,
+        "max_report_frequency": 30,
+        "print_intermediate_tables": True,
+        "infer_limit": 2,
+        "metric": "a",
+        "mode": "max",
+        "sort_by_metric": True,
+    }
     CLIReporter(**arguments)
     JupyterNotebookReporter(True, **arguments)
 

@@ -87,9 +87,7 @@ class ResultGrid:
             raise MetricMissingError(f"No best trial found for the given metric: {metric}: {analysis.why_not(metric)}")
         return self._result(best)
 
-    def get_dataframe(
-        self, filter_metric: str | None = None, filter_mode: str | None = None
-    ) -> pandas.DataFrame:
+    def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> pandas.DataFrame:
         """One row per trial: its last result, or the one with the best `filter_metric`; configs as "config/..."."""
         return self._analysis.dataframe(filter_metric, filter_mode)
 

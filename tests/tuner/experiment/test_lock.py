@@ -147,7 +147,7 @@ def test_generations_are_numbered_and_know_their_parent(paths: ExperimentPaths) 
     second = claim(paths, clock=SystemClock())
     assert second.generation == 2
     assert second.parent == lock.Parent(1, first.id)
-    assert os.get_inheritable(second.lock_fd)
+    assert not os.get_inheritable(second.lock_fd)  # an executor hands it to its own, and to nobody else
     second.check()
     second.release()
     assert [record.released for record in read_records(paths)] == [True, True]

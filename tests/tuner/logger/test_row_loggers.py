@@ -35,7 +35,7 @@ def iterations(trial: Any) -> tuple[list[int], list[int]]:
 def test_every_result_is_read_back_exactly(lab: Any) -> None:
     run = lab(JsonLoggerCallback())
     trial = run.trial(lr=0.1)
-    odd = {"nan": math.nan, "inf": -math.inf, "text": 'a "quoted"\nline', "none": None, "list": [1, (2, 3)], "n": {"a": 1}}
+    odd = {"nan": math.nan, "inf": -math.inf, "text": 'a "b"\nc', "none": None, "list": [1, (2, 3)], "n": {"a": 1}}
     run.report(trial, **odd)
     run.report(trial, loss=0.5)
 
@@ -160,7 +160,8 @@ def test_t03_a_torn_last_line_is_cut(lab: Any, torn: bytes) -> None:
     second.start(trial)
     second.report(trial, loss=3)
 
-    assert [json.loads(line)["loss"] for line in (trial.directory / "result.json").read_text().splitlines()] == [1, 2, 3]
+    lines = (trial.directory / "result.json").read_text().splitlines()
+    assert [json.loads(line)["loss"] for line in lines] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("torn", ["5.0,3", 'False,"an open quote\nand more', "x,y,z\n"])
@@ -278,7 +279,7 @@ def test_many_paused_trials_do_not_use_up_descriptors(lab: Any) -> None:
 def test_f52_every_failure_is_in_the_trials_error_txt(lab: Any) -> None:
     run = lab(ErrorFileCallback())
     trial = run.trial()
-    run.end(trial, ErrorInfo("ValueError", "boom", 'Traceback (most recent call last):\n  File "x"\nValueError: boom\n'))
+    run.end(trial, ErrorInfo("ValueError", "boom", 'Traceback (most ...):\n  File "x"\nValueError: boom\n'))
     run.end(trial, ErrorInfo("KeyError", "'a'"))
 
     text = (trial.directory / "error.txt").read_text()

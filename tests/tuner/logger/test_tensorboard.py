@@ -139,7 +139,7 @@ def test_writing_event_files_imports_neither_torch_nor_tensorboard(tmp_path: Pat
         "import sys; from tuner.logger import default_loggers; from tuner.logger.tensorboard import EventFile;"
         "import pathlib; default_loggers([]); file = EventFile(pathlib.Path(sys.argv[1]));"
         "file.scalars(1, {'loss': 1.0}); file.close();"
-        "bad = [name for name in ('torch', 'tensorboard', 'tensorboardX', 'google.protobuf', 'pandas') if name in sys.modules];"
+        "bad = {'torch', 'tensorboard', 'tensorboardX', 'google.protobuf', 'pandas'} & set(sys.modules);"
         "sys.exit(' '.join(bad) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, cwd=Path.cwd())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import logging
 import marshal
@@ -11,7 +10,6 @@ import select
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from tuner.executors.local.lines import Line, Tee, terminal
 from tuner.executors.local.processes import start_time
 from tuner.executors.local.server import ForkServer, describe
 from tuner.executors.local.shipping import Shipped, pack, ship
+from tuner.executors.local.slots import Attempt, Deadlines, Keeper
 from tuner.executors.resources import Pool, Share, detect
 
 log = logging.getLogger(__name__)
@@ -35,42 +34,6 @@ log = logging.getLogger(__name__)
 _LAST_WORDS = (Finished, Errored, Preempted)
 _ENDED_BY_US = -signal.SIGKILL
 _MAX_FALSE_STARTS = 3
-
-
-@dataclass(slots=True, eq=False)
-class _Keeper:
-    number: int
-    control: socket.socket
-    server: ForkServer
-    pid: int = 0
-    attempt: _Attempt | None = None
-    gone: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Attempt:
-    launch: Launch
-    share: Share
-    main: Line
-    side: Line
-    ends: list[socket.socket]
-    tees: list[Tee]
-    trial_id: str = field(init=False)
-    number: int = field(init=False)
-    keeper: _Keeper | None = None
-    pid: int = 0
-    reason: str | None = None
-
-    def __post_init__(self) -> None:
-        self.trial_id = self.launch.job.trial_id
-        self.number = self.launch.job.attempt
-
-    def hand_over(self) -> None:
-        """Close our copies of the trial's ends. Kept until its keeper lives: a server may die before it forks one."""
-        for end in self.ends:
-            end.close()
-        for tee in self.tees:
-            tee.close_pipe()
 
 
 class LocalExecutor:
@@ -110,16 +73,15 @@ class LocalExecutor:
         self._marker = ""
         self._unsafe: list[str] = []
         self._numbers = itertools.count(1)
-        self._keepers: dict[int, _Keeper] = {}
-        self._idle: list[_Keeper] = []
-        self._attempts: dict[str, _Attempt] = {}
-        self._unplaced: list[_Attempt] = []
+        self._keepers: dict[int, Keeper] = {}
+        self._idle: list[Keeper] = []
+        self._attempts: dict[str, Attempt] = {}
+        self._unplaced: list[Attempt] = []
         self._queued: list[Launch] = []
         self._soon: list[Event] = []
         self._false_starts = 0
         self._handlers: dict[int, Callable[[int, list[Event]], None]] = {}
-        self._deadlines: list[tuple[float, int, _Attempt, str | None]] = []
-        self._order = itertools.count()
+        self._deadlines = Deadlines()
         self._epoll: select.epoll | None = None
         self._wake_fd = -1
 
@@ -173,8 +135,8 @@ class LocalExecutor:
         if self._soon:
             events += self._soon
             self._soon = []
-        if self._deadlines:
-            self._pass_deadlines()
+        for attempt, reason in self._deadlines.passed(self._clock.monotonic):
+            self._kill(attempt, reason)
         if events:
             dispatch(events)
 
@@ -235,7 +197,7 @@ class LocalExecutor:
         ours, theirs = socket.socketpair()
         our_side, their_side = socket.socketpair()
         main, side = Line(ours, self._epoll), Line(our_side, self._epoll)
-        attempt = _Attempt(launch, share, main, side, [theirs, their_side], [])
+        attempt = Attempt(launch, share, main, side, [theirs, their_side], [])
         if launch.tee and launch.stdout is not None and launch.stderr is not None:
             attempt.tees = [
                 Tee(launch.stdout, terminal("stdout"), self._epoll),
@@ -279,12 +241,12 @@ class LocalExecutor:
             if attempt.reason is not None:
                 self._kill(attempt, attempt.reason)
 
-    def _new_keeper(self) -> _Keeper | None:
+    def _new_keeper(self) -> Keeper | None:
         if self._server is None:
             self._start_server()
         assert self._server is not None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        keeper = _Keeper(next(self._numbers), ours, self._server)
+        keeper = Keeper(next(self._numbers), ours, self._server)
         asked = self._server.fork_keeper(keeper.number, theirs)
         theirs.close()
         if not asked:
@@ -311,19 +273,19 @@ class LocalExecutor:
     def _on_wake(self, mask: int, events: list[Event]) -> None:
         os.eventfd_read(self._wake_fd)
 
-    def _on_main(self, attempt: _Attempt, mask: int, events: list[Event]) -> None:
+    def _on_main(self, attempt: Attempt, mask: int, events: list[Event]) -> None:
         if mask & select.EPOLLOUT:
             attempt.main.flush()
         if mask & ~select.EPOLLOUT:
             self._read(attempt, attempt.main, events)
 
-    def _on_side(self, attempt: _Attempt, mask: int, events: list[Event]) -> None:
+    def _on_side(self, attempt: Attempt, mask: int, events: list[Event]) -> None:
         if mask & select.EPOLLOUT:
             attempt.side.flush()
         if mask & ~select.EPOLLOUT:
             self._read(attempt, attempt.side, events)
 
-    def _read(self, attempt: _Attempt, line: Line, events: list[Event]) -> bool:
+    def _read(self, attempt: Attempt, line: Line, events: list[Event]) -> bool:
         """Read once from a line; False when there is nothing more to read now."""
         data = line.read()
         if not data:
@@ -351,7 +313,7 @@ class LocalExecutor:
             return False
         return True
 
-    def _on_keeper(self, keeper: _Keeper, events: list[Event]) -> None:
+    def _on_keeper(self, keeper: Keeper, events: list[Event]) -> None:
         while True:
             try:
                 data = keeper.control.recv(64)
@@ -409,7 +371,7 @@ class LocalExecutor:
 
     # --- what goes --------------------------------------------------------------------------------------
 
-    def _keeper_lost(self, keeper: _Keeper, events: list[Event]) -> None:
+    def _keeper_lost(self, keeper: Keeper, events: list[Event]) -> None:
         """The server says that a keeper died and that nothing is left below it."""
         if not keeper.gone:
             self._on_keeper(keeper, events)  # it may have said something before
@@ -441,7 +403,7 @@ class LocalExecutor:
         for keeper in list(self._keepers.values()):
             self._keeper_lost(keeper, events)
 
-    def _over(self, attempt: _Attempt, pid: int, status: int, reason: str | None, events: list[Event]) -> None:
+    def _over(self, attempt: Attempt, pid: int, status: int, reason: str | None, events: list[Event]) -> None:
         """Nothing of the attempt is left: hear out what it had said, free what it held."""
         for line in (attempt.main, attempt.side):
             while self._read(attempt, line, events):
@@ -455,12 +417,13 @@ class LocalExecutor:
             reason = reason or "lost"
         if reason == "timeout" and status != _ENDED_BY_US:
             reason = None  # it ended by itself before the signal came
+        attempt.over = True
         self._close(attempt)
         del self._attempts[attempt.trial_id]
         self._pool.give_back(attempt.share)
         events.append(Exited(attempt.trial_id, attempt.number, status, reason))
 
-    def _close(self, attempt: _Attempt) -> None:
+    def _close(self, attempt: Attempt) -> None:
         for line in (attempt.main, attempt.side):
             self._handlers.pop(line.fd, None)
             line.close()
@@ -469,7 +432,7 @@ class LocalExecutor:
             tee.close()
         attempt.hand_over()
 
-    def _kill(self, attempt: _Attempt, reason: str | None) -> None:
+    def _kill(self, attempt: Attempt, reason: str | None) -> None:
         attempt.reason = attempt.reason or reason
         if attempt.keeper is None:
             return  # done when it gets one
@@ -480,26 +443,18 @@ class LocalExecutor:
 
     # --- deadlines ----------------------------------------------------------------------------------------
 
-    def _at(self, seconds: float, attempt: _Attempt, reason: str | None) -> None:
-        heapq.heappush(self._deadlines, (self._clock.monotonic() + seconds, next(self._order), attempt, reason))
+    def _at(self, seconds: float, attempt: Attempt, reason: str | None) -> None:
+        self._deadlines.add(self._clock.monotonic() + seconds, attempt, reason)
 
     def _patience(self, timeout: float | None) -> float:
+        """How long to wait for something to happen; -1 for ever."""
         if self._soon:
             return 0.0
-        deadlines = self._deadlines
-        while deadlines and self._attempts.get(deadlines[0][2].trial_id) is not deadlines[0][2]:
-            heapq.heappop(deadlines)  # it is over already
-        if deadlines:
-            left = max(0.0, deadlines[0][0] - self._clock.monotonic())
+        deadline = self._deadlines.next()
+        if deadline is not None:
+            left = max(0.0, deadline - self._clock.monotonic())
             return left if timeout is None else min(left, timeout)
         return -1 if timeout is None else max(0.0, timeout)
-
-    def _pass_deadlines(self) -> None:
-        now = self._clock.monotonic()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, _, attempt, reason = heapq.heappop(self._deadlines)
-            if self._attempts.get(attempt.trial_id) is attempt:
-                self._kill(attempt, reason)
 
 
 def _pump_once(tee: Tee) -> None:
