@@ -39,7 +39,7 @@ from tuner.logger import default_loggers
 from tuner.loop import LoopSettings, TrialLoop
 from tuner.opening import Opened, open_experiment, plan
 from tuner.plugins import Plugins
-from tuner.progress import ProgressFacts, default_reporter
+from tuner.progress import ProgressFacts, default_reporter, traceback_tail
 from tuner.retention import Custodian
 from tuner.schedulers import as_scheduler
 from tuner.search import as_searcher
@@ -308,10 +308,11 @@ class _Run:
         if failed and spec.raise_on_failed_trial:
             names = ", ".join(trial.name for trial in failed[:5])
             more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
-            last = failed[0].error.traceback.strip().splitlines()[-1:] if failed[0].error else []
+            first = failed[0].error
+            shown = traceback_tail(first.traceback) or f"{first.type}: {first.message}" if first is not None else ""
             raise TrialsFailedError(
-                f"{len(failed)} of {len(self.state.trials)} trials failed: {names}{more}; the first: {''.join(last)} "
-                f'(see {failed[0].path}/error.txt; resume="AUTO+ERRORED" continues them)',
+                f"{len(failed)} of {len(self.state.trials)} trials failed: {names}{more} "
+                f'(see {failed[0].path}/error.txt; resume="AUTO+ERRORED" continues them); the first:\n{shown}',
                 analysis,
             )
         return analysis

@@ -101,6 +101,7 @@ class Callback:
 
 
 _Hooks = tuple[tuple[Callback, Callable[..., Any]], ...]
+_ResultHooks = tuple[tuple[Callback, Callable[..., Any], bool], ...]
 
 
 class CallbackList:
@@ -145,10 +146,23 @@ class CallbackList:
         self._call("on_trial_save", self._save, iteration=iteration, trials=trials, trial=trial)
 
     def on_trial_result(self, iteration: int, trials: Trials, trial: Trial, result: dict[str, Any]) -> bool:
-        """Show a result to everybody; True if somebody changed it."""
-        before = _copied(result) if self._may_change else None
+        """Show a result to those that may change it; True if somebody did. `after_trial_result` has the others."""
+        if not self._changing:
+            return False
+        before = _copied(result)
+        self._tell_of_result(self._changing, iteration, trials, trial, result)
+        return _differs(before, result)
+
+    def after_trial_result(self, iteration: int, trials: Trials, trial: Trial, result: dict[str, Any]) -> None:
+        """Show a result that was decided on to those that only read it: the trial has its answer and goes on."""
+        self._tell_of_result(self._reading, iteration, trials, trial, result)
+
+    @staticmethod
+    def _tell_of_result(
+        hooks: _ResultHooks, iteration: int, trials: Trials, trial: Trial, result: dict[str, Any]
+    ) -> None:
         again = result.get("training_iteration", trial.told + 1) <= trial.told
-        for callback, hook, takes_back in self._result:
+        for callback, hook, takes_back in hooks:
             if again and not takes_back:
                 continue  # it was told of this iteration before the trial went back
             try:
@@ -156,7 +170,6 @@ class CallbackList:
             except Exception as error:
                 _explain(error, callback, "on_trial_result")
                 raise
-        return before is not None and _differs(before, result)
 
     def on_trial_complete(self, iteration: int, trials: Trials, trial: Trial) -> None:
         self._call("on_trial_complete", self._complete, iteration=iteration, trials=trials, trial=trial)
@@ -231,8 +244,9 @@ class CallbackList:
         self._experiment_end, self._rollback = of("on_experiment_end"), of("on_rollback")
         self._refresh = of("next_refresh")
         results = of("on_trial_result")
-        self._result = tuple((callback, hook, callback.takes_back) for callback, hook in results)
-        self._may_change = any(callback.changes_results for callback, _ in results)
+        told = [(callback, hook, callback.takes_back) for callback, hook in results]
+        self._changing = tuple(entry for entry in told if entry[0].changes_results)
+        self._reading = tuple(entry for entry in told if not entry[0].changes_results)
 
     @staticmethod
     def _call(name: str, hooks: _Hooks, **arguments: Any) -> None:

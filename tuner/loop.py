@@ -1,7 +1,7 @@
 """TrialLoop: the only place where events, decisions and I/O meet.
 
-Each result goes the four steps of `on_report`: callbacks see it, stoppers and scheduler decide, the fact is journaled,
-the trial is answered. Waiting happens in one place, `Executor.run_once`; whatever takes long (fsync, hashing,
+Each result goes the four steps of `_on_report`: callbacks see it, stoppers and scheduler decide, the trial is answered,
+the fact is logged and journaled. Waiting happens in one place, `Executor.run_once`; whatever takes long (fsync, hashing,
 deletion) runs beside the loop and comes back through `wake`.
 """
 
@@ -438,6 +438,18 @@ class TrialLoop:
             then = "pause"
         if then == "stop":
             result["done"] = changed = True
+        answer = wire.Answer(
+            then=then,
+            save=saves and report.saving is None,
+            should_checkpoint=bool(result.get("should_checkpoint")),
+            should_stop=self.halted is not None,
+            budget_error=refusal,
+        )
+        if self._full_since is None:
+            self._executor.tell(trial.trial_id, answer)  # the trial goes on while its result is written down
+        else:
+            self._answers.append((trial.trial_id, answer))
+        self._callbacks.after_trial_result(self._iteration, self.state.trials, trial, result)
         metrics = report.metrics if not changed else raw(result)
         fact = ev.ResultReported(trial.trial_id, run.attempt, report.iteration, metrics, then, saves)
         seq = self._journal.append(ev.encode(fact))
@@ -446,18 +458,6 @@ class TrialLoop:
         run.then = then
         if saves:
             self._after.append((seq, lambda: self._allow(run, report.iteration)))
-        self._answers.append(
-            (
-                trial.trial_id,
-                wire.Answer(
-                    then=then,
-                    save=saves and report.saving is None,
-                    should_checkpoint=bool(result.get("should_checkpoint")),
-                    should_stop=self.halted is not None,
-                    budget_error=refusal,
-                ),
-            )
-        )
 
     def _class_saves(self, iteration: int, result: dict[str, Any], then: str) -> bool:
         every = self.settings.checkpoint_frequency
@@ -555,8 +555,8 @@ class TrialLoop:
         if self.halted is not None:
             self._end_attempt(run, "halted", error)
         elif retry and not self.settings.fail_fast:
-            self._callbacks.on_trial_recover(self._iteration, self.state.trials, trial)
             self._end_attempt(run, "failed", error)
+            self._callbacks.on_trial_recover(self._iteration, self.state.trials, trial)
         else:
             self._end_trial(run, error)
             if self.settings.fail_fast and (said is None or said.retry):

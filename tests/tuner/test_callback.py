@@ -85,7 +85,7 @@ def test_at_the_end_everybody_is_told_though_one_fails() -> None:
 def test_hooks_that_nobody_overrides_are_not_called() -> None:
     callbacks = CallbackList([Callback(), Callback()])
 
-    assert callbacks._result == ()
+    assert callbacks._changing == callbacks._reading == ()
     assert callbacks._step_end == ()
 
 

@@ -155,6 +155,8 @@ def make_dirs(path: PathLike) -> None:
     try:
         mkdir(directory)
     except FileNotFoundError:
+        if directory.parent.is_dir():
+            raise  # a filesystem that takes no directories, as /proc
         make_dirs(directory.parent)
         make_dirs(directory)
     except FileExistsError:

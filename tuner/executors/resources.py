@@ -124,8 +124,10 @@ def check_fits(asked: Resources, total: Resources) -> None:
     for name, amount in asked.items():
         if _units(amount) > _units(total.get(name, 0.0)):
             have = ", ".join(f"{n}: {a:g}" for n, a in total.items() if n != "memory" or name == "memory")
-            hint = "" if name in ("cpu", "gpu", "memory") else (
-                f"; a custom resource is declared with LocalExecutor(resources={{{name!r}: ...}})"
+            hint = (
+                ""
+                if name in ("cpu", "gpu", "memory")
+                else (f"; a custom resource is declared with LocalExecutor(resources={{{name!r}: ...}})")
             )
             raise ResourceError(
                 f"a trial asks for {amount:g} {name}, available are {total.get(name, 0.0):g} (in all: {have}){hint}"

@@ -89,8 +89,7 @@ class Float(Domain):
 
     def at(self, u: float) -> float:
         if self.log:
-            low, high = math.log(self.lower), math.log(self.upper)
-            value = math.exp(low + (high - low) * u)
+            value = self.lower * math.exp((math.log(self.upper) - math.log(self.lower)) * u)
         else:
             value = self.lower + (self.upper - self.lower) * u
         return self.quantize(value)

@@ -329,6 +329,10 @@ class _Resolver:
         """True while there are functions that have not run."""
         return bool(self._functions)
 
+    def is_running(self, path: Path) -> bool:
+        """True for a function that waits for another one, or for itself."""
+        return path in self._running
+
     def at(self, path: Path) -> Any:
         """What is at a path now."""
         node = self.root
@@ -392,10 +396,11 @@ class View(Mapping[str, Any]):
             raise AttributeError(error.args[0]) from None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._node())
+        # Who takes the whole config gets it without what is being computed: `dict(config)` is no circle.
+        return (key for key in self._node() if not self._resolver.is_running((*self._path, key)))
 
     def __len__(self) -> int:
-        return len(self._node())
+        return sum(1 for _ in self)
 
     def __contains__(self, key: object) -> bool:
         return key in self._node()

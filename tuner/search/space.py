@@ -120,12 +120,25 @@ def fingerprint(space: Mapping[str, Any] | Callable[..., Any]) -> dict[str, str]
     if not isinstance(space, Mapping):
         name = getattr(space, "__name__", type(space).__name__)
         return {"": f"define-by-run({name}){_digest(space)}"}
-    return {path_text(path): _fingerprint(node) for path, node in _leaves(compile_node(dict(space)), ()) if path}
+    found: dict[str, str] = {}
+    for path, node in _leaves(compile_node(dict(space)), ()):
+        if isinstance(node, Fixed):
+            _constants(node.value, path_text(path), found)
+        else:
+            found[path_text(path)] = _fingerprint(node)
+    return found
+
+
+def _constants(value: Any, path: str, found: dict[str, str]) -> None:
+    """Of constants the places are compared, and not the values."""
+    if isinstance(value, Mapping) and (value or not path):
+        for key, item in value.items():
+            _constants(item, f"{path}/{key}" if path else str(key), found)
+    else:
+        found[path] = "constant"
 
 
 def _fingerprint(node: Node) -> str:
-    if isinstance(node, Fixed):
-        return "constant"
     if isinstance(node, Computed):
         return f"sample_from{_digest(node.domain.func)}"
     if isinstance(node, Grid):

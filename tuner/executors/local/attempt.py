@@ -182,4 +182,3 @@ def _status(leaving: SystemExit) -> int:
         return (leaving.code or 0) & 0xFF
     sys.stderr.write(f"{leaving.code}\n")  # as the interpreter does
     return 1
-
