@@ -84,32 +84,58 @@ class Attempt:
                 raise TrialEnded  # the function swallowed the first one
             plain = tagged.plain_metrics(metrics)
             self._last_metrics = plain
-            staged, failure = self._stage(checkpoint)
-            self._warn_if_deaf(saves=checkpoint is not None or staged is not None)
-            self.deliver(self.keys.complete(plain), staged)
+            staged, lent, failure = self._stage(checkpoint)
+            saves = staged is not None or lent is not None
+            self._warn_if_deaf(saves=checkpoint is not None or saves)
+            self.deliver(self.keys.complete(plain), staged, lent)
             if failure is not None:
                 self.saver.failed(self.saver.name(self.keys.iteration), failure)
             self.saver.raise_if_failing()
             if self.answer.then != "continue":
                 self._leave()
-            if self.leaving() and self._ends_here(staged is not None):
+            if self.leaving() and self._ends_here(saves):
                 self.preempted = True
                 self._leave()
 
-    def deliver(self, result: Mapping[str, Any], staged: Staged | None = None) -> Answer:
-        """Send a complete result, wait for the answer, and let what was staged with it be published."""
+    def deliver(
+        self, result: Mapping[str, Any], staged: Staged | None = None, directory: Checkpoint | None = None
+    ) -> Answer:
+        """Send a complete result, wait for the answer, and let what was staged with it be published.
+
+        A `directory` of the user's is staged while the driver decides.
+        """
         iteration: int = self.keys.iteration
         raw = msgspec.Raw(tagged.dumps(result))
-        saving = None if staged is None else self.saver.describe(staged, iteration)
+        failure: PublishError | None = None
+        saving = None
+        if staged is not None:
+            saving = self.saver.describe(staged, iteration)
+        elif directory is not None:
+            saving = self.saver.announce(directory, iteration)
+
+        def stage() -> None:
+            nonlocal staged, failure
+            if directory is not None:
+                try:
+                    staged = self.saver.stage(directory)
+                except PublishError as error:
+                    failure = error
+
         try:
-            self.answer = answer = self._link.call(Report(iteration=iteration, metrics=raw, saving=saving))
+            report = Report(iteration=iteration, metrics=raw, saving=saving)
+            self.answer = answer = self._link.call(report, stage)
         except ConnectionError as error:
             _log.debug("the driver is gone: %s", error)
             self._leave()
-        if staged is not None and saving is not None:
+        if saving is not None:
             if answer.budget_error is not None:
-                self.saver.drop(staged)
+                if staged is not None:
+                    self.saver.drop(staged)
                 raise CheckpointBudgetError(answer.budget_error)
+            if staged is None:
+                assert failure is not None
+                self.saver.failed(saving.ref, failure)
+                return answer
             self._saved = True
             self.saver.publish(staged, saving.ref, raw)
         self._raw, self.reported = raw, True
@@ -149,17 +175,20 @@ class Attempt:
         path = self.saver.published or self.job.checkpoint_path
         return None if path is None else Checkpoint(str(path))
 
-    def _stage(self, checkpoint: Checkpoint | None) -> tuple[Staged | None, PublishError | None]:
+    def _stage(self, checkpoint: Checkpoint | None) -> tuple[Staged | None, Checkpoint | None, PublishError | None]:
+        """(what is staged, a directory to stage beside the driver's decision, why there is neither)."""
         pending, self._pending = self._pending, None
         if checkpoint is None:
-            return pending, None
+            return pending, None, None
         if pending is not None:
             _log.warning("report() got a checkpoint besides checkpoint_dir(): the latter is dropped")
             self.saver.drop(pending)
+        if not checkpoint.in_memory:
+            return None, checkpoint, None
         try:
-            return self.saver.stage(checkpoint), None
+            return self.saver.stage(checkpoint), None, None
         except PublishError as error:
-            return None, error
+            return None, None, error
 
     # ------------------------------------------------------------ leaving
 
@@ -245,4 +274,3 @@ def _step_number(step: int | None) -> int | None:
     if number < 0:
         raise InvalidSettingError(f"checkpoint_dir(step={step!r}) is not accepted; accepted is an integer from 0 up")
     return number
-

@@ -1,15 +1,15 @@
 """Everything that `trainables` raises on purpose.
 
-    TrainablesError
-     ├── MetricError (ValueError)           a reported value that cannot be written down
-     ├── InvalidSettingError (ValueError)   a setting with a value that is not accepted
-     ├── SessionError (RuntimeError)        report() and friends outside a trial, or misused
-     ├── MissingExtraError (ImportError)    an optional dependency is not installed
-     └── CheckpointError
-          ├── CheckpointNotFoundError (FileNotFoundError)
-          ├── CheckpointCorruptError        a manifest and the files beside it disagree
-          ├── PublishError (OSError)        a save did not reach the disk
-          └── CheckpointBudgetError         a save does not fit into the experiment's budget
+TrainablesError
+ ├── MetricError (ValueError)           a reported value that cannot be written down
+ ├── InvalidSettingError (ValueError)   a setting with a value that is not accepted
+ ├── SessionError (RuntimeError)        report() and friends outside a trial, or misused
+ ├── MissingExtraError (ImportError)    an optional dependency is not installed
+ └── CheckpointError
+      ├── CheckpointNotFoundError (FileNotFoundError)
+      ├── CheckpointCorruptError        a manifest and the files beside it disagree
+      ├── PublishError (OSError)        a save did not reach the disk
+      └── CheckpointBudgetError         a save does not fit into the experiment's budget
 """
 
 from __future__ import annotations

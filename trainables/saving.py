@@ -115,6 +115,12 @@ class Saver:
         ref = self.name(iteration, staged.number)
         return Saving(ref=ref, bytes=tree.scan(staged.path, follow=False).bytes)
 
+    def announce(self, directory: Checkpoint, iteration: int) -> Saving:
+        """Like `describe`, for a directory of the user's that will be staged; refuses what cannot be."""
+        self.wait()
+        size = tree.scan(Path(directory.path), follow=True).bytes
+        return Saving(ref=self.name(iteration), bytes=size)
+
     def name(self, iteration: int, number: int | None = None) -> CheckpointRef:
         """The next save's reference: numbered by save index, by the user, or by iteration."""
         job = self._job

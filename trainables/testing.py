@@ -32,6 +32,7 @@ from trainables.wire import (
     Published,
     PublishFailed,
     Report,
+    nothing,
 )
 
 
@@ -94,8 +95,9 @@ class MemoryLink(Link):
 
     # ------------------------------------------------------------ what the trial calls
 
-    def call(self, report: Report) -> Answer:
+    def call(self, report: Report, meanwhile: Callable[[], None] = nothing) -> Answer:
         self._hear(report)
+        meanwhile()
         answer = self._answer(report)
         if answer.should_stop:
             self._halted = True

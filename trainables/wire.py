@@ -12,6 +12,7 @@ import contextlib
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from typing import Literal, Protocol, Union
 
 import msgspec
@@ -158,11 +159,19 @@ class Frames:
         return bodies
 
 
+def nothing() -> None:
+    """What a trial does while it waits, unless it has something to do."""
+
+
 class Link(Protocol):
     """A trial's end of the line to its driver; sockets in a process, plain calls in the inline executor."""
 
-    def call(self, report: Report) -> Answer:
-        """Send a result and block for the decision. Raises ConnectionError when the driver is gone."""
+    def call(self, report: Report, meanwhile: Callable[[], None] = nothing) -> Answer:
+        """Send a result and block for the decision.
+
+        `meanwhile` is called once, while the driver decides; what it raises is raised when the answer is there. Raises
+        ConnectionError when the driver is gone.
+        """
 
     def send(self, message: Finished | Errored | Preempted) -> None:
         """Say how the trial ended (main line)."""
@@ -195,8 +204,15 @@ class SocketLink:
         self._halted = False
         self._gone = False
 
-    def call(self, report: Report) -> Answer:
+    def call(self, report: Report, meanwhile: Callable[[], None] = nothing) -> Answer:
         self._send(self._main, frame(report))
+        try:
+            meanwhile()
+        finally:
+            answer = self._receive()  # whatever happened: the next report must not find this one's answer
+        return answer
+
+    def _receive(self) -> Answer:
         while True:
             data = self._main.recv(65536)
             if not data:

@@ -304,7 +304,7 @@ class _Run:
         if loop.halted == "preempted":
             raise SystemExit(143)
         if loop.failure is not None and spec.failure_config.fail_fast == "raise":
-            raise _exception(loop, loop.failure, failed[0].trial_id if failed else "")
+            raise _exception(loop, *loop.failure)
         if failed and spec.raise_on_failed_trial:
             names = ", ".join(trial.name for trial in failed[:5])
             more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
@@ -318,7 +318,7 @@ class _Run:
         return analysis
 
 
-def _exception(loop: TrialLoop, error: ev.ErrorInfo, trial_id: str) -> BaseException:
+def _exception(loop: TrialLoop, trial_id: str, error: ev.ErrorInfo) -> BaseException:
     """The trial's own exception where it could be shipped, else ours with its text."""
     pickled = loop.exceptions.get(trial_id)
     if pickled:

@@ -1,8 +1,8 @@
 """TrialLoop: the only place where events, decisions and I/O meet.
 
-Each result goes the four steps of `_on_report`: callbacks see it, stoppers and scheduler decide, the trial is answered,
-the fact is logged and journaled. Waiting happens in one place, `Executor.run_once`; whatever takes long (fsync, hashing,
-deletion) runs beside the loop and comes back through `wake`.
+Each result goes the four steps of `_on_report`: callbacks see it, stoppers and scheduler decide, the trial is
+answered, the fact is logged and journaled. Waiting happens in one place, `Executor.run_once`; whatever takes long
+(fsync, hashing, deletion) runs beside the loop and comes back through `wake`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ class TrialLoop:
         self.state = state
         self.clock = clock
         self.halted: Halt | None = None
-        self.failure: ev.ErrorInfo | None = None
+        self.failure: tuple[str, ev.ErrorInfo] | None = None
+        """The trial whose failure ended everything (`fail_fast`), and why it failed."""
         self.exceptions: dict[str, bytes] = {}
         self._journal = journal
         self._ownership = ownership
@@ -434,8 +435,8 @@ class TrialLoop:
             saves = refusal is None
         elif self.settings.class_api:
             saves = self._class_saves(report.iteration, result, then)
-        if self.halted is not None and then == "continue" and saves:
-            then = "pause"
+        if self.halted is not None and then == "continue" and saves and self.settings.class_api:
+            then = "pause"  # a function decides itself: it may look at should_stop() and have more to do
         if then == "stop":
             result["done"] = changed = True
         answer = wire.Answer(
@@ -560,7 +561,7 @@ class TrialLoop:
         else:
             self._end_trial(run, error)
             if self.settings.fail_fast and (said is None or said.retry):
-                self.failure = error
+                self.failure = (trial.trial_id, error)
                 self.halt("fail_fast")
 
     def _end_attempt(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import logging
 import os
 import secrets
 import sys
@@ -15,6 +16,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+
 from trainables.store import fs
 from tuner.clock import Clock, VirtualClock
 from tuner.error import (
@@ -23,6 +26,7 @@ from tuner.error import (
     ResumeError,
     StorageFullError,
 )
+from tuner.experiment.blobs import Blobs
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.lock import Ownership, claim
 from tuner.experiment.paths import ExperimentPaths
@@ -31,6 +35,9 @@ from tuner.experiment.resume import Base
 from tuner.search.space import fingerprint, space_difference
 from tuner.spec import Spec
 
+log = logging.getLogger(__name__)
+
+STORED_SPACE_BYTES = 256 * 1024
 SOCKETS_FIT = 50
 """Longest temporary directory in which a socket's path still fits into 108 bytes."""
 
@@ -132,6 +139,11 @@ def _check_same(spec: Spec, settings: dict[str, Any], paths: ExperimentPaths) ->
             "give the run another name"
         )
     if not spec.space_given:
+        if settings.get("space") and not settings.get("space_blob"):
+            raise ResumeError(
+                f"the search space of {paths.root} was too large to be stored; give it again: "
+                "Tuner.restore(path, trainable, param_space=...)"
+            )
         return
     changed = space_difference(settings.get("space", {}), fingerprint(spec.param_space))
     if changed:
@@ -161,6 +173,8 @@ def open_experiment(spec: Spec, paths: ExperimentPaths, planned: Plan, *, clock:
         if decision.action is Action.RESUME:
             settings = read_settings(paths)
             contents: JournalContents | None = read_journal(paths)
+            if not spec.space_given and settings.get("space_blob"):
+                spec.param_space = cloudpickle.loads(Blobs(paths.blobs).get(settings["space_blob"]))
         else:
             if decision.action is Action.REPLACE:
                 _clear(paths)
@@ -191,8 +205,19 @@ def _new_settings(spec: Spec, paths: ExperimentPaths, clock: Clock) -> dict[str,
         "created": created.isoformat(timespec="seconds"),
         "seed": spec.seed if spec.seed is not None else secrets.randbits(31),
         "space": fingerprint(spec.param_space),
+        "space_blob": _stored_space(spec, paths),
         **spec.settings(),
     }
+
+
+def _stored_space(spec: Spec, paths: ExperimentPaths) -> str | None:
+    """The search space as a blob, for a `Tuner.restore` that is not given it again; only such a resume unpickles it."""
+    try:
+        data = cloudpickle.dumps(spec.param_space)
+    except Exception as error:  # whatever a user's object raises: the space can still be given again
+        log.debug("the search space cannot be stored: %s", error)
+        return None
+    return Blobs(paths.blobs).put(data) if len(data) <= STORED_SPACE_BYTES else None
 
 
 def _temporary(paths: ExperimentPaths, settings: dict[str, Any]) -> Path:

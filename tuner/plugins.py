@@ -125,8 +125,9 @@ class Plugins:
                 self._seen.add(metric)
                 continue
             if metric not in self._seen and self._strict:
+                label = type(getattr(plugin, "unwrapped", plugin)).__name__
                 raise MetricMissingError(
-                    f"{type(plugin).__name__} needs the metric {metric!r}, which the first result does not have; "
+                    f"{label} needs the metric {metric!r}, which the first result does not have; "
                     f"reported were: {', '.join(nearest_keys(result, metric))}"
                 )
             return False

@@ -158,7 +158,9 @@ class Stage:
                 self._heard += os.read(self._pipes["news"], 65536)
                 continue
             what = "ended" if ready else "is silent"
-            raise AssertionError(f"{wanted!r} never came, the script {what}; heard: {lines}; it printed:\n{of and of.output}")
+            raise AssertionError(
+                f"{wanted!r} never came, the script {what}; heard: {lines}; it printed:\n{of and of.output}"
+            )
         return lines
 
     def unread(self) -> list[str]:

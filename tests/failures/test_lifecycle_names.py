@@ -329,7 +329,7 @@ def test_t09_prompt_asks_on_the_terminal(tmp_path, monkeypatch, answer, resumes)
     before = contents(tmp_path)
     ours, theirs = pty.openpty()
     os.write(ours, f"{answer}\n".encode())
-    with open(theirs, "r") as terminal:
+    with open(theirs) as terminal:
         monkeypatch.setattr(sys, "stdin", terminal)
         if resumes:
             assert len(run(simple, tmp_path, name="e", resume="PROMPT").trials) == 1

@@ -166,3 +166,26 @@ def test_unknown_words_are_errors_that_list_what_is_accepted(tmp_path):
     with pytest.raises(SettingError, match="function"):
         tune.run(fails, checkpoint_freq=2, storage_path=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_restore_without_the_space_goes_on_with_the_stored_one(tmp_path):
+    def half(config):
+        if config["x"] == 2 and not Path(config["flag"]).exists():
+            Path(config["flag"]).write_text("x")
+            raise KeyError("the third is not even created")
+        return {"a": config["x"]}
+
+    space = {"x": tune.grid_search([1, 2, 3]), "flag": str(tmp_path / "flag")}
+    grid = tune.Tuner(
+        half,
+        param_space=space,
+        tune_config=tune.TuneConfig(max_concurrent_trials=1),
+        run_config=tune.RunConfig(
+            name="e", storage_path=str(tmp_path), verbose=0, failure_config=tune.FailureConfig(fail_fast=True)
+        ),
+    ).fit()
+    assert len(grid) == 2 and grid.num_errors == 1
+    assert tune.Tuner.can_restore(tmp_path / "e")
+    (tmp_path / "e").rename(tmp_path / "moved")
+    again = tune.Tuner.restore(tmp_path / "moved", half, resume_errored=True).fit()
+    assert [result.metrics["a"] for result in again] == [1, 2, 3]

@@ -66,6 +66,8 @@ def hand_over(source: Path, trial_dir: Path, label: str) -> Path:
     if manifest.is_published(source):
         raise CheckpointError(f"{source} is a published checkpoint and is never emptied: report it without move=True")
     _without_manifest(settle(source), source)
+    if (moved := _move_whole(source, trial_dir, label)) is not None:
+        return moved
     staged = new_directory(trial_dir, label)
     if _move_contents(source, staged):
         return staged
@@ -132,6 +134,36 @@ def _told(error: OSError, path: Path) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
         text += f"; {fs.free_bytes(path)} bytes are free there"
     return text
+
+
+def _move_whole(source: Path, trial_dir: Path, label: str) -> Path | None:
+    """Rename the directory itself and make an empty one in its place; None where that cannot be, nothing is changed."""
+    if source.is_symlink() or Path.cwd().is_relative_to(source.absolute()):
+        return None
+    staged = trial_dir / f"{PREFIX}{label}-{secrets.token_hex(4)}"
+    mode = source.stat().st_mode & 0o7777
+    try:
+        fs.rename(source, staged)
+    except OSError:
+        return None  # a mount point, another filesystem, a trial directory that is not there yet
+    try:
+        fs.chmod(staged, _published_mode())
+        fs.mkdir(source)
+        fs.chmod(source, mode)
+    except OSError:
+        fs.remove_quietly(source)
+        fs.rename(staged, source)
+        return None
+    return staged
+
+
+def _published_mode() -> int:
+    """The mode that `mkdir` gives in this process, read without changing the umask that all threads share."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith("Umask:"):
+                return 0o777 & ~int(line.split()[1], 8)
+    return 0o755
 
 
 def _move_contents(source: Path, staged: Path) -> bool:

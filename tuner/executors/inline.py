@@ -23,6 +23,7 @@ from trainables.wire import (
     PublishFailed,
     Report,
     ToTrial,
+    nothing,
 )
 from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
 from tuner.executors.resources import detect
@@ -173,8 +174,9 @@ class _Link:
         elif isinstance(message, Halt):
             self._halted = True
 
-    def call(self, report: Report) -> Answer:
+    def call(self, report: Report, meanwhile: Callable[[], None] = nothing) -> Answer:
         self._answers.clear()
+        meanwhile()
         self.deliver([*self.take_posted(), Message(self.trial_id, self._attempt, report)])
         if self.killed:
             raise ConnectionError("the trial was ended")

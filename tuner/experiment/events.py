@@ -13,6 +13,7 @@ import msgspec
 from trainables.wire import CheckpointRef
 
 NO_RAW = msgspec.Raw(b"null")
+"""No value. (`msgspec.Raw | None` would read back nothing but null.)"""
 
 
 class Fact(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True):
@@ -63,7 +64,7 @@ class AttemptStarted(Fact, tag="attempt", frozen=True):
     """What it starts from; None: anew, which ends the lineage."""
     iteration: int = 0
     """The trial's own count at that checkpoint."""
-    config: msgspec.Raw | None = None
+    config: msgspec.Raw = NO_RAW
     """The config from here on, where it is another (exploit)."""
 
 
@@ -86,7 +87,7 @@ class CheckpointPublished(Fact, tag="published", frozen=True):
     bytes: int
     digest: str
     at: float
-    metrics: msgspec.Raw | None = None
+    metrics: msgspec.Raw = NO_RAW
     """Only for one that was found on disk at a resume: from its manifest."""
 
 

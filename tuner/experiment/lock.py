@@ -212,9 +212,16 @@ def _create(paths: ExperimentPaths, record: Record, wait: Callable[[float], None
             wait(_LOOK_S / 10)
             return None
     finally:
-        fs.unlink(temporary)
+        fs.remove_quietly(temporary)
     fs.fsync_dir(paths.generations)
     return record
+
+
+def _remove_leftovers(paths: ExperimentPaths) -> None:
+    """Remove what drivers left that were killed within `claim`; one that is within it now finds the number taken."""
+    for name in fs.listdir(paths.generations):
+        if name.startswith("."):
+            fs.remove_quietly(paths.generations / name)
 
 
 def _lock(paths: ExperimentPaths, fd: int, processes: Processes) -> int:
@@ -282,6 +289,7 @@ class _Claim:
                 id = secrets.token_hex(16)
                 record = _create(paths, Record(number, id, self._me, self._clock.time()), self._wait)
             lock_fd = _lock(paths, lock_fd, self._processes)
+            _remove_leftovers(paths)
         except BaseException:
             os.close(lock_fd)
             if record is not None:

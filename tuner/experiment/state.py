@@ -117,7 +117,7 @@ class ExperimentState:
         trial.lineage.append((fact.generation, fact.attempt))
         trial.attempt, trial.attempt_generation = fact.attempt, fact.generation
         trial.started_from = fact.checkpoint
-        if fact.config is not None:
+        if fact.config != ev.NO_RAW:
             trial.raw_config = fact.config
             trial.__dict__.pop("config", None)
         if trial.started_at is None:
@@ -143,7 +143,7 @@ class ExperimentState:
 
     def _published(self, fact: ev.CheckpointPublished) -> None:
         trial = self._by_id[fact.ref.trial_id]
-        raw, summary = trial.unsaved.pop(fact.ref.iteration, (fact.metrics or ev.NO_RAW, None))
+        raw, summary = trial.unsaved.pop(fact.ref.iteration, (fact.metrics, None))
         for iteration in [i for i in trial.unsaved if i < fact.ref.iteration]:
             del trial.unsaved[iteration]  # saves come in order: an older one will not come any more
         if summary is None:

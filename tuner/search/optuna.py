@@ -170,7 +170,7 @@ class OptunaSearch(Searcher):
         return config
 
     def _make_canonical(self, trial: optuna.Trial, config: Mapping[str, Any]) -> None:
-        """Let the study hold what a replay would read from the config: a value that was rounded differs from the draw."""
+        """Let the study hold what a replay reads from the config: a value that was rounded differs from the draw."""
         if self._given_storage is not None:
             return  # it is never replayed: the storage has it
         drawn = trial.params

@@ -157,7 +157,7 @@ class Space:
         config: a dict of plain values, domains, grids, and dicts, lists and tuples of them.
 
     Example:
-        >>> space = Space({"lr": uniform(0, 1), "layers": grid_search([1, 2])})
+        >>> space = Space({"layers": {"grid_search": [1, 2]}})
         >>> space.grid_size, space.resolve(HashDraw("seed"), grid_index=1)["layers"]
         (2, 2)
     """

@@ -43,6 +43,7 @@ def check_searcher(
     expected = played.configs
     assert len(expected) == TRIALS, "it suggests as often as it is asked"
     assert _Life(make, space).play().configs == expected, "the same calls give the same suggestions"
+    assert _Life(make, space, clobber=True).play().configs == expected, "what it suggested is the caller's"
     assert played.searcher.suggest("late") == Searcher.FINISHED, "after the last sample it is finished"
     assert played.searcher.suggest("later") == Searcher.FINISHED, "and stays so"
     for cut in range(0, TRIALS, 5):
@@ -55,7 +56,16 @@ def check_searcher(
 class _Life:
     """Trials in threes, some of which fail, come back, or report nothing that can be used."""
 
-    def __init__(self, make: Callable[[], Searcher], space: Any, *, metric: str = "loss", spelling: Any = None) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Searcher],
+        space: Any,
+        *,
+        metric: str = "loss",
+        spelling: Callable[[float], dict[str, Any]] | None = None,
+        clobber: bool = False,
+    ) -> None:
+        self._clobber = clobber
         self._make, self._space, self._metric = make, SPACE if space is None else space, metric
         self._spelling = spelling or (lambda loss: {metric: loss})
         self.searcher = self.fresh()
@@ -84,7 +94,8 @@ class _Life:
             config = merge_constants(self._space, suggestion)
             self.configs.append(copy.deepcopy(config))
             self.calls.append(("replay_suggest", (f"t{number}", copy.deepcopy(config)), {}))
-            config.clear()  # it is the caller's
+            if self._clobber:
+                suggestion.clear()
             self._live.append(number)
             self._report(number)
             if len(self._live) == AT_ONCE:

@@ -364,7 +364,7 @@ def test_f52_nothing_is_printed() -> None:
         "import tuner as tune\n"
         "from tuner.search import as_searcher\n"
         "from tuner.search.optuna import OptunaSearch\n"
-        "searcher = as_searcher(OptunaSearch(), {'x': tune.uniform(0, 1)}, num_samples=3, metric='a', mode='min', seed=1)\n"
+        "searcher = as_searcher(OptunaSearch(), {'x': tune.uniform(0, 1)}, metric='a', mode='min', num_samples=3)\n"
         "searcher.suggest('t')\n"
         "searcher.on_trial_complete('t', {'a': 1.0, 'training_iteration': 1})\n"
         "searcher.set_state(searcher.get_state())\n"

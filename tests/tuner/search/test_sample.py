@@ -96,12 +96,12 @@ def test_every_kind_of_random_state(state: Any) -> None:
 def test_a_sample_is_one_value_and_several_are_a_list() -> None:
     assert tune.choice([[1, 2]]).sample() == [1, 2]
     assert tune.randint(1, 2).sample(size=3) == [1, 1, 1]
-    assert tune.sample_from(lambda config: config["x"] + 1).sample(config={"x": 1}) == 2  # type: ignore[attr-defined]
+    assert tune.sample_from(lambda config: config["x"] + 1).sample(config={"x": 1}) == 2
 
 
 def test_numpy_bounds_become_plain_numbers() -> None:
     assert tune.uniform(np.float32(0), np.int64(2)) == Float(0.0, 2.0)
-    assert tune.randint(np.int64(1), 1e3) == Integer(1, 1000)  # type: ignore[arg-type]
+    assert tune.randint(np.int64(1), 1e3) == Integer(1, 1000)
     assert type(tune.randint(np.int64(1), 9).at(0.5)) is int
 
 
@@ -109,7 +109,7 @@ def test_domains_are_frozen_values() -> None:
     domain = tune.uniform(0, 1)
     assert domain == tune.uniform(0, 1) != tune.uniform(0, 2)
     with pytest.raises(AttributeError):
-        domain.lower = 3  # type: ignore[attr-defined]
+        domain.lower = 3
 
 
 class Color(Enum):
@@ -143,7 +143,7 @@ def test_a_domain_as_text_is_the_call_that_makes_it(domain: Domain, text: str) -
     [
         (lambda: tune.uniform(1, 1), "lower is not below upper"),
         (lambda: tune.uniform(2, 1), "uniform.2.0, 1.0."),
-        (lambda: tune.uniform("a", 1), "lower='a'"),  # type: ignore[arg-type]
+        (lambda: tune.uniform("a", 1), "lower='a'"),
         (lambda: tune.uniform(0, math.inf), "upper=inf"),
         (lambda: tune.uniform(True, 2), "lower=True"),
         (lambda: tune.loguniform(0, 1), "above 0 on a log scale"),
@@ -151,7 +151,7 @@ def test_a_domain_as_text_is_the_call_that_makes_it(domain: Domain, text: str) -
         (lambda: tune.quniform(0, 1, 0), "q=0"),
         (lambda: tune.quniform(0, 1, 0.3), "upper is not a multiple of q"),
         (lambda: tune.qloguniform(0.15, 1, 0.1), "lower is not a multiple of q"),
-        (lambda: tune.randint(0.5, 3), "whole number"),  # type: ignore[arg-type]
+        (lambda: tune.randint(0.5, 3), "whole number"),
         (lambda: tune.randint(3, 3), "lower is not below upper"),
         (lambda: tune.lograndint(0, 3), "log scale"),
         (lambda: tune.qrandint(0, 3, 0), "q=0"),
@@ -159,10 +159,10 @@ def test_a_domain_as_text_is_the_call_that_makes_it(domain: Domain, text: str) -
         (lambda: tune.randn(0, 0), "sd=0"),
         (lambda: tune.qrandn(0, 1, -1), "q=-1"),
         (lambda: tune.choice([]), "nothing to choose"),
-        (lambda: tune.choice(3), "sequence"),  # type: ignore[arg-type]
+        (lambda: tune.choice(3), "sequence"),
         (lambda: tune.grid_search([]), "nothing to search"),
-        (lambda: tune.grid_search(3), "sequence"),  # type: ignore[arg-type]
-        (lambda: tune.sample_from(3), "needs a function"),  # type: ignore[arg-type]
+        (lambda: tune.grid_search(3), "sequence"),
+        (lambda: tune.sample_from(3), "needs a function"),
         (lambda: tune.sample_from(lambda a, b: 1), "needs .a, b."),
     ],
 )

@@ -79,7 +79,8 @@ class Sharing(Ladder):
         self.config = {"x": 1.0}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        return {"x": len(self.config), "shared": self.config}
+        self.config["x"] = self.config.get("x", 0.0) + 1
+        return self.config
 
 
 class Random(Ladder):
@@ -117,6 +118,7 @@ def test_a_searcher_of_ones_own_needs_one_method() -> None:
     ("make", "obligation"),
     [
         (Forgetful, "goes on from its state"),
+        (Sharing, "is the caller's"),
         (Random, "the same calls give the same"),
         (Writing, "does not change what it is told"),
         (Lazy, "without unfinished trials"),

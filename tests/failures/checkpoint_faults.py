@@ -1,0 +1,211 @@
+"""Trainables of the tests about checkpoints, disks and paths, and the faults that are put into them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tuner as tune
+from trainables.store import verify
+
+
+def restored() -> int:
+    """Where a function trainable continues: the count that its checkpoint holds, 0 without one."""
+    checkpoint = tune.get_checkpoint()
+    if checkpoint is None:
+        return 0
+    with checkpoint.as_directory() as directory:
+        return int(Path(directory, "count").read_text())
+
+
+def save(count: int) -> None:
+    """Save the count, handed over, with the next report."""
+    with tune.checkpoint_dir() as directory:
+        Path(directory, "count").write_text(str(count))
+
+
+def first_time(name: str) -> bool:
+    """True once per experiment, whatever dies: a file beside the experiment remembers."""
+    marker = Path(tune.get_trial_dir()).parent / f".{name}-{tune.get_trial_id()}"
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        return True
+    return False
+
+
+def die() -> None:
+    """As the kernel ends a process that took too much memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def count_up(config: dict[str, Any]) -> None:
+    """Counts to n; saves every `every`-th time; dies once at `die_at`, before it reports."""
+    for count in range(restored() + 1, config["n"] + 1):
+        if count == config.get("die_at") and first_time("died"):
+            tune.get_checkpoint()  # which waits for the save before it
+            die()
+        if count % config.get("every", 1) == 0:
+            save(count)
+        tune.report(score=float(count), loss=-float(count))
+
+
+def report_scores(config: dict[str, Any]) -> None:
+    """Reports the given scores one after another, each with a checkpoint; MISSING leaves the metric out."""
+    for count, score in enumerate(config["scores"], 1):
+        save(count)
+        tune.report({"other": count} if score == "MISSING" else {"score": score, "other": count})
+
+
+class Counter(tune.Trainable):
+    """The class form of `count_up`."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.count = 0
+
+    def step(self) -> dict[str, Any]:
+        self.count += 1
+        if self.count == self.config.get("die_at") and first_time_of(self, "died"):
+            die()
+        return {"count": self.count, "score": float(self.count), "done": self.count >= self.config.get("n", 10**9)}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.count = checkpoint["count"]
+
+
+def first_time_of(trainable: tune.Trainable, name: str) -> bool:
+    marker = Path(trainable.logdir).parent / f".{name}-{trainable.trial_id}"
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        return True
+    return False
+
+
+class Crash(tune.Callback):
+    """Kills the driver, as the kernel would, when a trial has reported so many results."""
+
+    changes_results = False
+
+    def __init__(self, at: int, *, hook: str = "on_trial_result", trials: int = 1) -> None:
+        self.at, self.hook, self.left = at, hook, trials
+
+    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
+        if self.hook == "on_trial_result" and result["training_iteration"] == self.at:
+            self._one()
+
+    def on_checkpoint(self, iteration: int, trials: Any, trial: Any, checkpoint: Any, **info: Any) -> None:
+        if self.hook == "on_checkpoint" and checkpoint.iteration == self.at:
+            self._one()
+
+    def _one(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            die()
+
+
+def killed_at(at: int, trainable: Any, *, hook: str = "on_trial_result", trials: int = 1, **settings: Any) -> None:
+    """Run in a process of its own, whose driver is killed -9 at that point."""
+    status = in_child(lambda: run(trainable, callbacks=[Crash(at, hook=hook, trials=trials)], **settings))
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, f"it was not killed: {status}"
+
+
+def in_child(action: Callable[[], object]) -> int:
+    """Fork, act, and return the wait status."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            action()
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1]
+
+
+def run(trainable: Any, path: Path, name: str = "e", **settings: Any) -> tune.ExperimentAnalysis:
+    """`tune.run` with real trial processes, silent."""
+    return tune.run(trainable, **{"storage_path": path, "name": name, "verbose": 0, **settings})
+
+
+def kept(trial: Any) -> list[str]:
+    """The checkpoints on disk, by their names."""
+    return [published.path.name for published in verify.list_checkpoints(Path(trial.path))]
+
+
+def iterations(trial: Any) -> list[int]:
+    """The iterations of the checkpoints on disk, oldest save first; every one is hashed."""
+    found = verify.list_checkpoints(Path(trial.path))
+    for published in found:
+        verify.check(published.path)
+    return [published.ref.iteration for published in found]
+
+
+def directories(trial: Any) -> list[str]:
+    """Every directory in a trial's own, hidden ones too."""
+    return sorted(entry.name for entry in os.scandir(trial.path) if entry.is_dir())
+
+
+def rows(trial: Any) -> list[dict[str, Any]]:
+    """The rows of result.json."""
+    return [json.loads(line) for line in Path(trial.path, "result.json").read_text().splitlines()]
+
+
+def facts(root: Path, *kinds: str) -> list[dict[str, Any]]:
+    """The facts of the journal, of those kinds, in order."""
+    found = []
+    for segment in sorted(Path(root, "journal").glob("*.jsonl")):
+        for line in segment.read_text().splitlines():
+            fact = json.loads(line)["f"]
+            if not kinds or fact["kind"] in kinds:
+                found.append(fact)
+    return found
+
+
+def warned(caplog: Any, text: str) -> list[str]:
+    """The warnings that hold a text."""
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING and text in r.getMessage()]
+
+
+@contextlib.contextmanager
+def volume(path: Path, size: str) -> Iterator[Path]:
+    """A small filesystem of its own, mounted at `path`."""
+    path.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def fill(place: Path, leave: int = 0) -> Path:
+    """Fill the filesystem of `place` but for so many bytes; returns the file that does it."""
+    ballast = place / f"ballast-{os.getpid()}"
+    fd = os.open(ballast, os.O_WRONLY | os.O_CREAT)
+    try:
+        status = os.statvfs(place)
+        free = status.f_bavail * status.f_frsize - leave
+        step = max(free, 0)
+        at = 0
+        while step >= 512:
+            try:
+                os.posix_fallocate(fd, at, step)
+                at += step
+            except OSError:
+                step //= 2
+    finally:
+        os.close(fd)
+    return ballast

@@ -1,0 +1,537 @@
+"""Runs that end early: preemption, Ctrl-C, a spent budget, the first failure, an error of the driver (F24, F36, F37, D17)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from lifecycle_scripts import Script, Stage, iterations, kept
+
+import tuner as tune
+from trainables.store import verify
+from tuner.error import TrialsFailedError
+
+WATCHED = """
+from trainables.wire import Halt
+from tuner.executors import LocalExecutor
+
+class Watched(LocalExecutor):
+    def tell(self, trial_id, message):
+        super().tell(trial_id, message)
+        if isinstance(message, Halt):
+            tell("halt")
+
+"""
+
+COUNTER = (
+    WATCHED
+    + """
+import json, os, signal
+
+class Saves(tune.Callback):
+    def on_checkpoint(self, iteration, trials, trial, checkpoint, **info):
+        tell("saved", trial.config["i"], trial.checkpoints[-1].iteration)
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        if os.environ.get("HOW") == "exception" and result["i"] == 2 and result["n"] == 3:
+            raise RuntimeError("the driver's own mistake")
+
+class Counter(tune.Trainable):
+    def setup(self, config):
+        self.i, self.n = config["i"], 0
+        tell("setup", self.i, os.getpid())
+    def step(self):
+        tell("step", self.i, self.n + 1)
+        gate(f"gate{self.i}")
+        self.n += 1
+        if self.i == 1 and self.n == 3 and "MENDED" not in os.environ:
+            raise ValueError("trial 1 is ill")
+        return {"i": self.i, "n": self.n}
+    def save_checkpoint(self, directory):
+        return {"n": self.n}
+    def load_checkpoint(self, checkpoint):
+        self.n = checkpoint["n"]
+        tell("loaded", self.i, self.n)
+
+mine = lambda number, frame: None
+signal.signal(signal.SIGINT, mine)
+order = json.loads(os.environ["ORDER"])
+analysis = tune.run(
+    Counter,
+    name="e",
+    config={"i": tune.grid_search(order)},
+    stop={"training_iteration": 4},
+    storage_path=os.environ["RESULTS"],
+    resources_per_trial={"cpu": 0.5},
+    resume=os.environ.get("RESUME", "AUTO"),
+    callbacks=[Saves()],
+    executor=Watched(),
+    raise_on_failed_trial=False,
+    checkpoint_freq=int(os.environ.get("FREQ", 0)),
+    **json.loads(os.environ.get("MORE", "{}")),
+)
+print("HANDLER", signal.getsignal(signal.SIGINT) is mine)
+print("RETURNED", [trial.status for trial in analysis.trials])
+"""
+)
+
+
+def stage_of(tmp_path, script=COUNTER):
+    stage = Stage(tmp_path)
+    stage.gate("gate0", "gate1", "gate2", "gate3")
+    stage.write(script)
+    return stage
+
+
+def trials_of(stage: Stage):
+    return {trial.config["i"]: trial for trial in tune.ExperimentAnalysis(stage.results / "e").trials}
+
+
+def until_step(script: Script, i: int, n: int, *, saved: int | None = None) -> None:
+    """Let trial i go on until it is in its n-th step, which does not end, and the checkpoint of a step is recorded."""
+    script.stage.let(n - 1, f"gate{i}")
+    wanted = {f"step {i} {n}"} | ({f"saved {i} {saved}"} if saved else set())
+    while wanted:
+        wanted -= set(script.hear(""))
+
+
+def driver_heard(script: Script, number: int, *, group: bool = False) -> None:
+    """Send a signal, and wait until the driver has told the first trial."""
+    (script.send_to_all if group else script.send)(number)
+    script.hear("halt")
+
+
+# --- preemption -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("group", [False, True])
+def test_f36_a_signal_to_the_driver_saves_every_running_class_trial_and_a_resume_loses_nothing(
+    tmp_path, number, group
+):
+    with stage_of(tmp_path) as stage:
+        script = stage.start(ORDER="[0, 2]")
+        script.hear("step", 2)
+        until_step(script, 0, 3)
+        until_step(script, 2, 2)
+        driver_heard(script, number, group=group)
+        stage.let(1, "gate0")
+        stage.let(1, "gate2")
+        assert script.wait() == 143, script.output
+        assert "RETURNED" not in script.output and "resume=" in script.output
+        before = trials_of(stage)
+        assert {i: (t.status, t.iteration, kept(t)) for i, t in before.items()} == {
+            0: ("PAUSED", 3, ["checkpoint_000003"]),
+            2: ("PAUSED", 2, ["checkpoint_000002"]),
+        }
+        again = stage.start(ORDER="[0, 2]")
+        stage.let(9, "gate0")
+        stage.let(9, "gate2")
+        assert {"loaded 0 3", "loaded 2 2"} <= set(again.hear("loaded", 2))
+        assert "RETURNED ['TERMINATED', 'TERMINATED']" in again.ends_well()
+        for trial in trials_of(stage).values():
+            assert iterations(trial) == [1, 2, 3, 4]
+            assert (trial.num_failures, trial.num_lost, trial.attempt) == (0, 0, 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_f36_a_signal_to_one_trial_saves_it_and_the_run_continues_it_without_counting_a_failure(tmp_path, number):
+    with stage_of(tmp_path) as stage:
+        script = stage.start(ORDER="[0, 2]")
+        pids = {line.split()[1]: int(line.split()[2]) for line in script.hear("setup", 2) if "setup" in line}
+        until_step(script, 0, 3)
+        os.kill(pids["0"], number)
+        stage.let(1, "gate0")
+        script.hear("loaded 0 3")
+        stage.let(9, "gate0")
+        stage.let(9, "gate2")
+        assert "RETURNED ['TERMINATED', 'TERMINATED']" in script.ends_well()
+        after = trials_of(stage)
+        assert {i: t.attempt for i, t in after.items()} == {0: 2, 2: 1}
+        assert all(t.num_failures == 0 and iterations(t) == [1, 2, 3, 4] for t in after.values())
+
+
+def test_f36_a_trial_that_does_not_leave_within_the_grace_time_keeps_its_latest_checkpoint(tmp_path):
+    with stage_of(tmp_path) as stage:
+        script = stage.start(ORDER="[0]", FREQ="1", TUNE_GRACE_S="0.5")
+        until_step(script, 0, 3, saved=2)
+        driver_heard(script, signal.SIGTERM)
+        assert script.wait() == 143, script.output
+        trial = trials_of(stage)[0]
+        assert (trial.status, trial.iteration, trial.num_failures) == ("PAUSED", 2, 0)
+        assert kept(trial)[-1] == "checkpoint_000002"
+
+
+FUNCTION = (
+    WATCHED
+    + """
+import os
+
+def train(config):
+    looks, every = os.environ["LOOKS"] == "1", int(os.environ["EVERY"])
+    n, checkpoint = 0, tune.get_checkpoint()
+    if checkpoint is not None:
+        n = checkpoint.to_dict()["n"]
+    tell("begins", n)
+    save = lambda: tune.Checkpoint.from_dict({"n": n})
+    try:
+        while n < 6:
+            tell("step", n + 1)
+            gate()
+            n += 1
+            if looks and tune.get_context().should_stop():
+                tune.report({"n": n}, checkpoint=save())
+                tell("returns", n)
+                return
+            tune.report({"n": n}, checkpoint=save() if every and n % every == 0 else None)
+    finally:
+        tell("leaves", n)
+
+analysis = tune.run(train, name="e", storage_path=os.environ["RESULTS"], resume="AUTO", executor=Watched())
+print("RETURNED", [trial.status for trial in analysis.trials])
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("looks", "every", "steps", "last", "status", "goes_on_at"),
+    [
+        ("1", "0", 1, "returns 3", "PAUSED", 3),  # it looks: saves what it has, and returns by itself
+        ("1", "3", 1, "returns 3", "PAUSED", 3),
+        ("0", "2", 2, "leaves 4", "PAUSED", 4),  # it does not look: it ends with its next checkpoint
+        ("0", "3", 1, "leaves 3", "PAUSED", 3),
+        ("0", "0", 1, "leaves 3", "PENDING", 0),  # it never saves: nothing to wait for
+    ],
+)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_f36_functions_that_look_return_and_those_that_do_not_end_with_their_latest_checkpoint(
+    tmp_path, number, looks, every, steps, last, status, goes_on_at
+):
+    with stage_of(tmp_path, FUNCTION) as stage:
+        stage.gate()
+        stage.let(2)
+        script = stage.start(LOOKS=looks, EVERY=every)
+        script.hear("step 3")
+        driver_heard(script, number)
+        stage.let(steps)
+        script.hear(last)
+        assert script.wait() == (143 if number == signal.SIGTERM else 0), script.output
+        assert ("RETURNED" in script.output) == (number == signal.SIGINT)
+        (trial,) = tune.ExperimentAnalysis(stage.results / "e").trials
+        assert (trial.status, trial.num_failures) == (status, 0)
+        stage.let(9)
+        again = stage.start(LOOKS=looks, EVERY=every)
+        again.hear(f"begins {goes_on_at}")
+        assert "RETURNED ['TERMINATED']" in again.ends_well()
+        (trial,) = tune.ExperimentAnalysis(stage.results / "e").trials
+        assert iterations(trial) == [1, 2, 3, 4, 5, 6]
+
+
+def test_f36_one_function_trial_that_is_preempted_again_and_again_counts_no_failure(tmp_path):
+    with stage_of(tmp_path, FUNCTION) as stage:
+        stage.gate()
+        script = stage.start(LOOKS="0", EVERY="1")
+        for n in range(1, 4):
+            script.hear(f"step {n}")
+            (trial,) = tune.ExperimentAnalysis(stage.results / "e").trials
+            # the newest attempt's process is the only one with this trial's directory as working directory
+            os.kill(process_in(trial.path), signal.SIGTERM)
+            stage.let(1)
+            script.hear(f"begins {n}")
+        stage.let(9)
+        assert "RETURNED ['TERMINATED']" in script.ends_well()
+        (trial,) = tune.ExperimentAnalysis(stage.results / "e").trials
+        assert (trial.attempt, trial.num_failures, iterations(trial)) == (4, 0, [1, 2, 3, 4, 5, 6])
+
+
+def process_in(directory):
+    """The one process whose working directory that is."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if os.readlink(f"/proc/{name}/cwd") == os.path.realpath(directory):
+                    return int(name)
+            except OSError:
+                continue
+    raise AssertionError(f"no process works in {directory}")
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_f37_ctrl_c_once_returns_what_there_is_and_leaves_the_trials_resumable(tmp_path, group):
+    """Also from a terminal, which sends it to every process of the run."""
+    with stage_of(tmp_path) as stage:
+        script = stage.start(ORDER="[0, 2, 3]", MORE='{"max_concurrent_trials": 2}')
+        script.hear("step", 2)
+        until_step(script, 0, 3)
+        began = time.monotonic()
+        driver_heard(script, signal.SIGINT, group=group)
+        stage.let(1, "gate0")
+        stage.let(1, "gate2")
+        output = script.ends_well()
+        assert time.monotonic() - began < 10
+        assert "RETURNED ['PAUSED', 'PAUSED']" in output and "resume=" in output
+        assert "HANDLER True" in output and "Traceback" not in output
+        for gate in ("gate0", "gate2", "gate3"):
+            stage.let(9, gate)
+        again = stage.start(ORDER="[0, 2, 3]")
+        assert "RETURNED ['TERMINATED', 'TERMINATED', 'TERMINATED']" in again.ends_well()
+        after = trials_of(stage)
+        assert {i: t.attempt for i, t in after.items()} == {0: 2, 2: 2, 3: 1}
+        assert all(iterations(t) == [1, 2, 3, 4] for t in after.values())
+
+
+def test_f37_a_trial_that_hangs_is_ended_after_ctrl_c_within_ten_seconds(tmp_path):
+    with stage_of(tmp_path) as stage:
+        script = stage.start(ORDER="[0]", FREQ="1")
+        until_step(script, 0, 3, saved=2)
+        began = time.monotonic()
+        driver_heard(script, signal.SIGINT)
+        assert "RETURNED ['PAUSED']" in script.ends_well()
+        assert time.monotonic() - began < 10
+        trial = trials_of(stage)[0]
+        assert (trial.iteration, trial.num_failures, kept(trial)[-1]) == (2, 0, "checkpoint_000002")
+
+
+def test_f37_ctrl_c_twice_exits_at_once_and_the_state_is_whole(tmp_path):
+    with stage_of(tmp_path) as stage:
+        script = stage.start(ORDER="[0, 2]", FREQ="1")
+        pids = [int(line.split()[2]) for line in script.hear("setup", 2) if line.startswith("setup")]
+        until_step(script, 0, 3, saved=2)
+        driver_heard(script, signal.SIGINT)
+        began = time.monotonic()
+        script.send(signal.SIGINT)
+        assert script.wait() != 0 and "KeyboardInterrupt" in script.output
+        assert time.monotonic() - began < 2
+        assert "RETURNED" not in script.output
+        for pid in pids:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+        assert {t.status for t in trials_of(stage).values()} <= {"PAUSED", "PENDING"}
+        stage.let(9, "gate0")
+        stage.let(9, "gate2")
+        again = stage.start(ORDER="[0, 2]")
+        again.hear("loaded 0 2")
+        assert "RETURNED ['TERMINATED', 'TERMINATED']" in again.ends_well()
+        assert all(iterations(t) == [1, 2, 3, 4] for t in trials_of(stage).values())
+
+
+def test_f37_ctrl_c_while_preempted_ends_at_once(tmp_path):
+    with stage_of(tmp_path) as stage:
+        script = stage.start(ORDER="[0]", FREQ="1")
+        until_step(script, 0, 3)
+        driver_heard(script, signal.SIGTERM)
+        script.send(signal.SIGINT)
+        assert script.wait(5) != 0
+        stage.let(9, "gate0")
+        assert "RETURNED ['TERMINATED']" in stage.run(ORDER="[0]")
+
+
+def test_d17_ctrl_c_deletes_no_checkpoint_that_retention_keeps(tmp_path):
+    with stage_of(tmp_path) as stage:
+        script = stage.start(ORDER="[0, 2]", FREQ="1", MORE='{"keep_checkpoints_num": 2}')
+        script.hear("step", 2)
+        until_step(script, 0, 4, saved=3)
+        until_step(script, 2, 3, saved=2)
+        before = {i: kept(t) for i, t in trials_of(stage).items()}
+        driver_heard(script, signal.SIGINT)
+        script.send(signal.SIGINT)  # and the second one as little
+        script.wait()
+        after = trials_of(stage)
+        for i, names in {0: ["checkpoint_000002", "checkpoint_000003"], 2: ["checkpoint_000001", "checkpoint_000002"]}.items():
+            assert set(names) <= set(before[i]) and set(names) <= set(kept(after[i]))
+            for name in names:
+                verify.check(Path(after[i].path, name))
+
+
+def one(config):
+    tune.report({"a": 1})
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN, lambda number, frame: None, signal.default_int_handler])
+@pytest.mark.parametrize("ends", ["well", "with an error of a callback"])
+def test_f37_the_users_own_handlers_are_back_after_the_run(tmp_path, handler, ends):
+    class Fails(tune.Callback):
+        def on_trial_result(self, iteration, trials, trial, result, **info):
+            assert signal.getsignal(signal.SIGINT) is not handler
+            if ends != "well":
+                raise RuntimeError("a callback's mistake")
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        try:
+            tune.run(one, storage_path=tmp_path, executor="inline", verbose=0, callbacks=[Fails()])
+        except RuntimeError:
+            assert ends != "well"
+        assert [signal.getsignal(number) for number in numbers] == [handler] * 3
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def test_f37_outside_the_main_thread_signals_stay_with_the_user(tmp_path):
+    seen, results = [], []
+    mine = signal.getsignal(signal.SIGINT)
+
+    class Looks(tune.Callback):
+        def on_trial_result(self, iteration, trials, trial, result, **info):
+            seen.append(signal.getsignal(signal.SIGINT) is mine)
+
+    def start():
+        results.append(tune.run(one, storage_path=tmp_path, num_samples=2, verbose=0, callbacks=[Looks()]))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    assert seen == [True, True]
+    assert [trial.status for trial in results[0].trials] == ["TERMINATED"] * 2
+
+
+def test_f37_inside_a_running_event_loop_as_in_a_notebook(tmp_path):
+    async def cell():
+        return tune.run(one, storage_path=tmp_path, num_samples=2, verbose=0)
+
+    assert [trial.status for trial in asyncio.run(cell()).trials] == ["TERMINATED"] * 2
+
+
+# --- the other ways to stop ---------------------------------------------------------------------------------------
+
+
+def test_a_spent_time_budget_saves_returns_and_a_resume_has_a_fresh_one(tmp_path):
+    with stage_of(tmp_path) as stage:
+        script = stage.start(ORDER="[0, 2]", MORE='{"time_budget_s": 1.0, "max_concurrent_trials": 1}')
+        until_step(script, 0, 3)
+        script.hear("halt")
+        stage.let(1, "gate0")
+        output = script.ends_well()
+        assert "RETURNED ['PAUSED']" in output and "budget" in output and "resume=" in output
+        stage.let(9, "gate0")
+        stage.let(9, "gate2")
+        again = stage.start(ORDER="[0, 2]", MORE='{"time_budget_s": 30}')
+        again.hear("loaded 0 3")
+        assert "RETURNED ['TERMINATED', 'TERMINATED']" in again.ends_well()
+
+
+STOPS = ["fail_fast", "ctrl_c", "exception", "budget", "kill"]
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_f24_after_every_kind_of_stop_a_resume_runs_exactly_what_is_unfinished(tmp_path, how):
+    """0 is done, 1 is errored, 2 is in its third step, 3 was never created."""
+    order = "[0, 2, 1, 3]" if how == "fail_fast" else "[0, 1, 2, 3]"
+    more = {
+        "fail_fast": '{"max_concurrent_trials": 2, "fail_fast": true}',
+        "budget": '{"max_concurrent_trials": 1, "time_budget_s": 1.5}',
+    }.get(how, '{"max_concurrent_trials": 1}')
+    with stage_of(tmp_path) as stage:
+        script = stage.start(ORDER=order, MORE=more, HOW=how, FREQ="2")
+        stage.let(4, "gate0")
+        if how == "fail_fast":
+            until_step(script, 2, 3, saved=2)
+            stage.let(3, "gate1")
+            script.hear("halt")
+        else:
+            stage.let(3, "gate1")
+            until_step(script, 2, 3, saved=2)
+        if how == "ctrl_c":
+            driver_heard(script, signal.SIGINT)
+        elif how == "budget":
+            script.hear("halt")
+        elif how == "kill":
+            script.kill()
+        if how != "kill":
+            stage.let(1, "gate2")
+            code = script.wait()
+            assert (code == 0) == (how != "exception"), script.output
+        at = {"exception": 2, "kill": 2}.get(how, 3)
+        now = trials_of(stage)
+        assert sorted(now) == [0, 1, 2]
+        assert (now[0].status, now[1].status) == ("TERMINATED", "ERROR")
+        assert now[2].status == ("RUNNING" if how == "kill" else "PAUSED")
+
+        for _ in range(2):  # the second one has nothing left to do
+            stage.unread()
+            for gate in ("gate2", "gate3"):
+                stage.let(9, gate)
+            again = stage.start(ORDER=order)
+            again.ends_well()
+            news = stage.unread()
+            began = sorted(line.split()[1] for line in news if line.startswith("setup"))
+            loaded = [line for line in news if line.startswith("loaded")]
+            assert (began, loaded) == ((["2", "3"], [f"loaded 2 {at}"]) if _ == 0 else ([], []))
+        now = trials_of(stage)
+        assert {i: t.status for i, t in now.items()} == {0: "TERMINATED", 1: "ERROR", 2: "TERMINATED", 3: "TERMINATED"}
+
+        stage.let(9, "gate1")
+        last = stage.start(ORDER=order, RESUME="AUTO+ERRORED", MENDED="1")
+        last.ends_well()
+        news = stage.unread()
+        assert [line.split()[1] for line in news if line.startswith("setup")] == ["1"]
+        assert [line for line in news if line.startswith("loaded")] == ["loaded 1 2"]
+        now = trials_of(stage)
+        assert {t.status for t in now.values()} == {"TERMINATED"}
+        assert all(iterations(t) == [1, 2, 3, 4] for t in now.values())
+
+
+def test_fail_fast_raise_raises_the_trials_own_exception(tmp_path):
+    class Mine(Exception):
+        pass
+
+    def fails(config):
+        tune.report({"a": 1})
+        if config["i"] == 1:
+            raise Mine("at once", 7)
+
+    with pytest.raises(Exception, match="at once") as caught:
+        tune.run(
+            fails,
+            config={"i": tune.grid_search([0, 1, 2])},
+            name="e",
+            storage_path=tmp_path,
+            fail_fast="raise",
+            max_concurrent_trials=1,
+            verbose=0,
+        )
+    assert (type(caught.value).__name__, caught.value.args) == ("Mine", ("at once", 7))
+    trials = tune.ExperimentAnalysis(tmp_path / "e").trials
+    assert [trial.status for trial in trials] == ["TERMINATED", "ERROR"]
+
+
+def test_fail_fast_raise_after_a_resume_raises_the_new_failure_and_not_the_old_one(tmp_path):
+    def fails(config):
+        tune.report({"a": 1})
+        if config["i"] in (0, 2):
+            raise (KeyError, None, IndexError)[config["i"]](f"of trial {config['i']}")
+
+    settings = dict(config={"i": tune.grid_search([0, 1, 2])}, name="e", storage_path=tmp_path, verbose=0)
+    settings |= dict(fail_fast="raise", max_concurrent_trials=1)
+    with pytest.raises(KeyError, match="of trial 0"):
+        tune.run(fails, **settings)
+    with pytest.raises(IndexError, match="of trial 2"):
+        tune.run(fails, resume="AUTO", **settings)
+
+
+def test_fail_fast_returns_or_raises_with_what_there_is_as_raise_on_failed_trial_says(tmp_path):
+    def fails(config):
+        tune.report({"a": config["i"]})
+        if config["i"] == 1:
+            raise ValueError("boom")
+
+    settings = dict(config={"i": tune.grid_search([0, 1, 2])}, storage_path=tmp_path, verbose=0, executor="inline")
+    settings |= dict(fail_fast=True, max_concurrent_trials=1)
+    shown = tune.run(fails, name="one", raise_on_failed_trial=False, **settings)
+    assert [trial.status for trial in shown.trials] == ["TERMINATED", "ERROR"]
+    with pytest.raises(TrialsFailedError, match="boom") as caught:
+        tune.run(fails, name="two", **settings)
+    assert [trial.status for trial in caught.value.analysis.trials] == ["TERMINATED", "ERROR"]
