@@ -53,3 +53,13 @@ def chdir_to_trial_dir() -> bool:
 def grace_s() -> float:
     """TUNE_GRACE_S: seconds that running trials have to save after a SIGTERM; default 30."""
     return float(os.environ.get("TUNE_GRACE_S", "30"))
+
+
+def openmp_threads() -> int:
+    """OMP_NUM_THREADS, its outermost level; ValueError or KeyError when it says nothing."""
+    return int(os.environ["OMP_NUM_THREADS"].split(",")[0])
+
+
+def set_variable(name: str, value: str) -> None:
+    """Set a variable for this process and its children: how an attempt gets its environment after the fork."""
+    os.environ[name] = value

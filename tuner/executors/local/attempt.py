@@ -22,20 +22,32 @@ import sys
 import threading
 import traceback
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import trainables.job  # noqa: F401  loaded before the fork: every trial unpickles one
 from trainables.wire import Errored, SocketLink
+from tuner import knobs
 from tuner.executors.local.preload import unpickle
 from tuner.executors.local.processes import die_with_parent
-
-if TYPE_CHECKING:
-    from tuner.executors.local.keeper import Shared
 
 HELLO = struct.Struct("<I")
 """First bytes of the main line: the trial's pid."""
 BLOCKS = struct.Struct("<IQ")
 """First bytes to the trial: sizes of its setup (marshal) and its job (pickle), which follow."""
+
+
+@dataclass(slots=True)
+class Shared:
+    """What trials inherit from the server."""
+
+    trainable: Any
+    path: str
+    """The trainable's pickle, for when `trainable` is None."""
+    worker: str
+    """Module that has `run_job`."""
+    environment: dict[str, str | None]
+    """What the thread limits were before the server lowered them."""
 
 
 def run(fds: list[int], keeper: int, shared: Shared) -> NoReturn:
@@ -123,10 +135,11 @@ def _renew(name: str, fd: int) -> None:
 def _environment(setup: dict[str, Any], shared: Shared) -> None:
     cpus = max(1, int(setup["cpus"]))
     for name, users in shared.environment.items():
-        os.environ[name] = str(cpus) if users is None else users
-    os.environ.update(setup["environment"])
+        knobs.set_variable(name, str(cpus) if users is None else users)
+    for name, value in setup["environment"].items():
+        knobs.set_variable(name, value)
     try:
-        threads = int(os.environ["OMP_NUM_THREADS"].split(",")[0])
+        threads = knobs.openmp_threads()
     except ValueError:
         threads = cpus
     if threads > 1:

@@ -25,7 +25,8 @@ import types
 from typing import Any, NoReturn
 
 from tuner.executors.local import preload
-from tuner.executors.local.keeper import Keeper, Shared, Wakeups
+from tuner.executors.local.attempt import Shared
+from tuner.executors.local.keeper import Keeper, Wakeups
 from tuner.executors.local.processes import adopt_orphans, children, die_with_parent, end_children, kill
 
 NUMBER = struct.Struct("<cII")

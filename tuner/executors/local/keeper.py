@@ -18,27 +18,14 @@ import signal
 import socket
 import struct
 import sys
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tuner.executors.local import attempt
+from tuner.executors.local.attempt import Shared
 from tuner.executors.local.processes import adopt_orphans, die_with_parent, end_children, kill, kill_group
 
 EXITED = struct.Struct("<cIi")
 CANNOT_FORK = 71  # EX_OSERR
-
-
-@dataclass(slots=True)
-class Shared:
-    """What trials inherit from the server."""
-
-    trainable: Any
-    path: str
-    """The trainable's pickle, for when `trainable` is None."""
-    worker: str
-    """Module that has `run_job`."""
-    environment: dict[str, str | None]
-    """What the thread limits were before the server lowered them."""
 
 
 class Wakeups:

@@ -108,9 +108,7 @@ class ForkServer:
 
 
 def _search_path() -> list[str]:
-    import tuner
-
-    root = str(Path(tuner.__file__).parents[1])
+    root = str(Path(__file__).parents[3])
     return sys.path if root in sys.path else [*sys.path, root]
 
 
