@@ -88,7 +88,11 @@ class Callback:
         return None
 
     def get_state(self) -> dict[str, Any] | None:
-        """What a resume gives back to `set_state`; None: nothing."""
+        """What a resume gives back to `set_state`; None: nothing.
+
+        A callback that defines it is brought up to date at a resume: its last stored state, then the hooks of trials
+        (start, result, save, complete, error) for what was journaled after that, in order and before `setup`.
+        """
         return None
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -216,6 +220,10 @@ class CallbackList:
         for key, callback in self._named():
             if key in state:
                 callback.set_state(state[key])
+
+    def stateful(self) -> CallbackList:
+        """Those that keep a state: at a resume they are told again what happened after their state was stored."""
+        return CallbackList(c for c in self.callbacks if type(c).get_state is not Callback.get_state)
 
     def _named(self) -> list[tuple[str, Callback]]:
         seen: dict[str, int] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -138,8 +138,11 @@ class TrialLoop:
 
     # --- the loop -----------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Run until no trial is left to run, or the experiment is halted."""
+    def run(self, taken_up: Iterable[Trial] = ()) -> None:
+        """Run until no trial is left to run, or the experiment is halted.
+
+        `taken_up` are trials of which a resume found something: retention runs on them first.
+        """
         now = self.clock.monotonic()
         self._deadlines["heartbeat"] = now + HEARTBEAT_S
         if self.settings.time_budget_s is not None:
@@ -148,6 +151,8 @@ class TrialLoop:
         for trial in self.state.trials:
             for ref in trial.forgotten:  # decided before, and not known to be done
                 self._delete_when_durable(ref)
+        for trial in taken_up:
+            self._forget(trial)
         while True:
             self._callbacks.on_step_begin(self._iteration, self.state.trials)
             self._fill()
@@ -256,7 +261,12 @@ class TrialLoop:
     def compact(self) -> None:
         """Fold the journal into one snapshot; what it drops is durable in the trials' own files before."""
         for trial in self._reported:
-            fs.fsync_quietly(TrialPaths(trial.directory).result_json)
+            file = TrialPaths(trial.directory).result_json
+            if fs.exists(file):
+                fs.fsync_file(file)
+                fs.fsync_dir(trial.directory)
+        if self._reported:
+            fs.fsync_dir(self.settings.root)
         self._reported.clear()
         self._journal.flush()
         self._journal.compact(self.state.snapshot(self._plugins.save()))

@@ -18,6 +18,7 @@ from typing import Any
 
 import cloudpickle
 
+from trainables.config import Budget
 from trainables.store import fs
 from tuner.clock import Clock, VirtualClock
 from tuner.error import (
@@ -40,6 +41,10 @@ log = logging.getLogger(__name__)
 STORED_SPACE_BYTES = 256 * 1024
 SOCKETS_FIT = 50
 """Longest temporary directory in which a socket's path still fits into 108 bytes."""
+TUNE_SETTINGS = ("time_budget_s", "search_alg", "scheduler", "max_concurrent_trials")
+RUN_SETTINGS = ("stop", "checkpoint_config", "failure_config", "checkpoint_budget", "log_to_file", "trial_timeout_s")
+STORED_SETTINGS = (*TUNE_SETTINGS, *RUN_SETTINGS)
+"""Fields of a `Spec` that are pickled for a `Tuner.restore` without a TuneConfig, or without a RunConfig."""
 
 
 class Action(Enum):
@@ -156,7 +161,7 @@ def _check_same(spec: Spec, settings: dict[str, Any], paths: ExperimentPaths) ->
 def open_experiment(spec: Spec, paths: ExperimentPaths, planned: Plan, *, clock: Clock) -> Opened:
     """Claim the directory and bring its settings and journal; a new or replaced one is made."""
     try:
-        fs.make_dirs(paths.root)
+        _make_root(paths.root)
         wait = clock.advance if isinstance(clock, VirtualClock) else time.sleep
         ownership = claim(paths, takeover=spec.takeover, clock=clock, wait=wait)
     except PermissionError as error:
@@ -171,10 +176,13 @@ def open_experiment(spec: Spec, paths: ExperimentPaths, planned: Plan, *, clock:
         # Looked at again, now that nobody else writes: another driver may have come and gone since the first look.
         decision = plan(spec, paths, asked=planned.action is Action.RESUME)
         if decision.action is Action.RESUME:
+            _remove_unfinished(paths)
             settings = read_settings(paths)
             contents: JournalContents | None = read_journal(paths)
             if not spec.space_given and settings.get("space_blob"):
                 spec.param_space = cloudpickle.loads(Blobs(paths.blobs).get(settings["space_blob"]))
+            if spec.stored:
+                _take_over(spec, settings, paths)
         else:
             if decision.action is Action.REPLACE:
                 _clear(paths)
@@ -185,6 +193,25 @@ def open_experiment(spec: Spec, paths: ExperimentPaths, planned: Plan, *, clock:
     except BaseException:
         ownership.release()
         raise
+
+
+def _make_root(root: Path) -> None:
+    """Make the experiment's directory; a power cut does not take its name away with all that is durable in it."""
+    missing = [path for path in (root, *root.parents) if not fs.exists(path)]
+    fs.make_dirs(root)
+    for path in reversed(missing or [root]):
+        try:
+            fs.fsync_dir(path.parent)
+        except PermissionError:
+            pass  # one that may not be read: whoever made it for us looks after it
+
+
+def _remove_unfinished(paths: ExperimentPaths) -> None:
+    """Remove files that a killed driver was about to give their names: nobody else writes here now."""
+    for directory in (paths.root, paths.journal, paths.blobs):
+        for name in fs.listdir(directory) if fs.is_dir(directory) else ():
+            if name.startswith(".") and name.endswith(".tmp"):
+                fs.remove_quietly(directory / name)
 
 
 def _clear(paths: ExperimentPaths) -> None:
@@ -206,18 +233,47 @@ def _new_settings(spec: Spec, paths: ExperimentPaths, clock: Clock) -> dict[str,
         "seed": spec.seed if spec.seed is not None else secrets.randbits(31),
         "space": fingerprint(spec.param_space),
         "space_blob": _stored_space(spec, paths),
+        **_stored_settings(spec, paths),
         **spec.settings(),
     }
 
 
 def _stored_space(spec: Spec, paths: ExperimentPaths) -> str | None:
     """The search space as a blob, for a `Tuner.restore` that is not given it again; only such a resume unpickles it."""
+    data = _pickled("search space", spec.param_space)
+    return None if data is None else Blobs(paths.blobs).put(data)
+
+
+def _stored_settings(spec: Spec, paths: ExperimentPaths) -> dict[str, Any]:
+    """The settings that a `Tuner.restore` without configs takes over, as a blob, and those that cannot be stored."""
+    values = {name: getattr(spec, name) for name in STORED_SETTINGS}
+    pickled = {name: _pickled(name, value) for name, value in values.items() if value is not None}
+    stored = {name: data for name, data in pickled.items() if data is not None}
+    lost = [name for name, data in pickled.items() if data is None]
+    return {"settings_blob": Blobs(paths.blobs).put(cloudpickle.dumps(stored)), "settings_lost": lost}
+
+
+def _take_over(spec: Spec, settings: dict[str, Any], paths: ExperimentPaths) -> None:
+    lost = [name for name in settings.get("settings_lost", ()) if name in spec.stored]
+    if lost:
+        raise ResumeError(
+            f"{', '.join(lost)} of {paths.root} could not be stored; give the settings again: "
+            "Tuner.restore(path, trainable, tune_config=..., run_config=...)"
+        )
+    if settings.get("settings_blob"):
+        for name, data in cloudpickle.loads(Blobs(paths.blobs).get(settings["settings_blob"])).items():
+            if name in spec.stored:
+                setattr(spec, name, cloudpickle.loads(data))
+        spec.budget = Budget.of(spec.checkpoint_budget)
+
+
+def _pickled(what: str, value: Any) -> bytes | None:
     try:
-        data = cloudpickle.dumps(spec.param_space)
-    except Exception as error:  # whatever a user's object raises: the space can still be given again
-        log.debug("the search space cannot be stored: %s", error)
+        data: bytes = cloudpickle.dumps(value)
+    except Exception as error:  # whatever a user's object raises: it can still be given again
+        log.debug("the %s cannot be stored: %s", what, error)
         return None
-    return Blobs(paths.blobs).put(data) if len(data) <= STORED_SPACE_BYTES else None
+    return data if len(data) <= STORED_SPACE_BYTES else None
 
 
 def _temporary(paths: ExperimentPaths, settings: dict[str, Any]) -> Path:

@@ -176,9 +176,19 @@ class Plugins:
     def replay(self, state: ExperimentState, facts: Iterable[ev.AnyFact]) -> None:
         """Apply the facts after a snapshot to `state`, and tell the plug-ins what they were told then."""
         warned = False
+        told = self.callbacks.stateful()
         for fact in facts:
-            again = isinstance(fact, ev.ResultReported) and fact.iteration <= self._told(state, fact.trial)
-            last = self._last(state, fact.trial) if isinstance(fact, ev.TrialEnded) else {}
+            if isinstance(fact, ev.ResultReported):
+                trial = self._trial(state, fact.trial)
+                result: dict[str, Any] = tagged.loads(bytes(fact.metrics))
+                if len(told):
+                    shown = dict(result)
+                    told.on_trial_result(0, state.trials, trial, shown)
+                    told.after_trial_result(0, state.trials, trial, shown)
+                self.decide(trial, result, fact.iteration, fact.iteration <= trial.told)
+                state.add_result(trial, fact, result)
+                continue
+            last = self._trial(state, fact.trial).last_result if isinstance(fact, ev.TrialEnded) else {}
             state.apply(fact)
             if isinstance(fact, ev.TrialCreated):
                 trial = state.trials[-1]
@@ -188,17 +198,21 @@ class Plugins:
                         "the searcher would now suggest another config for %s; the journal's stands", trial.name
                     )
                 self.scheduler.on_trial_add(trial)
-            elif isinstance(fact, ev.ResultReported):
-                trial = self._trial(state, fact.trial)
-                self.decide(trial, dict(trial.last_result), fact.iteration, again)
+            elif isinstance(fact, ev.AttemptStarted):
+                told.on_trial_start(0, state.trials, self._trial(state, fact.trial))
+            elif isinstance(fact, ev.CheckpointPublished):
+                told.on_trial_save(0, state.trials, self._trial(state, fact.ref.trial_id))
             elif isinstance(fact, ev.RolledBack):
                 trial = self._trial(state, fact.trial)
+                told.on_rollback(trial, fact.iteration)
                 for plugin in (self.searcher, self.scheduler, self.stopper):
                     tell = getattr(plugin, "on_rollback", None)
                     if tell is not None:
                         tell(trial, fact.iteration)
             elif isinstance(fact, ev.TrialEnded):
-                self.on_trial_end(self._trial(state, fact.trial), last, failed=fact.status == "ERROR")
+                trial, failed = self._trial(state, fact.trial), fact.status == "ERROR"
+                self.on_trial_end(trial, last, failed=failed)
+                (told.on_trial_error if failed else told.on_trial_complete)(0, state.trials, trial)
         self._stop_all = self.stopper is not None and self.stopper.stop_all()
 
     @staticmethod
@@ -206,12 +220,6 @@ class Plugins:
         trial = state.trials.get(trial_id)
         assert trial is not None, trial_id
         return trial
-
-    def _told(self, state: ExperimentState, trial_id: str) -> int:
-        return self._trial(state, trial_id).told
-
-    def _last(self, state: ExperimentState, trial_id: str) -> dict[str, Any]:
-        return self._trial(state, trial_id).last_result
 
 
 def _metrics_of(plugin: Searcher | TrialScheduler) -> Sequence[str]:

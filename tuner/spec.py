@@ -59,8 +59,8 @@ class Spec:
     trial_timeout_s: float | None = None
     executor: Any = None
     chdir_to_trial_dir: bool | None = None
-    stored: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of a restored experiment, where they are not given anew."""
+    stored: Sequence[str] = ()
+    """Fields that a resume takes over as the experiment was started with them."""
     space_given: bool = True
     """False: a restore without param_space, the stored space holds."""
     resume_choice: Resume = field(init=False)
@@ -162,7 +162,7 @@ class Spec:
             "mode": self.mode if self.mode is None or isinstance(self.mode, str) else list(self.mode),
             "num_samples": self.num_samples,
             "num_to_keep": config.num_to_keep,
-            "checkpoint_score_attribute": config.checkpoint_score_attribute,
-            "checkpoint_score_order": config.checkpoint_score_order,
+            "checkpoint_score_attribute": config.score[0],
+            "checkpoint_score_order": config.score[1],
             "max_failures": self.failure_config.max_failures,
         }

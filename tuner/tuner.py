@@ -13,6 +13,7 @@ from tuner.assembly import execute
 from tuner.error import ExperimentNotFoundError, SettingError, TuneError
 from tuner.experiment.paths import ExperimentPaths, as_local_path
 from tuner.experiment.reader import is_experiment, read_settings
+from tuner.opening import RUN_SETTINGS, TUNE_SETTINGS
 from tuner.spec import Spec
 
 
@@ -97,6 +98,9 @@ class Tuner:
             max_concurrent_trials=tune.max_concurrent_trials,
             raise_on_failed_trial=False,
             seed=run.seed,
+            overwrite=run.overwrite,
+            takeover=run.takeover,
+            trial_timeout_s=run.trial_timeout_s,
             executor=run.executor,
             chdir_to_trial_dir=tune.chdir_to_trial_dir,
         )
@@ -148,7 +152,7 @@ class Tuner:
             trainable: the same trainable again: experiments do not store code.
             resume_unfinished, resume_errored, restart_errored: what becomes of which trials.
             param_space: the same space again; needed where it holds functions.
-            tune_config, run_config: where not given, the stored settings hold.
+            tune_config, run_config: where not given, the stored settings hold; callbacks are always given again.
 
         Raises ExperimentNotFoundError if there is none, SettingError without a trainable.
         """
@@ -168,7 +172,9 @@ class Tuner:
         made = cls(trainable, param_space=param_space, tune_config=tune, run_config=run)
         made._restored = True
         made._spec = replace_resume(made._spec, resume_unfinished, resume_errored, restart_errored)
-        made._spec.stored = stored if run_config is None else {}
+        made._spec.stored = (TUNE_SETTINGS if tune_config is None else ()) + (
+            RUN_SETTINGS if run_config is None else ()
+        )
         made._spec.space_given = param_space is not None
         return made
 

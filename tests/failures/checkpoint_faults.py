@@ -59,7 +59,7 @@ def count_up(config: dict[str, Any]) -> None:
 
 def report_scores(config: dict[str, Any]) -> None:
     """Reports the given scores one after another, each with a checkpoint; MISSING leaves the metric out."""
-    for count, score in enumerate(config["scores"], 1):
+    for count, score in list(enumerate(config["scores"], 1))[restored() :]:
         save(count)
         tune.report({"other": count} if score == "MISSING" else {"score": score, "other": count})
 

@@ -94,7 +94,7 @@ def by_experiment(path, scores, order):
 
 
 def by_restored_tuner(path, scores, order):
-    """Nothing is said at the restore: the stored direction holds for what comes after it."""
+    """Nothing is said at the restore: the stored number and direction hold for what comes after it."""
     killed_at(3, report_scores, path=path, config={"scores": scores}, checkpoint_config=config_of(order))
     tune.Tuner.restore(path / "e", report_scores).fit()
     return tune.ExperimentAnalysis(path / "e")
@@ -102,7 +102,7 @@ def by_restored_tuner(path, scores, order):
 
 ENTRIES = [
     by_run_prefix, by_run_max_prefix, by_run_config, by_prefix_in_config, by_keep_policy, by_tuner, by_strategy,
-    by_experiment,
+    by_experiment, by_restored_tuner,
 ]  # fmt: skip
 
 

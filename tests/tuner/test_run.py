@@ -189,3 +189,39 @@ def test_restore_without_the_space_goes_on_with_the_stored_one(tmp_path):
     (tmp_path / "e").rename(tmp_path / "moved")
     again = tune.Tuner.restore(tmp_path / "moved", half, resume_errored=True).fit()
     assert [result.metrics["a"] for result in again] == [1, 2, 3]
+
+
+class Counting(tune.Callback):
+    """Counts results, and asks for a save at every third."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        self.seen.append(result["training_iteration"])
+        if len(self.seen) % 3 == 0:
+            result["should_checkpoint"] = True
+
+    def get_state(self):
+        return {"seen": list(self.seen)}
+
+    def set_state(self, state):
+        self.seen = state["seen"]
+
+
+def test_a_callback_with_a_state_is_brought_up_to_date_at_a_resume(tmp_path):
+    class Failing(Stepper):
+        def step(self):
+            if self.count == 4 and not (tmp_path / "flag").exists():
+                (tmp_path / "flag").touch()
+                raise ValueError("once")
+            return super().step()
+
+    arguments = {"name": "e", "stop": {"training_iteration": 7}, "storage_path": tmp_path, "verbose": 0}
+    first = Counting()
+    tune.run(Failing, callbacks=[first], raise_on_failed_trial=False, **arguments)
+    assert first.seen == [1, 2, 3, 4]
+    second = Counting()
+    analysis = tune.run(Failing, callbacks=[second], resume="AUTO+ERRORED", **arguments)
+    assert second.seen == [1, 2, 3, 4, 5, 6, 7], "4 is reported again, from the checkpoint of 3, and told once"
+    assert [record.iteration for record in analysis.trials[0].checkpoints] == [3, 6]

@@ -75,6 +75,7 @@ class JournalWriter:
         self._obsolete: dict[str, float] = {}
         self._sync = GroupSync(durable=self.last_seq, on_durable=on_durable, threaded=sync == "thread")
         fs.make_dirs(paths.journal)
+        fs.fsync_dir(paths.root)  # a fact is as durable as the names above it
         self._adopt()
 
     # --- appending ------------------------------------------------------------------------------------
