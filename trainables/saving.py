@@ -24,7 +24,8 @@ from trainables.wire import CheckpointRef, Link, Published, PublishFailed, Savin
 
 _log = logging.getLogger(__name__)
 
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+"""Errors that say that a disk is full, or is not to be written."""
 
 
 @dataclass(eq=False, slots=True)
@@ -95,7 +96,7 @@ class Saver:
             try:
                 yield staged
             except OSError as error:
-                if error.errno not in _DISK:
+                if error.errno not in DISK:
                     raise  # the user's own: a file that is not there, say
                 with staging.disk_errors(staged.path):
                     raise

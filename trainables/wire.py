@@ -70,6 +70,8 @@ class Errored(msgspec.Struct, frozen=True, tag="errored", tag_field="kind"):
     """The exception itself, cloudpickled, where that was possible."""
     retry: bool = True
     """False: not to be retried (`CheckpointBudgetError`)."""
+    disk: bool = False
+    """The disk was full, or refused to be written."""
 
 
 class Preempted(msgspec.Struct, frozen=True, tag="preempted", tag_field="kind"):

@@ -16,10 +16,11 @@ from trainables import session
 from trainables.attempt import Attempt
 from trainables.automatic import Clock
 from trainables.class_loop import run_class
-from trainables.errors import CheckpointBudgetError
+from trainables.errors import CheckpointBudgetError, PublishError
 from trainables.function import run_function
 from trainables.job import Job
 from trainables.notice import Notice
+from trainables.saving import DISK
 from trainables.seeding import forget_later_imports, seed_everything
 from trainables.store import fs
 from trainables.tracebacks import user_traceback
@@ -125,7 +126,8 @@ def _expire(attempt: Attempt) -> None:
 def _errored(attempt: Attempt, error: BaseException) -> Errored:
     text = str(error) or type(error).__name__
     free = fs.free_bytes(attempt.job.directory)
-    if free is not None and free < _LOW_DISK and "bytes are free" not in text:
+    full = free is not None and free < _LOW_DISK
+    if full and "bytes are free" not in text:
         text += f" (disk full: {free} bytes are free at {attempt.job.directory})"
     return Errored(
         type=type(error).__name__,
@@ -133,6 +135,7 @@ def _errored(attempt: Attempt, error: BaseException) -> Errored:
         traceback=user_traceback(error),
         pickled=_pickled(error),
         retry=not isinstance(error, CheckpointBudgetError),
+        disk=full or isinstance(error, PublishError) or (isinstance(error, OSError) and error.errno in DISK),
     )
 
 

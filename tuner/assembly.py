@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trainables.checkpoint import Checkpoint
 from trainables.config import CheckpointStrategy
 from trainables.store import delete, fs, verify
 from trainables.store.manifest import is_published
+from trainables.wire import CheckpointRef
 from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
@@ -32,10 +35,12 @@ from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.paths import ExperimentPaths, as_local_path, safe_name
+from tuner.experiment.reader import is_experiment
 from tuner.experiment.resume import Base, reconcile
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.logger import default_loggers
+from tuner.logger.rows import RowLogger
 from tuner.loop import LoopSettings, TrialLoop
 from tuner.opening import Opened, open_experiment, plan
 from tuner.plugins import Plugins
@@ -103,6 +108,12 @@ class _Run:
             spec.progress_reporter, verbose=spec.verbose, metric=spec.metric, mode=spec.mode
         )
         self.callbacks = self.plugins.callbacks
+        self.taken_up: list[Trial] = []
+        """Trials that ran when the last driver was killed."""
+        self.touched: Collection[str] = ()
+        """Trials of which the journal speaks after its last snapshot: a power cut may have undone work on them."""
+        self.only: frozenset[str] | None = None
+        """The trials that may run now; None: all."""
 
     def run(self, note: str) -> ExperimentAnalysis:
         self.reporter.announce(note)
@@ -137,7 +148,15 @@ class _Run:
         if contents is None:
             return []
         self.plugins.load(self.state.plugins)
-        self.plugins.replay(self.state, (ev.decode(body) for _, body in contents.bodies))
+        results: dict[str, dict[int, msgspec.Raw]] = {}
+        self.plugins.replay(self.state, _noting((ev.decode(body) for _, body in contents.bodies), results))
+        loggers = [callback for callback in self.callbacks.callbacks if isinstance(callback, RowLogger)]
+        for trial_id, found in results.items():
+            trial = self.state.trials.get(trial_id)
+            assert trial is not None
+            for logger in loggers:
+                logger.complete(trial, found)
+        self.touched = results.keys()
         return list(contents.notes)
 
     def _first_facts(self, notes: list[str]) -> Iterator[ev.AnyFact]:
@@ -153,19 +172,25 @@ class _Run:
         if contents is None:
             return
         for trial in self.state.trials:
-            if not trial.is_finished():
+            if trial.status != Trial.TERMINATED or trial.forgotten or trial.trial_id in self.touched:
                 for leftover in verify.leftovers(trial.directory):
                     fs.rmtree(leftover)
-            delete.finish_deletes(trial.directory)
+                delete.finish_deletes(trial.directory)
         facts, problems = reconcile(
             self.state, listed=verify.list_checkpoints, resume=self.spec.resume_choice, now=self.clock.time()
         )
         notes.extend(problems)
+        if self.spec.resume_choice.only_errored:
+            self.only = frozenset(fact.trial for fact in facts if isinstance(fact, ev.TrialReopened))
         for fact in facts:
-            if isinstance(fact, ev.TrialEnded):
-                ended = self.state.trials.get(fact.trial)
-                assert ended is not None
-                self.plugins.on_trial_end(ended, ended.last_result, failed=False)
+            if isinstance(fact, ev.CheckpointSetAside):
+                _set_aside(self.state, fact.ref)
+            trial_id = fact.trial if isinstance(fact, (ev.TrialEnded, ev.AttemptEnded)) else ""
+            taken_up = self.state.trials.get(trial_id)
+            if taken_up is not None:
+                self.taken_up.append(taken_up)
+                if isinstance(fact, ev.TrialEnded):
+                    self.plugins.on_trial_end(taken_up, taken_up.last_result, failed=False)
         yield from facts
 
     # --- the parts --------------------------------------------------------------------------------------
@@ -217,7 +242,8 @@ class _Run:
             checkpoint_at_end=bool(getattr(config, "checkpoint_at_end", False)),
             publish="blocking" if self.inline else getattr(config, "publish", "background"),
             name_by_index=isinstance(config, CheckpointStrategy),
-            restore=spec.restore,
+            only=self.only,
+            restore=self._restore_directory(),
             max_publish_failures=knobs.max_publish_failures(),
             stdout=stdout,
             stderr=stderr,
@@ -248,6 +274,13 @@ class _Run:
             clock=self.clock,
         )
 
+    def _restore_directory(self) -> Path | None:
+        """Where the checkpoint of `restore=` lies; one from memory is written out for as long as the run takes."""
+        restore = self.spec.restore
+        if isinstance(restore, Checkpoint):
+            return Path(restore.to_directory(self.opened.temporary / "restore"))
+        return None if restore is None else Path(restore)
+
     def _progress(self) -> ProgressFacts:
         counts = self.state.counts
         return ProgressFacts(
@@ -277,7 +310,7 @@ class _Run:
                     temporary=self.opened.temporary,
                 )
                 ownership.record_processes(self.executor.owned_processes())
-                loop.run()
+                loop.run(self.taken_up)
                 why = loop.halted or "finished"
         finally:
             self.executor.shutdown(grace_s=0.0)
@@ -318,6 +351,26 @@ class _Run:
         return analysis
 
 
+def _noting(facts: Iterable[ev.AnyFact], results: dict[str, dict[int, msgspec.Raw]]) -> Iterator[ev.AnyFact]:
+    """Pass facts on, and note by trial the results that stand after them."""
+    for fact in facts:
+        if isinstance(fact, (ev.CheckpointDeleted, ev.PublishFailed)):
+            results.setdefault(fact.ref.trial_id, {})
+        if isinstance(fact, ev.ResultReported):
+            results.setdefault(fact.trial, {})[fact.iteration] = fact.metrics
+        elif isinstance(fact, ev.RolledBack):
+            found = results.get(fact.trial, {})
+            results[fact.trial] = {reached: raw for reached, raw in found.items() if reached <= fact.iteration}
+        yield fact
+
+
+def _set_aside(state: ExperimentState, ref: CheckpointRef) -> None:
+    """Hide what is left of a checkpoint that is not complete: it is neither used nor counted, and not deleted."""
+    trial = state.trials.get(ref.trial_id)
+    if trial is not None and fs.is_dir(trial.directory / ref.name):
+        verify.set_aside(trial.directory / ref.name)
+
+
 def _exception(loop: TrialLoop, trial_id: str, error: ev.ErrorInfo) -> BaseException:
     """The trial's own exception where it could be shipped, else ours with its text."""
     pickled = loop.exceptions.get(trial_id)
@@ -334,13 +387,18 @@ def _exception(loop: TrialLoop, trial_id: str, error: ev.ErrorInfo) -> BaseExcep
     return kinds.get(error.type, TrialError)(f"{error.type}: {error.message}", error.traceback)
 
 
-def _restore_path(restore: Any) -> Path | None:
-    """`restore=` as the directory of a checkpoint that was looked at."""
-    if restore is None:
-        return None
+def _restore_path(restore: Any) -> Path | Checkpoint | None:
+    """`restore=` as the directory of a checkpoint that was looked at, or as a checkpoint in memory."""
+    if restore is None or (isinstance(restore, Checkpoint) and restore.in_memory):
+        return restore
     path = as_local_path(restore.path if isinstance(restore, Checkpoint) else restore)
     if is_published(path):
         verify.check(path)
+    elif is_experiment(ExperimentPaths(path)):
+        raise SettingError(
+            f"restore={str(restore)!r}: there is an experiment at {path}, and no checkpoint. Continue it with "
+            f"name={path.name!r}, storage_path={str(path.parent)!r} and resume=True, or with Tuner.restore"
+        )
     elif not path.is_dir():
         raise SettingError(f"restore={str(restore)!r}: there is no checkpoint at {path}")
     return path

@@ -67,6 +67,8 @@ class LoopSettings:
     checkpoint_at_end: bool = False
     publish: str = "background"
     name_by_index: bool = False
+    only: frozenset[str] | None = None
+    """The trials that may run, and none is created; None: all."""
     restore: Path | None = None
     """A checkpoint that trials without one of their own start from."""
     max_publish_failures: int = 3
@@ -125,7 +127,10 @@ class TrialLoop:
         self._custodian = custodian
         self._running: dict[str, Running] = {}
         self._pending: dict[str, Trial] = {
-            trial.trial_id: trial for trial in state.trials if trial.status in (Trial.PENDING, Trial.PAUSED)
+            trial.trial_id: trial
+            for trial in state.trials
+            if trial.status in (Trial.PENDING, Trial.PAUSED)
+            and (settings.only is None or trial.trial_id in settings.only)
         }
         self._after: deque[tuple[int, Callable[[], None]]] = deque()
         self._answers: list[tuple[str, wire.ToTrial]] = []
@@ -133,7 +138,7 @@ class TrialLoop:
         self._asked: Halt | None = None
         self._full_since: float | None = None
         self._reported: set[Trial] = set()
-        """Trials with results since the last snapshot."""
+        """Trials with results or deletions since the last snapshot."""
         self._deadlines: dict[str, float] = {}
 
     # --- the loop -----------------------------------------------------------------------------------
@@ -234,6 +239,8 @@ class TrialLoop:
                 self._after.popleft()[1]()
             for fact in self._custodian.finished():
                 self._add(fact)
+                if (trial := self.state.trials.get(fact.ref.trial_id)) is not None:
+                    self._reported.add(trial)
             if not self._answers and not (self._after and self._after[0][0] <= self._journal.durable_seq):
                 break
         if self._journal.should_compact():
@@ -261,9 +268,11 @@ class TrialLoop:
     def compact(self) -> None:
         """Fold the journal into one snapshot; what it drops is durable in the trials' own files before."""
         for trial in self._reported:
-            file = TrialPaths(trial.directory).result_json
-            if fs.exists(file):
-                fs.fsync_file(file)
+            paths = TrialPaths(trial.directory)
+            for file in (paths.result_json, paths.progress_csv):
+                if fs.exists(file):
+                    fs.fsync_file(file)
+            if fs.is_dir(trial.directory):
                 fs.fsync_dir(trial.directory)
         if self._reported:
             fs.fsync_dir(self.settings.root)
@@ -298,6 +307,8 @@ class TrialLoop:
         return self._executor.can_launch(wanted)
 
     def _create(self) -> Trial | None:
+        if self.settings.only is not None:
+            return None
         created = self._plugins.create(self.state)
         if created is None:
             return None
@@ -535,6 +546,8 @@ class TrialLoop:
     # --- the end of an attempt --------------------------------------------------------------------------------
 
     def _on_exit(self, run: Running, event: Exited) -> None:
+        if run.said is None or event.status != 0:
+            self._adopt(run)
         said = run.said
         if isinstance(said, wire.Finished) and event.reason != "timeout":
             if run.then == "pause":
@@ -545,7 +558,7 @@ class TrialLoop:
             text = f"ran longer than trial_timeout_s={self.settings.trial_timeout_s} and was ended (TIMEOUT)"
             self._end_trial(run, ev.ErrorInfo("TrialTimeoutError", text))
         elif isinstance(said, wire.Errored):
-            self._failed(run, ev.ErrorInfo(said.type, said.message, said.traceback), said)
+            self._failed(run, ev.ErrorInfo(said.type, said.message, said.traceback, said.disk), said)
         elif self.halted is not None:
             self._end_attempt(run, "halted")
         elif isinstance(said, wire.Preempted):
@@ -556,6 +569,16 @@ class TrialLoop:
             how = f"by signal {-event.status}" if event.status < 0 else f"with status {event.status}"
             text = f"the trial's process ended {how} without a word; its output is in {run.trial.directory}"
             self._failed(run, ev.ErrorInfo("TrialProcessDiedError", text), None)
+
+    def _adopt(self, run: Running) -> None:
+        """What an attempt published before it died counts, told or not."""
+        trial = run.trial
+        known = {record.order for record in trial.checkpoints} | {ref.order for ref in trial.forgotten}
+        for found in self._custodian.after_death(trial.directory):
+            ref = found.ref
+            mine = (trial.trial_id, trial.attempt_generation, run.attempt)
+            if (ref.trial_id, ref.generation, ref.attempt) == mine and ref.order not in known:
+                self._on_published(run, wire.Published(ref, found.manifest.bytes, found.digest))
 
     def _failed(self, run: Running, error: ev.ErrorInfo, said: wire.Errored | None) -> None:
         trial = run.trial

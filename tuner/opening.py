@@ -183,6 +183,7 @@ def open_experiment(spec: Spec, paths: ExperimentPaths, planned: Plan, *, clock:
                 spec.param_space = cloudpickle.loads(Blobs(paths.blobs).get(settings["space_blob"]))
             if spec.stored:
                 _take_over(spec, settings, paths)
+            settings = _settings_now(spec, settings, paths)
         else:
             if decision.action is Action.REPLACE:
                 _clear(paths)
@@ -236,6 +237,14 @@ def _new_settings(spec: Spec, paths: ExperimentPaths, clock: Clock) -> dict[str,
         **_stored_settings(spec, paths),
         **spec.settings(),
     }
+
+
+def _settings_now(spec: Spec, before: dict[str, Any], paths: ExperimentPaths) -> dict[str, Any]:
+    """What holds from this resume on, also for readers and for a later `Tuner.restore`."""
+    now = {**before, **_stored_settings(spec, paths), **spec.settings()}
+    if now != before:
+        fs.replace_file(paths.experiment_json, json.dumps(now, indent=1).encode())
+    return now
 
 
 def _stored_space(spec: Spec, paths: ExperimentPaths) -> str | None:

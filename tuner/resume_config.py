@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tuner.error import SettingError
+from tuner.experiment.resume import Base, Errored, Resume
 
 
 class ResumeType(Enum):
@@ -17,6 +18,13 @@ class ResumeType(Enum):
     """They begin anew."""
     SKIP = "skip"
     """They stay as they are."""
+
+
+_ERRORED = {
+    ResumeType.SKIP: Errored.SHOW,
+    ResumeType.RESUME: Errored.CONTINUE,
+    ResumeType.RESTART: Errored.RESTART,
+}
 
 
 @dataclass(frozen=True)
@@ -38,13 +46,9 @@ class ResumeConfig:
             )
 
     @property
-    def word(self) -> str:
-        """The resume word that says the same."""
-        only = self.unfinished is ResumeType.SKIP
-        if self.errored is ResumeType.SKIP:
-            return "LOCAL"
-        word = "RESTART_ERRORED" if self.errored is ResumeType.RESTART else "ERRORED"
-        return f"LOCAL+{word}{'_ONLY' if only else ''}"
+    def choice(self) -> Resume:
+        """The same as a resume word says it."""
+        return Resume(Base.LOCAL, _ERRORED[self.errored], only_errored=self.unfinished is ResumeType.SKIP)
 
 
 setattr(ResumeConfig, "ResumeType", ResumeType)  # noqa: B010 - Ray's spelling: ResumeConfig.ResumeType.SKIP

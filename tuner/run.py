@@ -138,10 +138,11 @@ def run(
         raise SettingError(f"storage_path={storage_path!r} and local_dir={local_dir!r} mean the same; give one of them")
     if export_formats:
         warnings.warn("export_formats has no effect: a checkpoint holds what the trainable saves", stacklevel=2)
+    chosen: Any = resume
     if resume_config is not None:
         if resume:
             raise SettingError("give either resume= or resume_config=")
-        resume = resume_config.word
+        chosen = resume_config.choice
     spec = Spec(
         trainable=run_or_experiment,
         name=name,
@@ -167,7 +168,7 @@ def run(
         callbacks=callbacks or (),
         max_concurrent_trials=max_concurrent_trials,
         raise_on_failed_trial=raise_on_failed_trial,
-        resume=resume,
+        resume=chosen,
         restore=restore,
         overwrite=overwrite,
         takeover=takeover,

@@ -13,6 +13,7 @@ from tuner.assembly import execute
 from tuner.error import ExperimentNotFoundError, SettingError, TuneError
 from tuner.experiment.paths import ExperimentPaths, as_local_path
 from tuner.experiment.reader import is_experiment, read_settings
+from tuner.experiment.resume import Base, Errored, Resume
 from tuner.opening import RUN_SETTINGS, TUNE_SETTINGS
 from tuner.spec import Spec
 
@@ -181,14 +182,8 @@ class Tuner:
 
 def replace_resume(spec: Spec, unfinished: bool, errored: bool, restart: bool) -> Spec:
     """The same spec, continuing."""
-    from tuner.experiment.resume import parse
-
     if errored and restart:
         raise SettingError("resume_errored and restart_errored exclude each other")
-    word = "LOCAL"
-    if errored or restart:
-        word += "+RESTART_ERRORED" if restart else "+ERRORED"
-        if not unfinished:
-            word += "_ONLY"
-    spec.resume_choice = parse(word)
+    how = Errored.RESTART if restart else Errored.CONTINUE if errored else Errored.SHOW
+    spec.resume_choice = Resume(Base.LOCAL, how, only_errored=not unfinished)
     return spec

@@ -91,6 +91,27 @@ def first_time_of(trainable: tune.Trainable, name: str) -> bool:
     return False
 
 
+def die_at(point: str) -> None:
+    """Arm this process: it is killed -9 at the first call of an operation of the store or the line to the driver.
+
+    `point` is "before fs.rename", "after fs.rename", "before wire.post", ...
+    """
+    from trainables.store import fs
+    from trainables.wire import SocketLink
+
+    when, _, name = point.partition(" ")
+    owner: Any = {"fs": fs, "wire": SocketLink}[name.partition(".")[0]]
+    attribute = name.partition(".")[2]
+    real = getattr(owner, attribute)
+
+    def deadly(*arguments: Any, **more: Any) -> Any:
+        if when == "after":
+            real(*arguments, **more)
+        die()
+
+    setattr(owner, attribute, deadly)
+
+
 class Crash(tune.Callback):
     """Kills the driver, as the kernel would, when a trial has reported so many results."""
 

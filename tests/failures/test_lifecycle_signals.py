@@ -1,4 +1,7 @@
-"""Runs that end early: preemption, Ctrl-C, a spent budget, the first failure, an error of the driver (F24, F36, F37, D17)."""
+"""Runs that end early: preempted, Ctrl-C, a spent budget, the first failure, an error of the driver.
+
+F24, F36, F37, D17; design.md section 6, "the experiment ends early".
+"""
 
 from __future__ import annotations
 
@@ -114,9 +117,7 @@ def driver_heard(script: Script, number: int, *, group: bool = False) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("group", [False, True])
-def test_f36_a_signal_to_the_driver_saves_every_running_class_trial_and_a_resume_loses_nothing(
-    tmp_path, number, group
-):
+def test_f36_a_signal_to_the_driver_saves_every_running_class_trial_and_a_resume_loses_nothing(tmp_path, number, group):
     with stage_of(tmp_path) as stage:
         script = stage.start(ORDER="[0, 2]")
         script.hear("step", 2)
@@ -348,7 +349,10 @@ def test_d17_ctrl_c_deletes_no_checkpoint_that_retention_keeps(tmp_path):
         script.send(signal.SIGINT)  # and the second one as little
         script.wait()
         after = trials_of(stage)
-        for i, names in {0: ["checkpoint_000002", "checkpoint_000003"], 2: ["checkpoint_000001", "checkpoint_000002"]}.items():
+        for i, names in {
+            0: ["checkpoint_000002", "checkpoint_000003"],
+            2: ["checkpoint_000001", "checkpoint_000002"],
+        }.items():
             assert set(names) <= set(before[i]) and set(names) <= set(kept(after[i]))
             for name in names:
                 verify.check(Path(after[i].path, name))
@@ -358,7 +362,9 @@ def one(config):
     tune.report({"a": 1})
 
 
-@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN, lambda number, frame: None, signal.default_int_handler])
+@pytest.mark.parametrize(
+    "handler", [signal.SIG_DFL, signal.SIG_IGN, lambda number, frame: None, signal.default_int_handler]
+)
 @pytest.mark.parametrize("ends", ["well", "with an error of a callback"])
 def test_f37_the_users_own_handlers_are_back_after_the_run(tmp_path, handler, ends):
     class Fails(tune.Callback):
@@ -410,7 +416,7 @@ def test_f37_inside_a_running_event_loop_as_in_a_notebook(tmp_path):
 
 def test_a_spent_time_budget_saves_returns_and_a_resume_has_a_fresh_one(tmp_path):
     with stage_of(tmp_path) as stage:
-        script = stage.start(ORDER="[0, 2]", MORE='{"time_budget_s": 1.0, "max_concurrent_trials": 1}')
+        script = stage.start(ORDER="[0, 2]", MORE='{"time_budget_s": 2.0, "max_concurrent_trials": 1}')
         until_step(script, 0, 3)
         script.hear("halt")
         stage.let(1, "gate0")
@@ -432,7 +438,7 @@ def test_f24_after_every_kind_of_stop_a_resume_runs_exactly_what_is_unfinished(t
     order = "[0, 2, 1, 3]" if how == "fail_fast" else "[0, 1, 2, 3]"
     more = {
         "fail_fast": '{"max_concurrent_trials": 2, "fail_fast": true}',
-        "budget": '{"max_concurrent_trials": 1, "time_budget_s": 1.5}',
+        "budget": '{"max_concurrent_trials": 1, "time_budget_s": 2.0}',
     }.get(how, '{"max_concurrent_trials": 1}')
     with stage_of(tmp_path) as stage:
         script = stage.start(ORDER=order, MORE=more, HOW=how, FREQ="2")
@@ -460,7 +466,7 @@ def test_f24_after_every_kind_of_stop_a_resume_runs_exactly_what_is_unfinished(t
         assert (now[0].status, now[1].status) == ("TERMINATED", "ERROR")
         assert now[2].status == ("RUNNING" if how == "kill" else "PAUSED")
 
-        for _ in range(2):  # the second one has nothing left to do
+        for nothing_left in (False, True):
             stage.unread()
             for gate in ("gate2", "gate3"):
                 stage.let(9, gate)
@@ -469,7 +475,7 @@ def test_f24_after_every_kind_of_stop_a_resume_runs_exactly_what_is_unfinished(t
             news = stage.unread()
             began = sorted(line.split()[1] for line in news if line.startswith("setup"))
             loaded = [line for line in news if line.startswith("loaded")]
-            assert (began, loaded) == ((["2", "3"], [f"loaded 2 {at}"]) if _ == 0 else ([], []))
+            assert (began, loaded) == (([], []) if nothing_left else (["2", "3"], [f"loaded 2 {at}"]))
         now = trials_of(stage)
         assert {i: t.status for i, t in now.items()} == {0: "TERMINATED", 1: "ERROR", 2: "TERMINATED", 3: "TERMINATED"}
 
@@ -514,8 +520,8 @@ def test_fail_fast_raise_after_a_resume_raises_the_new_failure_and_not_the_old_o
         if config["i"] in (0, 2):
             raise (KeyError, None, IndexError)[config["i"]](f"of trial {config['i']}")
 
-    settings = dict(config={"i": tune.grid_search([0, 1, 2])}, name="e", storage_path=tmp_path, verbose=0)
-    settings |= dict(fail_fast="raise", max_concurrent_trials=1)
+    settings = {"config": {"i": tune.grid_search([0, 1, 2])}, "name": "e", "storage_path": tmp_path, "verbose": 0}
+    settings |= {"fail_fast": "raise", "max_concurrent_trials": 1}
     with pytest.raises(KeyError, match="of trial 0"):
         tune.run(fails, **settings)
     with pytest.raises(IndexError, match="of trial 2"):
@@ -528,8 +534,13 @@ def test_fail_fast_returns_or_raises_with_what_there_is_as_raise_on_failed_trial
         if config["i"] == 1:
             raise ValueError("boom")
 
-    settings = dict(config={"i": tune.grid_search([0, 1, 2])}, storage_path=tmp_path, verbose=0, executor="inline")
-    settings |= dict(fail_fast=True, max_concurrent_trials=1)
+    settings = {
+        "config": {"i": tune.grid_search([0, 1, 2])},
+        "storage_path": tmp_path,
+        "verbose": 0,
+        "executor": "inline",
+    }
+    settings |= {"fail_fast": True, "max_concurrent_trials": 1}
     shown = tune.run(fails, name="one", raise_on_failed_trial=False, **settings)
     assert [trial.status for trial in shown.trials] == ["TERMINATED", "ERROR"]
     with pytest.raises(TrialsFailedError, match="boom") as caught:

@@ -153,12 +153,12 @@ def make_dirs(path: PathLike) -> None:
     """Make a directory and the parents that it lacks; one that is there is no error."""
     directory = Path(path)
     try:
-        mkdir(directory)
-    except FileNotFoundError:
-        if directory.parent.is_dir():
-            raise  # a filesystem that takes no directories, as /proc
-        make_dirs(directory.parent)
-        make_dirs(directory)
+        try:
+            mkdir(directory)
+        except FileNotFoundError:
+            if not directory.parent.is_dir():  # it may be there by now: somebody was faster
+                make_dirs(directory.parent)
+            mkdir(directory)  # again: what takes no directories, as /proc, refuses this one too
     except FileExistsError:
         if not directory.is_dir():
             raise
@@ -195,14 +195,6 @@ def remove_quietly(path: PathLike) -> None:
             unlink(path)
     except OSError:
         pass  # the next start removes leftovers
-
-
-def fsync_quietly(path: PathLike) -> None:
-    """Make a derived file durable if it is there."""
-    try:
-        fsync_file(path)
-    except FileNotFoundError:
-        pass  # nobody writes it
 
 
 # ---------------------------------------------------------------- reading

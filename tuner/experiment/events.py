@@ -26,6 +26,8 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str
     message: str
     traceback: str = ""
+    disk: bool = False
+    """The disk was full or refused to be written: every resume takes the trial up again."""
 
 
 class GenerationStarted(Fact, tag="generation", frozen=True):

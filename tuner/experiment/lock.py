@@ -201,8 +201,10 @@ def _create(paths: ExperimentPaths, record: Record, wait: Callable[[float], None
     fs.write_file(temporary, text, fsync=True)
     try:
         fs.link(temporary, path)  # exclusive, and the name never stands for less than the whole content
+    except FileNotFoundError:
+        return None  # `_remove_leftovers` of the one who was faster
     except FileExistsError:
-        if not os.path.samefile(temporary, path):  # the same: a network filesystem lost its first answer
+        if not _is_same(temporary, path):
             return None
     except OSError:
         # A filesystem without hard links: who finds the file before it is filled waits a moment and looks again.
@@ -215,6 +217,14 @@ def _create(paths: ExperimentPaths, record: Record, wait: Callable[[float], None
         fs.remove_quietly(temporary)
     fs.fsync_dir(paths.generations)
     return record
+
+
+def _is_same(temporary: Path, path: Path) -> bool:
+    """True if the link is ours: a network filesystem lost its first answer."""
+    try:
+        return os.path.samefile(temporary, path)
+    except FileNotFoundError:
+        return False
 
 
 def _remove_leftovers(paths: ExperimentPaths) -> None:

@@ -55,7 +55,7 @@ class Resume:
     base: Base
     errored: Errored = Errored.SHOW
     only_errored: bool = False
-    """Leave unfinished trials as they are and run only the errored ones."""
+    """Leave unfinished trials as they are, create none, and run only the errored ones, if those."""
 
 
 _SUFFIXES = {
@@ -70,8 +70,10 @@ ACCEPTED = (
 )
 
 
-def parse(word: bool | str | None) -> Resume:
+def parse(word: Resume | bool | str | None) -> Resume:
     """Understand `resume=`; SettingError lists what is accepted."""
+    if isinstance(word, Resume):
+        return word
     if word is None or word is False:
         return Resume(Base.NEW)
     if word is True:
@@ -107,7 +109,7 @@ def reconcile(
         if trial.status == Trial.TERMINATED:
             continue
         if trial.status == Trial.ERROR:
-            if resume.errored is Errored.SHOW:
+            if resume.errored is Errored.SHOW and not (trial.error and trial.error.disk):
                 continue
             add(ev.TrialReopened(trial.trial_id, anew=resume.errored is Errored.RESTART))
         elif resume.only_errored:

@@ -62,12 +62,13 @@ class ExperimentState:
         self.plugins = snapshot.plugins
         self.generation = snapshot.generation
         self.counts = dict.fromkeys(("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"), 0)
-        self.checkpoint_count = self.checkpoint_bytes = 0
+        self.checkpoint_count = self.checkpoint_bytes = self._saves = 0
         for trial in self._order:
             trial.__dict__["root"] = root / trial.dirname
             self.counts[trial.status] += 1
             self.checkpoint_count += len(trial.checkpoints)
             self.checkpoint_bytes += sum(record.bytes for record in trial.checkpoints)
+            self._saves = max(self._saves, *(record.number for record in trial.checkpoints), 0)
 
     def snapshot(self, plugins: dict[str, str]) -> bytes:
         """All of it, as JSON."""
@@ -148,16 +149,21 @@ class ExperimentState:
             del trial.unsaved[iteration]  # saves come in order: an older one will not come any more
         if summary is None:
             summary = {key: list(entry) for key, entry in trial.summary.items()}
-        record = CheckpointRecord(fact.ref, fact.bytes, fact.at, raw, fact.digest, summary)
+        self._saves += 1
+        record = CheckpointRecord(fact.ref, fact.bytes, fact.at, raw, fact.digest, summary, self._saves)
         trial.checkpoints.append(record)
         trial.checkpoints.sort(key=lambda kept: kept.order)
         trial.saves += 1
+        trial.save_failures, trial.save_error = 0, ""
         trial.num_lost = 0
         self.checkpoint_count += 1
         self.checkpoint_bytes += fact.bytes
 
     def _publish_failed(self, fact: ev.PublishFailed) -> None:
-        self._by_id[fact.ref.trial_id].unsaved.pop(fact.ref.iteration, None)
+        trial = self._by_id[fact.ref.trial_id]
+        trial.unsaved.pop(fact.ref.iteration, None)
+        trial.save_failures += 1
+        trial.save_error = fact.error
 
     def _remove(self, ref: CheckpointRef) -> None:
         trial = self._by_id[ref.trial_id]

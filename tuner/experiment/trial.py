@@ -61,6 +61,8 @@ class CheckpointRecord(msgspec.Struct, dict=True, omit_defaults=True):
     digest: str = ""
     summary: Summary = {}
     """The trial's summary up to that result, to go back to."""
+    number: int = 0
+    """Counts the experiment's saves in the order of the journal: clocks jump."""
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -117,6 +119,10 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
     started_from: CheckpointRef | None = None
     saves: int = 0
     """Checkpoints published in all its life."""
+    save_failures: int = 0
+    """Saves in a row that did not reach the disk."""
+    save_error: str = ""
+    """Why the last one of these did not."""
     told: int = 0
     """The highest iteration that searcher, scheduler and stoppers were told of."""
     told_then: str = "continue"

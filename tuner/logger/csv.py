@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainables.history import flatten
+import msgspec
+
+from trainables import tagged
+from trainables.history import flatten, read_history
 from trainables.store import fs
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.trial import Trial
@@ -83,7 +86,7 @@ class CSVLoggerCallback(RowLogger):
 
     def _widen(self, file: CsvFile, trial: Trial, header: tuple[str, ...]) -> CsvFile:
         """Write the file anew with more columns, beside the old one, which then is replaced."""
-        fresh = file.path.with_name(f".{file.path.name}.tmp")
+        fresh = _beside(file.path)
         with open(file.path, newline="", encoding="utf-8", errors="backslashreplace") as source:
             rows = csv.reader(source)
             next(rows, None)
@@ -96,6 +99,25 @@ class CSVLoggerCallback(RowLogger):
         wide.widenings, wide.iteration, wide.done = file.widenings + 1, file.iteration, file.done
         self._files[trial.trial_id] = wide
         return wide
+
+    def _complete(self, trial: Trial, results: Mapping[int, msgspec.Raw]) -> None:
+        path = self._path(trial)
+        if fs.exists(_beside(path)):
+            fs.unlink(_beside(path))
+        data = fs.read_file(path) if fs.exists(path) else b""
+        header, *rows = [row for row, _ in _rows(data)] or [[]]
+        if data.endswith(b"\n") and "training_iteration" in header:
+            column = header.index("training_iteration")
+            reached = {_reached(row, column) for row in rows}
+            if float("inf") not in reached and reached.issuperset(results):
+                return
+        known: dict[Any, dict[str, Any]] = {
+            row.get("training_iteration"): row for row in read_history(TrialPaths(trial.directory).result_json)
+        }
+        for iteration, raw in results.items():
+            known.setdefault(iteration, tagged.loads(bytes(raw)))
+        known.pop(None, None)
+        fs.replace_file(path, _table(row for _, row in sorted(known.items())))
 
     def _cut(self, path: Path, iteration: int) -> None:
         try:
@@ -115,6 +137,24 @@ class CSVLoggerCallback(RowLogger):
             end = after
         if end < len(data):
             fs.truncate(path, end)
+
+
+def _beside(path: Path) -> Path:
+    """Where the file is written anew."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def _table(results: Iterable[Mapping[str, Any]]) -> bytes:
+    """Results as the content of a file."""
+    rows = [flatten(result) for result in results]
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    line = _Line()
+    writer = csv.writer(line)
+    text = []
+    for row in ({key: key for key in header}, *rows):
+        writer.writerow([row.get(key) for key in header])
+        text.append(line.text[:-2] + "\n")
+    return "".join(text).encode("utf-8", "backslashreplace") if rows else b""
 
 
 def _rows(data: bytes) -> Iterator[tuple[list[str], int]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 
 from trainables import tagged
@@ -38,6 +40,16 @@ class JsonLoggerCallback(RowLogger):
             return tagged.dumps(result) + b"\n"
         except MetricError:  # only from a callback that put it there: report() refuses it
             return tagged.dumps({key: _writable(value) for key, value in result.items()}) + b"\n"
+
+    def _complete(self, trial: Trial, results: Mapping[int, msgspec.Raw]) -> None:
+        path = self._path(trial)
+        data = fs.read_file(path) if fs.exists(path) else b""
+        *lines, rest = data.split(b"\n")
+        rows = {reached: line for line in lines if (reached := _iteration(line)) is not None}
+        missing = {iteration: bytes(raw) for iteration, raw in results.items() if iteration not in rows}
+        if rest or missing or None in map(_iteration, lines):
+            rows.update(missing)
+            fs.replace_file(path, b"".join(line + b"\n" for _, line in sorted(rows.items())))
 
     def _cut(self, path: Path, iteration: int) -> None:
         try:

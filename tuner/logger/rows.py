@@ -1,7 +1,9 @@
 """Files that grow by a row per result, and the logger that keeps one per running trial.
 
 A row is given to the operating system before its result is journaled: a driver that is killed leaves the rows of all
-journaled results behind, and the next one cuts what is beyond the checkpoint that the trial goes back to.
+journaled results behind, and the next one cuts what is beyond the checkpoint that the trial goes back to. After a power
+cut, which may take or damage rows that were never synced, the next one puts them back from the journal; what a snapshot
+dropped from it was made durable here before.
 """
 
 from __future__ import annotations
@@ -9,8 +11,11 @@ from __future__ import annotations
 import abc
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trainables.store import fs
 from tuner.callback import Trials
@@ -98,8 +103,24 @@ class RowLogger(LoggerCallback):
     def _row(self, file: RowFile, trial: Trial, result: dict[str, Any]) -> bytes | None:
         """The result as a row; None when it was dealt with."""
 
+    @abc.abstractmethod
+    def _complete(self, trial: Trial, results: Mapping[int, msgspec.Raw]) -> None:
+        """Write the trial's file anew unless it is whole and has a row for each of these iterations."""
+
     def _opened(self, path: Path) -> RowFile:
         return RowFile(path)
+
+    def complete(self, trial: Trial, results: Mapping[int, msgspec.Raw]) -> None:
+        """Put back rows that a power cut took.
+
+        Args:
+            trial: one that the last driver worked on.
+            results: iteration -> result as tagged JSON, as far as the journal has them.
+        """
+        try:
+            self._complete(trial, results)
+        except OSError as error:
+            self._complain(self._path(trial), error)
 
     # --- hooks ------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy
 from trainables.errors import CheckpointError
-from trainables.store import verify
+from trainables.store import fs, verify
+from trainables.store.manifest import Published
 from trainables.wire import CheckpointRef
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
@@ -59,7 +60,7 @@ class Custodian:
         self._deleter = Deleter(inline=inline)
         self._deleter.on_done(self._deleted)
         self._done: queue.SimpleQueue[CheckpointRef | tuple[Checked, str | None]] = queue.SimpleQueue()
-        self._checks: queue.SimpleQueue[tuple[Path, str, Checked] | None] = queue.SimpleQueue()
+        self._checks: queue.SimpleQueue[tuple[Path, str, Checked] | list[Path] | None] = queue.SimpleQueue()
         self._checker: threading.Thread | None = None
 
     # --- what stays -------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ class Custodian:
         """Count what is there at the start."""
         if self._ledger is not None:
             records = [record for trial in state.trials for record in trial.checkpoints]
-            for record in sorted(records, key=lambda record: record.saved_at):
+            for record in sorted(records, key=lambda record: record.number):
                 self._ledger.saved(record)
             for trial in state.trials:
                 if trial.status == Trial.TERMINATED:
@@ -136,14 +137,29 @@ class Custodian:
         """Hash a checkpoint before a trial gets it; a broken one is set aside. `finished` calls `then(problem)`."""
         if self._inline:
             then(_check(path, digest))
-            return
-        if self._checker is None:
-            self._checker = threading.Thread(target=self._check_all, name="tuner-checker", daemon=True)
-            self._checker.start()
-        self._checks.put((path, digest, then))
+        else:
+            self._beside((path, digest, then))
 
-    def _check_all(self) -> None:
+    def after_death(self, directory: Path) -> list[Published]:
+        """What a process that died left in its trial's directory: its checkpoints; what it staged is removed."""
+        leftovers = verify.leftovers(directory)
+        if self._inline:
+            _remove(leftovers)
+        elif leftovers:
+            self._beside(leftovers)
+        return verify.list_checkpoints(directory)
+
+    def _beside(self, job: tuple[Path, str, Checked] | list[Path]) -> None:
+        if self._checker is None:
+            self._checker = threading.Thread(target=self._work, name="tuner-checker", daemon=True)
+            self._checker.start()
+        self._checks.put(job)
+
+    def _work(self) -> None:
         while (job := self._checks.get()) is not None:
+            if isinstance(job, list):
+                _remove(job)
+                continue
             path, digest, then = job
             self._done.put((then, _check(path, digest)))
             self._wake()
@@ -166,10 +182,17 @@ class Custodian:
         """Wait for deletions that are under way; warn of what could not be deleted."""
         self._deleter.drain(timeout)
         self._checks.put(None)
+        if self._checker is not None:
+            self._checker.join(timeout)
         for failure in self._deleter.failures(unfinished=True):
             log.warning("could not delete %s", failure)
         self._deleter.close()
         return self.finished()
+
+
+def _remove(leftovers: list[Path]) -> None:
+    for path in leftovers:
+        fs.remove_quietly(path)
 
 
 def _check(path: Path, digest: str) -> str | None:
