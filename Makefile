@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamp
+SYSTEM := $(VENV)/.system
 BENCH  := .venv-bench
 BENCH_STAMP := $(BENCH)/.stamp
 WORKERS ?= 2
@@ -33,13 +34,20 @@ $(BENCH_STAMP): setup.cfg pyproject.toml constraints.txt
 	$(BENCH)/bin/python -m pip install --quiet -c constraints.txt -e '.[bench,torch]'
 	@touch $(BENCH_STAMP)
 
+# What the tests need beside Python packages. Where it cannot be installed they are skipped, and say why.
+$(SYSTEM): $(STAMP)
+	@command -v mkfs.xfs >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq xfsprogs >/dev/null; } || \
+	  echo "xfsprogs could not be installed: what needs a filesystem with reflinks is skipped"
+	@touch $(SYSTEM)
+
 run: $(STAMP)
 	$(BIN)/python examples/digits_asha.py
 
-test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not soak' $(ARGS)
+test: $(STAMP) $(SYSTEM)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not soak' -rs $(ARGS)
 
-soak: $(STAMP)
+soak: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m soak --timeout 14400 $(ARGS)
 
 bench: $(BENCH_STAMP)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,8 @@ import msgspec
 
 from trainables.checkpoint import Checkpoint
 from trainables.config import CheckpointStrategy
-from trainables.store import delete, fs, verify
+from trainables.store import verify
 from trainables.store.manifest import is_published
-from trainables.wire import CheckpointRef
 from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
@@ -34,6 +33,7 @@ from tuner.executors.resources import check_fits, parse_resources
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.journal import JournalWriter
+from tuner.experiment.leftovers import Look, check_nothing_lost, remove_halves
 from tuner.experiment.paths import ExperimentPaths, as_local_path, safe_name
 from tuner.experiment.reader import is_experiment
 from tuner.experiment.resume import Base, reconcile
@@ -42,9 +42,10 @@ from tuner.experiment.trial import Trial
 from tuner.logger import default_loggers
 from tuner.logger.rows import RowLogger
 from tuner.loop import LoopSettings, TrialLoop
-from tuner.opening import Opened, open_experiment, plan
+from tuner.opening import Opened, open_experiment, prepare
 from tuner.plugins import Plugins
 from tuner.progress import ProgressFacts, default_reporter, traceback_tail
+from tuner.progress.callback import Announcer
 from tuner.retention import Custodian
 from tuner.schedulers import as_scheduler
 from tuner.search import as_searcher
@@ -59,23 +60,27 @@ def execute(spec: Spec) -> ExperimentAnalysis:
     """Run the experiment that `spec` describes, from wherever it stands, and return its results."""
     executor = _executor(spec)
     clock: Clock = executor.clock if isinstance(executor, SimulatedExecutor) else SystemClock()
-    opened = _open(spec, executor, clock)
+    opened, plugins, reporter = _open(spec, executor, clock)
     try:
-        return _Run(spec, opened, executor, clock).run(opened.note)
+        return _Run(spec, opened, plugins, reporter, executor, clock).run(opened.note)
     finally:
         opened.ownership.release()
 
 
-def _open(spec: Spec, executor: Executor, clock: Clock) -> Opened:
+def _open(spec: Spec, executor: Executor, clock: Clock) -> tuple[Opened, Plugins, Announcer]:
     """Check all that can be checked by looking, then claim the experiment's directory."""
     now = datetime.datetime.fromtimestamp(clock.time())
     check_fits(parse_resources(spec.resources), executor.total())
     spec.restore = _restore_path(spec.restore)
     while True:
         paths = ExperimentPaths(spec.storage / spec.experiment_name(now))
-        planned = plan(spec, paths)
+        prepared = prepare(spec, paths, clock)
+        plugins = _plugins(spec, prepared.settings, paths, clock)
+        reporter = default_reporter(spec.progress_reporter, verbose=spec.verbose, metric=spec.metric, mode=spec.mode)
         try:
-            return open_experiment(spec, paths, planned, clock=clock)
+            opened = open_experiment(spec, paths, prepared, clock=clock)
+            if opened is not None:
+                return opened, plugins, reporter
         except (OwnedElsewhereError, ExperimentExistsError):
             if spec.name is not None or spec.resume_choice.base is Base.AUTO:
                 raise
@@ -88,26 +93,58 @@ def _executor(spec: Spec) -> Executor:
         return LocalExecutor()
     if chosen == "inline":
         return InlineExecutor()
-    if isinstance(chosen, str):
+    if isinstance(chosen, (str, type)) or not hasattr(chosen, "run_once"):
         raise SettingError(f"executor={chosen!r} is not accepted; accepted are 'local', 'inline' and an Executor")
     made: Executor = chosen
     return made
 
 
+def _plugins(spec: Spec, settings: Mapping[str, Any], paths: ExperimentPaths, clock: Clock) -> Plugins:
+    """Searcher, scheduler, stopper and callbacks, ready to be asked; SettingError for what is none."""
+    seed = int(settings["seed"])
+    mode = spec.mode or ("max" if spec.metric else None)
+    searcher = as_searcher(
+        spec.search_alg, spec.param_space, num_samples=spec.num_samples, metric=spec.metric, mode=mode, seed=seed
+    )
+    scheduler = as_scheduler(spec.scheduler, metric=spec.metric, mode=mode)
+    user = list(spec.callbacks)
+    callbacks = CallbackList([*user, *default_loggers(user)])
+
+    def dirname(trial_id: str, config: dict[str, Any]) -> str:
+        return f"{safe_name(spec.trainable_name, limit=60 - len(trial_id) - 1)}_{trial_id}"
+
+    return Plugins(
+        searcher=searcher,
+        scheduler=scheduler,
+        stopper=as_stopper(spec.stop, clock=clock),
+        callbacks=callbacks,
+        blobs=Blobs(paths.blobs),
+        space=spec.param_space,
+        num_samples=spec.num_samples,
+        trial_prefix=str(settings["id"]),
+        trainable_name=spec.trainable_name,
+        dirname=dirname,
+        strict_metrics=knobs.strict_metrics(),
+    )
+
+
 class _Run:
     """One driver's life on an experiment that it owns."""
 
-    def __init__(self, spec: Spec, opened: Opened, executor: Executor, clock: Clock) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        opened: Opened,
+        plugins: Plugins,
+        reporter: Announcer,
+        executor: Executor,
+        clock: Clock,
+    ) -> None:
         self.spec, self.opened, self.executor, self.clock = spec, opened, executor, clock
         self.inline = isinstance(executor, (InlineExecutor, SimulatedExecutor))
-        self.blobs = Blobs(opened.paths.blobs)
         contents = opened.contents
         self.state = ExperimentState.from_snapshot(opened.paths.root, contents.snapshot if contents else None)
-        self.plugins = self._plugins()
-        self.reporter = default_reporter(
-            spec.progress_reporter, verbose=spec.verbose, metric=spec.metric, mode=spec.mode
-        )
-        self.callbacks = self.plugins.callbacks
+        self.plugins, self.callbacks, self.reporter = plugins, plugins.callbacks, reporter
         self.taken_up: list[Trial] = []
         """Trials that ran when the last driver was killed."""
         self.touched: Collection[str] = ()
@@ -157,7 +194,11 @@ class _Run:
             for logger in loggers:
                 logger.complete(trial, found)
         self.touched = results.keys()
-        return list(contents.notes)
+        check_nothing_lost(self.opened.paths, contents, self.state)
+        notes, seed = list(contents.notes), self.opened.settings["seed"]
+        if self.spec.seed not in (None, seed):
+            notes.append(f"seed={self.spec.seed!r} has no effect: this experiment was started with seed={seed!r}")
+        return notes
 
     def _first_facts(self, notes: list[str]) -> Iterator[ev.AnyFact]:
         """Whose history this generation continues, and what is really on disk."""
@@ -171,20 +212,15 @@ class _Run:
         yield started
         if contents is None:
             return
-        for trial in self.state.trials:
-            if trial.status != Trial.TERMINATED or trial.forgotten or trial.trial_id in self.touched:
-                for leftover in verify.leftovers(trial.directory):
-                    fs.rmtree(leftover)
-                delete.finish_deletes(trial.directory)
+        remove_halves(self.state, self.touched)
+        look = Look()
         facts, problems = reconcile(
-            self.state, listed=verify.list_checkpoints, resume=self.spec.resume_choice, now=self.clock.time()
+            self.state, listed=look.listed, resume=self.spec.resume_choice, now=self.clock.time()
         )
-        notes.extend(problems)
+        notes.extend([*problems, *look.set_aside(self.state, facts)])
         if self.spec.resume_choice.only_errored:
             self.only = frozenset(fact.trial for fact in facts if isinstance(fact, ev.TrialReopened))
         for fact in facts:
-            if isinstance(fact, ev.CheckpointSetAside):
-                _set_aside(self.state, fact.ref)
             trial_id = fact.trial if isinstance(fact, (ev.TrialEnded, ev.AttemptEnded)) else ""
             taken_up = self.state.trials.get(trial_id)
             if taken_up is not None:
@@ -194,34 +230,6 @@ class _Run:
         yield from facts
 
     # --- the parts --------------------------------------------------------------------------------------
-
-    def _plugins(self) -> Plugins:
-        spec, settings = self.spec, self.opened.settings
-        seed = int(settings["seed"])
-        mode = spec.mode or ("max" if spec.metric else None)
-        searcher = as_searcher(
-            spec.search_alg, spec.param_space, num_samples=spec.num_samples, metric=spec.metric, mode=mode, seed=seed
-        )
-        scheduler = as_scheduler(spec.scheduler, metric=spec.metric, mode=mode)
-        user = list(spec.callbacks)
-        callbacks = CallbackList([*user, *default_loggers(user)])
-        return Plugins(
-            searcher=searcher,
-            scheduler=scheduler,
-            stopper=as_stopper(spec.stop, clock=self.clock),
-            callbacks=callbacks,
-            blobs=self.blobs,
-            space=spec.param_space,
-            num_samples=spec.num_samples,
-            trial_prefix=str(settings["id"]),
-            trainable_name=spec.trainable_name,
-            dirname=self._dirname,
-            strict_metrics=knobs.strict_metrics(),
-        )
-
-    def _dirname(self, trial_id: str, config: dict[str, Any]) -> str:
-        room = 60 - len(trial_id) - 1
-        return f"{safe_name(self.spec.trainable_name, limit=room)}_{trial_id}"
 
     def _loop(self, journal: JournalWriter) -> TrialLoop:
         spec, config = self.spec, self.spec.checkpoint_config
@@ -362,13 +370,6 @@ def _noting(facts: Iterable[ev.AnyFact], results: dict[str, dict[int, msgspec.Ra
             found = results.get(fact.trial, {})
             results[fact.trial] = {reached: raw for reached, raw in found.items() if reached <= fact.iteration}
         yield fact
-
-
-def _set_aside(state: ExperimentState, ref: CheckpointRef) -> None:
-    """Hide what is left of a checkpoint that is not complete: it is neither used nor counted, and not deleted."""
-    trial = state.trials.get(ref.trial_id)
-    if trial is not None and fs.is_dir(trial.directory / ref.name):
-        verify.set_aside(trial.directory / ref.name)
 
 
 def _exception(loop: TrialLoop, trial_id: str, error: ev.ErrorInfo) -> BaseException:

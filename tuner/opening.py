@@ -63,6 +63,18 @@ class Plan:
     note: str
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a run will be, found by looking only."""
+
+    plan: Plan
+    settings: dict[str, Any]
+    space: bytes | None
+    """The search space of a new experiment, pickled for a `Tuner.restore` that is not given it again."""
+    stored: bytes
+    """The settings that such a restore takes over, pickled; only it unpickles them."""
+
+
 @dataclass(slots=True)
 class Opened:
     """A directory that this driver owns."""
@@ -158,8 +170,35 @@ def _check_same(spec: Spec, settings: dict[str, Any], paths: ExperimentPaths) ->
         )
 
 
-def open_experiment(spec: Spec, paths: ExperimentPaths, planned: Plan, *, clock: Clock) -> Opened:
-    """Claim the directory and bring its settings and journal; a new or replaced one is made."""
+def prepare(spec: Spec, paths: ExperimentPaths, clock: Clock) -> Prepared:
+    """Plan the run and find its settings, by looking only; of a resume, `spec` takes over what is not given anew.
+
+    Raises before anything is touched.
+    """
+    planned = plan(spec, paths)
+    if planned.action is Action.RESUME:
+        settings = read_settings(paths)
+        if not spec.space_given and settings.get("space_blob"):
+            spec.param_space = cloudpickle.loads(Blobs(paths.blobs).get(settings["space_blob"]))
+        if spec.stored:
+            _take_over(spec, settings, paths)
+        settings = {**settings, **spec.settings()}  # what holds from now on, also for readers
+    else:
+        settings = _new_settings(spec, paths, clock)
+    # Before the searcher is told of the run: a restore tells it again.
+    space = None if planned.action is Action.RESUME else _pickled("search space", spec.param_space)
+    values = {name: getattr(spec, name) for name in STORED_SETTINGS}
+    pickled = {name: _pickled(name, value) for name, value in values.items() if value is not None}
+    stored = {name: data for name, data in pickled.items() if data is not None}
+    settings["settings_lost"] = [name for name, data in pickled.items() if data is None]
+    return Prepared(planned, settings, space, cloudpickle.dumps(stored))
+
+
+def open_experiment(spec: Spec, paths: ExperimentPaths, prepared: Prepared, *, clock: Clock) -> Opened | None:
+    """Claim the directory and bring its journal; a new or replaced one is made.
+
+    None: another driver changed it since it was looked at, so look again.
+    """
     try:
         _make_root(paths.root)
         wait = clock.advance if isinstance(clock, VirtualClock) else time.sleep
@@ -173,27 +212,36 @@ def open_experiment(spec: Spec, paths: ExperimentPaths, planned: Plan, *, clock:
             ) from error
         raise
     try:
-        # Looked at again, now that nobody else writes: another driver may have come and gone since the first look.
-        decision = plan(spec, paths, asked=planned.action is Action.RESUME)
-        if decision.action is Action.RESUME:
-            _remove_unfinished(paths)
-            settings = read_settings(paths)
-            contents: JournalContents | None = read_journal(paths)
-            if not spec.space_given and settings.get("space_blob"):
-                spec.param_space = cloudpickle.loads(Blobs(paths.blobs).get(settings["space_blob"]))
-            if spec.stored:
-                _take_over(spec, settings, paths)
-            settings = _settings_now(spec, settings, paths)
-        else:
-            if decision.action is Action.REPLACE:
-                _clear(paths)
-            settings = _new_settings(spec, paths, clock)
-            fs.replace_file(paths.experiment_json, json.dumps(settings, indent=1).encode())
-            contents = None
-        return Opened(decision.note, paths, ownership, settings, contents, _temporary(paths, settings))
+        opened = _open(spec, paths, prepared, ownership)
     except BaseException:
         ownership.release()
         raise
+    if opened is None:
+        ownership.release()
+    return opened
+
+
+def _open(spec: Spec, paths: ExperimentPaths, prepared: Prepared, ownership: Ownership) -> Opened | None:
+    """`open_experiment`, now that nobody else writes there."""
+    resumes = prepared.plan.action is Action.RESUME
+    decision = plan(spec, paths, asked=resumes)
+    before = read_settings(paths) if is_experiment(paths) else {}
+    settings = dict(prepared.settings)
+    if (decision.action is Action.RESUME) != resumes or (resumes and before.get("id") != settings["id"]):
+        return None  # it came, went or was replaced
+    contents: JournalContents | None = None
+    if resumes:
+        _remove_unfinished(paths)
+        contents = read_journal(paths)
+    elif decision.action is Action.REPLACE:
+        _clear(paths)
+    blobs = Blobs(paths.blobs)
+    if not resumes:
+        settings["space_blob"] = None if prepared.space is None else blobs.put(prepared.space)
+    settings["settings_blob"] = blobs.put(prepared.stored)
+    if settings != before:
+        fs.replace_file(paths.experiment_json, json.dumps(settings, indent=1).encode())
+    return Opened(decision.note, paths, ownership, settings, contents, _temporary(paths, settings))
 
 
 def _make_root(root: Path) -> None:
@@ -233,33 +281,8 @@ def _new_settings(spec: Spec, paths: ExperimentPaths, clock: Clock) -> dict[str,
         "created": created.isoformat(timespec="seconds"),
         "seed": spec.seed if spec.seed is not None else secrets.randbits(31),
         "space": fingerprint(spec.param_space),
-        "space_blob": _stored_space(spec, paths),
-        **_stored_settings(spec, paths),
         **spec.settings(),
     }
-
-
-def _settings_now(spec: Spec, before: dict[str, Any], paths: ExperimentPaths) -> dict[str, Any]:
-    """What holds from this resume on, also for readers and for a later `Tuner.restore`."""
-    now = {**before, **_stored_settings(spec, paths), **spec.settings()}
-    if now != before:
-        fs.replace_file(paths.experiment_json, json.dumps(now, indent=1).encode())
-    return now
-
-
-def _stored_space(spec: Spec, paths: ExperimentPaths) -> str | None:
-    """The search space as a blob, for a `Tuner.restore` that is not given it again; only such a resume unpickles it."""
-    data = _pickled("search space", spec.param_space)
-    return None if data is None else Blobs(paths.blobs).put(data)
-
-
-def _stored_settings(spec: Spec, paths: ExperimentPaths) -> dict[str, Any]:
-    """The settings that a `Tuner.restore` without configs takes over, as a blob, and those that cannot be stored."""
-    values = {name: getattr(spec, name) for name in STORED_SETTINGS}
-    pickled = {name: _pickled(name, value) for name, value in values.items() if value is not None}
-    stored = {name: data for name, data in pickled.items() if data is not None}
-    lost = [name for name, data in pickled.items() if data is None]
-    return {"settings_blob": Blobs(paths.blobs).put(cloudpickle.dumps(stored)), "settings_lost": lost}
 
 
 def _take_over(spec: Spec, settings: dict[str, Any], paths: ExperimentPaths) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, SyncConfig, parse_bytes
 from trainables.trainable import Trainable
+from tuner.callback import Callback
 from tuner.error import SettingError
 from tuner.experiment.paths import as_local_path, default_storage, safe_name
 from tuner.experiment.resume import Base, Resume, parse
@@ -76,8 +77,9 @@ class Spec:
         self.resume_choice = parse(self.resume)
         if self.overwrite and self.resume_choice.base is not Base.NEW:
             raise SettingError(f"overwrite=True and resume={self.resume!r} exclude each other: give one of them")
+        self._check_kinds()
         if self.mode is not None:
-            for mode in [self.mode] if isinstance(self.mode, str) else self.mode:
+            for mode in self.mode if isinstance(self.mode, (list, tuple)) else [self.mode]:
                 if mode not in MODES:
                     raise SettingError(f"mode={mode!r} is not accepted; accepted are 'min' and 'max'")
         if self.metric is not None and self.mode is None:
@@ -119,6 +121,34 @@ class Spec:
                 raise SettingError(
                     f"name={self.name!r} is not accepted; accepted are at most 120 letters, digits, '_', '-' and '.'"
                 )
+
+    def _check_kinds(self) -> None:
+        """Refuse what is of another kind; the parts themselves look closer when they are made."""
+        kinds: dict[str, tuple[Any, str]] = {
+            "checkpoint_config": ((CheckpointConfig, CheckpointStrategy), "a CheckpointConfig"),
+            "failure_config": (FailureConfig, "a FailureConfig"),
+            "sync_config": (SyncConfig, "a SyncConfig"),
+            "seed": ((int, type(None)), "a whole number, or None: one is drawn"),
+            "callbacks": ((list, tuple), "a list of tune.Callback objects"),
+        }
+        for name, (kind, accepted) in kinds.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise SettingError(f"{name}={value!r} is not accepted; accepted is {accepted}")
+        for callback in self.callbacks:
+            if not isinstance(callback, Callback):
+                raise SettingError(f"callbacks: {callback!r} is not accepted; accepted are tune.Callback objects")
+        if not isinstance(self.param_space, Mapping) and not callable(self.param_space):
+            raise SettingError(
+                f"config={self.param_space!r} is not accepted; accepted are a dict and a define-by-run function"
+            )
+        files = self.log_to_file
+        pair = isinstance(files, (list, tuple)) and len(files) == 2 and all(isinstance(part, str) for part in files)
+        if not pair and not isinstance(files, (bool, str)):
+            raise SettingError(
+                f"log_to_file={files!r} is not accepted; accepted are True, False, a file name, and two: for stdout "
+                "and for stderr"
+            )
 
     @property
     def storage(self) -> Path:

@@ -260,7 +260,8 @@ class Disk:
 
     def _describe(self, number: int) -> str:
         return " and ".join(
-            f"{'-' if inode is None else '+'}{directory}/{name}" for directory, name, inode in self.pending[number].edits
+            f"{'-' if inode is None else '+'}{directory}/{name}"
+            for directory, name, inode in self.pending[number].edits
         )
 
     def _walk(self, names: Callable[[int], dict[str, int]], contents: Contents) -> View:

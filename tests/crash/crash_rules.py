@@ -231,7 +231,9 @@ def _check_trials(left: Left, resumed: Resumed, expected: list[Outcome]) -> None
     require([trial.trial_id for trial in trials][: len(known)] == known, "F14: trials are repeated or missing")
     require(len(trials) == len(expected), f"F14: there are {len(trials)} trials instead of {len(expected)}")
     for trial, outcome in zip(trials, expected, strict=True):
-        require(trial.config == outcome.config, f"R11: {trial.name} has the config {trial.config}, not {outcome.config}")
+        require(
+            trial.config == outcome.config, f"R11: {trial.name} has the config {trial.config}, not {outcome.config}"
+        )
         require(trial.status == outcome.status, f"{trial.name} is {trial.status}, not {outcome.status}: {trial.error}")
         directory = Path(trial.path)
         rows = _rows(directory)

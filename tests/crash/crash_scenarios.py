@@ -120,12 +120,11 @@ class Scenario:
     environment: dict[str, str] = field(default_factory=dict)
 
     def run(self, storage: Path, **more: Any) -> tune.ExperimentAnalysis:
-        settings = {**self.settings, **self.more(), "executor": "inline", **more}
+        settings = {"resume": "AUTO", "executor": "inline", **self.settings, **self.more(), **more}
         return tune.run(
             self.trainable,
             name="e",
             config=self.config(),
-            resume="AUTO",
             storage_path=storage,
             seed=SEED,
             verbose=0,

@@ -47,7 +47,7 @@ def die() -> None:
 
 
 def count_up(config: dict[str, Any]) -> None:
-    """Counts to n; saves every `every`-th time; dies once at `die_at`, before it reports."""
+    """Counts to n; saves every `every`-th time; dies once at `die_at`, before it reports. Reports `more` without saves."""
     for count in range(restored() + 1, config["n"] + 1):
         if count == config.get("die_at") and first_time("died"):
             tune.get_checkpoint()  # which waits for the save before it
@@ -55,6 +55,8 @@ def count_up(config: dict[str, Any]) -> None:
         if count % config.get("every", 1) == 0:
             save(count)
         tune.report(score=float(count), loss=-float(count))
+    for _ in range(config.get("more", 0)):
+        tune.report(score=0.0, loss=0.0)
 
 
 def report_scores(config: dict[str, Any]) -> None:
@@ -189,8 +191,11 @@ def facts(root: Path, *kinds: str) -> list[dict[str, Any]]:
     """The facts of the journal, of those kinds, in order."""
     found = []
     for segment in sorted(Path(root, "journal").glob("*.jsonl")):
-        for line in segment.read_text().splitlines():
-            fact = json.loads(line)["f"]
+        for line in segment.read_bytes().splitlines():
+            try:
+                fact = json.loads(line)["f"]
+            except ValueError:
+                continue  # a torn line
             if not kinds or fact["kind"] in kinds:
                 found.append(fact)
     return found

@@ -32,7 +32,9 @@ from checkpoint_faults import (
     warned,
 )
 
+import trainables as train
 import tuner as tune
+from tuner import loop
 from trainables.errors import CheckpointCorruptError
 from trainables.store import delete as store_delete
 from trainables.store import fs, verify
@@ -150,9 +152,15 @@ def said(capsys, caplog):
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_f03_a_broken_newest_checkpoint_is_named_set_aside_and_the_one_before_is_used(tmp_path, damage, capsys, caplog):
-    settings = dict(config={"n": 4}, keep_checkpoints_num=2)
-    killed_at(4, count_up, hook="on_checkpoint", path=tmp_path, **settings)
+@pytest.mark.parametrize("journaled", [True, False], ids=["journaled", "not yet journaled"])
+def test_f03_a_broken_newest_checkpoint_is_named_set_aside_and_the_one_before_is_used(
+    tmp_path, damage, journaled, capsys, caplog
+):
+    settings = {"config": {"n": 4, "more": 1}, "keep_checkpoints_num": 2}
+    if journaled:  # one after another, so that the driver has written down what came before
+        killed_at(5, count_up, path=tmp_path, executor="inline", **settings)
+    else:
+        killed_at(4, count_up, hook="on_checkpoint", path=tmp_path, **settings)
     (directory,) = (tmp_path / "e").glob("count_up_*")
     damage(directory / "checkpoint_000004")
     capsys.readouterr()
@@ -161,8 +169,9 @@ def test_f03_a_broken_newest_checkpoint_is_named_set_aside_and_the_one_before_is
     assert facts(tmp_path / "e", "attempt")[-1]["iteration"] == 3
     assert kept(trial) == ["checkpoint_000003", "checkpoint_000004-2.2"]  # the broken one is not counted
     assert iterations(trial) == [3, 4]
-    assert (directory / ".broken-checkpoint_000004").is_dir()  # set aside, not deleted
-    assert [row["training_iteration"] for row in rows(trial)] == [1, 2, 3, 4]
+    nobodys = damage is remove_the_manifest and not journaled
+    assert (directory / ("checkpoint_000004" if nobodys else ".broken-checkpoint_000004")).is_dir()  # not deleted
+    assert [row["training_iteration"] for row in rows(trial)] == [1, 2, 3, 4, 5]
 
 
 def test_f03_when_all_are_broken_the_trial_starts_anew_and_says_so(tmp_path, caplog):
@@ -194,7 +203,11 @@ def first_load(trainable):
 
 @pytest.mark.parametrize("always", [True, False])
 def test_d19_a_load_error_never_means_iteration_zero(tmp_path, always):
-    settings = dict(config={"n": 6, "die_at": 4, "always": always}, checkpoint_freq=1, raise_on_failed_trial=False)
+    settings = {
+        "config": {"n": 6, "die_at": 4, "always": always},
+        "checkpoint_config": train.CheckpointConfig(checkpoint_frequency=1, publish="blocking"),
+        "raise_on_failed_trial": False,
+    }
     (trial,) = run(Picky, tmp_path, max_failures=2, **settings).trials
     assert [fact["iteration"] for fact in facts(tmp_path / "e", "attempt")[1:]] == [3, 3]
     if always:
@@ -527,12 +540,13 @@ def test_f34_a_delete_that_fails_hurts_no_trial_and_is_named_at_the_end(tmp_path
         raise OSError(number, os.strerror(number), str(path))
 
     with monkeypatch.context() as patch:
+        patch.setattr(loop, "DELETE_GRACE_S", 0.3)
         patch.setattr(store_delete, "delete", failing)
         (trial,) = run(count_up, tmp_path, config={"n": 5}, keep_checkpoints_num=1).trials
     assert trial.status == "TERMINATED" and trial.iteration == 5
     assert tries
     if number != errno.ENOENT:  # that one is gone, which is what was wanted
-        assert len(tries) > 4  # again, at the end
+        assert len(tries) > len(set(tries))  # again
         assert len(warned(caplog, "could not delete")) == 4
         assert iterations(trial) == [1, 2, 3, 4, 5]
         run(count_up, tmp_path, config={"n": 5}, keep_checkpoints_num=1, resume=True)  # the decision was journaled

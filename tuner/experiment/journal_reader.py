@@ -32,6 +32,8 @@ class JournalContents:
     """That generation and those it descends from, oldest first."""
     notes: list[str] = field(default_factory=list)
     """What was cut or set aside, one line each."""
+    damaged: list[str] = field(default_factory=list)
+    """Segments with whole facts behind what was cut: no crash of a driver leaves that, but a power cut may."""
 
     @property
     def generation_id(self) -> str | None:
@@ -73,12 +75,13 @@ class _Reader:
             elif parsed := parse_snapshot(name):
                 self._snapshots.setdefault(parsed[0], []).append(parsed[1])
         self._notes: list[str] = []
+        self._damaged: list[str] = []
         self._read: dict[int, list[tuple[int, bytes]]] = {}
 
     def read(self) -> JournalContents:
         generation = self._highest_with_facts()
         if not generation:
-            return JournalContents(notes=self._notes)
+            return JournalContents(notes=self._notes, damaged=self._damaged)
         highest = generation
         limit: int | None = None
         parts: list[list[tuple[int, bytes]]] = []
@@ -111,6 +114,7 @@ class _Reader:
             generation=highest,
             chain=(*parents, *reversed(chain)),
             notes=self._notes,
+            damaged=self._damaged,
         )
 
     def _highest_with_facts(self) -> int:
@@ -161,6 +165,9 @@ class _Reader:
         except FileNotFoundError:
             raise _ListAgain(f"the segment {path.name} is gone") from None
         if cut:
+            lines = data[len(data) - cut :].splitlines(keepends=True)
+            if any(form.parse_lines(line)[0] for line in lines):
+                self._damaged.append(path.name)
             self._notes.append(f"{path.name}: a torn line at its end was cut ({cut} bytes)")
         return facts
 

@@ -1,0 +1,122 @@
+"""A small experiment, killed everywhere: after each call that changed its disk, and with whatever a power cut leaves."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from crash_disk import Op, read_view
+from crash_record import lives, recording
+from crash_rules import Left, outcomes, settings_of
+from crash_scenarios import BY_NAME, SCENARIOS
+from crash_walk import Case, Record, Tally, cut, killed, record, resume_each
+
+LIVES = [
+    *((scenario.name, None) for scenario in SCENARIOS),
+    ("keep_one", 0.5),
+    ("keep_best", 0.4),
+    ("keep_best", 0.6),
+    ("class", 0.7),
+    ("failing", 0.55),
+    ("compacting", 0.6),
+]
+"""Which run is killed everywhere: the first life of an experiment, or the second one, after a kill at that point."""
+SHARE = 0.01
+MOST_MS = 50.0
+
+
+@pytest.fixture(autouse=True)
+def a_process_per_driver() -> Iterator[None]:
+    with lives():
+        yield
+
+
+@pytest.fixture(params=LIVES, ids=lambda life: life[0] + (f"_resumed_at_{life[1]}" if life[1] else ""))
+def recorded(request: pytest.FixtureRequest, disks: Path) -> Record:
+    name, killed_at = request.param
+    return record(BY_NAME[name], disks / "r", killed_at)
+
+
+def require_all(tally: Tally) -> None:
+    assert not tally.failures, f"{tally}\n" + "\n".join(tally.failures)
+    assert tally.cpu_ms <= MOST_MS, str(tally)
+    print(tally)
+
+
+def test_f01_f29_killed_after_any_call_the_next_start_continues(recorded: Record, disks: Path) -> None:
+    require_all(resume_each(recorded, killed(recorded), disks))
+
+
+def test_t14_f02_a_power_cut_anywhere_tears_nothing_that_counts(recorded: Record, disks: Path) -> None:
+    require_all(resume_each(recorded, cut(recorded, share=SHARE, seed=len(recorded.ops)), disks))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(14400)
+def test_t14_f02_a_power_cut_anywhere_with_any_loss_tears_nothing_that_counts(recorded: Record, disks: Path) -> None:
+    require_all(resume_each(recorded, cut(recorded), disks))
+
+
+@pytest.mark.parametrize("killed_at", [0.5, 1.0])
+def test_t09_an_overwrite_killed_anywhere_leaves_the_old_experiment_or_a_new_one(killed_at: float, disks: Path) -> None:
+    made = record(BY_NAME["keep_one"], disks / "r", killed_at, resume=None, overwrite=True)
+
+    def examine(case: Case, storage: Path) -> Left:
+        return Left(storage / "e", None)
+
+    for cases in (killed(made), cut(made, share=SHARE)):
+        tally = resume_each(made, cases, disks, examine=examine)
+        assert not tally.failures, "\n".join(tally.failures)
+
+
+# --- the harness itself -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_the_record_is_the_whole_truth(name: str, disks: Path) -> None:
+    scenario, storage = BY_NAME[name], disks / "r"
+    with settings_of(scenario), recording(storage) as recorder:
+        assert len(outcomes(scenario.run(storage))) == scenario.trials
+    assert recorder.disk.view() == read_view(storage)
+    assert Record(scenario, recorder.ops, [], []).base().view() == read_view(storage)
+    elsewhere = [path for path in recorder.unannounced if "/.staging-" not in path and not path.startswith(".tmp/")]
+    assert not elsewhere, "changed past trainables.store.fs"
+
+
+def _without(*kinds: str) -> Callable[[Op], bool]:
+    return lambda op: op[0] not in kinds
+
+
+@pytest.mark.parametrize(
+    ("keeps", "rules"),
+    [
+        pytest.param(_without("fsync_file"), ("F02", "R1", "R2"), id="contents are not synced"),
+        pytest.param(_without("fsync"), ("T14", "F02", "R2"), id="journal and manifests are not synced"),
+        pytest.param(_without("fsync_dir"), ("T14", "F14", "R2", "R4", "R11"), id="names are not synced"),
+    ],
+)
+def test_a_forgotten_fsync_is_found(keeps: Callable[[Op], bool], rules: tuple[str, ...], disks: Path) -> None:
+    honest = record(BY_NAME["keep_one"], disks / "r")
+    wrong = Record(honest.scenario, [], [op for op in honest.ops if keeps(op)], honest.expected)
+    told = _with_floors_of(honest, wrong)
+    tally = resume_each(wrong, told, disks, first_only=True)
+    assert tally.failures and any(f"Broken: {rule}" in tally.failures[0] for rule in rules), tally.failures
+
+
+def _with_floors_of(honest: Record, wrong: Record) -> Iterator[Case]:
+    """What a power cut leaves of the wrong record, held against what the honest one says is durable by then."""
+    from crash_rules import Floor
+
+    disk, promised, floor = wrong.base(), honest.base(), Floor()
+    ops = iter(wrong.ops)
+    for op in honest.ops:
+        promised.apply(op)
+        floor.rise(promised.durable_view())
+        if op in wrong.ops:
+            disk.apply(next(ops))
+        yield Case(str(op), disk.durable_view(), floor)
