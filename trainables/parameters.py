@@ -74,4 +74,5 @@ def _bind_class(kind: type[Trainable], objects: dict[str, Any]) -> type[Trainabl
 
     Bound.__name__, Bound.__qualname__, Bound.__doc__ = kind.__name__, kind.__qualname__, kind.__doc__
     Bound.__module__ = kind.__module__
+    Bound.__wrapped__ = kind
     return Bound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +147,7 @@ class _Run:
         self.plugins, self.callbacks, self.reporter = plugins, plugins.callbacks, reporter
         self.taken_up: list[Trial] = []
         """Trials that ran when the last driver was killed."""
-        self.touched: Collection[str] = ()
+        self.touched: dict[str, Trial] = {}
         """Trials of which the journal speaks after its last snapshot: a power cut may have undone work on them."""
         self.only: frozenset[str] | None = None
         """The trials that may run now; None: all."""
@@ -191,9 +191,9 @@ class _Run:
         for trial_id, found in results.items():
             trial = self.state.trials.get(trial_id)
             assert trial is not None
+            self.touched[trial_id] = trial
             for logger in loggers:
                 logger.complete(trial, found)
-        self.touched = results.keys()
         check_nothing_lost(self.opened.paths, contents, self.state)
         notes, seed = list(contents.notes), self.opened.settings["seed"]
         if self.spec.seed not in (None, seed):
@@ -318,7 +318,7 @@ class _Run:
                     temporary=self.opened.temporary,
                 )
                 ownership.record_processes(self.executor.owned_processes())
-                loop.run(self.taken_up)
+                loop.run(taken_up=self.taken_up, unsynced=self.touched.values())
                 why = loop.halted or "finished"
         finally:
             self.executor.shutdown(grace_s=0.0)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from trainables import tagged, wire
 from trainables.job import Job
+from trainables.seeding import trial_seed
 from trainables.store import fs
 from trainables.store.manifest import is_published
 from trainables.store.manifest import read as read_manifest
@@ -137,17 +138,20 @@ class TrialLoop:
         self._iteration = 0
         self._asked: Halt | None = None
         self._full_since: float | None = None
-        self._reported: set[Trial] = set()
-        """Trials with results or deletions since the last snapshot."""
+        self._unsynced: set[Trial] = set()
+        """Trials with results or deletions since the last snapshot: their files are durable before the next one."""
         self._deadlines: dict[str, float] = {}
 
     # --- the loop -----------------------------------------------------------------------------------
 
-    def run(self, taken_up: Iterable[Trial] = ()) -> None:
+    def run(self, *, taken_up: Iterable[Trial] = (), unsynced: Iterable[Trial] = ()) -> None:
         """Run until no trial is left to run, or the experiment is halted.
 
-        `taken_up` are trials of which a resume found something: retention runs on them first.
+        Args:
+            taken_up: trials that ran when the last driver was killed: retention runs on what was found of them.
+            unsynced: trials with results or deletions since the last snapshot.
         """
+        self._unsynced.update(unsynced)
         now = self.clock.monotonic()
         self._deadlines["heartbeat"] = now + HEARTBEAT_S
         if self.settings.time_budget_s is not None:
@@ -169,6 +173,22 @@ class TrialLoop:
             self._pass_deadlines()
             self._callbacks.on_step_end(self._iteration, self.state.trials)
             self._iteration += 1
+        if self.halted is None:
+            self._say_what_is_left()
+
+    def _say_what_is_left(self) -> None:
+        """A run that ends although there is more to do says why."""
+        if self._pending:
+            log.warning(
+                "the run ends with %d trials that wait: no trial runs, and the scheduler chooses none of them",
+                len(self._pending),
+            )
+        elif self.settings.only is None and self._plugins.more_to_come(self.state):
+            log.warning(
+                "the run ends with %d trials: none runs any more, and the searcher has neither a config nor said that "
+                "there are no more",
+                len(self.state.trials),
+            )
 
     def ask_to_halt(self, why: Halt) -> None:
         """`halt` at the next turn of the loop; for signal handlers."""
@@ -240,7 +260,7 @@ class TrialLoop:
             for fact in self._custodian.finished():
                 self._add(fact)
                 if (trial := self.state.trials.get(fact.ref.trial_id)) is not None:
-                    self._reported.add(trial)
+                    self._unsynced.add(trial)
             if not self._answers and not (self._after and self._after[0][0] <= self._journal.durable_seq):
                 break
         if self._journal.should_compact():
@@ -262,21 +282,22 @@ class TrialLoop:
         if self._full_since is not None:
             self._full_since = None
             self._deadlines.pop("full", None)
-            log.warning("there is space again in %s; the trials go on", self.settings.root)
+            if self._running:
+                log.warning("there is space again in %s; the trials go on", self.settings.root)
         return True
 
     def compact(self) -> None:
         """Fold the journal into one snapshot; what it drops is durable in the trials' own files before."""
-        for trial in self._reported:
+        for trial in self._unsynced:
             paths = TrialPaths(trial.directory)
             for file in (paths.result_json, paths.progress_csv):
                 if fs.exists(file):
                     fs.fsync_file(file)
             if fs.is_dir(trial.directory):
                 fs.fsync_dir(trial.directory)
-        if self._reported:
+        if self._unsynced:
             fs.fsync_dir(self.settings.root)
-        self._reported.clear()
+        self._unsynced.clear()
         self._journal.flush()
         self._journal.compact(self.state.snapshot(self._plugins.save()))
 
@@ -410,13 +431,15 @@ class TrialLoop:
         """Make the trial's directory, with what identifies the trial."""
         directory = trial.directory
         fs.make_dirs(directory)
-        facts = {"trial_id": trial.trial_id, "index": trial.index, "name": trial.name, "seed": self.settings.seed}
+        seed = trial_seed(self.settings.seed, trial.index)
+        facts = {"trial_id": trial.trial_id, "index": trial.index, "name": trial.name, "seed": seed}
         fs.write_file(TrialPaths(directory).trial_json, json.dumps(facts).encode(), fsync=False)
 
     # --- what trials say ------------------------------------------------------------------------------------
 
     def dispatch(self, events: Sequence[Event]) -> None:
         """Handle a batch of events; when this returns they are journaled and answered."""
+        self._pass_deadlines()  # here too: an executor may run a whole trial within one turn of the loop
         for event in events:
             run = self._running.get(event.trial_id)
             if run is None or event.attempt != run.attempt or isinstance(event, Started):
@@ -476,7 +499,7 @@ class TrialLoop:
         fact = ev.ResultReported(trial.trial_id, run.attempt, report.iteration, metrics, then, saves)
         seq = self._journal.append(ev.encode(fact))
         self.state.add_result(trial, fact, result)
-        self._reported.add(trial)
+        self._unsynced.add(trial)
         run.then = then
         if saves:
             self._after.append((seq, lambda: self._allow(run, report.iteration)))

@@ -25,6 +25,7 @@ from tuner.error import (
     ExperimentDamagedError,
     ExperimentExistsError,
     ResumeError,
+    SettingError,
     StorageFullError,
 )
 from tuner.experiment.blobs import Blobs
@@ -92,6 +93,9 @@ def plan(spec: Spec, paths: ExperimentPaths, *, asked: bool = False) -> Plan:
     """Decide by looking only. Raises before anything is touched. `asked`: a person has said yes already."""
     base, root = spec.resume_choice.base, paths.root
     if not is_experiment(paths):
+        place = next(parent for parent in root.parents if parent.exists())
+        if not place.is_dir():
+            raise SettingError(f"storage_path={str(root.parent)!r} is not accepted: {place} is a file, no directory")
         if root.exists() and not root.is_dir():
             raise ExperimentDamagedError(f"{root} is a file, not a directory; choose another name or storage_path")
         foreign = [name for name in (os.listdir(root) if root.is_dir() else ()) if not _ours(name)]

@@ -64,7 +64,7 @@ class Plugins:
     def create(self, state: ExperimentState) -> ev.TrialCreated | ev.SearchEnded | None:
         """The next trial, or that there is none any more, or None: not now."""
         samples = self.num_samples
-        if self._stop_all or (state.search_ended is not None and 0 <= samples <= state.search_ended):
+        if not self.more_to_come(state):
             return None
         index = len(state.trials)
         trial_id = f"{self._prefix}_{index:05d}"
@@ -75,6 +75,10 @@ class Plugins:
             return ev.SearchEnded(samples)
         assert isinstance(suggestion, dict)
         return self._created(trial_id, index, merge_constants(self._space, suggestion))
+
+    def more_to_come(self, state: ExperimentState) -> bool:
+        """False once the searcher has said that there are no more trials, or a stopper has stopped everything."""
+        return not self._stop_all and (state.search_ended is None or not 0 <= self.num_samples <= state.search_ended)
 
     def _created(self, trial_id: str, index: int, config: dict[str, Any]) -> ev.TrialCreated:
         evaluated = evaluated_params(self._space, config)

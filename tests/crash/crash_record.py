@@ -1,8 +1,7 @@
 """Records what a run does to its disk, call by call.
 
-The primitives of `trainables.store.fs` are wrapped; what is written past them (a trial's own files, the two records that
-are rewritten in place) is found by looking at the tree before each recorded call, so that nothing is missing between
-two calls.
+The primitives of `trainables.store.fs` are wrapped; what is written past them (a trial's own files) is found by looking
+at the tree before each recorded call, so that nothing is missing between two calls.
 """
 
 from __future__ import annotations

@@ -85,11 +85,15 @@ def cut(record: Record, *, share: float = 1.0, seed: int = 0) -> Iterator[Case]:
     rng = random.Random(seed)
     seen: set[int] = set()
     floor.rise(disk.durable_view())
+    calls = min(1.0, 10 * share)
     for number, op in enumerate(record.ops):
         disk.apply(op)
-        floor.rise(disk.durable_view())
+        if str(op[0]).startswith("fsync"):
+            floor.rise(disk.durable_view())
+        if rng.random() >= calls:
+            continue
         for variant in disk.variants(rng):
-            if rng.random() >= share:
+            if rng.random() * calls >= share:
                 continue
             view = disk.view(variant)
             key = hash((tuple(view.items()), tuple(floor.orders.items())))

@@ -21,7 +21,7 @@ from lifecycle_scripts import Stage, contents, iterations, kept
 import tuner as tune
 from tuner.error import ResourceError, TrialsFailedError, TrialTimeoutError, TuneError
 from tuner.executors import InlineExecutor
-from tuner.schedulers import ASHAScheduler
+from tuner.schedulers import ASHAScheduler, Decision, FIFOScheduler
 from tuner.stopper import MaximumIterationStopper
 
 
@@ -117,7 +117,13 @@ def test_d20_options_of_class_trainables(tmp_path, name):
 @pytest.mark.parametrize(("scheduler", "search"), [("asha", "optuna"), ("async_hyperband", "optuna")])
 def test_d20_schedulers_and_searchers_by_name(tmp_path, scheduler, search):
     analysis = run(
-        train, tmp_path, scheduler=scheduler, search_alg=search, config={"x": tune.uniform(0, 1)}, num_samples=2, **by_metric
+        train,
+        tmp_path,
+        scheduler=scheduler,
+        search_alg=search,
+        config={"x": tune.uniform(0, 1)},
+        num_samples=2,
+        **by_metric,
     )
     assert len(analysis.trials) == 2
 
@@ -185,6 +191,16 @@ def test_arguments_whose_subject_is_not_here_are_taken_with_one_warning(tmp_path
         assert run(train, tmp_path, **{name: ["model"]}).trials[0].status == "TERMINATED"
 
 
+def test_a_place_that_is_none_is_a_clear_error(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "e").touch()
+    for place in ("file", "file/deeper", "results"):
+        with pytest.raises(TuneError, match="file|directory|writ"):
+            run(train, tmp_path / place)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["e", "file", "results"]
+
+
 # --- N means N ------------------------------------------------------------------------------------------------------
 
 
@@ -222,7 +238,7 @@ def test_d26_across_a_kill_too(tmp_path):
     assert [iterations(trial) for trial in analysis.trials] == [[1, 2, 3, 4, 5, 6]] * 2
 
 
-# --- trials that hang, and runs that cannot begin ----------------------------------------------------------------------
+# --- trials that hang, and runs that cannot begin -------------------------------------------------------------------
 
 
 def hangs(config):
@@ -272,6 +288,33 @@ def test_f41_more_than_there_is_is_an_error_before_the_first_trial(tmp_path, ask
     (key,) = asked
     assert re.search(rf"\b{available[key]}\b", str(caught.value)) or key == "gpu", caught.value
     assert list(tmp_path.iterdir()) == []
+
+
+class Mute(tune.BasicVariantGenerator):
+    """Has nothing to say after the second trial, and does not say that it never will."""
+
+    def suggest(self, trial_id):
+        return None if trial_id.endswith("00002") else super().suggest(trial_id)
+
+
+class Shy(FIFOScheduler):
+    """Pauses every trial and takes up none."""
+
+    def on_trial_result(self, trial, result):
+        return Decision.PAUSE
+
+    def choose_trial_to_run(self, pending):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("settings", "ran", "reason"),
+    [({"search_alg": Mute()}, 2, "searcher has neither"), ({"scheduler": Shy()}, 5, "chooses none")],
+)
+def test_f41_a_run_that_cannot_go_on_ends_and_says_why(tmp_path, caplog, settings, ran, reason):
+    analysis = run(Steps, tmp_path, num_samples=5, **settings)
+    assert len(analysis.trials) == ran
+    assert [record.message for record in caplog.records if reason in record.message]
 
 
 SILENT = """
@@ -373,7 +416,7 @@ watch, total = Watch(), int(sys.argv[1])
 executor = None if sys.argv[2] == "local" else SimulatedExecutor(lambda config: [(1.0, {"a": config["x"]})], slots=4)
 tune.run(train, name="e", config={"x": tune.uniform(0, 1)}, num_samples=total, storage_path=os.environ["RESULTS"],
          executor=executor, callbacks=[watch], verbose=0)
-first = max(500, total // 4)
+first = max(500, total // 4 // 500 * 500)
 print("PER TRIAL", (watch.at[total] - watch.at[first]) / (total - first))
 """
 

@@ -22,6 +22,7 @@ from lifecycle_scripts import Script, Stage, iterations, kept
 import tuner as tune
 from trainables.store import verify
 from tuner.error import TrialsFailedError
+from tuner.schedulers import ASHAScheduler
 
 WATCHED = """
 from trainables.wire import Halt
@@ -427,6 +428,64 @@ def test_a_spent_time_budget_saves_returns_and_a_resume_has_a_fresh_one(tmp_path
         again = stage.start(ORDER="[0, 2]", MORE='{"time_budget_s": 30}')
         again.hear("loaded 0 3")
         assert "RETURNED ['TERMINATED', 'TERMINATED']" in again.ends_well()
+
+
+def test_in_one_process_a_signal_and_a_budget_act_at_the_trials_next_result(tmp_path):
+    """The inline executor runs a whole trial in one turn of the loop."""
+
+    def endless(config):
+        n = 0
+        while not tune.get_context().should_stop():
+            n += 1
+            tune.report({"n": n}, checkpoint=tune.Checkpoint.from_dict({"n": n}) if n % 5 == 0 else None)
+            if n == 7 and config["signal"]:
+                os.kill(os.getpid(), config["signal"])
+            assert n < 100_000
+
+    given = {"storage_path": tmp_path, "executor": "inline", "verbose": 0, "num_samples": 2}
+    halted = tune.run(endless, name="interrupted", config={"signal": signal.SIGINT}, **given)
+    assert [(trial.status, trial.iteration) for trial in halted.trials[:1]] == [("PAUSED", 8)]
+    with pytest.raises(SystemExit) as left:
+        tune.run(endless, name="preempted", config={"signal": signal.SIGTERM}, **given)
+    assert left.value.code == 143
+    spent = tune.run(endless, name="spent", config={"signal": 0}, time_budget_s=0.2, **given)
+    assert [trial.status for trial in spent.trials[:1]] == ["PAUSED"]
+    assert {trial.attempt for trial in spent.trials[1:]} <= {0, 1}
+
+
+def test_a_trial_that_a_scheduler_or_a_stopper_ends_saves_only_under_checkpoint_at_end(tmp_path):
+    class Endless(tune.Trainable):
+        def setup(self, config):
+            self.n = 0
+
+        def step(self):
+            self.n += 1
+            return {"n": self.n, "score": self.n * config_of(self)}
+
+        def save_checkpoint(self, directory):
+            return {"n": self.n}
+
+    def config_of(trainable):
+        return trainable.config["x"]
+
+    settings = {"config": {"x": tune.grid_search([3, 2, 1])}, "metric": "score", "mode": "max", "verbose": 0}
+    for at_end in (False, True):
+        analysis = tune.run(
+            Endless,
+            name=f"at-end-{at_end}",
+            scheduler=ASHAScheduler(grace_period=1, reduction_factor=3, max_t=9),
+            stop={"n": 6},
+            checkpoint_at_end=at_end,
+            storage_path=tmp_path,
+            executor="inline",
+            **settings,
+        )
+        assert [(t.status, t.iteration) for t in analysis.trials] == [
+            ("TERMINATED", 6),
+            ("TERMINATED", 1),
+            ("TERMINATED", 1),
+        ]
+        assert [len(kept(trial)) for trial in analysis.trials] == [int(at_end)] * 3
 
 
 STOPS = ["fail_fast", "ctrl_c", "exception", "budget", "kill"]

@@ -96,7 +96,7 @@ def test_auto_on_a_finished_run_gives_its_results_and_runs_nothing(tmp_path):
         Path(config["file"]).open("a").write("x")
         return {"a": 1}
 
-    kwargs = dict(name="e", config={"file": str(tmp_path / "ran")}, storage_path=tmp_path, verbose=0, resume="AUTO")
+    kwargs = {"name": "e", "config": {"file": str(tmp_path / "ran")}, "storage_path": tmp_path, "verbose": 0, "resume": "AUTO"}
     tune.run(touch, **kwargs)
     analysis = tune.run(touch, **kwargs)
     assert (tmp_path / "ran").read_text() == "x"

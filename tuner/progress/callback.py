@@ -85,13 +85,14 @@ class Progress(Announcer):
         self._clock = clock or SystemClock()
         self._warnings = WarnOnce(self._screen.line, repeat=verbose >= 3)
         self._silent_after = knobs.silent_after_s()
+        self._interval = min(self._screen.interval, self._silent_after)
         self._heard: dict[str, _Heard] = {}
         self._failed: list[Trial] = []
         self._seeded = False
         self._news = True
         self._total: int | None = None
         self._start = self._clock.monotonic()
-        self._due = self._start + self._screen.interval
+        self._due = self._start + self._interval
 
     # --- lines --------------------------------------------------------------------------------------
 
@@ -112,7 +113,7 @@ class Progress(Announcer):
         self._warnings.install()
         self._total = total_num_samples if total_num_samples is not None and total_num_samples > 0 else None
         self._start = self._clock.monotonic()
-        self._due = self._start + self._screen.interval
+        self._due = self._start + self._interval
 
     def on_trial_start(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         self._heard[trial.trial_id] = _Heard(trial, self._clock.monotonic())
@@ -155,7 +156,7 @@ class Progress(Announcer):
     def on_step_end(self, iteration: int, trials: Trials, **info: Any) -> None:
         now = self._clock.monotonic()
         if now >= self._due:
-            self._due = now + self._screen.interval
+            self._due = now + self._interval
             self.look(trials)
 
     def next_refresh(self) -> float | None:

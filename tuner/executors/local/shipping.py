@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import io
+import logging
 import opcode
 import os
 import pickle
@@ -18,7 +20,11 @@ import cloudpickle
 
 from tuner.error import SerializationError
 
+log = logging.getLogger(__name__)
+
 _PICKLE = 5
+_LARGE = 16 * 2**20
+"""From here on a trainable is told to carry something that nobody may have meant it to."""
 _IMPORT_NAME = opcode.opmap["IMPORT_NAME"]
 _LOAD_CONST = opcode.opmap["LOAD_CONST"]
 _LOAD_SMALL_INT = opcode.opmap.get("LOAD_SMALL_INT", -1)
@@ -58,6 +64,8 @@ def ship(trainable: Any, directory: Path) -> Shipped:
             "Create it inside the trainable, or pass what it is made from in the config"
         ) from error
     pickler.note_root(trainable)
+    if os.path.getsize(name) > _LARGE:
+        _warn_of_large(trainable)
     return Shipped(Path(name), pickler.imports)
 
 
@@ -213,6 +221,42 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     else:
         attributes = getattr(value, "__dict__", None) or {}
         yield from ((f"attribute {name!r}", part) for name, part in attributes.items() if not name.startswith("__"))
+
+
+def _warn_of_large(trainable: Any) -> None:
+    """Name the largest variable that goes along unasked; what `with_parameters` bound was asked for."""
+    whole = inspect.unwrap(trainable.func if isinstance(trainable, functools.partial) else trainable)
+    owners = list(_functions(whole)) or [whole]
+    parts = [(_size(part), name, owner) for owner in owners for name, part in _parts(owner)]
+    size, name, owner = max(parts, key=lambda found: found[0], default=(0, "", None))
+    if size > _LARGE / 2:
+        log.warning(
+            "%s of %s is %.1f MiB and goes along with the trainable, stored once for all trials; "
+            "tune.with_parameters says that it is meant to",
+            name,
+            _named(owner),
+            size / 2**20,
+        )
+
+
+class _Counter(io.RawIOBase):
+    """Counts what is written to it."""
+
+    size = 0
+
+    def write(self, data: Any) -> int:
+        written = memoryview(data).nbytes
+        self.size += written
+        return written
+
+
+def _size(value: Any) -> int:
+    counter = _Counter()
+    try:
+        cloudpickle.Pickler(counter, protocol=_PICKLE).dump(value)
+    except Exception:
+        return 0  # by itself it cannot be pickled, for instance a function of this very module
+    return counter.size
 
 
 def _named(value: Any) -> str:
