@@ -34,7 +34,8 @@ from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.leftovers import Look, check_nothing_lost, remove_halves
-from tuner.experiment.paths import ExperimentPaths, as_local_path, safe_name
+from tuner.experiment.naming import Names
+from tuner.experiment.paths import ExperimentPaths, as_local_path
 from tuner.experiment.reader import is_experiment
 from tuner.experiment.resume import Base, reconcile
 from tuner.experiment.state import ExperimentState
@@ -109,10 +110,6 @@ def _plugins(spec: Spec, settings: Mapping[str, Any], paths: ExperimentPaths, cl
     scheduler = as_scheduler(spec.scheduler, metric=spec.metric, mode=mode)
     user = list(spec.callbacks)
     callbacks = CallbackList([*user, *default_loggers(user)])
-
-    def dirname(trial_id: str, config: dict[str, Any]) -> str:
-        return f"{safe_name(spec.trainable_name, limit=60 - len(trial_id) - 1)}_{trial_id}"
-
     return Plugins(
         searcher=searcher,
         scheduler=scheduler,
@@ -123,7 +120,7 @@ def _plugins(spec: Spec, settings: Mapping[str, Any], paths: ExperimentPaths, cl
         num_samples=spec.num_samples,
         trial_prefix=str(settings["id"]),
         trainable_name=spec.trainable_name,
-        dirname=dirname,
+        names=Names(spec.trial_name_creator, spec.trial_dirname_creator),
         strict_metrics=knobs.strict_metrics(),
     )
 

@@ -8,7 +8,7 @@ calls after it, in order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import cloudpickle
@@ -19,6 +19,7 @@ from tuner.callback import CallbackList
 from tuner.error import MetricMissingError
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
+from tuner.experiment.naming import Names, default_dirname
 from tuner.experiment.resume import raw
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
@@ -29,8 +30,6 @@ from tuner.search.variants import format_tag
 from tuner.stopper import Stopper
 
 log = logging.getLogger(__name__)
-
-Naming = Callable[[Trial], str]
 
 
 class Plugins:
@@ -48,13 +47,13 @@ class Plugins:
         num_samples: int,
         trial_prefix: str,
         trainable_name: str,
-        dirname: Callable[[str, dict[str, Any]], str],
+        names: Names,
         strict_metrics: bool = True,
     ) -> None:
         self.searcher, self.scheduler, self.stopper, self.callbacks = searcher, scheduler, stopper, callbacks
         self.num_samples = num_samples
         self._blobs, self._space = blobs, space
-        self._prefix, self._trainable_name, self._dirname = trial_prefix, trainable_name, dirname
+        self._prefix, self._trainable_name, self._names = trial_prefix, trainable_name, names
         self._strict = strict_metrics
         self._seen: set[str] = set()
         self._stop_all = False
@@ -82,14 +81,27 @@ class Plugins:
 
     def _created(self, trial_id: str, index: int, config: dict[str, Any]) -> ev.TrialCreated:
         evaluated = evaluated_params(self._space, config)
+        trial = Trial(
+            trial_id=trial_id,
+            index=index,
+            trainable_name=self._trainable_name,
+            name=f"{self._trainable_name}_{trial_id}",
+            dirname=default_dirname(self._trainable_name, trial_id),
+            raw_config=_tagged(config, self._blobs),
+            raw_evaluated=_tagged(evaluated, self._blobs),
+            experiment_tag=format_tag(index, evaluated),
+        )
+        trial.__dict__["config"] = config
+        name, dirname = self._names.of(trial)
         return ev.TrialCreated(
             trial=trial_id,
             index=index,
-            config=_tagged(config, self._blobs),
-            evaluated=_tagged(evaluated, self._blobs),
-            tag=format_tag(index, evaluated),
-            name=f"{self._trainable_name}_{trial_id}",
-            dirname=self._dirname(trial_id, config),
+            config=trial.raw_config,
+            evaluated=trial.raw_evaluated,
+            tag=trial.experiment_tag,
+            trainable=self._trainable_name,
+            name=name,
+            dirname=dirname,
         )
 
     def choose(self, pending: Sequence[Trial]) -> Trial | None:

@@ -24,7 +24,9 @@ from tuner import assembly
 from tuner.executors.base import Launch
 from tuner.executors.inline import InlineExecutor
 from tuner.experiment import journal_writer
-from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.journal import read_journal
+from tuner.experiment.journal_format import parse_lines
+from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
 from tuner.experiment.reader import is_experiment, load_state
 from tuner.experiment.state import ExperimentState
 
@@ -62,15 +64,29 @@ def newest(view: View) -> dict[str, Order]:
     return found
 
 
+def last_fact(view: View) -> int:
+    """Number of the last fact in the journal."""
+    numbers = [0]
+    for path, content in view.items():
+        directory, _, name = path.rpartition("/")
+        if directory == "e/journal" and (snapshot := parse_snapshot(name)):
+            numbers.append(snapshot[1])
+        elif directory == "e/journal" and parse_segment(name):
+            numbers += [number for number, _ in parse_lines(content or b"")[0][-1:]]
+    return max(numbers)
+
+
 @dataclass
 class Floor:
-    """The newest complete checkpoint that a trial ever had: none older may ever be its newest again."""
+    """What was reached once, and no crash may take away: each trial's newest complete checkpoint, and facts."""
 
     orders: dict[str, Order] = field(default_factory=dict)
+    facts: int = 0
 
     def rise(self, view: View) -> None:
         for trial, order in newest(view).items():
             self.orders[trial] = max(self.orders.get(trial, (0, 0, 0)), order)
+        self.facts = max(self.facts, last_fact(view))
 
 
 # --- the uninterrupted run ----------------------------------------------------------------------------------
@@ -129,6 +145,8 @@ def look(root: Path, floor: Floor) -> Left:
     paths = ExperimentPaths(root)
     state = load_state(paths) if is_experiment(paths) else None
     left = Left(root, state)
+    facts = 0 if state is None else read_journal(paths).last_seq
+    require(facts >= floor.facts, f"R2: there were {floor.facts} durable facts, and {facts} are left")
     trials = {trial.dirname: trial for trial in state.trials} if state is not None else {}
     for directory in sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else ():
         listing = verify.scan(directory)

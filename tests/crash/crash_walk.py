@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from crash_disk import Disk, Op, View, materialize
 from crash_record import recording
-from crash_rules import Floor, Left, Outcome, check, check_kept, look, newest, outcomes, resume, settings_of
+from crash_rules import Floor, Left, Outcome, check, check_kept, look, outcomes, resume, settings_of
 from crash_scenarios import Scenario
 
 SHOWN = 5
@@ -176,8 +176,3 @@ def _resume(record: Record, case: Case, storage: Path, tally: Tally, examine: Ca
     if tally.cases % 10 == 0:
         again = resume(record.scenario, storage)
         assert not again.launches, "what had ended runs again"
-
-
-def complete_throughout(cases: Sequence[Case]) -> list[str]:
-    """Rule R2 alone, for every disk: a trial that ever had a complete checkpoint has one."""
-    return [case.label for case in cases if not newest(case.view).keys() >= case.floor.orders.keys()]

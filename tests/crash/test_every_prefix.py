@@ -93,7 +93,7 @@ def test_the_record_is_the_whole_truth(name: str, disks: Path) -> None:
     [
         pytest.param("fsync_file", "dict_checkpoint.pkl", ("F02", "R1", "R2"), id="contents"),
         pytest.param("fsync", ".manifest.json", ("F02", "R2"), id="manifests"),
-        pytest.param("fsync", ".jsonl", ("T14",), id="journal"),
+        pytest.param("fsync", ".jsonl", ("T14", "R2"), id="journal"),
         pytest.param("fsync_dir", "_00000", ("R2",), id="names of checkpoints"),
         pytest.param("fsync_dir", "journal", ("T14", "R2"), id="names of segments"),
     ],

@@ -96,7 +96,13 @@ def test_auto_on_a_finished_run_gives_its_results_and_runs_nothing(tmp_path):
         Path(config["file"]).open("a").write("x")
         return {"a": 1}
 
-    kwargs = {"name": "e", "config": {"file": str(tmp_path / "ran")}, "storage_path": tmp_path, "verbose": 0, "resume": "AUTO"}
+    kwargs = {
+        "name": "e",
+        "config": {"file": str(tmp_path / "ran")},
+        "storage_path": tmp_path,
+        "verbose": 0,
+        "resume": "AUTO",
+    }
     tune.run(touch, **kwargs)
     analysis = tune.run(touch, **kwargs)
     assert (tmp_path / "ran").read_text() == "x"
@@ -108,13 +114,13 @@ def test_a_larger_num_samples_at_resume_runs_exactly_the_missing_trials(tmp_path
         Path(config["file"]).open("a").write("x")
         return {"a": config["x"]}
 
-    kwargs = dict(
-        name="e",
-        config={"file": str(tmp_path / "ran"), "x": tune.uniform(0, 1)},
-        storage_path=tmp_path,
-        verbose=0,
-        seed=3,
-    )
+    kwargs = {
+        "name": "e",
+        "config": {"file": str(tmp_path / "ran"), "x": tune.uniform(0, 1)},
+        "storage_path": tmp_path,
+        "verbose": 0,
+        "seed": 3,
+    }
     first = tune.run(touch, num_samples=3, **kwargs)
     more = tune.run(touch, num_samples=5, resume=True, **kwargs)
     assert (tmp_path / "ran").read_text() == "xxxxx"
@@ -225,3 +231,22 @@ def test_a_callback_with_a_state_is_brought_up_to_date_at_a_resume(tmp_path):
     analysis = tune.run(Failing, callbacks=[second], resume="AUTO+ERRORED", **arguments)
     assert second.seen == [1, 2, 3, 4, 5, 6, 7], "4 is reported again, from the checkpoint of 3, and told once"
     assert [record.iteration for record in analysis.trials[0].checkpoints] == [3, 6]
+
+
+def test_users_may_name_trials_and_their_directories(tmp_path):
+    analysis = tune.run(
+        Stepper,
+        name="e",
+        config={"lr": tune.grid_search([0.1, 0.2])},
+        stop={"training_iteration": 1},
+        storage_path=tmp_path,
+        verbose=0,
+        trial_name_creator=lambda trial: f"lr={trial.config['lr']}",
+        trial_dirname_creator=lambda trial: f"../{trial.trainable_name} {trial.config['lr']}",
+    )
+    assert [str(trial) for trial in analysis.trials] == ["lr=0.1", "lr=0.2"]
+    assert [trial.trainable_name for trial in analysis.trials] == ["Stepper", "Stepper"]
+    for trial in analysis.trials:
+        assert Path(trial.path).parent == tmp_path / "e" and trial.trial_id in trial.dirname
+    with pytest.raises(SettingError, match="trial_name_creator returned None"):
+        tune.run(Stepper, name="f", storage_path=tmp_path, verbose=0, trial_name_creator=lambda trial: None)

@@ -59,7 +59,7 @@ class Look:
 
 
 def check_nothing_lost(paths: ExperimentPaths, contents: JournalContents, state: ExperimentState) -> None:
-    """Raise ExperimentDamagedError if the middle of the journal is lost, and whole trials with it: they'd start over."""
+    """Raise ExperimentDamagedError if the middle of the journal is lost, and whole trials with it."""
     if not contents.damaged:
         return
     known = {trial.dirname for trial in state.trials}

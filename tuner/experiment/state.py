@@ -98,7 +98,7 @@ class ExperimentState:
         trial = Trial(
             trial_id=fact.trial,
             index=fact.index,
-            trainable_name=fact.name.removesuffix("_" + fact.trial),
+            trainable_name=fact.trainable,
             name=fact.name,
             dirname=fact.dirname,
             raw_config=tight(fact.config),

@@ -1,0 +1,47 @@
+"""What trials and their directories are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tuner.error import SettingError
+from tuner.experiment.paths import safe_name
+from tuner.experiment.trial import Trial
+
+LIMIT = 60
+"""Characters of a directory's name: paths below it stay short enough for every filesystem."""
+
+
+def default_dirname(trainable_name: str, trial_id: str) -> str:
+    """`<trainable>_<trial id>`, at most 60 characters of A-Z a-z 0-9 _ . -"""
+    return f"{safe_name(trainable_name, limit=LIMIT - len(trial_id) - 1)}_{trial_id}"
+
+
+class Names:
+    """Applies the user's `trial_name_creator` and `trial_dirname_creator`, where there are any.
+
+    A directory's name is made safe, and gets the trial's id where it does not hold it: two trials never share one.
+    """
+
+    def __init__(
+        self, name: Callable[[Trial], str] | None = None, dirname: Callable[[Trial], str] | None = None
+    ) -> None:
+        self._name, self._dirname = name, dirname
+
+    def of(self, trial: Trial) -> tuple[str, str]:
+        """(name, directory's name) of a new trial. SettingError when a creator returns no text."""
+        name, dirname = trial.name, trial.dirname
+        if self._name is not None:
+            name = _text("trial_name_creator", self._name(trial))
+        if self._dirname is not None:
+            wanted = _text("trial_dirname_creator", self._dirname(trial))
+            dirname = safe_name(wanted, limit=LIMIT)
+            if trial.trial_id not in dirname:
+                dirname = default_dirname(wanted, trial.trial_id)
+        return name, dirname
+
+
+def _text(setting: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise SettingError(f"{setting} returned {value!r}; accepted is a text that is not empty")
+    return value
