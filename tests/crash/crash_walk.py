@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crash_disk import Disk, Op, View, materialize
+from crash_disk import Disk, File, Op, View, materialize
 from crash_record import recording
 from crash_rules import Floor, Left, Outcome, check, check_kept, look, outcomes, resume, settings_of
 from crash_scenarios import Scenario
@@ -63,20 +63,20 @@ def killed(record: Record) -> Iterator[Case]:
     """Every disk that a `kill -9` may leave: what was written is there."""
     disk, floor = record.base(), Floor()
     seen: set[int] = set()
+
+    def case(label: str, view: View) -> Iterator[Case]:
+        key = hash(tuple(view.items()))
+        if key not in seen:
+            seen.add(key)
+            yield Case(label, view, floor)
+
     floor.rise(disk.view())
     for number, op in enumerate(record.ops):
-        views = []
         if op[0] == "append":
-            torn = (*op[:2], op[2][: len(op[2]) // 2])  # type: ignore[index]
-            views.append((f"in the middle of call {number}", _with(disk, torn)))
+            yield from case(f"in the middle of call {number} {_short(op)}", _half_done(disk, op))
         disk.apply(op)
-        views.append((f"after call {number}", disk.view()))
         floor.rise(disk.view())
-        for label, view in views:
-            key = hash(tuple(view.items()))
-            if key not in seen:
-                seen.add(key)
-                yield Case(f"{label} {_short(op)}", view, floor)
+        yield from case(f"after call {number} {_short(op)}", disk.view())
 
 
 def cut(record: Record, *, share: float = 1.0, seed: int = 0) -> Iterator[Case]:
@@ -102,12 +102,13 @@ def cut(record: Record, *, share: float = 1.0, seed: int = 0) -> Iterator[Case]:
                 yield Case(f"power cut after call {number} {_short(op)}: {variant.name}", view, floor)
 
 
-def _with(disk: Disk, op: Op) -> View:
-    """The view after one more operation, which is not done."""
-    inode, data = op[1], op[2]
-    file = disk._file(inode)  # type: ignore[arg-type]
+def _half_done(disk: Disk, op: Op) -> View:
+    """What is there in the middle of a write."""
+    _, inode, data = op
+    file = disk.nodes[inode]  # type: ignore[index]
+    assert isinstance(file, File) and isinstance(data, bytes)
     before = file.now
-    file.now = before + data  # type: ignore[operator]
+    file.now = before + data[: len(data) // 2]
     try:
         return disk.view()
     finally:

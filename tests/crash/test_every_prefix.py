@@ -62,7 +62,7 @@ def test_t14_f02_a_power_cut_anywhere_with_any_loss_tears_nothing_that_counts(re
     require_all(resume_each(recorded, cut(recorded), disks))
 
 
-@pytest.mark.parametrize("killed_at", [0.5, 1.0])
+@pytest.mark.parametrize("killed_at", [pytest.param(0.5, marks=pytest.mark.soak), 1.0])
 def test_t09_an_overwrite_killed_anywhere_leaves_the_old_experiment_or_a_new_one(killed_at: float, disks: Path) -> None:
     made = record(BY_NAME["keep_one"], disks / "r", killed_at, resume=None, overwrite=True)
 

@@ -47,7 +47,7 @@ def die() -> None:
 
 
 def count_up(config: dict[str, Any]) -> None:
-    """Counts to n; saves every `every`-th time; dies once at `die_at`, before it reports. Reports `more` without saves."""
+    """Counts to n; saves every `every`-th time; dies once at `die_at`, before it reports; `more` come unsaved."""
     for count in range(restored() + 1, config["n"] + 1):
         if count == config.get("die_at") and first_time("died"):
             tune.get_checkpoint()  # which waits for the save before it

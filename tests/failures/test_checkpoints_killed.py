@@ -1,4 +1,4 @@
-"""Checkpoints and the kill: a save that is cut anywhere, and what a resume makes of it (F02-F04, F08, T03, T11, ...)."""
+"""Checkpoints and the kill: a save that is cut anywhere, and what a resume makes of it (F02-F04, F08, T11, ...)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from checkpoint_faults import (
 
 import trainables as train
 import tuner as tune
-from tuner import loop
 from trainables.errors import CheckpointCorruptError
 from trainables.store import delete as store_delete
 from trainables.store import fs, verify
+from tuner import loop
 from tuner.error import ExperimentDamagedError
 
 BYTES = 4 * 1024 * 1024
@@ -117,7 +117,7 @@ def test_f02_a_trial_that_is_not_retried_keeps_what_it_had(tmp_path):
     assert trial.last_result["restored"] == 1
 
 
-# --- F03, D19, D21: the newest is broken -----------------------------------------------------------------------------
+# --- F03, D19, D21: the newest is broken -------------------------------------------------------------------------
 
 
 def truncate(checkpoint):
@@ -182,7 +182,7 @@ def test_f03_when_all_are_broken_the_trial_starts_anew_and_says_so(tmp_path, cap
     (trial,) = run(count_up, tmp_path, resume="AUTO", config={"n": 4}).trials
     assert len(warned(caplog, "is damaged and set aside")) == 3
     assert iterations(trial) == [1, 2, 3, 4]
-    assert {name for name in directories(trial)} >= {f".broken-checkpoint_00000{n}" for n in (1, 2, 3)}
+    assert set(directories(trial)) >= {f".broken-checkpoint_00000{n}" for n in (1, 2, 3)}
 
 
 class Picky(Counter):
@@ -235,7 +235,7 @@ CLUTTER = ["backup", "checkpoint-10100", "checkpoint_000000_tmp", "checkpoint_55
 
 
 def test_f08_d21_only_complete_checkpoints_of_the_run_count_and_foreign_directories_stay(tmp_path):
-    settings = dict(config={"n": 6}, keep_checkpoints_num=1)
+    settings = {"config": {"n": 6}, "keep_checkpoints_num": 1}
     killed_at(3, count_up, hook="on_checkpoint", path=tmp_path, **settings)
     (directory,) = (tmp_path / "e").glob("count_up_*")
     clutter(directory, directory / "checkpoint_000003")
@@ -270,7 +270,7 @@ def in_the_future(index):
 def test_f08_the_order_is_that_of_the_saves_never_a_time_or_a_name(tmp_path, times):
     """Names whose order as strings, and mtimes whose order, is another one than that of the saves."""
     steps = [900, 1000, 9900, 10000, 10100, 200]
-    settings = dict(config={"steps": steps}, keep_checkpoints_num=2)
+    settings = {"config": {"steps": steps}, "keep_checkpoints_num": 2}
     killed_at(5, by_steps, hook="on_checkpoint", path=tmp_path, **settings)
     (directory,) = (tmp_path / "e").glob("by_steps_*")
     for published in verify.list_checkpoints(directory):
@@ -281,7 +281,7 @@ def test_f08_the_order_is_that_of_the_saves_never_a_time_or_a_name(tmp_path, tim
     assert kept(trial) == ["checkpoint_010100", "checkpoint_000200-2.2"]
 
 
-# --- F04, D18: at every instant there is one ----------------------------------------------------------------------------
+# --- F04, D18: at every instant there is one ---------------------------------------------------------------------
 
 CHANGES = ["mkdir", "rename", "unlink", "rmdir", "write", "fsync_file", "fsync_dir", "fsync", "truncate", "chmod"]
 
@@ -347,7 +347,7 @@ def test_f04_with_keep_1_there_is_a_complete_checkpoint_at_every_instant(tmp_pat
 
 @pytest.mark.parametrize("when", ["before", "hidden", "after"])
 def test_f04_a_driver_killed_in_the_middle_of_a_deletion(tmp_path, when):
-    settings = dict(config={"n": 6}, keep_checkpoints_num=1)
+    settings = {"config": {"n": 6}, "keep_checkpoints_num": 1}
 
     def killed_in_delete():
         real = store_delete.delete
@@ -416,7 +416,7 @@ def hangs_in_its_second_save(config):
 
 
 def test_d18_a_kill_in_the_middle_of_a_save_leaves_no_trace(tmp_path):
-    (trial,) = run(hangs_in_its_second_save, tmp_path, trial_timeout_s=0.5, raise_on_failed_trial=False).trials
+    (trial,) = run(hangs_in_its_second_save, tmp_path, trial_timeout_s=3, raise_on_failed_trial=False).trials
     assert trial.error.type == "TrialTimeoutError"
     assert directories(trial) == ["checkpoint_000001"]
     assert iterations(trial) == [1]
@@ -441,7 +441,7 @@ def test_d13_a_retried_save_holds_exactly_one_attempts_files(tmp_path):
     assert sorted(os.listdir(published.path)) == [".manifest.json", "count", "second-a", "second-b"]
 
 
-# --- R4: what a resume adopts --------------------------------------------------------------------------------------------
+# --- R4: what a resume adopts ------------------------------------------------------------------------------------
 
 
 def test_a_checkpoint_that_the_journal_does_not_know_is_adopted_and_retention_runs_on_it(tmp_path):
@@ -492,7 +492,7 @@ def test_d08_state_that_cannot_be_read_raises_and_never_starts_over(tmp_path, da
     assert {path: path.read_bytes() for path in (tmp_path / "e").rglob("checkpoint_*/*")} == before
 
 
-# --- T11: written to after it was published --------------------------------------------------------------------------------
+# --- T11: written to after it was published ----------------------------------------------------------------------
 
 
 def test_t11_a_changed_checkpoint_is_noticed_at_its_next_use_and_no_other_is_harmed(tmp_path, caplog):
@@ -528,7 +528,7 @@ def test_t11_a_restart_within_the_run_uses_the_one_before(tmp_path, caplog):
     assert directories(trial) == [".broken-checkpoint_000003", "checkpoint_000001", "checkpoint_000002"]
 
 
-# --- F16, F34: the disk refuses ---------------------------------------------------------------------------------------------
+# --- F16, F34: the disk refuses ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.ENOENT, errno.ESTALE, errno.EACCES])

@@ -41,7 +41,7 @@ from tuner.cli import main
 from tuner.clock import SystemClock
 from tuner.search.optuna import OptunaSearch
 
-# --- T01: who owns the files -----------------------------------------------------------------------------------------
+# --- T01: who owns the files -------------------------------------------------------------------------------------
 
 
 def from_one_temporary_directory(config):
@@ -96,9 +96,7 @@ def moved(config):
         directory = tempfile.mkdtemp()
         Path(directory, "weights").write_bytes(bytes(100))
         number = os.stat(Path(directory, "weights")).st_ino
-        tune.report(
-            {"count": count, "inode": number}, checkpoint=train.Checkpoint.from_directory(directory, move=True)
-        )
+        tune.report({"count": count, "inode": number}, checkpoint=train.Checkpoint.from_directory(directory, move=True))
         assert os.listdir(directory) == []
 
 
@@ -147,7 +145,7 @@ def test_a_dict_checkpoint_keeps_its_metadata_and_a_published_one_never_changes(
     assert checkpoint.metrics["a"] == 1 and checkpoint.iteration == 1
 
 
-# --- T02: what may be reported -----------------------------------------------------------------------------------------
+# --- T02: what may be reported -----------------------------------------------------------------------------------
 
 
 def reports_anything(config):
@@ -191,7 +189,7 @@ def test_t02_what_cannot_be_written_is_an_error_that_names_its_key(tmp_path, val
     assert trial.iteration == 1  # nothing of it was sent
 
 
-# --- T03: results after the checkpoint are reported twice ------------------------------------------------------------------
+# --- T03: results after the checkpoint are reported twice --------------------------------------------------------
 
 
 def forgetful(config):
@@ -239,9 +237,7 @@ class Counting(tune.stopper.Stopper):
 
 def told_of(path, name, *, kill, crash=False, resume=False):
     searcher = OptunaSearch(metric="loss", mode="min", seed=3)
-    scheduler = tune.schedulers.ASHAScheduler(
-        metric="loss", mode="min", max_t=1000, grace_period=5, reduction_factor=2
-    )
+    scheduler = tune.schedulers.ASHAScheduler(metric="loss", mode="min", max_t=1000, grace_period=5, reduction_factor=2)
     stopper, seen = Counting(), Seen(crash)
     analysis = run(
         forgetful,
@@ -300,7 +296,7 @@ def test_t03_a_killed_driver_leaves_the_same_too(tmp_path):
     rows_once(analysis)
 
 
-# --- T06: types ------------------------------------------------------------------------------------------------------------
+# --- T06: types --------------------------------------------------------------------------------------------------
 
 
 class Color(enum.Enum):
@@ -330,7 +326,7 @@ VALUES = {
 
 
 def checks_its_config(config):
-    expected = {key: value for key, value in VALUES.items()}
+    expected = dict(VALUES.items())
     wrong = [key for key in expected if config[key] != expected[key] or type(config[key]) is not type(expected[key])]
     save(1)
     tune.report(wrong=wrong, nan=math.isnan(config["nan"]), lambda_=config["lambda"](2))
@@ -409,7 +405,7 @@ def test_t06_a_blob_that_was_exchanged_is_refused(tmp_path):
     assert not trace.exists()
 
 
-# --- T12: the clock jumps ----------------------------------------------------------------------------------------------------
+# --- T12: the clock jumps ----------------------------------------------------------------------------------------
 
 
 class Jumping(SystemClock):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
@@ -18,6 +19,7 @@ import tuner as tune
 from trainables.errors import InvalidSettingError
 from trainables.metrics import lookup
 from trainables.store.retention import Best, EveryN, Latest, Pinned
+from tuner.cli import main
 from tuner.error import SettingError
 
 SCORES = [3.0, -1.0, 7.0, 2.0, 7.0, -5.0, 4.0]
@@ -38,9 +40,7 @@ def by_run_max_prefix(path, scores, order):
 
 
 def config_of(order, attribute="score"):
-    return train.CheckpointConfig(
-        num_to_keep=2, checkpoint_score_attribute=attribute, checkpoint_score_order=order
-    )
+    return train.CheckpointConfig(num_to_keep=2, checkpoint_score_attribute=attribute, checkpoint_score_order=order)
 
 
 def by_run_config(path, scores, order):
@@ -93,6 +93,30 @@ def by_experiment(path, scores, order):
     return tune.ExperimentAnalysis(path / "e")
 
 
+SCRIPT = """
+import sys
+sys.path.insert(0, {here!r})
+from checkpoint_faults import report_scores
+"""
+
+
+def by_command_line(path, scores, order):
+    path.mkdir(parents=True)
+    (path / "script.py").write_text(SCRIPT.format(here=str(Path(__file__).parent)))
+    config = {
+        "trainable": "script.py:report_scores",
+        "name": "e",
+        "storage_path": str(path),
+        "verbose": 0,
+        "param_space": {"scores": scores},
+        "keep_checkpoints_num": 2,
+        "checkpoint_score_attr": f"{order}-score",
+    }
+    (path / "run.yaml").write_text(json.dumps(config))
+    assert main(["run", str(path / "run.yaml")]) == 0
+    return tune.ExperimentAnalysis(path / "e")
+
+
 def by_restored_tuner(path, scores, order):
     """Nothing is said at the restore: the stored number and direction hold for what comes after it."""
     killed_at(3, report_scores, path=path, config={"scores": scores}, checkpoint_config=config_of(order))
@@ -102,7 +126,7 @@ def by_restored_tuner(path, scores, order):
 
 ENTRIES = [
     by_run_prefix, by_run_max_prefix, by_run_config, by_prefix_in_config, by_keep_policy, by_tuner, by_strategy,
-    by_experiment, by_restored_tuner,
+    by_experiment, by_restored_tuner, by_command_line,
 ]  # fmt: skip
 
 
@@ -118,7 +142,7 @@ def test_f07_min_and_max_of_negated_scores_keep_the_same_steps(tmp_path, entry):
     assert iterations(best_of_max)[:2] == [3, 5]
 
 
-# --- F09: what numbers mean ----------------------------------------------------------------------------------------
+# --- F09: what numbers mean --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,7 +191,7 @@ def test_f09_zero_under_a_strategy_leaves_nothing_on_disk(tmp_path):
     assert [name for name in os.listdir(grid[0].path) if "checkpoint" in name or name.startswith(".")] == []
 
 
-# --- F10, D06: the latest stays beside the best --------------------------------------------------------------------
+# --- F10, D06: the latest stays beside the best ------------------------------------------------------------------
 
 
 def best_at_three(config):
@@ -185,10 +209,10 @@ def restored_count():
 
 
 def test_f10_the_best_and_the_newest_are_both_there_after_a_crash(tmp_path):
-    settings = dict(
-        config={"marker": str(tmp_path / "marker")}, metric="score", mode="max", keep_checkpoints_num=1,
-        checkpoint_score_attr="score",
-    )  # fmt: skip
+    settings = {
+        "config": {"marker": str(tmp_path / "marker")}, "metric": "score", "mode": "max", "keep_checkpoints_num": 1,
+        "checkpoint_score_attr": "score",
+    }  # fmt: skip
     analysis = run(best_at_three, tmp_path, raise_on_failed_trial=False, **settings)
     (trial,) = analysis.trials
     assert trial.status == "ERROR"
@@ -232,7 +256,7 @@ def fall_and_fail(config):
     raise RuntimeError("over")
 
 
-# --- F11, F12, D01-D05: what ranks ---------------------------------------------------------------------------------
+# --- F11, F12, D01-D05: what ranks -------------------------------------------------------------------------------
 
 
 def test_f11_a_metric_that_is_missing_most_of_the_time(tmp_path, caplog):
@@ -247,7 +271,7 @@ def test_f11_a_metric_that_is_missing_most_of_the_time(tmp_path, caplog):
 
 
 def test_f11_without_any_score_the_newest_is_still_what_a_resume_uses(tmp_path):
-    settings = dict(keep_checkpoints_num=1, checkpoint_score_attr="nowhere")
+    settings = {"keep_checkpoints_num": 1, "checkpoint_score_attr": "nowhere"}
     killed_at(6, count_up, hook="on_checkpoint", path=tmp_path, config={"n": 10}, **settings)
     (trial,) = run(count_up, tmp_path, config={"n": 10}, resume=True, **settings).trials
     start = facts(tmp_path / "e", "attempt")[-1]
@@ -323,9 +347,7 @@ def test_d03_a_missing_metric_ranks_below_every_score_in_both_directions(tmp_pat
     assert iterations(trial) == [2, 3, 5]
 
 
-@pytest.mark.parametrize(
-    ("order", "stays"), [("max", [3, 6, 7]), ("min", [5, 2, 7])], ids=["max", "min"]
-)
+@pytest.mark.parametrize(("order", "stays"), [("max", [3, 6, 7]), ("min", [5, 2, 7])], ids=["max", "min"])
 def test_d04_nan_never_evicts_a_number_and_infinities_rank_as_numbers(tmp_path, order, stays):
     """F06's scores: nan, 1, inf, nan, -inf, 3, None; the latest stays beside the best two."""
     (trial,) = run(report_scores, tmp_path, config={"scores": [NAN, 1.0, INF, NAN, -INF, 3.0, None]},
@@ -357,11 +379,11 @@ def test_d05_recency_is_the_order_of_saves_within_one_second_and_beyond_ten(tmp_
     assert iterations(trial) == [10, 11, 12]
 
 
-# --- design.md section 6: what else the table says --------------------------------------------------------------------
+# --- design.md section 6: what else the table says ---------------------------------------------------------------
 
 
 def test_best_checkpoints_are_exactly_the_best_n_worst_to_best(tmp_path):
-    settings = dict(param_space={"scores": [1.0, 9.0, 5.0, 7.0, 2.0]})
+    settings = {"param_space": {"scores": [1.0, 9.0, 5.0, 7.0, 2.0]}}
     result = tune.Tuner(
         report_scores, **settings,
         run_config=tune.RunConfig(name="e", storage_path=str(tmp_path), verbose=0, checkpoint_config=config_of("max")),
@@ -452,7 +474,7 @@ def test_frequency_and_at_end_whoever_ends_the_trial(tmp_path, settings, saved, 
     elif how == "done":
         settings["config"] = {"n": 7}
     else:
-        settings |= dict(scheduler=StopAt(7), metric="score", mode="max")
+        settings |= {"scheduler": StopAt(7), "metric": "score", "mode": "max"}
     (trial,) = run(Counter, tmp_path, **settings).trials
     assert trial.status == "TERMINATED"
     assert trial.last_result["done"] is True

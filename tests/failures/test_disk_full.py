@@ -201,7 +201,7 @@ def test_f16_a_read_only_directory(tmp_path, disk, trainable):
     assert [name for name in directories(trial) if name.startswith(".")] == []
 
 
-# --- F30: full during a save, during a state write, during pruning -------------------------------------------------------
+# --- F30: full during a save, during a state write, during pruning -----------------------------------------------
 
 
 def test_f30_full_while_the_user_writes_says_so_and_a_plain_resume_goes_on(tmp_path, disk):

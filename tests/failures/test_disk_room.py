@@ -11,16 +11,16 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from checkpoint_faults import die, die_at, directories, facts, first_time, iterations, killed_at, restored, rows, run
+from checkpoint_faults import die, die_at, directories, first_time, iterations, killed_at, restored, rows, run
 
 import trainables as train
 import tuner as tune
-from trainables.store import fs, verify
+from trainables.store import fs
 from tuner.executors import SimulatedExecutor
 
 MEGABYTE = 1_000_000
 
-# --- F27 -----------------------------------------------------------------------------------------------------------
+# --- F27 ---------------------------------------------------------------------------------------------------------
 
 
 def sized(config):
@@ -140,7 +140,7 @@ def test_f27_a_class_whose_save_does_not_fit_keeps_the_one_before(tmp_path):
     assert trial.attempt == 1
 
 
-# --- F29 -----------------------------------------------------------------------------------------------------------
+# --- F29 ---------------------------------------------------------------------------------------------------------
 
 
 def stages_everywhere(config):
@@ -227,7 +227,7 @@ def test_f29_temporary_files_lie_beside_the_results_and_their_path_is_short(tmp_
     assert len(trial.last_result["temporary"]) <= 50
 
 
-# --- F23 -----------------------------------------------------------------------------------------------------------
+# --- F23 ---------------------------------------------------------------------------------------------------------
 
 
 def work_of(path, monkeypatch, *, trials, windows, reports=3):

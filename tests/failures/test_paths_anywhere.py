@@ -77,7 +77,9 @@ def test_f13_a_moved_experiment_continues_where_it_lies_now(tmp_path, monkeypatc
     check(root, analysis, old=old)
 
 
-@pytest.mark.parametrize("form", [str, Path, lambda path: path.as_uri(), os.path.relpath], ids=["str", "Path", "URI", "relative"])
+@pytest.mark.parametrize(
+    "form", [str, Path, lambda path: path.as_uri(), os.path.relpath], ids=["str", "Path", "URI", "relative"]
+)
 def test_f13_tuner_restore_and_analysis_take_every_form_of_a_path(tmp_path, monkeypatch, form):
     old = half(tmp_path / "old")
     new = tmp_path / "new" / "other"
@@ -147,11 +149,11 @@ def test_f13_the_cli_reads_and_a_checkpoint_restores_from_the_new_place(tmp_path
     assert facts(tmp_path / "from", "attempt")[0]["iteration"] == 3
 
 
-# --- F44 -----------------------------------------------------------------------------------------------------------
+# --- F44 ---------------------------------------------------------------------------------------------------------
 
 
 def long_and_odd():
-    config = {f"param/{'é' * 5}:*?{i}": tune.choice([f"value {'ü' * 40}/\\:*?\"<>|\n{i}" * 3]) for i in range(40)}
+    config = {f"param/{'é' * 5}:*?{i}": tune.choice([f'value {"ü" * 40}/\\:*?"<>|\n{i}' * 3]) for i in range(40)}
     return {**config, "nested": {"a b": {"ключ": tune.choice(["значение" * 20])}}}
 
 
@@ -216,7 +218,7 @@ def test_f44_result_dir_comes_from_the_environment_and_from_home(tmp_path, monke
     assert Path(trial.path).is_relative_to(tmp_path / "elsewhere" / "e")
 
 
-# --- F49: a filesystem that can little -----------------------------------------------------------------------------------
+# --- F49: a filesystem that can little ---------------------------------------------------------------------------
 
 
 def without(monkeypatch, *, locks=True, links=True, synced=True):
@@ -240,7 +242,9 @@ def without(monkeypatch, *, locks=True, links=True, synced=True):
     [{"locks": False}, {"links": False}, {"synced": False}, {"locks": False, "links": False, "synced": False}],
     ids=lambda lacks: "+".join(lacks),
 )
-def test_f49_without_locks_links_or_syncing_a_torn_record_is_dropped_and_the_run_continues(tmp_path, monkeypatch, lacks):
+def test_f49_without_locks_links_or_syncing_a_torn_record_is_dropped_and_the_run_continues(
+    tmp_path, monkeypatch, lacks
+):
     without(monkeypatch, **lacks)
     killed_at(4, count_up, hook="on_checkpoint", path=tmp_path, config={"n": 6}, keep_checkpoints_num=2)
     segment = max((tmp_path / "e" / "journal").glob("*.jsonl"))

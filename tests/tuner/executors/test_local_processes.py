@@ -82,7 +82,8 @@ def test_t05_server_and_keeper_killed_together_leave_nothing(local: Any, watch: 
     for pid, _ in reversed(driver.executor.owned_processes()):
         os.kill(pid, signal.SIGKILL)
     assert driver.finish(trial).reason == "lost"
-    assert [w.gone() for w in watched] == [True, True]
+    # The trial dies of its keeper's death: it may be half-way out, without memory or a name, when it is looked for.
+    assert [w.gone(within_s=10) for w in watched] == [True, True]
 
 
 DRIVER = """
