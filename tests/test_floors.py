@@ -19,6 +19,8 @@ FLOORS = {
     "tuner.tuner": 6,
     "tuner.assembly": 6,
     "tuner.loop": 5,
+    "tuner.books": 5,
+    "tuner.launching": 5,
     "tuner.plugins": 5,
     "tuner.spec": 5,
     "tuner.logger": 5,

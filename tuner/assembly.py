@@ -40,9 +40,10 @@ from tuner.experiment.reader import is_experiment
 from tuner.experiment.resume import Base, reconcile
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
+from tuner.launching import LoopSettings
 from tuner.logger import default_loggers
 from tuner.logger.rows import RowLogger
-from tuner.loop import LoopSettings, TrialLoop
+from tuner.loop import TrialLoop
 from tuner.opening import Opened, open_experiment, prepare
 from tuner.plugins import Plugins
 from tuner.progress import ProgressFacts, default_reporter, traceback_tail

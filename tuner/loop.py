@@ -7,32 +7,25 @@ answered, the fact is logged and journaled. Waiting happens in one place, `Execu
 
 from __future__ import annotations
 
-import json
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainables import tagged, wire
-from trainables.job import Job
-from trainables.seeding import trial_seed
-from trainables.store import fs
-from trainables.store.manifest import is_published
-from trainables.store.manifest import read as read_manifest
 from trainables.wire import CheckpointRef
+from tuner.books import FULL_LOOK_S, Books
 from tuner.callback import CallbackList
 from tuner.clock import Clock
 from tuner.error import StorageFullError
-from tuner.executors.base import Event, Executor, Exited, Launch, Message, Resources, Started
+from tuner.executors.base import Event, Executor, Exited, Message, Resources, Started
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.lock import Ownership
-from tuner.experiment.paths import TrialPaths
-from tuner.experiment.resume import candidates, raw, start_of
+from tuner.experiment.resume import candidates, raw
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.launching import LoopSettings, describe, launch_of, start_at
 from tuner.plugins import Plugins
 from tuner.retention.custodian import Custodian
 
@@ -40,48 +33,10 @@ log = logging.getLogger(__name__)
 
 Halt = Literal["interrupted", "preempted", "budget", "fail_fast"]
 HEARTBEAT_S = 10.0
-FULL_PATIENCE_S = 60.0
-"""How long trials wait for space on a full disk before the run ends, resumable."""
-FULL_LOOK_S = 0.5
 DELETE_GRACE_S = 5.0
 """How long the end of a run waits for deletions; what is left then is done by the next start."""
 MAX_LOST = 10
 """Attempts in a row that may be lost to the engine (keeper or fork server gone) before a trial is given up."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoopSettings:
-    """What the loop itself needs to know of an experiment's settings."""
-
-    experiment_name: str
-    root: Path
-    temporary: Path
-    seed: int
-    class_api: bool
-    resources: Resources = field(default_factory=lambda: {"cpu": 1.0})
-    max_concurrent: int | None = None
-    max_failures: int = 0
-    fail_fast: bool = False
-    time_budget_s: float | None = None
-    trial_timeout_s: float | None = None
-    checkpoint_frequency: int = 0
-    checkpoint_at_end: bool = False
-    publish: str = "background"
-    name_by_index: bool = False
-    only: frozenset[str] | None = None
-    """The trials that may run, and none is created; None: all."""
-    restore: Path | None = None
-    """A checkpoint that trials without one of their own start from."""
-    max_publish_failures: int = 3
-    stdout: str | None = "stdout"
-    stderr: str | None = "stderr"
-    tee: bool = False
-    chdir: bool = True
-    original_cwd: Path = Path(".")
-    grace_s: float = 30.0
-    """After a SIGTERM: how long running trials have to save."""
-    stop_grace_s: float = 5.0
-    """After Ctrl-C, a spent budget or fail_fast."""
 
 
 @dataclass(slots=True)
@@ -120,7 +75,7 @@ class TrialLoop:
         self.failure: tuple[str, ev.ErrorInfo] | None = None
         """The trial whose failure ended everything (`fail_fast`), and why it failed."""
         self.exceptions: dict[str, bytes] = {}
-        self._journal = journal
+        self._books = Books(state, journal, clock=clock)
         self._ownership = ownership
         self._executor = executor
         self._plugins = plugins
@@ -133,13 +88,9 @@ class TrialLoop:
             if trial.status in (Trial.PENDING, Trial.PAUSED)
             and (settings.only is None or trial.trial_id in settings.only)
         }
-        self._after: deque[tuple[int, Callable[[], None]]] = deque()
         self._answers: list[tuple[str, wire.ToTrial]] = []
         self._iteration = 0
         self._asked: Halt | None = None
-        self._full_since: float | None = None
-        self._unsynced: set[Trial] = set()
-        """Trials with results or deletions since the last snapshot: their files are durable before the next one."""
         self._deadlines: dict[str, float] = {}
 
     # --- the loop -----------------------------------------------------------------------------------
@@ -151,7 +102,7 @@ class TrialLoop:
             taken_up: trials that ran when the last driver was killed: retention runs on what was found of them.
             unsynced: trials with results or deletions since the last snapshot.
         """
-        self._unsynced.update(unsynced)
+        self._books.touch(unsynced)
         now = self.clock.monotonic()
         self._deadlines["heartbeat"] = now + HEARTBEAT_S
         if self.settings.time_budget_s is not None:
@@ -234,72 +185,31 @@ class TrialLoop:
                     if run.launched:
                         self._executor.kill(trial_id)
 
-    # --- facts and what waits for them ------------------------------------------------------------------
-
-    def _add(self, fact: ev.AnyFact) -> int:
-        seq = self._journal.append(ev.encode(fact), vital=isinstance(fact, ev.VITAL))
-        self.state.apply(fact)
-        return seq
-
-    def _when_durable(self, action: Callable[[], None], fact: ev.AnyFact | None = None) -> None:
-        """Run `action` on this thread once everything journaled so far (and `fact`) is on the disk."""
-        seq = self._journal.last_seq if fact is None else self._add(fact)
-        self._after.append((seq, action))
+    # --- the books --------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Write the journal, answer the trials, then do what became durable, and what ended beside the loop."""
+        books = self._books
         while True:
-            if self._flush():
+            if books.flush():
                 answers, self._answers = self._answers, []
                 for trial_id, answer in answers:
                     self._executor.tell(trial_id, answer)
-            if self._after:
-                self._journal.request_sync()
-            while self._after and self._after[0][0] <= self._journal.durable_seq:
-                self._after.popleft()[1]()
+            else:
+                self._deadlines["full"] = self.clock.monotonic() + FULL_LOOK_S
+            books.run_due()
             for fact in self._custodian.finished():
-                self._add(fact)
+                books.add(fact)
                 if (trial := self.state.trials.get(fact.ref.trial_id)) is not None:
-                    self._unsynced.add(trial)
-            if not self._answers and not (self._after and self._after[0][0] <= self._journal.durable_seq):
+                    books.touch([trial])
+            if not self._answers and not books.due:
                 break
-        if self._journal.should_compact():
+        if books.should_compact():
             self.compact()
 
-    def _flush(self) -> bool:
-        """Write the journal; on a full disk say so, and let the trials wait in their reports for space."""
-        try:
-            self._journal.flush()
-        except StorageFullError as error:
-            now = self.clock.monotonic()
-            if self._full_since is None:
-                self._full_since = now
-                log.warning("%s; the trials wait", error)
-            elif now - self._full_since >= FULL_PATIENCE_S:
-                raise
-            self._deadlines["full"] = now + FULL_LOOK_S
-            return False
-        if self._full_since is not None:
-            self._full_since = None
-            self._deadlines.pop("full", None)
-            if self._running:
-                log.warning("there is space again in %s; the trials go on", self.settings.root)
-        return True
-
     def compact(self) -> None:
-        """Fold the journal into one snapshot; what it drops is durable in the trials' own files before."""
-        for trial in self._unsynced:
-            paths = TrialPaths(trial.directory)
-            for file in (paths.result_json, paths.progress_csv):
-                if fs.exists(file):
-                    fs.fsync_file(file)
-            if fs.is_dir(trial.directory):
-                fs.fsync_dir(trial.directory)
-        if self._unsynced:
-            fs.fsync_dir(self.settings.root)
-        self._unsynced.clear()
-        self._journal.flush()
-        self._journal.compact(self.state.snapshot(self._plugins.save()))
+        """Fold the journal into one snapshot."""
+        self._books.compact(self._plugins.save())
 
     # --- starting ---------------------------------------------------------------------------------------
 
@@ -333,7 +243,7 @@ class TrialLoop:
         created = self._plugins.create(self.state)
         if created is None:
             return None
-        self._add(created)
+        self._books.add(created)
         if isinstance(created, ev.SearchEnded):
             return None
         trial = self.state.trials[-1]
@@ -353,7 +263,7 @@ class TrialLoop:
                 self._start(trial, record)
                 return
             log.warning("%s: checkpoint %s is damaged and set aside: %s", trial.name, record.ref.name, problem)
-            self._add(ev.CheckpointSetAside(record.ref, problem))
+            self._books.add(ev.CheckpointSetAside(record.ref, problem))
             self._custodian.gone(record.ref)
             self._choose_start(trial)
 
@@ -361,50 +271,22 @@ class TrialLoop:
 
     def _start(self, trial: Trial, record: CheckpointRecord | None) -> None:
         run = self._running[trial.trial_id]
-        ref, iteration, spent = start_of(trial, record)
-        if trial.iteration > iteration:
-            self._add(ev.RolledBack(trial.trial_id, run.attempt, iteration))
-            self._plugins.on_rollback(trial, iteration)
-        generation = self.state.generation.generation if self.state.generation else 1
+        own = 0 if record is None else record.iteration
+        if trial.iteration > own:
+            self._books.add(ev.RolledBack(trial.trial_id, run.attempt, own))
+            self._plugins.on_rollback(trial, own)
         first = trial.attempt == 0
-        if ref is None:
-            iteration, spent = self._restored_from()
-        fact = ev.AttemptStarted(trial.trial_id, run.attempt, generation, self.clock.time(), ref, iteration)
-        settings = self.settings
         if first:
-            self._describe(trial)
-        job = Job(
-            trial_id=trial.trial_id,
-            trial_name=trial.name,
-            experiment_name=settings.experiment_name,
-            index=trial.index,
-            directory=trial.directory,
-            temporary=settings.temporary,
-            config=trial.config,
-            attempt=run.attempt,
-            generation=generation,
-            seed=settings.seed,
-            experiment_tag=trial.experiment_tag,
-            checkpoint=ref,
-            checkpoint_path=settings.restore if ref is None else trial.directory / ref.name,
-            start_iteration=iteration,
-            start_time_total_s=spent,
-            resources=dict(run.resources),
-            publish=settings.publish,
-            name_by_index=settings.name_by_index,
-            save_count=trial.saves,
-            max_publish_failures=settings.max_publish_failures,
-            chdir=settings.chdir,
-            original_cwd=settings.original_cwd,
-            grace_s=settings.grace_s,
+            describe(trial, self.settings.seed)
+        start = start_at(trial, record, self.settings)
+        generation = self.state.generation.generation if self.state.generation else 1
+        launch = launch_of(
+            trial, start, self.settings, attempt=run.attempt, generation=generation, resources=run.resources
         )
-        launch = Launch(
-            job=job,
-            resources=run.resources,
-            timeout_s=settings.trial_timeout_s,
-            stdout=None if settings.stdout is None else trial.directory / settings.stdout,
-            stderr=None if settings.stderr is None else trial.directory / settings.stderr,
-            tee=settings.tee,
+        self._books.add(
+            ev.AttemptStarted(
+                trial.trial_id, run.attempt, generation, self.clock.time(), start.checkpoint, start.iteration
+            )
         )
 
         def go() -> None:
@@ -413,27 +295,11 @@ class TrialLoop:
                 return
             run.launched = True
             self._executor.launch(launch)
-            if not first and ref is not None:
+            if not first and record is not None:
                 self._callbacks.on_trial_restore(self._iteration, self.state.trials, trial)
             self._callbacks.on_trial_start(self._iteration, self.state.trials, trial)
 
-        self._when_durable(go, fact)  # a process may not get a config that a power cut could take back
-
-    def _restored_from(self) -> tuple[int, float]:
-        """(iteration, seconds spent) that a trial without a checkpoint of its own begins with: those of `restore=`."""
-        if self.settings.restore is None or not is_published(self.settings.restore):
-            return 0, 0.0
-        manifest = read_manifest(self.settings.restore).manifest
-        spent = tagged.loads(bytes(manifest.metrics)).get("time_total_s", 0.0)
-        return manifest.iteration, float(spent)
-
-    def _describe(self, trial: Trial) -> None:
-        """Make the trial's directory, with what identifies the trial."""
-        directory = trial.directory
-        fs.make_dirs(directory)
-        seed = trial_seed(self.settings.seed, trial.index)
-        facts = {"trial_id": trial.trial_id, "index": trial.index, "name": trial.name, "seed": seed}
-        fs.write_file(TrialPaths(directory).trial_json, json.dumps(facts).encode(), fsync=False)
+        self._books.when_durable(go)  # a process may not get a config that a power cut could take back
 
     # --- what trials say ------------------------------------------------------------------------------------
 
@@ -458,7 +324,7 @@ class TrialLoop:
             self._on_published(run, body)
         elif isinstance(body, wire.PublishFailed):
             log.warning("%s: checkpoint %s was not saved: %s", run.trial.name, body.ref.name, body.error)
-            self._add(ev.PublishFailed(body.ref, body.error))
+            self._books.add(ev.PublishFailed(body.ref, body.error))
             self._custodian.not_saved(run.trial)
         else:
             run.said = body
@@ -490,19 +356,17 @@ class TrialLoop:
             should_stop=self.halted is not None,
             budget_error=refusal,
         )
-        if self._full_since is None:
+        if not self._books.full:
             self._executor.tell(trial.trial_id, answer)  # the trial goes on while its result is written down
         else:
             self._answers.append((trial.trial_id, answer))
         self._callbacks.after_trial_result(self._iteration, self.state.trials, trial, result)
         metrics = report.metrics if not changed else raw(result)
         fact = ev.ResultReported(trial.trial_id, run.attempt, report.iteration, metrics, then, saves)
-        seq = self._journal.append(ev.encode(fact))
-        self.state.add_result(trial, fact, result)
-        self._unsynced.add(trial)
+        seq = self._books.add_result(trial, fact, result)
         run.then = then
         if saves:
-            self._after.append((seq, lambda: self._allow(run, report.iteration)))
+            self._books.when_durable(lambda: self._allow(run, report.iteration), seq)
 
     def _class_saves(self, iteration: int, result: dict[str, Any], then: str) -> bool:
         every = self.settings.checkpoint_frequency
@@ -522,7 +386,7 @@ class TrialLoop:
 
     def _on_published(self, run: Running, body: wire.Published) -> None:
         trial = run.trial
-        self._add(ev.CheckpointPublished(body.ref, body.bytes, body.digest, self.clock.time()))
+        self._books.add(ev.CheckpointPublished(body.ref, body.bytes, body.digest, self.clock.time()))
         run.published = True
         checkpoint = trial.open_checkpoint(trial.checkpoints[-1])
         self._callbacks.on_checkpoint(self._iteration, self.state.trials, trial, checkpoint)
@@ -543,7 +407,7 @@ class TrialLoop:
             self._let_go(ref)
 
     def _let_go(self, ref: CheckpointRef) -> None:
-        self._add(ev.CheckpointForgotten(ref))
+        self._books.add(ev.CheckpointForgotten(ref))
         self._delete_when_durable(ref)  # forgotten first, deleted after: rule R2
 
     def _delete_when_durable(self, ref: CheckpointRef) -> None:
@@ -556,7 +420,7 @@ class TrialLoop:
                 self._ownership.check()
             self._custodian.delete(ref, path)
 
-        self._when_durable(go)
+        self._books.when_durable(go)
 
     def _in_use(self, but: Running | None = None) -> set[tuple[str, tuple[int, int, int]]]:
         """Checkpoints that running attempts started from and have nothing of their own yet."""
@@ -628,7 +492,7 @@ class TrialLoop:
     ) -> None:
         trial = run.trial
         del self._running[trial.trial_id]
-        self._add(ev.AttemptEnded(trial.trial_id, run.attempt, why, error))
+        self._books.add(ev.AttemptEnded(trial.trial_id, run.attempt, why, error))
         self._custodian.attempt_ended(trial)
         self._pending[trial.trial_id] = trial
 
@@ -636,7 +500,9 @@ class TrialLoop:
         trial = run.trial
         del self._running[trial.trial_id]
         last = trial.last_result
-        self._add(ev.TrialEnded(trial.trial_id, "TERMINATED" if error is None else "ERROR", self.clock.time(), error))
+        self._books.add(
+            ev.TrialEnded(trial.trial_id, "TERMINATED" if error is None else "ERROR", self.clock.time(), error)
+        )
         self._custodian.attempt_ended(trial)
         self._plugins.on_trial_end(trial, last, failed=error is not None)
         if error is None:
@@ -651,13 +517,13 @@ class TrialLoop:
         """Write the last word: what runs still is unfinished, deletions are waited for, the journal is durable."""
         for run in list(self._running.values()):
             self._end_attempt(run, "halted")
-        self._add(ev.RunEnded(why, self.clock.time()))
+        self._books.add(ev.RunEnded(why, self.clock.time()))
         try:
             self._settle()
-            self._journal.sync_now()
+            self._books.sync()
             self._settle()
             for fact in self._custodian.close(DELETE_GRACE_S):
-                self._add(fact)
-            self._journal.flush()
+                self._books.add(fact)
+            self._books.sync()
         except StorageFullError as error:
             log.warning("%s; a resume goes on from what is written", error)

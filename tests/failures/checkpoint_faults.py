@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -140,6 +141,13 @@ def killed_at(at: int, trainable: Any, *, hook: str = "on_trial_result", trials:
     """Run in a process of its own, whose driver is killed -9 at that point."""
     status = in_child(lambda: run(trainable, callbacks=[Crash(at, hook=hook, trials=trials)], **settings))
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, f"it was not killed: {status}"
+    wait_for_its_processes(Path(settings["path"], settings.get("name", "e")))
+
+
+def wait_for_its_processes(root: Path) -> None:
+    """Return when nothing of a killed driver runs any more: all that it started holds the experiment's lock."""
+    with open(root / "generations" / "lock") as lock, contextlib.suppress(OSError):  # a test may have taken locks away
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def in_child(action: Callable[[], object]) -> int:

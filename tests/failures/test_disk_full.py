@@ -19,7 +19,7 @@ from checkpoint_faults import directories, facts, fill, iterations, restored, ro
 
 import trainables as train
 import tuner as tune
-from tuner import loop
+from tuner import books
 from tuner.error import StorageFullError, TrialsFailedError
 
 pytestmark = [
@@ -243,13 +243,13 @@ def frees():
 
     def add(fills):
         handler = Frees(fills)
-        logging.getLogger("tuner.loop").addHandler(handler)
+        logging.getLogger("tuner.books").addHandler(handler)
         added.append(handler)
         return handler
 
     yield add
     for handler in added:
-        logging.getLogger("tuner.loop").removeHandler(handler)
+        logging.getLogger("tuner.books").removeHandler(handler)
 
 
 def test_f30_full_while_the_state_is_written_lets_the_trials_wait_and_go_on(tmp_path, disk, frees):
@@ -273,7 +273,7 @@ def counts_and_reports(config):
 
 
 def test_f30_full_for_too_long_ends_the_run_with_path_and_bytes_and_a_resume_goes_on(tmp_path, disk, monkeypatch):
-    monkeypatch.setattr(loop, "FULL_PATIENCE_S", 0.3)
+    monkeypatch.setattr(books, "FULL_PATIENCE_S", 0.3)
     fills = Fills(disk, 60)
     settings = {"config": {"n": 700}, "num_samples": 2, "keep_checkpoints_num": 1}
     with pytest.raises(StorageFullError, match=r"No space left.*journal.* \d+ bytes free"):

@@ -65,7 +65,7 @@ def check_budget(path, *, trials, size, budget, top_k):
     best = sorted(analysis.trials, key=lambda trial: -trial.index)[:top_k]
     for trial in best:
         assert 1 in iterations(trial)  # its best
-    assert sum(bool(iterations(trial)) for trial in analysis.trials) >= budget // size - 2  # no more than needed went
+    assert used(path / "e") >= budget - 2 * in_flight  # no more went than had to
 
 
 def test_f27_the_budget_of_an_experiment_holds_and_the_top_trials_best_stay(tmp_path):
@@ -284,7 +284,7 @@ def check_cost(tmp_path, monkeypatch, *, trials, last):
 
 
 def test_f23_the_work_per_event_and_the_bytes_per_report_do_not_grow(tmp_path, monkeypatch):
-    check_cost(tmp_path, monkeypatch, trials=900, last=830)
+    check_cost(tmp_path, monkeypatch, trials=700, last=630)
 
 
 @pytest.mark.slow
@@ -304,10 +304,10 @@ def test_f23_all_that_is_written_for_state_is_proportional_to_the_reports(tmp_pa
 
     monkeypatch.setattr(fs, "write", write)
     monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-    for trials in (150, 1500):
+    for trials in (100, 800):
         count[0] = 0
         simulated = SimulatedExecutor(lambda config: [(1.0, {"loss": config["x"], "t": "x" * 300})] * 5, slots=4)
         run(where_things_are, tmp_path / str(trials), config={"x": tune.uniform(0, 1)}, num_samples=trials,
             executor=simulated)  # fmt: skip
         sizes[trials] = count[0] / trials
-    assert sizes[1500] < 2 * sizes[150]
+    assert sizes[800] < 2 * sizes[100]

@@ -50,10 +50,10 @@ class TrialCreated(Fact, tag="created", frozen=True):
     evaluated: msgspec.Raw = NO_RAW
     """Only the searched keys, flat: {"model/lr": 0.1}."""
     tag: str = ""
-    trainable: str = ""
     name: str = ""
     dirname: str = ""
     resources: dict[str, float] | None = None
+    trainable: str = ""
 
 
 class AttemptStarted(Fact, tag="attempt", frozen=True):

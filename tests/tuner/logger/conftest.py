@@ -41,6 +41,7 @@ class Lab:
     def report(self, trial: Trial, then: str = "continue", **metrics: Any) -> dict[str, Any]:
         result = {"done": False, **metrics, "training_iteration": trial.iteration + 1}
         self.callbacks.on_trial_result(0, self.state.trials, trial, result)
+        self.callbacks.after_trial_result(0, self.state.trials, trial, result)
         if then == "stop":
             result["done"] = True  # decided after the callbacks saw it
         raw = msgspec.Raw(tagged.dumps(result))

@@ -107,7 +107,7 @@ def test_a_result_that_is_changed_later_is_written_as_it_was(lab: Any) -> None:
     run = lab(TBXLoggerCallback())
     trial = run.trial()
     result = {"loss": 1.0, "training_iteration": 1}
-    run.callbacks.on_trial_result(0, run.state.trials, trial, result)
+    run.callbacks.after_trial_result(0, run.state.trials, trial, result)
     result.clear()
     run.finish()
 

@@ -1,0 +1,129 @@
+"""What an attempt is told at its start, made of the settings, the trial, and the checkpoint it starts from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainables import tagged
+from trainables.job import Job
+from trainables.seeding import trial_seed
+from trainables.store import fs
+from trainables.store.manifest import is_published
+from trainables.store.manifest import read as read_manifest
+from trainables.wire import CheckpointRef
+from tuner.executors.base import Launch, Resources
+from tuner.experiment.paths import TrialPaths
+from tuner.experiment.resume import start_of
+from tuner.experiment.trial import CheckpointRecord, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """What the loop itself needs to know of an experiment's settings."""
+
+    experiment_name: str
+    root: Path
+    temporary: Path
+    seed: int
+    class_api: bool
+    resources: Resources = field(default_factory=lambda: {"cpu": 1.0})
+    max_concurrent: int | None = None
+    max_failures: int = 0
+    fail_fast: bool = False
+    time_budget_s: float | None = None
+    trial_timeout_s: float | None = None
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool = False
+    publish: str = "background"
+    name_by_index: bool = False
+    only: frozenset[str] | None = None
+    """The trials that may run, and none is created; None: all."""
+    restore: Path | None = None
+    """A checkpoint that trials without one of their own start from."""
+    max_publish_failures: int = 3
+    stdout: str | None = "stdout"
+    stderr: str | None = "stderr"
+    tee: bool = False
+    chdir: bool = True
+    original_cwd: Path = Path(".")
+    grace_s: float = 30.0
+    """After a SIGTERM: how long running trials have to save."""
+    stop_grace_s: float = 5.0
+    """After Ctrl-C, a spent budget or fail_fast."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where an attempt begins."""
+
+    checkpoint: CheckpointRef | None
+    path: Path | None
+    iteration: int
+    """The trial's own count at that checkpoint."""
+    time_total_s: float
+
+
+def start_at(trial: Trial, record: CheckpointRecord | None, settings: LoopSettings) -> Start:
+    """From a checkpoint of the trial's own, else from that of `restore=`, else from nothing."""
+    ref, iteration, spent = start_of(trial, record)
+    if ref is not None:
+        return Start(ref, trial.directory / ref.name, iteration, spent)
+    restore = settings.restore
+    if restore is None or not is_published(restore):
+        return Start(None, restore, 0, 0.0)
+    manifest = read_manifest(restore).manifest
+    spent = tagged.loads(bytes(manifest.metrics)).get("time_total_s", 0.0)
+    return Start(None, restore, manifest.iteration, float(spent))
+
+
+def launch_of(
+    trial: Trial, start: Start, settings: LoopSettings, *, attempt: int, generation: int, resources: Resources
+) -> Launch:
+    """The attempt as an executor takes it."""
+    job = Job(
+        trial_id=trial.trial_id,
+        trial_name=trial.name,
+        experiment_name=settings.experiment_name,
+        index=trial.index,
+        directory=trial.directory,
+        temporary=settings.temporary,
+        config=trial.config,
+        attempt=attempt,
+        generation=generation,
+        seed=settings.seed,
+        experiment_tag=trial.experiment_tag,
+        checkpoint=start.checkpoint,
+        checkpoint_path=start.path,
+        start_iteration=start.iteration,
+        start_time_total_s=start.time_total_s,
+        resources=dict(resources),
+        publish=settings.publish,
+        name_by_index=settings.name_by_index,
+        save_count=trial.saves,
+        max_publish_failures=settings.max_publish_failures,
+        chdir=settings.chdir,
+        original_cwd=settings.original_cwd,
+        grace_s=settings.grace_s,
+    )
+    return Launch(
+        job=job,
+        resources=resources,
+        timeout_s=settings.trial_timeout_s,
+        stdout=None if settings.stdout is None else trial.directory / settings.stdout,
+        stderr=None if settings.stderr is None else trial.directory / settings.stderr,
+        tee=settings.tee,
+    )
+
+
+def describe(trial: Trial, seed: int) -> None:
+    """Make a trial's directory, with what identifies the trial."""
+    fs.make_dirs(trial.directory)
+    facts = {
+        "trial_id": trial.trial_id,
+        "index": trial.index,
+        "name": trial.name,
+        "seed": trial_seed(seed, trial.index),
+    }
+    fs.write_file(TrialPaths(trial.directory).trial_json, json.dumps(facts).encode(), fsync=False)
