@@ -29,6 +29,7 @@ from checkpoint_faults import (
     rows,
     run,
     save,
+    wait_for_its_processes,
     warned,
 )
 
@@ -347,7 +348,7 @@ def test_f04_with_keep_1_there_is_a_complete_checkpoint_at_every_instant(tmp_pat
 
 @pytest.mark.parametrize("when", ["before", "hidden", "after"])
 def test_f04_a_driver_killed_in_the_middle_of_a_deletion(tmp_path, when):
-    settings = {"config": {"n": 6}, "keep_checkpoints_num": 1}
+    settings = {"config": {"n": 60}, "keep_checkpoints_num": 1}
 
     def killed_in_delete():
         real = store_delete.delete
@@ -366,13 +367,14 @@ def test_f04_a_driver_killed_in_the_middle_of_a_deletion(tmp_path, when):
         run(count_up, tmp_path, **settings)
 
     assert os.WIFSIGNALED(in_child(killed_in_delete))
+    wait_for_its_processes(tmp_path / "e")
     (directory,) = (tmp_path / "e").glob("count_up_*")
     before = loadable(directory)
     assert max(before) >= 4  # the newer one was there before the older one went
     (trial,) = run(count_up, tmp_path, resume=True, **settings).trials
     assert facts(tmp_path / "e", "attempt")[-1]["iteration"] == max(before)
     assert [name for name in directories(trial) if name.startswith("checkpoint") or name.startswith(".")] == kept(trial)
-    assert iterations(trial) == [6]
+    assert iterations(trial) == [60]
 
 
 def large_then_told_to_end(config):
@@ -461,6 +463,7 @@ def test_a_checkpoint_that_the_journal_does_not_know_is_adopted_and_retention_ru
         run(count_up, tmp_path, config={"n": 5}, keep_checkpoints_num=1)
 
     assert os.WIFSIGNALED(in_child(deaf))
+    wait_for_its_processes(tmp_path / "e")
     (trial,) = run(count_up, tmp_path, config={"n": 5}, keep_checkpoints_num=1, resume=True).trials
     assert facts(tmp_path / "e", "attempt")[-1]["iteration"] == 3
     assert kept(trial) == ["checkpoint_000005-2.2"]

@@ -30,6 +30,7 @@ from checkpoint_faults import (
     rows,
     run,
     save,
+    wait_for_its_processes,
 )
 
 import trainables as train
@@ -290,6 +291,7 @@ def test_t03_a_killed_trial_leaves_the_same_rungs_values_and_rows_as_an_unkilled
 def test_t03_a_killed_driver_leaves_the_same_too(tmp_path):
     _, smooth = told_of(tmp_path, "smooth", kill=False)
     assert os.WIFSIGNALED(in_child(lambda: told_of(tmp_path, "killed", kill=False, crash=True)))
+    wait_for_its_processes(tmp_path / "killed")
     analysis, killed = told_of(tmp_path, "killed", kill=False, resume=True)
     assert [f["iteration"] for f in facts(tmp_path / "killed", "rolled_back")] == [40]
     assert killed == smooth

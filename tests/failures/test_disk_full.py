@@ -118,8 +118,8 @@ def test_f16_saves_that_fail_are_counted_shown_and_in_the_end_fail_the_trial(tmp
     """Half a megabyte is free: the state can be written and a save cannot."""
     fills = Fills(disk, 2, leave=500_000, hook="checkpoint")
     settings = settings_of(trainable, tmp_path)
-    analysis = run(trainable, disk, callbacks=[fills], raise_on_failed_trial=False, **settings)
-    (trial,) = analysis.trials
+    first = {**settings, "keep_checkpoints_num": None}  # nothing goes, so nothing makes room
+    (trial,) = run(trainable, disk, callbacks=[fills], raise_on_failed_trial=False, **first).trials
     assert trial.status == "ERROR"
     assert trial.error.type == "PublishError"
     assert "3 checkpoints in a row were not saved" in trial.error.message
@@ -132,7 +132,7 @@ def test_f16_saves_that_fail_are_counted_shown_and_in_the_end_fail_the_trial(tmp
     first = min(fact["ref"]["iteration"] for fact in facts(disk / "e", "publish_failed"))
     assert shown <= first + 1
     before = iterations(trial)
-    assert before == [1, 2] or before == [2, 3]  # the third may have been on its way
+    assert before in ([1, 2], [1, 2, 3])  # the third may have been on its way
     assert [name for name in directories(trial) if name.startswith(".")] == []
     fills.ballast.unlink()
     (trial,) = run(trainable, disk, resume="AUTO", **settings).trials  # a plain resume takes it up

@@ -250,3 +250,20 @@ def test_users_may_name_trials_and_their_directories(tmp_path):
         assert Path(trial.path).parent == tmp_path / "e" and trial.trial_id in trial.dirname
     with pytest.raises(SettingError, match="trial_name_creator returned None"):
         tune.run(Stepper, name="f", storage_path=tmp_path, verbose=0, trial_name_creator=lambda trial: None)
+
+
+def test_f47_a_hundred_trivial_trials_each_in_a_process_of_its_own_from_one_fork_server(tmp_path):
+    """How long they take is for `make bench`; here: no trial pays for a start, or writes more than its own files."""
+
+    def trivial(config):
+        return {"x": config["x"], "parent": os.getppid()}
+
+    config = {"x": tune.grid_search(list(range(100)))}
+    analysis = tune.run(trivial, name="e", config=config, storage_path=tmp_path, verbose=0)
+    results = [trial.last_result for trial in analysis.trials]
+    assert [result["x"] for result in results] == list(range(100))
+    assert len({result["pid"] for result in results}) == 100
+    assert len({result["parent"] for result in results}) <= os.cpu_count()  # one keeper per slot serves them all
+    assert analysis.trials[0].attempt == 1 and not any(trial.num_lost for trial in analysis.trials)
+    per_trial = sum(len(line) for file in (tmp_path / "e" / "journal").glob("*.jsonl") for line in file.read_text().splitlines()) / 100
+    assert per_trial < 2000, "bytes of journal: created, started, one result, ended"
