@@ -96,8 +96,11 @@ class Books:
     def should_compact(self) -> bool:
         return self._journal.should_compact()
 
-    def compact(self, plugins: dict[str, str]) -> None:
-        """Fold the journal into one snapshot; what it drops is durable in the trials' own files before."""
+    def compact(self, plugins: dict[str, str]) -> bool:
+        """Fold the journal into one snapshot; what it drops is durable in the trials' own files before.
+
+        `plugins` names the blobs of the plug-ins' states. False: there was no room for a snapshot.
+        """
         for trial in self._unsynced:
             paths = TrialPaths(trial.directory)
             for file in (paths.result_json, paths.progress_csv):
@@ -109,4 +112,7 @@ class Books:
             fs.fsync_dir(self.state.root)
         self._unsynced.clear()
         self._journal.flush()
-        self._journal.compact(self.state.snapshot(plugins))
+        if not self._journal.compact(self.state.snapshot(plugins)):
+            return False
+        self.state.plugins = plugins
+        return True

@@ -208,8 +208,11 @@ class TrialLoop:
             self.compact()
 
     def compact(self) -> None:
-        """Fold the journal into one snapshot."""
-        self._books.compact(self._plugins.save())
+        """Fold the journal into one snapshot; the plug-in states that only the one before it named go."""
+        before = self.state.plugins
+        saved = self._plugins.save()
+        if self._books.compact(saved):
+            self._plugins.discard(set(before.values()) - set(saved.values()))
 
     # --- starting ---------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ calls after it, in order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal
 
 import cloudpickle
@@ -181,6 +181,11 @@ class Plugins:
         if self.stopper is not None:
             states["stopper"] = self.stopper.get_state()
         return {name: self._blobs.put(cloudpickle.dumps(state)) for name, state in states.items()}
+
+    def discard(self, hashes: Collection[str]) -> None:
+        """Remove the blobs of states that no snapshot names any more."""
+        if self._blobs is not None and hashes:
+            self._blobs.gc((), among=hashes)
 
     def load(self, saved: dict[str, str]) -> None:
         """Bring the plug-ins to the state of a snapshot."""

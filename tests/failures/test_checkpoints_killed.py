@@ -100,6 +100,7 @@ def test_f02_a_trial_killed_anywhere_in_a_save_leaves_only_checkpoints_that_load
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
 def test_f02_the_full_size(tmp_path):
     points = [*QUARTERS[:4], *STORE, *PUBLISHED] * 20
     for number, point in enumerate(points):

@@ -73,6 +73,7 @@ def test_f27_the_budget_of_an_experiment_holds_and_the_top_trials_best_stay(tmp_
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
 def test_f27_the_full_size(tmp_path):
     check_budget(tmp_path, trials=500, size=100 * MEGABYTE, budget=5000 * MEGABYTE, top_k=5)
 
@@ -208,6 +209,7 @@ def test_f29_nothing_is_left_of_staging_after_saves_restores_and_kills(tmp_path)
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
 def test_f29_the_full_size(tmp_path):
     with tempfile.TemporaryDirectory(prefix="t") as short:
         check_staging(Path(short), n=1000, kills=20)
@@ -287,8 +289,8 @@ def test_f23_the_work_per_event_and_the_bytes_per_report_do_not_grow(tmp_path, m
     check_cost(tmp_path, monkeypatch, trials=700, last=630)
 
 
-@pytest.mark.slow
 @pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
 def test_f23_the_full_size(tmp_path, monkeypatch):
     check_cost(tmp_path, monkeypatch, trials=10_000, last=9_900)
 

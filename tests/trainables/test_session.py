@@ -349,9 +349,7 @@ def test_get_checkpoint_is_the_start_and_then_the_newest(tmp_path: Path) -> None
 
 def test_a_refused_save_raises_and_leaves_nothing(tmp_path: Path) -> None:
     link = MemoryLink(lambda report: Answer(budget_error="10 bytes too many"))
-    run_trial(
-        lambda config: session.report({}, checkpoint=Checkpoint.from_dict({"n": 1})), tmp_path, link=link
-    )
+    run_trial(lambda config: session.report({}, checkpoint=Checkpoint.from_dict({"n": 1})), tmp_path, link=link)
     assert isinstance(link.end, Errored)
     assert (link.end.type, link.end.message, link.end.retry) == ("CheckpointBudgetError", "10 bytes too many", False)
     assert os.listdir(tmp_path / "train_t1") == []

@@ -94,9 +94,7 @@ class ForkedTrial:
                     for body in frames[end].feed(data):
                         self._on(decode_from_trial(body), answer, heard)
 
-    def _on(
-        self, message: FromTrial, answer: Callable[[Report], Answer], heard: Callable[[FromTrial], None]
-    ) -> None:
+    def _on(self, message: FromTrial, answer: Callable[[Report], Answer], heard: Callable[[FromTrial], None]) -> None:
         self.messages.append(message)
         heard(message)
         if isinstance(message, Report):

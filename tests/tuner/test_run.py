@@ -265,5 +265,10 @@ def test_f47_a_hundred_trivial_trials_each_in_a_process_of_its_own_from_one_fork
     assert len({result["pid"] for result in results}) == 100
     assert len({result["parent"] for result in results}) <= os.cpu_count()  # one keeper per slot serves them all
     assert analysis.trials[0].attempt == 1 and not any(trial.num_lost for trial in analysis.trials)
-    per_trial = sum(len(line) for file in (tmp_path / "e" / "journal").glob("*.jsonl") for line in file.read_text().splitlines()) / 100
+    per_trial = (
+        sum(
+            len(line) for file in (tmp_path / "e" / "journal").glob("*.jsonl") for line in file.read_text().splitlines()
+        )
+        / 100
+    )
     assert per_trial < 2000, "bytes of journal: created, started, one result, ended"
