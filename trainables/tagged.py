@@ -336,6 +336,14 @@ def plain_metrics(metrics: Mapping[Any, Any]) -> dict[Any, Any]:
     Raises:
         MetricError: a value that cannot be written; the message names its key, nested ones as `a/b`.
     """
+    if not set(map(type, metrics)) <= _STR:
+        for key in metrics:
+            if not isinstance(key, str):
+                raise MetricError(f"{key!r} is a {type(key).__name__}: the keys of a result are text")
+    try:
+        "".join(metrics).encode()
+    except UnicodeEncodeError:
+        raise MetricError(f"{[*metrics]!r} holds half of a character (a lone surrogate), which no file can") from None
     if set(map(type, metrics.values())) <= _SCALARS:
         return dict(metrics)
     return {key: _metric(value, (str(key),)) for key, value in metrics.items()}

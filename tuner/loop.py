@@ -51,6 +51,8 @@ class Running:
     then: str = "continue"
     published: bool = False
     """The attempt has a checkpoint of its own: what it started from is not needed any more."""
+    refused: bool = False
+    """A save did not fit into the budget: the process is being ended, and nothing that it still says counts."""
 
 
 class TrialLoop:
@@ -321,6 +323,8 @@ class TrialLoop:
 
     def _on_message(self, run: Running, event: Message) -> None:
         body = event.body
+        if run.refused:
+            return
         if isinstance(body, wire.Report):
             self._on_report(run, body)
         elif isinstance(body, wire.Published):
@@ -398,6 +402,7 @@ class TrialLoop:
             trial, trial.checkpoints[-1], self._in_use(), admitted=not self.settings.class_api
         )
         if problem is not None:  # a class trainable's save, whose size nobody knew before
+            run.refused = True
             run.said = wire.Errored("CheckpointBudgetError", problem, problem, retry=False)
             self._custodian.gone(body.ref)
             self._let_go(body.ref)
@@ -436,7 +441,7 @@ class TrialLoop:
     # --- the end of an attempt --------------------------------------------------------------------------------
 
     def _on_exit(self, run: Running, event: Exited) -> None:
-        if run.said is None or event.status != 0:
+        if run.said is None or run.refused or event.status != 0:
             self._adopt(run)
         said = run.said
         if isinstance(said, wire.Finished) and event.reason != "timeout":

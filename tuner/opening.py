@@ -30,6 +30,7 @@ from tuner.error import (
 )
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.journal import JournalContents, read_journal
+from tuner.experiment.leftovers import trials_with_results
 from tuner.experiment.lock import Ownership, claim
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import FORMAT, is_experiment, load_state, read_settings
@@ -119,7 +120,8 @@ def plan(spec: Spec, paths: ExperimentPaths, *, asked: bool = False) -> Plan:
     if spec.overwrite:
         return Plan(Action.REPLACE, f"starting new because overwrite=True replaces the experiment at {root}")
     if base is Base.NEW:
-        if spec.name is not None and not any(trial.told for trial in load_state(paths).trials):
+        told = any(trial.told for trial in load_state(paths).trials) or any(trials_with_results(paths))
+        if spec.name is not None and not told:
             return Plan(Action.REPLACE, f"starting new because the experiment at {root} never had a result")
         raise ExperimentExistsError(
             f'there is an experiment with results at {root}: resume="AUTO" continues it, overwrite=True replaces it, '

@@ -133,7 +133,7 @@ class Growing(tune.Trainable):
 
 def test_f27_a_class_whose_save_does_not_fit_keeps_the_one_before(tmp_path):
     (trial,) = run(
-        Growing, tmp_path, config={"sizes": [MEGABYTE, 9 * MEGABYTE, MEGABYTE]}, checkpoint_freq=1,
+        Growing, tmp_path, config={"sizes": [MEGABYTE, 9 * MEGABYTE, 9 * MEGABYTE]}, checkpoint_freq=1,
         checkpoint_budget=3 * MEGABYTE, raise_on_failed_trial=False, max_failures=3,
     ).trials  # fmt: skip
     assert trial.status == "ERROR" and trial.error.type == "CheckpointBudgetError"

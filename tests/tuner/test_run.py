@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 import tuner as tune
-from tuner.error import ExperimentExistsError, ResumeError, SettingError, TrialsFailedError
+from tuner.error import ExperimentDamagedError, ExperimentExistsError, ResumeError, SettingError, TrialsFailedError
 
 
 def count_up(config):
@@ -272,3 +273,24 @@ def test_f47_a_hundred_trivial_trials_each_in_a_process_of_its_own_from_one_fork
         / 100
     )
     assert per_trial < 2000, "bytes of journal: created, started, one result, ended"
+
+
+@pytest.mark.parametrize("resume", [False, True, "AUTO"])
+def test_an_experiment_without_its_journal_is_not_started_over(tmp_path, resume):
+    tune.run(count_up, name="e", config={"epochs": 2, "lr": 1}, storage_path=tmp_path, verbose=0)
+    shutil.rmtree(tmp_path / "e" / "journal")
+    before = sorted(str(path) for path in (tmp_path / "e").rglob("checkpoint*"))
+    with pytest.raises((ExperimentDamagedError, ExperimentExistsError)):
+        tune.run(count_up, name="e", config={"epochs": 2, "lr": 1}, storage_path=tmp_path, verbose=0, resume=resume)
+    assert sorted(str(path) for path in (tmp_path / "e").rglob("checkpoint*")) == before
+
+
+@pytest.mark.parametrize("key", [None, (1, 2), True, 3, "\ud800"], ids=["none", "tuple", "bool", "int", "surrogate"])
+def test_a_result_whose_key_is_no_text_is_an_error_of_that_trial(tmp_path, key):
+    def odd(config):
+        tune.report({"loss": 2.0})
+        tune.report({key: 1, "loss": 1.0})
+
+    analysis = tune.run(odd, name="e", storage_path=tmp_path, verbose=0, raise_on_failed_trial=False)
+    assert analysis.trials[0].error.type == "MetricError"
+    assert tune.ExperimentAnalysis(tmp_path / "e").trials[0].last_result["loss"] == 2.0

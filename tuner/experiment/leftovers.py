@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from trainables.store import delete, fs, verify
@@ -59,14 +59,25 @@ class Look:
 
 
 def check_nothing_lost(paths: ExperimentPaths, contents: JournalContents, state: ExperimentState) -> None:
-    """Raise ExperimentDamagedError if the middle of the journal is lost, and whole trials with it."""
-    if not contents.damaged:
+    """Raise ExperimentDamagedError if a part of the journal, or all of it, is lost, and whole trials with it."""
+    if not contents.damaged and state.trials:
         return
     known = {trial.dirname for trial in state.trials}
-    for name in fs.listdir(paths.root):
-        directory = paths.root / name
-        if name not in known and TrialPaths(directory).trial_json.exists() and verify.list_checkpoints(directory):
+    file = paths.journal / contents.damaged[0] if contents.damaged else paths.journal
+    for name in trials_with_results(paths):
+        if name not in known:
             raise ExperimentDamagedError(
-                f"{paths.journal / contents.damaged[0]} is damaged, and what it said of {name}, which has checkpoints, "
-                "is lost. Bring that file back from a copy; to go on without that trial, move its directory away"
+                f"{file} is damaged or missing, and what it said of {name}, which has results, is lost. Bring it back "
+                "from a copy; to go on without that trial, move its directory away; overwrite=True replaces everything"
             )
+
+
+def trials_with_results(paths: ExperimentPaths) -> Iterator[str]:
+    """Directories of trials that have a result or a complete checkpoint, whatever the journal says."""
+    for name in fs.listdir(paths.root):
+        trial = TrialPaths(paths.root / name)
+        if not trial.trial_json.exists():
+            continue
+        reported = trial.result_json.exists() and fs.size(trial.result_json) > 0
+        if reported or verify.list_checkpoints(trial.root):
+            yield name

@@ -36,7 +36,7 @@ def tight(raw: msgspec.Raw) -> msgspec.Raw:
 def add_to_summary(summary: Summary, metrics: Mapping[str, Any]) -> None:
     for key, value in metrics.items():
         kind = type(value)
-        if (kind is float or kind is int) and key not in _NOT_SUMMED and value == value:
+        if (kind is float or kind is int) and type(key) is str and key not in _NOT_SUMMED and value == value:
             entry = summary.get(key)
             if value in _INFINITE:
                 summary[key] = []

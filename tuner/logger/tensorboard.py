@@ -96,6 +96,10 @@ def _write_all(waiting: queue.SimpleQueue[tuple[str, Path, int, Any] | None]) ->
             if error.errno not in warned:
                 warned.add(error.errno)
                 log.warning("cannot write TensorBoard's files in %s: %s; the run goes on", directory, error.strerror)
+        except Exception as error:  # one odd result must not end the writing of all others
+            if -1 not in warned:
+                warned.add(-1)
+                log.warning("a result cannot be written for TensorBoard in %s: %r; the run goes on", directory, error)
     for file in files.values():
         file.close()
 
