@@ -29,6 +29,7 @@ from tuner.error import (
 )
 from tuner.executors import InlineExecutor, LocalExecutor, SimulatedExecutor
 from tuner.executors.base import Executor
+from tuner.executors.local.shipping import check_shippable
 from tuner.executors.resources import check_fits, parse_resources
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
@@ -74,6 +75,8 @@ def _open(spec: Spec, executor: Executor, clock: Clock) -> tuple[Opened, Plugins
     now = datetime.datetime.fromtimestamp(clock.time())
     check_fits(parse_resources(spec.resources), executor.total())
     spec.restore = _restore_path(spec.restore)
+    if spec.overwrite and isinstance(executor, LocalExecutor):
+        check_shippable(spec.trainable)  # before the old experiment goes
     while True:
         paths = ExperimentPaths(spec.storage / spec.experiment_name(now))
         prepared = prepare(spec, paths, clock)

@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
 import tuner as tune
-from tuner.error import ExperimentDamagedError, ExperimentExistsError, ResumeError, SettingError, TrialsFailedError
+from tuner.error import (
+    ExperimentDamagedError,
+    ExperimentExistsError,
+    ResumeError,
+    SerializationError,
+    SettingError,
+    TrialsFailedError,
+)
 
 
 def count_up(config):
@@ -294,3 +302,17 @@ def test_a_result_whose_key_is_no_text_is_an_error_of_that_trial(tmp_path, key):
     analysis = tune.run(odd, name="e", storage_path=tmp_path, verbose=0, raise_on_failed_trial=False)
     assert analysis.trials[0].error.type == "MetricError"
     assert tune.ExperimentAnalysis(tmp_path / "e").trials[0].last_result["loss"] == 2.0
+
+
+def test_overwrite_leaves_the_old_experiment_when_the_new_trainable_cannot_be_sent(tmp_path):
+    tune.run(count_up, name="e", config={"epochs": 2, "lr": 1}, storage_path=tmp_path, verbose=0)
+    before = sorted(str(path) for path in (tmp_path / "e").rglob("*"))
+    lock = threading.Lock()
+
+    def holds_a_lock(config):
+        with lock:
+            tune.report(a=1)
+
+    with pytest.raises(SerializationError, match="lock"):
+        tune.run(holds_a_lock, name="e", storage_path=tmp_path, verbose=0, overwrite=True)
+    assert sorted(str(path) for path in (tmp_path / "e").rglob("*")) == before

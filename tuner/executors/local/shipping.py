@@ -59,14 +59,33 @@ def ship(trainable: Any, directory: Path) -> Shipped:
         os.unlink(name)
         if isinstance(error, OSError):
             raise
-        raise SerializationError(
-            f"the trainable cannot be sent to its trials: {_culprit(trainable) or _named(trainable)}: {error}. "
-            "Create it inside the trainable, or pass what it is made from in the config"
-        ) from error
+        raise _unshippable(trainable, error) from error
     pickler.note_root(trainable)
     if os.path.getsize(name) > _LARGE:
         _warn_of_large(trainable)
     return Shipped(Path(name), pickler.imports)
+
+
+def check_shippable(trainable: Any) -> None:
+    """Raise SerializationError, as `ship` would; nothing is written, and a large array is not copied."""
+    try:
+        cloudpickle.Pickler(_Nowhere(), protocol=_PICKLE).dump(trainable)
+    except Exception as error:
+        raise _unshippable(trainable, error) from error
+
+
+class _Nowhere(io.RawIOBase):
+    """Takes everything and keeps nothing."""
+
+    def write(self, data: Any) -> int:
+        return len(data)
+
+
+def _unshippable(trainable: Any, error: Exception) -> SerializationError:
+    return SerializationError(
+        f"the trainable cannot be sent to its trials: {_culprit(trainable) or _named(trainable)}: {error}. "
+        "Create it inside the trainable, or pass what it is made from in the config"
+    )
 
 
 def pack(value: Any, what: str) -> bytes:
