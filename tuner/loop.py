@@ -295,6 +295,8 @@ class TrialLoop:
         )
 
         def go() -> None:
+            if self._running.get(trial.trial_id) is not run:
+                return  # the run ended meanwhile
             if self.halted is not None:
                 self._end_attempt(run, "halted")
                 return

@@ -316,3 +316,16 @@ def test_overwrite_leaves_the_old_experiment_when_the_new_trainable_cannot_be_se
     with pytest.raises(SerializationError, match="lock"):
         tune.run(holds_a_lock, name="e", storage_path=tmp_path, verbose=0, overwrite=True)
     assert sorted(str(path) for path in (tmp_path / "e").rglob("*")) == before
+
+
+def test_a_callback_that_raises_ends_the_run_with_its_own_error_also_beside_other_trials(tmp_path):
+    class Raises(tune.Callback):
+        def on_trial_start(self, iteration, trials, trial, **info):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        tune.run(Stepper, name="e", storage_path=tmp_path, verbose=0, callbacks=[Raises()], num_samples=3)
+    analysis = tune.run(
+        Stepper, name="e", storage_path=tmp_path, verbose=0, num_samples=3, resume=True, stop={"count": 1}
+    )
+    assert [trial.status for trial in analysis.trials] == ["TERMINATED"] * 3
