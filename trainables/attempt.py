@@ -120,6 +120,10 @@ class Attempt:
                     staged = self.saver.stage(directory)
                 except PublishError as error:
                     failure = error
+                except Exception as error:
+                    if saving is not None:
+                        self.saver.failed(saving.ref, error)  # the driver counts on a save: it will not come
+                    raise
 
         try:
             report = Report(iteration=iteration, metrics=raw, saving=saving)
