@@ -37,13 +37,22 @@ def run(arguments: argparse.Namespace) -> int:
 def examine(path: Path) -> dict[str, Any]:
     """Look at everything that the experiment holds. Nothing is changed, nothing is unpickled."""
     from tuner.experiment.journal import read_journal
+    from tuner.experiment.leftovers import trials_with_results
     from tuner.experiment.paths import ExperimentPaths
     from tuner.experiment.reader import load_state
 
     paths = ExperimentPaths(path)
     state = load_state(paths)
     found: dict[str, Any] = {"path": str(path), "trials": len(state.trials), "checkpoints": 0, "bytes": 0}
-    found |= {"notes": list(read_journal(paths).notes), "problems": []}
+    contents = read_journal(paths)
+    damaged = [f"{paths.journal / name} is damaged before its end: facts are lost" for name in contents.damaged]
+    found |= {"notes": list(contents.notes), "problems": damaged}
+    known = {trial.dirname for trial in state.trials}
+    found["problems"] += [
+        f"{paths.root / name} holds results that the journal does not know"
+        for name in trials_with_results(paths)
+        if name not in known
+    ]
     for trial in state.trials:
         _trial(trial, found)
     found["blobs"] = _blobs(paths.blobs, found["problems"])

@@ -227,3 +227,16 @@ def test_a_config_mistake_exits_with_2_and_touches_nothing(config: Path, capsys:
 def test_without_a_verb_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "verify" in capsys.readouterr().out
+
+
+def test_verify_finds_a_journal_that_is_damaged_before_its_end(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (segment,) = (experiment / "journal").glob("*.jsonl")
+    lines = segment.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b'"c":"', b'"c":"0', 1)
+    segment.write_bytes(b"".join(lines))
+
+    said = answer(capsys, "verify", str(experiment), status=1)
+
+    assert f"{segment} is damaged before its end" in said and "holds results that the journal does not know" in said
