@@ -52,6 +52,7 @@ from tuner.progress.callback import Announcer
 from tuner.retention import Custodian
 from tuner.schedulers import as_scheduler
 from tuner.search import as_searcher
+from tuner.search.space import fingerprint, space_warnings
 from tuner.signals import Signals
 from tuner.spec import Spec
 from tuner.stopper import as_stopper
@@ -107,11 +108,10 @@ def _executor(spec: Spec) -> Executor:
 def _plugins(spec: Spec, settings: Mapping[str, Any], paths: ExperimentPaths, clock: Clock) -> Plugins:
     """Searcher, scheduler, stopper and callbacks, ready to be asked; SettingError for what is none."""
     seed = int(settings["seed"])
-    mode = spec.mode or ("max" if spec.metric else None)
     searcher = as_searcher(
-        spec.search_alg, spec.param_space, num_samples=spec.num_samples, metric=spec.metric, mode=mode, seed=seed
+        spec.search_alg, spec.param_space, num_samples=spec.num_samples, metric=spec.metric, mode=spec.mode, seed=seed
     )
-    scheduler = as_scheduler(spec.scheduler, metric=spec.metric, mode=mode)
+    scheduler = as_scheduler(spec.scheduler, metric=spec.metric, mode=spec.mode)
     user = list(spec.callbacks)
     callbacks = CallbackList([*user, *default_loggers(user)])
     return Plugins(
@@ -197,6 +197,8 @@ class _Run:
                 logger.complete(trial, found)
         check_nothing_lost(self.opened.paths, contents, self.state)
         notes, seed = list(contents.notes), self.opened.settings["seed"]
+        if self.spec.space_given:
+            notes += space_warnings(self.opened.settings.get("space", {}), fingerprint(self.spec.param_space))
         if self.spec.seed not in (None, seed):
             notes.append(f"seed={self.spec.seed!r} has no effect: this experiment was started with seed={seed!r}")
         return notes

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal
 
 import cloudpickle
+import msgspec
 
 from trainables import tagged
 from trainables.metrics import MISSING, lookup, nearest_keys
@@ -20,7 +21,6 @@ from tuner.error import MetricMissingError
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.naming import Names, default_dirname
-from tuner.experiment.resume import raw
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.schedulers import Decision, TrialScheduler
@@ -213,7 +213,7 @@ class Plugins:
             state.apply(fact)
             if isinstance(fact, ev.TrialCreated):
                 trial = state.trials[-1]
-                if not self.searcher.replay_suggest(trial.trial_id, _suggested(trial)) and not warned:
+                if not self.searcher.replay_suggest(trial.trial_id, trial.config) and not warned:
                     warned = True
                     log.warning(
                         "the searcher would now suggest another config for %s; the journal's stands", trial.name
@@ -250,14 +250,5 @@ def _metrics_of(plugin: Searcher | TrialScheduler) -> Sequence[str]:
     return (metric,) if isinstance(metric, str) else tuple(metric)
 
 
-def _suggested(trial: Trial) -> dict[str, Any]:
-    return trial.config
-
-
-def _tagged(value: Any, blobs: Blobs | None) -> Any:
-    import msgspec
-
+def _tagged(value: Any, blobs: Blobs | None) -> msgspec.Raw:
     return msgspec.Raw(tagged.dumps(value, blobs=blobs))
-
-
-__all__ = ["Plugins", "raw"]

@@ -84,8 +84,6 @@ class Spec:
                     raise SettingError(f"mode={mode!r} is not accepted; accepted are 'min' and 'max'")
         if self.metric is not None and self.mode is None:
             self.mode = "max"
-        if self.metric is None and isinstance(self.mode, str) and self.search_alg is None and self.scheduler is None:
-            pass  # Ray accepts a mode without a metric: it has no effect
         if (
             isinstance(self.num_samples, bool)
             or not isinstance(self.num_samples, int)

@@ -329,3 +329,15 @@ def test_a_callback_that_raises_ends_the_run_with_its_own_error_also_beside_othe
         Stepper, name="e", storage_path=tmp_path, verbose=0, num_samples=3, resume=True, stop={"count": 1}
     )
     assert [trial.status for trial in analysis.trials] == ["TERMINATED"] * 3
+
+
+def test_an_edited_sample_from_is_one_line_at_a_resume_and_no_refusal(tmp_path, capsys):
+    arguments = {"name": "e", "stop": {"count": 1}, "storage_path": tmp_path}
+    tune.run(Stepper, config={"x": tune.sample_from(lambda spec: 1)}, verbose=0, **arguments)
+    capsys.readouterr()
+    analysis = tune.run(
+        Stepper, config={"x": tune.sample_from(lambda spec: 1 + 1)}, num_samples=2, resume=True, verbose=1, **arguments
+    )
+    said = [line for line in capsys.readouterr().out.splitlines() if "'x' was edited" in line]
+    assert len(said) == 1
+    assert [trial.config["x"] for trial in analysis.trials] == [1, 2]
