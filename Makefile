@@ -39,6 +39,19 @@ $(SYSTEM): $(STAMP)
 	@command -v mkfs.xfs >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq xfsprogs >/dev/null; } || \
 	  echo "xfsprogs could not be installed: what needs a filesystem with reflinks is skipped"
+	@command -v rsync >/dev/null && command -v ip >/dev/null && test -x /usr/sbin/sshd || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq rsync openssh-server openssh-client iproute2 >/dev/null; } || \
+	  echo "rsync, openssh and iproute2 could not be installed: what needs another host is skipped"
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql >/dev/null; } || \
+	  echo "postgresql could not be installed: what needs a database server is skipped"
+	@command -v npm >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nodejs npm >/dev/null; } || true
+	@npm install --silent --no-audit --no-fund --prefix $(VENV)/node azurite@3.35.0 || \
+	  echo "azurite could not be installed with npm: what needs Azure's server is skipped"
+	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  echo "chromium could not be installed: what draws plots as images, and the report in a browser, is skipped"
 	@touch $(SYSTEM)
 
 run: $(STAMP)

@@ -37,8 +37,30 @@ def main(systems: dict[str, Callable[[], dict[str, Any]]]) -> None:
         print("RESULT " + json.dumps({"system": name, **systems[name]()}), flush=True)
 
 
-def timed_script(source: str, *arguments: str) -> list[dict[str, Any]]:
-    """Run Python source as `python script.py` and return the JSON objects that it printed after MARK."""
+@contextmanager
+def sink() -> Iterator[int]:
+    """The port of an S3 server that throws away what it gets (s3_sink.py)."""
+    command = [sys.executable, str(Path(__file__).with_name("s3_sink.py"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None and server.stdout is not None
+        yield int(server.stdout.readline())
+        server.stdin.close()
+
+
+def s3(port: int) -> dict[str, str]:
+    """What the environment of a client of the server at that port says."""
+    return {
+        "AWS_ACCESS_KEY_ID": "bench",
+        "AWS_SECRET_ACCESS_KEY": "bench",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "S3_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+    }
+
+
+def timed_script(source: str, *arguments: str, environment: dict[str, str] | None = None) -> list[Any]:
+    """Run Python source as `python script.py` and return what it printed as JSON after MARK."""
     with storage() as directory:
         script = Path(directory) / "script.py"
         script.write_text(source)
@@ -47,7 +69,7 @@ def timed_script(source: str, *arguments: str) -> list[dict[str, Any]]:
             capture_output=True,
             text=True,
             timeout=600,
-            env={**os.environ, **QUIET},
+            env={**os.environ, **QUIET, **(environment or {})},
         )
         if done.returncode:
             raise RuntimeError(done.stdout[-2000:] + done.stderr[-4000:])

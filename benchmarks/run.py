@@ -48,10 +48,28 @@ LINES = [
     Line("report_blocking", "lent_100MB", "  lent (TemporaryDirectory), 100 MB", "x", 0.8),
     Line("report_blocking", "lent_1MB", "  lent (TemporaryDirectory), 1 MB", "x", 1.0),
     Line("checkpoint_cpu", "cpu_s", "CPU of driver and trial per 100 MB beyond torch.save", "s", 0.15),
-    Line("driver_cost", "growth", "driver cost per result, trial 10,000 / trial 100", "x", 1.1),
-    Line("driver_cost", "us_per_result_at_10000", "  that cost", "us", None),
+    Line("driver_cost", "calls_growth", "driver cost per result, trial 10,000 / trial 100: calls", "x", 1.1),
+    Line("driver_cost", "growth", "  CPU time", "x", 1.1),
+    Line("driver_cost", "spread_at_100", "  CPU time of like windows at trial 100, largest / smallest", "x", None),
+    Line("driver_cost", "us_per_result_at_10000", "  CPU time at trial 10,000", "us", None),
     Line("resume_speed", "resume_s", "resume of 10,000 finished trials", "s", 2.0),
     Line("driver_cost", "bytes_per_finished_trial", "driver memory per finished trial", "B", 4_000),
+    Line("s3_push", "large_of_aws", "1 GiB in 4 files to S3, of the time of `aws s3 sync`", "x", 1.0),
+    Line("s3_push", "large_of_s5cmd", "  the same, of s5cmd's", "x", 1.0),
+    Line("s3_push", "large_cpu_of_aws", "  its CPU, of that of `aws s3 sync`", "x", 1.0),
+    Line("s3_push", "large_ours_cpu_s_per_gib", "  CPU per GiB", "s", None),
+    Line("s3_push", "of_bare", "  of the rate of a bare sender", "x", None, False),
+    Line("s3_push", "small_of_aws", "2,000 files of 50 kB to S3, of the time of `aws s3 sync`", "x", 1.0),
+    Line("s3_push", "small_of_s5cmd", "  the same, of s5cmd's", "x", 1.0),
+    Line("s3_push", "small_cpu_of_aws", "  its CPU, of that of `aws s3 sync`", "x", 1.0),
+    Line("replica_bytes", "sent_of_whole", "bytes sent for 20 checkpoints that are 90 % the same", "x", 0.15),
+    Line("replica_cost", "steps_of_none", "steps with a checkpoint per epoch to S3, of without any", "x", 0.97, False),
+    Line("replica_cost", "steps_cpu_of_none", "  the trial's CPU per step, of without any", "x", None),
+    Line("replica_cost", "steps_of_saving", "  steps, of with checkpoints and no replica", "x", None, False),
+    Line("replica_cost", "steps_cpu_of_saving", "  the trial's CPU per step, of that", "x", None),
+    Line("replica_cost", "blocked_of_none", "blocked in report(checkpoint=) with a replica, of without", "x", 1.0),
+    Line("replica_cost", "results_of_none", "results with a replica, of without", "x", None, False),
+    Line("replica_cost", "results_cpu_of_none", "  the driver's CPU for one, of without", "x", None),
 ]
 PEERS = {
     "startup": ("ray", "syne"),
@@ -59,6 +77,7 @@ PEERS = {
     "torch_start": ("ray",),
     "result_rate": ("ray", "syne"),
     "report_blocking": ("ray",),
+    "replica_cost": ("ray",),
 }
 
 

@@ -11,11 +11,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\]\(([^)#\s]+)")
 DOCTESTED = (
-    "trainables.config",
+    "trainables.checkpoint_config",
     "trainables.metrics",
     "trainables.store.retention",
+    "tuner.analysis.study",
     "tuner.cli.text",
     "tuner.experiment.paths",
+    "tuner.retention.rules",
+    "tuner.stopper.budgets",
+    "tuner.stopper.criteria",
 )
 """Modules whose examples are complete. Others show a call in its surroundings and are not run."""
 

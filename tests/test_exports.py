@@ -20,6 +20,8 @@ HEAVY = {
     "yaml",
     "boto3",
     "fsspec",
+    "kaleido",
+    "plotly",
     "sqlalchemy",
 }
 
@@ -35,6 +37,13 @@ SURFACE = """
 # Ray's module path -> a name that has to be found under it here.
 MODULES = {
     "tuner.schedulers": ["ASHAScheduler", "AsyncHyperBandScheduler", "FIFOScheduler", "TrialScheduler"],
+    "tuner.schedulers.pb2": ["PB2"],
+    "tuner.schedulers.pbt": ["PopulationBasedTraining", "PopulationBasedTrainingReplay"],
+    "tuner.schedulers.resource_changing_scheduler": [
+        "DistributeResources",
+        "DistributeResourcesToTopJob",
+        "ResourceChangingScheduler",
+    ],
     "tuner.search": ["BasicVariantGenerator", "ConcurrencyLimiter", "Searcher"],
     "tuner.search.optuna": ["OptunaSearch"],
     "tuner.stopper": [
@@ -42,6 +51,7 @@ MODULES = {
         "ExperimentPlateauStopper",
         "FunctionStopper",
         "MaximumIterationStopper",
+        "NoopStopper",
         "Stopper",
         "TimeoutStopper",
         "TrialPlateauStopper",

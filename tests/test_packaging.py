@@ -48,7 +48,14 @@ def test_what_is_imported_is_asked_for() -> None:
     asked = requirements(config["options"]["install_requires"])
     for extra, text in config["options.extras_require"].items():
         asked |= requirements(text) if extra != "all" else set()
-    distributions = {"sklearn": "scikit-learn", "yaml": "pyyaml", "botocore": "boto3"}
+    distributions = {
+        "sklearn": "scikit-learn",
+        "yaml": "pyyaml",
+        "botocore": "boto3",
+        "azure": "azure-storage-blob",
+        "google": "google-cloud-storage",
+        "requests": "google-cloud-storage",  # Google's library works through it
+    }
     imported: dict[str, str] = {}
     for package in ("tuner", "trainables"):
         for file in (ROOT / package).rglob("*.py"):

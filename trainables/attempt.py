@@ -188,7 +188,7 @@ class Attempt:
             _log.warning("report() got a checkpoint besides checkpoint_dir(): the latter is dropped")
             self.saver.drop(pending)
         if not checkpoint.in_memory:
-            return None, checkpoint, None
+            return None, checkpoint.fetched(), None
         try:
             return self.saver.stage(checkpoint), None, None
         except PublishError as error:

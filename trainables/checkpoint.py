@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.errors import CheckpointError, CheckpointNotFoundError, MissingExtraError
+from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError
+from trainables.places import is_elsewhere
 from trainables.store import fs, manifest, staging, tree, verify
 from trainables.store.delete import pins
 from trainables.store.fs import PathLike
@@ -18,6 +19,8 @@ from trainables.store.manifest import MANIFEST_NAME, Manifest
 
 if TYPE_CHECKING:
     import tarfile  # and, like tempfile and cloudpickle, imported where it is used: a worker starts faster
+
+    from trainables.transfer.cached import Elsewhere
 
 __all__ = ["Checkpoint", "pinned_paths", "pins"]
 
@@ -27,7 +30,6 @@ _PACKED = "fs_checkpoint"
 """Ray's key for a directory that became a dict: the bytes of `to_bytes()`."""
 _BYTES = "bytes_data"
 """Ray's key for a pickle that is no dict."""
-_EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
 
 
 def pinned_paths() -> set[Path]:
@@ -36,7 +38,7 @@ def pinned_paths() -> set[Path]:
 
 
 class Checkpoint:
-    """The saved state of a trial: a directory of files, or a dict or bytes until it is reported.
+    """The saved state of a trial: a directory of files, here or elsewhere, or a dict or bytes until it is reported.
 
         >>> import os, tempfile
         >>> with tempfile.TemporaryDirectory() as d:
@@ -48,16 +50,21 @@ class Checkpoint:
         {'epoch': 3}
 
     Args:
-        path: directory that holds the files. It is not looked at before it is used.
-        filesystem: must be None; a checkpoint elsewhere is fetched first.
+        path: directory that holds the files, or its URI ("s3://bucket/..."). It is not looked at before it is used.
+            What lies elsewhere is fetched then, hashed, and kept in `~/.cache/tuner/checkpoints` (TUNE_CACHE_DIR says
+            where else), where it may be removed at any time; credentials and endpoints come from the environment.
+        filesystem: must be None; a URI says it.
 
     Two checkpoints are equal when they are the same directory. Pickled, one keeps its path, not its files.
     """
 
     def __init__(self, path: PathLike, filesystem: None = None) -> None:
         if filesystem is not None:
-            raise MissingExtraError(f"Checkpoint({os.fspath(path)!r}, filesystem=...) needs filesystem=None: fetch it")
-        self._path: Path | None = _as_local_path(path)
+            raise InvalidSettingError(
+                f"Checkpoint({os.fspath(path)!r}, filesystem={filesystem!r}) is not accepted: a URI says it all"
+            )
+        self._elsewhere: Elsewhere | None = _elsewhere(os.fspath(path)) if is_elsewhere(path) else None
+        self._path: Path | None = _as_local_path(path) if self._elsewhere is None else None
         self._data: dict[str, Any] | None = None
         self._packed: bytes | None = None
         self._metadata: dict[str, Any] = {}
@@ -72,6 +79,8 @@ class Checkpoint:
         Reporting clones them, and `path` stays as it is. With `move=True` they are moved, no byte is copied, and
         `path` is empty afterwards.
         """
+        if is_elsewhere(path):
+            raise InvalidSettingError(f"{os.fspath(path)!r} is no directory of this machine: use Checkpoint.from_uri()")
         checkpoint = cls(path)
         checkpoint._move = move
         return checkpoint
@@ -106,9 +115,16 @@ class Checkpoint:
         return checkpoint
 
     @classmethod
-    def from_uri(cls, uri: str) -> Checkpoint:
-        """A checkpoint at `file:///...` or at a plain path."""
-        return cls(uri)
+    def from_uri(cls, uri: str, *, digest: str = "") -> Checkpoint:
+        """A checkpoint at "s3://...", "gs://...", "host:/...", `file:///...` or at a plain path.
+
+        Nothing is connected to before it is used; with `digest`, the BLAKE3 of its manifest, not even then if it is in
+        the cache.
+        """
+        checkpoint = cls(uri)
+        if digest and checkpoint._elsewhere is not None:
+            checkpoint._elsewhere = _elsewhere(uri, digest)
+        return checkpoint
 
     @classmethod
     def _in_memory(cls) -> Checkpoint:
@@ -124,9 +140,13 @@ class Checkpoint:
         """The files, as a path to read from.
 
         The directory itself where there is one: nothing is copied, do not write into it; it is not deleted while it
-        is open. What is in memory is written to a temporary directory that is removed at the end. Raises
-        CheckpointNotFoundError, and CheckpointCorruptError when a published file is not what it was.
+        is open. What lies elsewhere is fetched into the cache first. What is in memory is written to a temporary
+        directory that is removed at the end. Raises CheckpointNotFoundError, CheckpointCorruptError when a published
+        file is not what it was, and TransferError.
         """
+        if self._elsewhere is not None:
+            yield str(self._elsewhere.fetch())
+            return
         if self._path is None:
             import tempfile
 
@@ -147,11 +167,11 @@ class Checkpoint:
         else:
             target = _as_local_path(path)
             fs.make_dirs(target)
-        if self._path is None:
+        if self.in_memory:
             self._materialize(target)
             return str(target)
-        with self.as_directory():
-            found = self._files()
+        with self.as_directory() as directory:
+            found = _files(Path(directory))
             for file in found.files:
                 if fs.exists(target / file.name):
                     fs.unlink(target / file.name)
@@ -193,21 +213,33 @@ class Checkpoint:
             return buffer.getvalue()
 
     def to_uri(self, uri: str) -> str:
-        """Copy the files to `file:///...` or a plain path; return it."""
-        return _as_local_path(self.to_directory(uri)).as_uri()
+        """Copy the files to a URI, `file:///...` or a plain path; return it.
+
+        Elsewhere it is a published checkpoint then, whole or not at all: its manifest goes there last, and one that is
+        there already is never replaced (CheckpointError). Raises TransferError.
+        """
+        if not is_elsewhere(uri):
+            return _as_local_path(self.to_directory(uri)).as_uri()
+        from trainables.transfer.between import push_to
+
+        with self.as_directory() as directory:
+            return push_to(Path(directory), uri)
+
+    def fetched(self) -> Checkpoint:
+        """This checkpoint where its files are on this machine; itself unless it lies elsewhere."""
+        return self if self._elsewhere is None else type(self)(self._elsewhere.fetch())
 
     # ------------------------------------------------------------ metadata
 
     def get_metadata(self) -> dict[str, Any]:
-        """What `set_metadata` stored; {} when nothing was."""
-        if self._path is None:
+        """What `set_metadata` stored; {} when nothing was. Of a checkpoint elsewhere only that file is fetched."""
+        if self.in_memory:
             return dict(self._metadata)
         try:
-            data = json.loads(fs.read_file(self._path / METADATA_FILE))
-        except FileNotFoundError:
-            return {}
+            content = self._read_metadata()
+            data = {} if content is None else json.loads(content)
         except ValueError as error:
-            raise CheckpointError(f"{self._path / METADATA_FILE} is no JSON: {error}") from error
+            raise CheckpointError(f"{self.path}/{METADATA_FILE} is no JSON: {error}") from error
         return data if isinstance(data, dict) else {}
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -216,6 +248,8 @@ class Checkpoint:
         Raises CheckpointError for a published checkpoint, which never changes, and TypeError for what is no JSON.
         """
         text = json.dumps(dict(metadata))
+        if self._elsewhere is not None:
+            raise CheckpointError(f"{self.path} is published and never changes: report a copy (to_directory())")
         if self._path is None:
             self._metadata = json.loads(text)
             return
@@ -236,27 +270,36 @@ class Checkpoint:
 
     @property
     def path(self) -> str:
-        """The directory. Raises CheckpointError for a dict or bytes, which has none before it is reported."""
+        """The directory, or the URI where it lies elsewhere; `fetched()` and `as_directory()` bring it here.
+
+        Raises CheckpointError for a dict or bytes, which has none before it is reported.
+        """
+        if self._elsewhere is not None:
+            return self._elsewhere.uri
         if self._path is None:
             raise CheckpointError("this checkpoint is in memory: use as_directory() or to_directory()")
         return str(self._path)
 
     @property
     def uri(self) -> str | None:
-        """`file:///...` of the directory; None for what is in memory."""
+        """Where it lies: "s3://...", `file:///...` of a directory here; None for what is in memory."""
+        if self._elsewhere is not None:
+            return self._elsewhere.uri
         return None if self._path is None else self._path.as_uri()
 
     @property
     def filesystem(self) -> None:
-        """None: the files are local."""
+        """None: the URI says it."""
         return None
 
     @property
     def manifest(self) -> Manifest | None:
         """What is known about a published checkpoint; None for others."""
-        if self._path is None:
-            return None
         try:
+            if self._elsewhere is not None:
+                return self._elsewhere.look().manifest
+            if self._path is None:
+                return None
             return manifest.read(self._path).manifest
         except CheckpointNotFoundError:
             return None
@@ -281,7 +324,7 @@ class Checkpoint:
     @property
     def in_memory(self) -> bool:
         """Whether it is a dict or bytes, to be written into a staging directory by `_materialize`."""
-        return self._path is None
+        return self._path is None and self._elsewhere is None
 
     @property
     def handed_over(self) -> bool:
@@ -327,11 +370,14 @@ class Checkpoint:
             except FileNotFoundError:
                 return None
 
-    def _files(self) -> tree.Tree:
+    def _read_metadata(self) -> bytes | None:
+        if self._elsewhere is not None:
+            return self._elsewhere.read(METADATA_FILE)
         assert self._path is not None
-        found = tree.scan(self._path, follow=True)
-        found.files = [file for file in found.files if file.name != MANIFEST_NAME]
-        return found
+        try:
+            return fs.read_file(self._path / METADATA_FILE)
+        except FileNotFoundError:
+            return None
 
     @staticmethod
     def _look(path: Path) -> None:
@@ -341,20 +387,20 @@ class Checkpoint:
             raise CheckpointNotFoundError(f"there is no checkpoint at {path}")
 
     def __repr__(self) -> str:
-        if self._path is not None:
-            return f"{type(self).__name__}(path={str(self._path)!r})"
+        if not self.in_memory:
+            return f"{type(self).__name__}(path={self.path!r})"
         held = f"keys={sorted(map(str, self._data))}" if self._data is not None else f"bytes={len(self._packed or b'')}"
         return f"{type(self).__name__}({held})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Checkpoint):
             return NotImplemented
-        if self._path is None or other._path is None:
+        if self.in_memory or other.in_memory:
             return self is other
-        return self._path == other._path
+        return self.path == other.path
 
     def __hash__(self) -> int:
-        return id(self) if self._path is None else hash(self._path)
+        return id(self) if self.in_memory else hash(self.path)
 
 
 class _Writer:
@@ -368,20 +414,27 @@ class _Writer:
         return len(data)
 
 
+def _elsewhere(uri: str, digest: str = "") -> Elsewhere:
+    from trainables.transfer.cached import Elsewhere
+
+    return Elsewhere(uri, digest)
+
+
 def _as_local_path(path: PathLike) -> Path:
     text = os.fspath(path)
     scheme, separator, rest = text.partition("://")
-    if separator and scheme == "file":
+    if separator and scheme.lower() == "file":
         from urllib.parse import unquote
 
         text = unquote(rest[rest.find("/") :])
-    elif separator:
-        extra = _EXTRAS.get(scheme)
-        needs = f'the extra "{extra}"' if extra else "a back end that this version does not have"
-        raise MissingExtraError(
-            f"{text}: {scheme}:// needs {needs}; checkpoints are read from local paths and file:// so far"
-        )
     return Path(os.path.abspath(os.path.expanduser(text)))
+
+
+def _files(directory: Path) -> tree.Tree:
+    """The user's files in a directory, without the manifest."""
+    found = tree.scan(directory, follow=True)
+    found.files = [file for file in found.files if file.name != MANIFEST_NAME]
+    return found
 
 
 def _unpicklable(data: dict[str, Any]) -> str:

@@ -7,15 +7,14 @@ import logging
 from trainables.attempt import Attempt, TrialEnded
 from trainables.errors import PublishError
 from trainables.saving import Staged
-from trainables.trainable import Trainable, hosted, load_save, saves, write_save
+from trainables.trainable import Trainable, load_save, make, saves, write_save
 
 _log = logging.getLogger(__name__)
 
 
 def run_class(attempt: Attempt, kind: type[Trainable]) -> None:
     """Run a class trainable to its end, whoever ends it; `attempt` knows afterwards how that was."""
-    with hosted(attempt.job, attempt.keys):
-        trainable = kind(attempt.job.config)
+    trainable = make(kind, attempt.job, attempt.keys)
     try:
         if attempt.job.checkpoint_path is not None:
             load_save(trainable, attempt.job.checkpoint_path)

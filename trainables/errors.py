@@ -5,6 +5,12 @@ TrainablesError
  ├── InvalidSettingError (ValueError)   a setting with a value that is not accepted
  ├── SessionError (RuntimeError)        report() and friends outside a trial, or misused
  ├── MissingExtraError (ImportError)    an optional dependency is not installed
+ ├── TransferError (OSError)            a place elsewhere did not take, or give, what it should
+ │    ├── StoreMissingError             the bucket, the host or the directory is not there
+ │    ├── AccessRefusedError            credentials are missing, refused or expired
+ │    ├── ObjectNotFoundError (FileNotFoundError)   there is no file of that key
+ │    ├── ObjectExistsError (FileExistsError)       there is one, and it was to be created exclusively
+ │    └── TransferCorruptError          what arrived is not what was sent
  └── CheckpointError
       ├── CheckpointNotFoundError (FileNotFoundError)
       ├── CheckpointCorruptError        a manifest and the files beside it disagree
@@ -33,6 +39,35 @@ class SessionError(TrainablesError, RuntimeError):
 
 class MissingExtraError(TrainablesError, ImportError):
     """An optional dependency is missing; the message names the extra to install."""
+
+
+class TransferError(TrainablesError, OSError):
+    """A place elsewhere did not take, or give, what it should; the message names place, cause and remedy."""
+
+    def __init__(self, message: str, *, transient: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
+        """Trying again may help: a time-out, a reset, a server that is overloaded."""
+
+
+class StoreMissingError(TransferError):
+    """The bucket, the host or the directory is not there."""
+
+
+class AccessRefusedError(TransferError):
+    """Credentials are missing, were refused, or have expired."""
+
+
+class ObjectNotFoundError(TransferError, FileNotFoundError):
+    """There is no file of that key."""
+
+
+class ObjectExistsError(TransferError, FileExistsError):
+    """There is a file of that key, and it was to be created exclusively."""
+
+
+class TransferCorruptError(TransferError):
+    """What arrived is not what was sent."""
 
 
 class CheckpointError(TrainablesError):

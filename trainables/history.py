@@ -1,7 +1,12 @@
-"""The history of a trial as `result.json` holds it: one tagged JSON object per line and reported result."""
+"""The history of a trial as `result.json` holds it: one tagged JSON object per line and reported result.
+
+It is a users' file: NaN and the infinities stand in it as Python's own `json` writes them, which pandas and others
+read. The JSON standard has them not, so everything else of ours tags them; of a history both forms are read.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +34,7 @@ def read_history(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for line in data[: data.rfind(b"\n") + 1].splitlines():
         try:
-            row = tagged.loads(line)
+            row = read_line(line)
         except ValueError:
             continue
         if not isinstance(row, dict):
@@ -40,6 +45,33 @@ def read_history(path: Path) -> list[dict[str, Any]]:
                 rows.pop()
         rows.append(row)
     return rows
+
+
+def write_line(result: Mapping[str, Any]) -> bytes:
+    """A result as a line of `result.json`. Raises MetricError, which names the key, for what cannot be written."""
+    data = tagged.dumps(result)
+    if _TAGGED_FLOAT in data:
+        bare = json.loads(data, object_hook=_bare_float)
+        data = json.dumps(bare, ensure_ascii=False, separators=(",", ":")).encode()
+    return data + b"\n"
+
+
+def read_line(line: bytes) -> Any:
+    """What a line of `result.json` holds. Raises ValueError for one that is damaged."""
+    try:
+        return tagged.loads(line)
+    except ValueError:
+        return tagged.untag(json.loads(line))  # slower, and it knows NaN and Infinity
+
+
+_TAGGED_FLOAT = b'{"$":"float"'
+
+
+def _bare_float(value: dict[str, Any]) -> Any:
+    number = value.get("v")
+    if value.get("$") != "float" or not isinstance(number, str):
+        return value
+    return float(number)
 
 
 def flatten(metrics: Mapping[Any, Any], *, prefix: str = "") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,17 @@ from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, InvalidSettingError, MetricError, TrainablesError
 from trainables.history import PARAMS_FILE, RESULT_FILE, frame, read_history
 from trainables.metrics import MISSING, lookup, nearest_keys, score_of
-from trainables.store import verify
+from trainables.places import is_elsewhere, parent_and_name
+from trainables.store import fs, verify
+from trainables.store.manifest import Manifest, digest
 from trainables.store.retention import rank_key
 
 if TYPE_CHECKING:
     import pandas
 
 _ERROR_FILE = "error.txt"
+_FILES = (RESULT_FILE, PARAMS_FILE, _ERROR_FILE)
+_OCCURRED = re.compile(r"^Failure # \d+ \(occurred at (.{19})\)$", re.MULTILINE)
 
 
 class Result:
@@ -104,22 +109,55 @@ class Result:
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], storage_filesystem: None = None) -> Result:
-        """The result that lies in a trial's directory. Nothing in it is executed.
+        """The result that lies in a trial's directory, here or elsewhere ("s3://..."). Nothing in it is executed.
 
-        Raises FileNotFoundError if there is no such directory.
+        Raises FileNotFoundError if there is no such directory, TransferError.
         """
+        if is_elsewhere(path):
+            return cls._from_elsewhere(os.fspath(path).rstrip("/"))
         directory = Path(Checkpoint(path).path)  # takes file:// and ~ as every path does
         if not directory.is_dir():
             raise FileNotFoundError(f"there is no trial's directory {directory}")
+        found = [(Checkpoint(each.path), each.manifest) for each in verify.list_checkpoints(directory)]
+        return cls._read(directory, found)
+
+    @classmethod
+    def _from_elsewhere(cls, uri: str) -> Result:
+        """Its small files are brought into the cache now, checkpoints when they are used."""
+        from trainables.transfer import checkpoints
+        from trainables.transfer.cached import shelf
+        from trainables.transfer.open import open_backend, shown
+
+        place, name = parent_and_name(uri)
+        backend = open_backend(place)
+        try:
+            there = backend.children(name)
+            small = [file for file in _FILES if file in there]
+            listing = checkpoints.listed(backend, name).complete
+            if not small and not listing:
+                raise FileNotFoundError(f"there is no trial's directory {shown(uri)}")
+            found = [
+                (Checkpoint.from_uri(f"{place}/{each.key}", digest=each.digest), each.manifest) for each in listing
+            ]
+            with shelf(f"trials/{digest(uri.encode())}") as directory:
+                for file in _FILES:
+                    fs.remove_quietly(directory / file)
+                for file in small:
+                    backend.fetch(name, directory, [file])
+                return cls._read(directory, found)
+        finally:
+            backend.close()
+
+    @classmethod
+    def _read(cls, directory: Path, published: Sequence[tuple[Checkpoint, Manifest]]) -> Result:
         history = read_history(directory / RESULT_FILE)
         params = directory / PARAMS_FILE
         config = tagged.loads(params.read_bytes()) if params.is_file() else {}
-        published = verify.list_checkpoints(directory)
-        checkpoints = [(Checkpoint(each.path), tagged.loads(bytes(each.manifest.metrics)) or {}) for each in published]
+        checkpoints = [(made, tagged.loads(bytes(content.metrics)) or {}) for made, content in published]
         return cls(
             metrics={**history[-1], "config": config} if history else {"config": config},
             checkpoint=checkpoints[-1][0] if checkpoints else None,
-            error=_read_error(directory),
+            error=_read_error(directory, history),
             path=directory,
             config=config,
             best_checkpoints=checkpoints,
@@ -141,18 +179,20 @@ def _iteration(metrics: Mapping[str, Any]) -> float:
     return score_of(metrics, "training_iteration") or 0
 
 
-def _read_error(directory: Path) -> BaseException | None:
+def _read_error(directory: Path, history: Sequence[Mapping[str, Any]]) -> BaseException | None:
     """The last failure, unless results came after it."""
     file = directory / _ERROR_FILE
     try:
         text = file.read_text("utf-8", "replace")
-        failed_at = file.stat().st_mtime_ns
-        reported_at = (directory / RESULT_FILE).stat().st_mtime_ns
     except FileNotFoundError:
-        if not file.exists():
-            return None
-        reported_at = 0
-    if reported_at > failed_at:
+        return None
+    occurred, reported = _OCCURRED.findall(text), history[-1].get("date") if history else ""
+    failed = occurred[-1].replace(" ", "_").replace(":", "-") if occurred else ""
+    if failed and isinstance(reported, str) and failed != reported:
+        later = reported > failed  # both by the clock of the run: a copy of the files has other times
+    else:
+        later = bool(history) and (directory / RESULT_FILE).stat().st_mtime_ns > file.stat().st_mtime_ns
+    if later:
         return None
     last = text.rsplit("Failure # ", 1)[-1].partition("\n")[2].strip()
     error = TrainablesError(last.rsplit("\n", 1)[-1] or "the trial failed")

@@ -8,7 +8,7 @@ import logging
 import queue
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointError, PublishError
 from trainables.job import Job
 from trainables.store import fs, publish, staging, tree
+from trainables.tracebacks import message_of
 from trainables.wire import CheckpointRef, Link, Published, PublishFailed, Saving
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,8 @@ class Saver:
         self._last_failure: Exception | None = None
         self.published: Path | None = None
         """The newest checkpoint of this attempt that is on disk."""
+        self.before_published: Callable[[], None] = lambda: None
+        """Called before the driver hears of a publish."""
 
     # ------------------------------------------------------------ staging
 
@@ -157,17 +160,19 @@ class Saver:
         """Count a save that did not reach the disk, and tell the driver."""
         self._failures_in_row += 1
         self._last_failure = error
-        _log.warning("checkpoint %s was not saved: %s", ref.name, error)
+        why = message_of(error)
+        _log.warning("checkpoint %s was not saved: %s", ref.name, why)
         try:
-            self._link.post(PublishFailed(ref=ref, error=str(error)))
+            self._link.post(PublishFailed(ref=ref, error=why))
         except ConnectionError as gone:
             _log.debug("the driver is gone: %s", gone)
 
     def raise_if_failing(self) -> None:
         """Raise PublishError once `max_publish_failures` saves in a row have failed."""
         if self._failures_in_row >= max(self._job.max_publish_failures, 1):
+            why = "" if self._last_failure is None else message_of(self._last_failure)
             raise PublishError(
-                f"{self._failures_in_row} checkpoints in a row were not saved; the last one: {self._last_failure}"
+                f"{self._failures_in_row} checkpoints in a row were not saved; the last one: {why}"
             ) from self._last_failure
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -222,4 +227,5 @@ class Saver:
             self._open.discard(staged)
         self.published = done.path
         self._failures_in_row = 0
+        self.before_published()
         self._link.post(Published(ref=ref, bytes=done.manifest.bytes, digest=done.digest))

@@ -1,4 +1,4 @@
-"""How settings are checked, and how the messages about them read.
+"""How settings are checked, how the messages about them read, and what the config dataclasses share.
 
 Every message carries the name, the value and what is accepted. All functions raise `InvalidSettingError`.
 """
@@ -10,14 +10,17 @@ import functools
 import inspect
 import math
 import operator
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from dataclasses import fields
+from typing import Any, ParamSpec, TypeVar
 
 from trainables.errors import InvalidSettingError
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGTP", start=1):
@@ -110,6 +113,24 @@ def flag(name: str, value: Any) -> bool:
     return bool(one_of(name, value, (True, False)))
 
 
+def text_or_none(name: str, value: Any) -> None:
+    """Refuse what is neither None nor a text with something in it."""
+    if value is not None and (not isinstance(value, str) or not value):
+        raise invalid(name, value, "None, or a text that is not empty")
+
+
+def path_or_none(name: str, value: Any, accepted: str) -> None:
+    """Refuse what is neither None nor a path or URI."""
+    if value is not None and (not isinstance(value, str | os.PathLike) or not os.fspath(value)):
+        raise invalid(name, value, accepted)
+
+
+def instance_of(name: str, value: Any, kinds: tuple[type, ...]) -> None:
+    """Refuse an object of another class."""
+    if not isinstance(value, kinds):
+        raise invalid(name, value, "None, or " + " or ".join(kind.__name__ for kind in kinds))
+
+
 def no_effect(name: str, why: str) -> None:
     """Warn, at the caller's line, that an argument is accepted and does nothing here."""
     warnings.warn(f"{name} has no effect: {why}", UserWarning, stacklevel=_caller_level())
@@ -131,17 +152,42 @@ def _caller_level() -> int:
 
 def checked_names(cls: type[T]) -> type[T]:
     """Class decorator: an unknown keyword of the constructor is an error that names the nearest known one."""
-    original: Callable[..., None] = cls.__init__
-    parameters = list(inspect.signature(original).parameters.values())[1:]
-    known = {parameter.name for parameter in parameters}
-    public = [parameter.name for parameter in parameters if not parameter.name.startswith("_")]
-
-    @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        for name in kwargs:
-            if name not in known:
-                raise InvalidSettingError(unknown_name(f"argument of {cls.__name__}", name, public))
-        original(self, *args, **kwargs)
-
-    cls.__init__ = __init__  # type: ignore[method-assign]
+    cls.__init__ = checked_arguments(cls.__name__)(cls.__init__)  # type: ignore[method-assign]
     return cls
+
+
+def checked_arguments(of: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorator of a method: an unknown keyword is an error that names the nearest known one."""
+
+    def decorate(method: Callable[P, T]) -> Callable[P, T]:
+        known = list(inspect.signature(method).parameters)[1:]
+        public = [name for name in known if not name.startswith("_")]
+
+        @functools.wraps(method)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name in kwargs:
+                if name not in known:
+                    raise InvalidSettingError(unknown_name(f"argument of {of}", name, public))
+            return method(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+class Config:
+    """What the config classes share: a repr that shows what differs from the defaults and can be evaluated."""
+
+    def __repr__(self) -> str:
+        default = type(self)._defaults()
+        shown = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)  # type: ignore[arg-type]
+            if field.name not in default or getattr(self, field.name) != default[field.name]
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        blank = cls()
+        return {field.name: getattr(blank, field.name) for field in fields(blank)}  # type: ignore[arg-type]

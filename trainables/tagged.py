@@ -245,17 +245,48 @@ def _tag_blob(value: Any, blobs: BlobSink | None, path: _Path) -> Any:
 # --- reading ------------------------------------------------------------------------------------------
 
 
+class _NotOpened(Exception):
+    """A blob that is whole and cannot be unpickled: its hash and its label."""
+
+
 def loads(data: bytes, *, blobs: BlobSource | None = None) -> Any:
     """Read tagged JSON back.
 
     Args:
         data: what `dumps` wrote.
         blobs: opens blobs (which executes what they hold); without it each stays a `BlobRef`.
+
+    Raises:
+        MetricError: a blob that cannot be unpickled; the message names its key.
     """
     value = orjson.loads(data)
     if b'"$"' not in data:
         return value
-    return _untag(value, blobs)
+    try:
+        return _untag(value, blobs)
+    except _NotOpened as found:
+        hash, label = found.args
+        cause = found.__cause__
+        path = _path_of(_untag(value, None), hash) or ()
+        why = f"{type(cause).__name__}: {cause}"
+        raise MetricError(f"{_name(path)} is a {label} and cannot be unpickled: {why}") from cause
+
+
+def _path_of(value: Any, hash: str) -> _Path | None:
+    """Where in a value a blob stands that was not opened."""
+    if isinstance(value, BlobRef):
+        return () if value.hash == hash else None
+    inside = value if isinstance(value, Mapping) else dict(enumerate(value)) if isinstance(value, (list, tuple)) else {}
+    for key, inner in inside.items():
+        path = _path_of(inner, hash)
+        if path is not None:
+            return (str(key), *path)
+    return None
+
+
+def untag(parsed: Any) -> Any:
+    """What `loads` makes of JSON that another reader has parsed already; blobs stay closed."""
+    return _untag(parsed, None)
 
 
 def _untag(value: Any, blobs: BlobSource | None) -> Any:
@@ -272,7 +303,11 @@ def _untag(value: Any, blobs: BlobSource | None) -> Any:
             return BlobRef(*inner)
         import cloudpickle
 
-        return cloudpickle.loads(blobs.get(inner[0]))
+        body = blobs.get(inner[0])
+        try:
+            return cloudpickle.loads(body)
+        except Exception as error:  # whatever a foreign __setstate__, or a module that is not there, raises
+            raise _NotOpened(*inner) from error
     read = _READERS.get(kind)
     if read is None:
         raise ValueError(f"a value of kind {kind!r} was written by a newer version")

@@ -24,10 +24,12 @@ from trainables.job import Job
 from trainables.wire import (
     Answer,
     CheckpointRef,
+    Closed,
     Errored,
     Finished,
     FromTrial,
     Link,
+    Opened,
     Preempted,
     Published,
     PublishFailed,
@@ -106,7 +108,7 @@ class MemoryLink(Link):
     def send(self, message: Finished | Errored | Preempted) -> None:
         self._hear(message)
 
-    def post(self, message: Published | PublishFailed) -> None:
+    def post(self, message: Published | PublishFailed | Opened | Closed) -> None:
         self._hear(message)
 
     def wait_durable(self, iteration: int) -> None:

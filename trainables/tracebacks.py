@@ -1,4 +1,8 @@
-"""A trial's traceback, cut to what its user wrote and called."""
+"""A trial's failure as text: its traceback, cut to what its user wrote and called, and its message.
+
+Whatever a user's exception does when it is asked for its text, there is one: it fits into the journal, and every file
+and terminal takes it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,9 @@ import traceback
 from collections.abc import Iterator
 
 from trainables.errors import TrainablesError
+
+LIMIT = 64 * 1024
+"""Characters that are kept of a message, and of a traceback."""
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -21,7 +28,31 @@ def user_traceback(error: BaseException) -> str:
     shown = traceback.TracebackException.from_exception(error)
     for part, original in _chain(shown, error):
         _cut(part.stack, below=isinstance(original, TrainablesError))
-    return "".join(shown.format())
+    try:
+        text = "".join(shown.format())
+    except Exception:  # a SyntaxError whose parts are of other types
+        text = "".join(["Traceback (most recent call last):\n", *shown.stack.format()])
+        text += f"{type(error).__qualname__}: {message_of(error)}\n"
+    return writable(text)
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says; its name when it says nothing, or cannot."""
+    try:
+        text = str(error)
+    except (Exception, SystemExit) as broken:
+        text = f"{type(error).__name__} (its __str__ raised {type(broken).__name__})"
+    return writable(text or type(error).__name__)
+
+
+def writable(text: str) -> str:
+    """`text` with halves of characters escaped; of what is longer than `LIMIT` the head and the tail."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    left_out = len(text) - LIMIT
+    if left_out <= 0:
+        return text
+    half = LIMIT // 2
+    return f"{text[:half]}\n... {left_out} characters left out ...\n{text[-half:]}"
 
 
 def _chain(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import os
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 from trainables import tagged
 from trainables.automatic import NODE_IP, PID, AutomaticKeys
 from trainables.checkpoint import DICT_FILE, Checkpoint
-from trainables.errors import CheckpointError, CheckpointNotFoundError, MetricError
+from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError, MetricError
 from trainables.job import Job
 from trainables.store import fs, staging, tree
 
@@ -114,9 +116,15 @@ class Trainable:
         return complete
 
     def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> str:
-        """Save into a directory, by default a temporary one; return its path, for `restore`."""
+        """Save into a directory, by default a new one in `logdir`; return its path, for `restore`.
+
+        In a trial a new one is temporary, and gone with the run: what is to stay is reported.
+        """
         if checkpoint_dir is None:
-            directory = Path(tempfile.mkdtemp(prefix=f"checkpoint_{self.iteration:06d}-"))
+            place = None if self._job is not None else self.logdir  # the trial's own holds what is published, only
+            if place is not None:
+                fs.make_dirs(place)
+            directory = Path(tempfile.mkdtemp(prefix=f"checkpoint_{self.iteration:06d}-", dir=place))
         else:
             directory = Path(os.path.abspath(checkpoint_dir))
             fs.make_dirs(directory)
@@ -168,11 +176,12 @@ class Trainable:
 
     @property
     def logdir(self) -> str:
-        """The trial's directory; outside a trial a temporary one."""
+        """The trial's directory; outside a trial a temporary one, which goes with this object."""
         if self._job is not None:
             return str(self._job.directory)
         if self._logdir is None:
             self._logdir = tempfile.mkdtemp(prefix=f"{type(self).__name__}_")
+            weakref.finalize(self, _remove_own, self._logdir, os.getpid())
         return self._logdir
 
     @property
@@ -200,9 +209,44 @@ class Trainable:
         return constant[NODE_IP], constant[PID]
 
 
+def _remove_own(directory: str, pid: int) -> None:
+    if os.getpid() == pid:  # a forked child has only a copy of the object
+        fs.remove_quietly(directory)
+
+
 def saves(kind: type[Trainable]) -> bool:
     """Whether a class can save at all."""
     return kind.save_checkpoint is not Trainable.save_checkpoint
+
+
+def check_class(kind: type[Trainable]) -> None:
+    """Raise InvalidSettingError, which names class and method, for one whose trials could not run or not continue."""
+    name = kind.__name__
+    if kind.step is Trainable.step:
+        raise InvalidSettingError(f"trainable {name} has no method step(), which returns a dict of metrics")
+    if saves(kind) and kind.load_checkpoint is Trainable.load_checkpoint:
+        raise InvalidSettingError(
+            f"trainable {name} has a method save_checkpoint() and no load_checkpoint(checkpoint): "
+            "a trial that is interrupted could not continue from what it saved"
+        )
+    try:
+        inspect.signature(kind).bind({})
+    except TypeError as error:
+        raise InvalidSettingError(
+            f"{name}.__init__() cannot be called with a config alone ({error}): define setup(config) instead of it"
+        ) from None
+
+
+def make(kind: type[Trainable], job: Job, keys: AutomaticKeys) -> Trainable:
+    """The trainable of a trial. Raises InvalidSettingError for one that is not set up."""
+    with hosted(job, keys):
+        made = kind(job.config)
+    if not hasattr(made, "_keys"):
+        raise InvalidSettingError(
+            f"{kind.__name__}.__init__() does not call super().__init__(config): call it, or define setup(config) "
+            "instead of __init__"
+        )
+    return made
 
 
 def write_save(trainable: Trainable, directory: Path) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 A trial has two sockets. On *main* it sends a `Report` and blocks for one `Answer`; at the end it
 sends one of `Finished`, `Errored`, `Preempted`. On *side* the publisher thread sends
-`Published` or `PublishFailed` and gets `Durable`; the driver also sends `Halt` there. A frame is a 4-byte
-little-endian length and a JSON object with a tag.
+`Published` or `PublishFailed` and gets `Durable`; the driver also sends `Halt` there, and the trial `Opened` and
+`Closed`. A frame is a 4-byte little-endian length and a JSON object with a tag.
 """
 
 from __future__ import annotations
@@ -92,6 +92,21 @@ class PublishFailed(msgspec.Struct, frozen=True, tag="publish_failed", tag_field
     error: str
 
 
+class Opened(msgspec.Struct, frozen=True, tag="opened", tag_field="kind"):
+    """A checkpoint is open in the trial (`as_directory`), and nothing else keeps it from being deleted any more.
+
+    Said only once the attempt has published one of its own: what it started from is safe until then.
+    """
+
+    ref: CheckpointRef
+
+
+class Closed(msgspec.Struct, frozen=True, tag="closed", tag_field="kind"):
+    """A checkpoint that was `Opened` is open no more."""
+
+    ref: CheckpointRef
+
+
 class Answer(msgspec.Struct, frozen=True, tag="answer", tag_field="kind"):
     """The driver's decision on one `Report`."""
 
@@ -117,7 +132,7 @@ class Halt(msgspec.Struct, frozen=True, tag="halt", tag_field="kind"):
     """The experiment ends early: save at the next step boundary (class), or see `should_stop()`."""
 
 
-FromTrial = Union[Report, Finished, Errored, Preempted, Published, PublishFailed]
+FromTrial = Union[Report, Finished, Errored, Preempted, Published, PublishFailed, Opened, Closed]
 ToTrial = Union[Answer, Durable, Halt]
 
 _encoder = msgspec.json.Encoder()
@@ -178,8 +193,8 @@ class Link(Protocol):
     def send(self, message: Finished | Errored | Preempted) -> None:
         """Say how the trial ended (main line)."""
 
-    def post(self, message: Published | PublishFailed) -> None:
-        """Tell of a publish (side line); called from the publisher thread."""
+    def post(self, message: Published | PublishFailed | Opened | Closed) -> None:
+        """Tell of a publish, or of who reads a checkpoint (side line); from any thread."""
 
     def wait_durable(self, iteration: int) -> None:
         """Block the publisher until the journal is durable up to that iteration's result."""
@@ -230,7 +245,7 @@ class SocketLink:
     def send(self, message: Finished | Errored | Preempted) -> None:
         self._send(self._main, frame(message))
 
-    def post(self, message: Published | PublishFailed) -> None:
+    def post(self, message: Published | PublishFailed | Opened | Closed) -> None:
         self._send(self._side, frame(message))
 
     def wait_durable(self, iteration: int) -> None:

@@ -20,10 +20,11 @@ from trainables.errors import CheckpointBudgetError, PublishError
 from trainables.function import run_function
 from trainables.job import Job
 from trainables.notice import Notice
+from trainables.reading import Reading
 from trainables.saving import DISK
 from trainables.seeding import forget_later_imports, seed_everything
 from trainables.store import fs
-from trainables.tracebacks import user_traceback
+from trainables.tracebacks import message_of, user_traceback
 from trainables.trainable import Trainable
 from trainables.wire import Errored, Finished, Link, Preempted
 
@@ -53,7 +54,7 @@ def run_job(job: Job, trainable: Any, link: Link, *, clock: Clock = time, own_pr
     with contextlib.ExitStack() as stack:
         stack.callback(attempt.saver.close)
         try:
-            message = _attempt(attempt, trainable, own_process, stack)
+            message = _attempt(attempt, trainable, link, own_process, stack)
         except KeyboardInterrupt as error:
             if not own_process:
                 raise
@@ -65,7 +66,7 @@ def run_job(job: Job, trainable: Any, link: Link, *, clock: Clock = time, own_pr
 
 
 def _attempt(
-    attempt: Attempt, trainable: Any, own_process: bool, stack: contextlib.ExitStack
+    attempt: Attempt, trainable: Any, link: Link, own_process: bool, stack: contextlib.ExitStack
 ) -> Finished | Preempted | Errored:
     job = attempt.job
     stack.enter_context(_in_place(job))
@@ -74,6 +75,8 @@ def _attempt(
         notice = Notice(job.grace_s, noticed=attempt.notice, expired=lambda: _expire(attempt))
         stack.enter_context(notice)
         attempt.on_leaving = notice.start_grace
+    if own_process:  # in the driver's own, its deleter sees what is open
+        attempt.saver.before_published = stack.enter_context(Reading(link)).before_published
     stack.callback(forget_later_imports)
     attempt.seed = seed_everything(job.seed, job.index, job.start_iteration)
     try:
@@ -124,7 +127,7 @@ def _expire(attempt: Attempt) -> None:
 
 
 def _errored(attempt: Attempt, error: BaseException) -> Errored:
-    text = str(error) or type(error).__name__
+    text = message_of(error)
     free = fs.free_bytes(attempt.job.directory)
     full = free is not None and free < _LOW_DISK
     if full and "bytes are free" not in text:
@@ -147,6 +150,6 @@ def _pickled(error: BaseException) -> bytes:
         data: bytes = cloudpickle.dumps(error)
         if len(data) <= _PICKLED_LIMIT and isinstance(cloudpickle.loads(data), BaseException):
             return data
-    except Exception:
+    except (Exception, SystemExit):  # whatever its __reduce__ does
         return b""
     return b""

@@ -26,6 +26,7 @@ _EXPORTS = {
     "FunctionStopper": "tuner.stopper",
     "JupyterNotebookReporter": "tuner.progress_reporter",
     "ProgressReporter": "tuner.progress_reporter",
+    "Result": "trainables.result",
     "ResultGrid": "tuner.analysis",
     "ResumeConfig": "tuner.resume_config",
     "RunConfig": "trainables.config",
@@ -35,6 +36,7 @@ _EXPORTS = {
     "TuneConfig": "tuner.tuner",
     "TuneError": "tuner.error",
     "Tuner": "tuner.tuner",
+    "at_least": "tuner.stopper",
     "at_most": "tuner.stopper",
     "checkpoint_dir": "trainables.session",
     "choice": "tuner.search.space",
@@ -98,7 +100,15 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _MODULES:
         return importlib.import_module(f"tuner.{name}")
-    raise AttributeError(f"module 'tuner' has no attribute {name!r}")
+    raise AttributeError(f"module 'tuner' has no attribute {name!r}{_elsewhere(name)}")
+
+
+def _elsewhere(name: str) -> str:
+    """Where a class lies that is looked for here."""
+    for place in ("schedulers", "search", "executors", "logger", "stopper", "syncer") if name[:1].isupper() else ():
+        if name in getattr(importlib.import_module(f"tuner.{place}"), "__all__", ()):
+            return f"; it is in a module of its own: from tuner.{place} import {name}"
+    return ""
 
 
 class _Package(ModuleType):

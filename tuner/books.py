@@ -56,6 +56,16 @@ class Books:
         """Files of these trials changed since the last snapshot: they are made durable before the next one."""
         self._unsynced.update(trials)
 
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest fact."""
+        return self._journal.last_seq
+
+    @property
+    def unsynced(self) -> Iterable[Trial]:
+        """Trials whose files changed since the last snapshot."""
+        return self._unsynced
+
     def when_durable(self, action: Callable[[], None], seq: int | None = None) -> None:
         """Have `action` run by `run_due` once the fact `seq` (default: all so far) is on the disk."""
         self._after.append((self._journal.last_seq if seq is None else seq, action))

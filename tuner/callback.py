@@ -54,6 +54,9 @@ class Callback:
     def on_trial_start(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         """An attempt of a trial was started."""
 
+    def on_trial_clone(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        """A trial is to go on from another one's checkpoint: the last of `trial.clones`, with `trial.config`."""
+
     def on_trial_restore(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         """The attempt that starts now continues from a checkpoint."""
 
@@ -145,6 +148,9 @@ class CallbackList:
 
     def on_trial_restore(self, iteration: int, trials: Trials, trial: Trial) -> None:
         self._call("on_trial_restore", self._restore, iteration=iteration, trials=trials, trial=trial)
+
+    def on_trial_clone(self, iteration: int, trials: Trials, trial: Trial) -> None:
+        self._call("on_trial_clone", self._clone, iteration=iteration, trials=trials, trial=trial)
 
     def on_trial_save(self, iteration: int, trials: Trials, trial: Trial) -> None:
         self._call("on_trial_save", self._save, iteration=iteration, trials=trials, trial=trial)
@@ -247,6 +253,7 @@ class CallbackList:
         self._setup = of("setup")
         self._step_begin, self._step_end = of("on_step_begin"), of("on_step_end")
         self._start, self._restore, self._save = of("on_trial_start"), of("on_trial_restore"), of("on_trial_save")
+        self._clone = of("on_trial_clone")
         self._complete, self._recover = of("on_trial_complete"), of("on_trial_recover")
         self._error, self._checkpoint = of("on_trial_error"), of("on_checkpoint")
         self._experiment_end, self._rollback = of("on_experiment_end"), of("on_rollback")

@@ -9,17 +9,20 @@ TuneError
  ├── ExperimentDivergedError              two histories, each with facts that the other lacks
  ├── ResumeError                          a resume that cannot be done; nothing was touched
  ├── OwnedElsewhereError                  another driver owns the experiment
- ├── StorageFullError (OSError)           the disk is full or not writable
+ ├── StorageError (OSError)               results cannot be kept at that place
+ │    └── StorageFullError                the disk is full
  ├── SerializationError (TypeError)       a trainable or config that cannot be shipped
  ├── MetricMissingError (KeyError)        a metric that scheduler or searcher need was never reported
  ├── TrialError                           one trial failed
  │    ├── TrialTimeoutError (TimeoutError)
  │    └── TrialProcessDiedError           its process ended without a word
- └── TrialsFailedError                    some trials of a run failed (`raise_on_failed_trial`)
+ ├── TrialsFailedError                    some trials of a run failed (`raise_on_failed_trial`)
+ └── SyncError                            the run has ended, and something did not reach its copy elsewhere
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -59,8 +62,12 @@ class OwnedElsewhereError(TuneError):
     """Another driver owns the experiment; the message says which."""
 
 
-class StorageFullError(TuneError, OSError):
-    """The disk is full or not writable; the message gives the path and the free bytes."""
+class StorageError(TuneError, OSError):
+    """Results cannot be kept at that place; the message gives the path and the cause."""
+
+
+class StorageFullError(StorageError):
+    """The disk is full; the message gives the path and the free bytes."""
 
 
 class SerializationError(TuneError, TypeError):
@@ -96,3 +103,17 @@ class TrialsFailedError(TuneError):
     def __init__(self, message: str, analysis: Any = None) -> None:
         super().__init__(message)
         self.analysis = analysis
+
+
+class SyncError(TuneError):
+    """The run has ended, and something did not reach its copy elsewhere within `sync_timeout`. Here nothing is missing.
+
+    Attributes:
+        analysis: the results, an `ExperimentAnalysis`.
+        missing: what did not arrive, one line each.
+    """
+
+    def __init__(self, message: str, analysis: Any = None, missing: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.analysis = analysis
+        self.missing = list(missing)

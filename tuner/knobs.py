@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import os
 
+from tuner.error import SettingError
+
 
 def result_dir() -> str | None:
     """TUNE_RESULT_DIR: where experiments go when no `storage_path` is given."""
     return os.environ.get("TUNE_RESULT_DIR")
+
+
+def temporary_dir() -> str | None:
+    """TUNE_TMPDIR: where trials' temporary directories go; default: `<storage_path>/.tmp`."""
+    return os.environ.get("TUNE_TMPDIR") or None
 
 
 def cuda_visible_devices() -> str | None:
@@ -32,7 +39,7 @@ def disable_tensorboard() -> bool:
 
 def silent_after_s() -> float:
     """TUNE_SILENT_AFTER_S: seconds after which a trial that reports nothing is shown as silent; default 300."""
-    return float(os.environ.get("TUNE_SILENT_AFTER_S") or 300)
+    return _seconds("TUNE_SILENT_AFTER_S", 300.0)
 
 
 def strict_metrics() -> bool:
@@ -52,7 +59,7 @@ def chdir_to_trial_dir() -> bool:
 
 def grace_s() -> float:
     """TUNE_GRACE_S: seconds that running trials have to save after a SIGTERM; default 30."""
-    return float(os.environ.get("TUNE_GRACE_S", "30"))
+    return _seconds("TUNE_GRACE_S", 30.0)
 
 
 def openmp_threads() -> int:
@@ -63,3 +70,24 @@ def openmp_threads() -> int:
 def set_variable(name: str, value: str) -> None:
     """Set a variable for this process and its children: how an attempt gets its environment after the fork."""
     os.environ[name] = value
+
+
+def journal_push_s() -> float | None:
+    """TUNE_GLOBAL_CHECKPOINT_S: seconds between two pushes of the journal to a replica; default: as often as costs 5 %.
+
+    "auto" is the default too.
+    """
+    if os.environ.get("TUNE_GLOBAL_CHECKPOINT_S") in (None, "", "auto"):
+        return None
+    return _seconds("TUNE_GLOBAL_CHECKPOINT_S", 0.0, 'seconds from 0 on, and "auto"')
+
+
+def _seconds(name: str, default: float, accepted: str = "seconds from 0 on") -> float:
+    text = os.environ.get(name) or str(default)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not value >= 0:
+        raise SettingError(f"{name}={text!r} is not accepted; accepted are {accepted}")
+    return value

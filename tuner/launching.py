@@ -43,6 +43,10 @@ class LoopSettings:
     restore: Path | None = None
     """A checkpoint that trials without one of their own start from."""
     max_publish_failures: int = 3
+    can_save: bool = True
+    """The class trainable has save_checkpoint and load_checkpoint."""
+    keep_local: int | None = None
+    """So many checkpoints of a trial stay here once a replica holds them too; None: all."""
     stdout: str | None = "stdout"
     stderr: str | None = "stderr"
     tee: bool = False
@@ -65,11 +69,11 @@ class Start:
     time_total_s: float
 
 
-def start_at(trial: Trial, record: CheckpointRecord | None, settings: LoopSettings) -> Start:
-    """From a checkpoint of the trial's own, else from that of `restore=`, else from nothing."""
+def start_at(trial: Trial, record: CheckpointRecord | None, settings: LoopSettings, *, holder: Trial) -> Start:
+    """From a checkpoint of the trial's own or of a donor (`holder`), else from that of `restore=`, or from nothing."""
     ref, iteration, spent = start_of(trial, record)
     if ref is not None:
-        return Start(ref, trial.directory / ref.name, iteration, spent)
+        return Start(ref, holder.directory / ref.name, iteration, spent)
     restore = settings.restore
     if restore is None or not is_published(restore):
         return Start(None, restore, 0, 0.0)

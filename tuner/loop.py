@@ -8,26 +8,31 @@ answered, the fact is logged and journaled. Waiting happens in one place, `Execu
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainables import tagged, wire
-from trainables.wire import CheckpointRef
-from tuner.books import FULL_LOOK_S, Books
+from tuner.books import FULL_LOOK_S, FULL_PATIENCE_S, Books
 from tuner.callback import CallbackList
 from tuner.clock import Clock
 from tuner.error import StorageFullError
 from tuner.executors.base import Event, Executor, Exited, Message, Resources, Started
+from tuner.executors.resources import parse_resources
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.lock import Ownership
-from tuner.experiment.resume import candidates, raw
+from tuner.experiment.resume import raw
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.keeping import Keeping
 from tuner.launching import LoopSettings, describe, launch_of, start_at
 from tuner.plugins import Plugins
 from tuner.retention.custodian import Custodian
+from tuner.running import Running
+from tuner.schedulers.base import Decision, Exploit, Reallocate, Verdict
+from tuner.syncer.copies import Backlog, Copies
+from tuner.waiting import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -37,22 +42,6 @@ DELETE_GRACE_S = 5.0
 """How long the end of a run waits for deletions; what is left then is done by the next start."""
 MAX_LOST = 10
 """Attempts in a row that may be lost to the engine (keeper or fork server gone) before a trial is given up."""
-
-
-@dataclass(slots=True)
-class Running:
-    """An attempt from its selection to its exit."""
-
-    trial: Trial
-    attempt: int
-    resources: Resources
-    launched: bool = False
-    said: wire.Finished | wire.Errored | wire.Preempted | None = None
-    then: str = "continue"
-    published: bool = False
-    """The attempt has a checkpoint of its own: what it started from is not needed any more."""
-    refused: bool = False
-    """A save did not fit into the budget: the process is being ended, and nothing that it still says counts."""
 
 
 class TrialLoop:
@@ -69,6 +58,7 @@ class TrialLoop:
         plugins: Plugins,
         custodian: Custodian,
         clock: Clock,
+        copies: Copies | None = None,
     ) -> None:
         self.settings = settings
         self.state = state
@@ -83,14 +73,31 @@ class TrialLoop:
         self._plugins = plugins
         self._callbacks: CallbackList = plugins.callbacks
         self._custodian = custodian
+        self._copies = Copies() if copies is None else copies
         self._running: dict[str, Running] = {}
-        self._pending: dict[str, Trial] = {
-            trial.trial_id: trial
+        self._pending = Waiting(
+            trial
             for trial in state.trials
             if trial.status in (Trial.PENDING, Trial.PAUSED)
             and (settings.only is None or trial.trial_id in settings.only)
-        }
+        )
+        self._starved: dict[str, tuple[Running, ev.ErrorInfo]] = {}
+        """Trials that failed for want of space. They try again when something was freed."""
         self._answers: list[tuple[str, wire.ToTrial]] = []
+        self._keeping = Keeping(
+            state,
+            self._books,
+            custodian,
+            self._copies,
+            ownership=ownership,
+            running=self._running,
+            keep_local=settings.keep_local,
+            class_api=settings.class_api,
+        )
+        self._held: dict[str, wire.Answer] = {}
+        """Answers to trials whose checkpoints pile up: they are given once the replica has caught up."""
+        self._unchosen: Trial | None = None
+        """The trial that was created last, if the scheduler has not chosen it: no other is created before it does."""
         self._iteration = 0
         self._asked: Halt | None = None
         self._deadlines: dict[str, float] = {}
@@ -105,22 +112,26 @@ class TrialLoop:
             unsynced: trials with results or deletions since the last snapshot.
         """
         self._books.touch(unsynced)
+        if self._plugins.warmed:
+            self.compact()
         now = self.clock.monotonic()
         self._deadlines["heartbeat"] = now + HEARTBEAT_S
         if self.settings.time_budget_s is not None:
             self._deadlines["budget"] = now + self.settings.time_budget_s
-        self._custodian.take_over(self.state)
-        for trial in self.state.trials:
-            for ref in trial.forgotten:  # decided before, and not known to be done
-                self._delete_when_durable(ref)
+        self._keeping.take_over()
         for trial in taken_up:
-            self._forget(trial)
+            self._keeping.forget(trial)
+        self._carry_out_left()
         while True:
             self._callbacks.on_step_begin(self._iteration, self.state.trials)
             self._fill()
             self._settle()
-            if not self._running:
+            if not self._running and not self._starved:
+                if self._wakes():
+                    continue
                 break
+            if not self._running and self._ended_starved():
+                continue
             self._executor.run_once(self.dispatch, self._timeout())
             self._settle()
             self._pass_deadlines()
@@ -128,6 +139,33 @@ class TrialLoop:
             self._iteration += 1
         if self.halted is None:
             self._say_what_is_left()
+
+    def _wakes(self) -> bool:
+        """Nothing runs and nobody new comes: whether the scheduler lets one of those that wait go on, or end."""
+        if self.halted is not None or not self._pending or self._plugins.choose(self._pending.view) is not None:
+            return False
+        waited = len(self._pending)
+        self._books.add(ev.Idle())
+        self._plugins.on_idle()
+        self._carry_out()
+        return len(self._pending) < waited or self._plugins.choose(self._pending.view) is not None
+
+    def _ended_starved(self) -> bool:
+        """Nothing runs: trials that wait for space fail, unless a deletion is under way that may make room."""
+        deleting = self._custodian.deleting and "starved" in self._deadlines
+        self._settle()  # what was deleted just now
+        if self._starved and deleting and self.halted is None:
+            return False
+        starved, self._starved = self._starved, {}
+        for run, error in starved.values() if self.halted is None else ():
+            self._end_trial(run.trial, error)
+        return True
+
+    def _feed(self) -> None:
+        """Something was freed: who failed for want of space may try again."""
+        starved, self._starved = self._starved, {}
+        for run, _ in starved.values():
+            self._pending.add(run.trial)
 
     def _say_what_is_left(self) -> None:
         """A run that ends although there is more to do says why."""
@@ -165,8 +203,11 @@ class TrialLoop:
 
     def _timeout(self) -> float | None:
         refresh = self._callbacks.next_refresh()
-        due = min(self._deadlines.values()) - self.clock.monotonic()
-        return max(0.0, due if refresh is None else min(due, refresh))
+        at = min(self._deadlines.values())
+        if (due := self._copies.due()) is not None:
+            at = min(at, due)
+        left = at - self.clock.monotonic()
+        return max(0.0, left if refresh is None else min(left, refresh))
 
     def _pass_deadlines(self) -> None:
         if self._asked is not None:
@@ -178,6 +219,7 @@ class TrialLoop:
                 self._deadlines[name] = now + HEARTBEAT_S
                 if self._ownership is not None:
                     self._ownership.heartbeat()
+                self._copies.heartbeat()
             elif name == "budget":
                 self.halt("budget")
             elif name == "full":
@@ -199,18 +241,32 @@ class TrialLoop:
                     self._executor.tell(trial_id, answer)
             else:
                 self._deadlines["full"] = self.clock.monotonic() + FULL_LOOK_S
+            written = books.last_seq
             books.run_due()
             for fact in self._custodian.finished():
                 books.add(fact)
+                self._feed()
                 if (trial := self.state.trials.get(fact.ref.trial_id)) is not None:
                     books.touch([trial])
-            if not self._answers and not books.due:
-                break
+            self._copy()
+            if not self._answers and not books.due and books.last_seq == written:
+                break  # a fetched checkpoint, for one, starts its trial: that fact is to become durable too
         if books.should_compact():
             self.compact()
 
+    def _copy(self) -> None:
+        """Let the replica go on, and the trials that wait for it."""
+        for fact in self._copies.finished():
+            self._books.add(fact)
+            self._keeping.give_up_local(self._trial(fact.ref.trial_id))
+        for trial_id in list(self._held):
+            trial = self.state.trials.get(trial_id)
+            if self.halted is not None or trial is None or not self._copies.behind(trial):
+                self._answers.append((trial_id, self._held.pop(trial_id)))
+
     def compact(self) -> None:
         """Fold the journal into one snapshot; the plug-in states that only the one before it named go."""
+        self._copies.touched(self._books.unsynced)
         before = self.state.plugins
         saved = self._plugins.save()
         if self._books.compact(saved):
@@ -220,16 +276,30 @@ class TrialLoop:
 
     def _fill(self) -> None:
         """Start attempts while there is room for them."""
-        while self.halted is None and self._room(self.settings.resources):
-            trial = self._plugins.choose(list(self._pending.values())) if self._pending else self._create()
+        if self._plugins.wants_population(self.state):
+            while self._create() is not None:
+                pass  # it compares them all along: none goes on before all are there
+        while self.halted is None and not self._starved and self._room(self.settings.resources):
+            trial = self._next()
             if trial is None:
                 return
             resources = trial.resources or self.settings.resources
             if not self._room(resources):
                 return
-            del self._pending[trial.trial_id]
+            self._pending.remove(trial)
             self._running[trial.trial_id] = Running(trial, trial.attempt + 1, resources)
             self._choose_start(trial)
+
+    def _next(self) -> Trial | None:
+        """The trial that runs next: one that waits, or where the scheduler chooses none of them a new one."""
+        chosen = self._plugins.choose(self._pending.view) if self._pending else None
+        self._carry_out()
+        if chosen is not None or (self._unchosen is not None and not self._unchosen.attempt):
+            return chosen
+        self._unchosen = self._create()
+        chosen = self._plugins.choose(self._pending.view) if self._pending else None
+        self._carry_out()
+        return chosen
 
     def _room(self, resources: Resources) -> bool:
         limit = self.settings.max_concurrent
@@ -250,15 +320,18 @@ class TrialLoop:
             return None
         self._books.add(created)
         if isinstance(created, ev.SearchEnded):
+            self._plugins.on_search_end()
+            self._carry_out()
             return None
         trial = self.state.trials[-1]
         self._plugins.on_trial_add(trial)
-        self._pending[trial.trial_id] = trial
+        self._pending.add(trial)
+        self._carry_out()
         return trial
 
     def _choose_start(self, trial: Trial) -> None:
         """Hash the checkpoint that the attempt would get; start it with the newest that is whole."""
-        record = next(iter(candidates(trial)), None)
+        record = self._keeping.best_start(trial)
         if record is None:
             self._start(trial, None)
             return
@@ -268,26 +341,31 @@ class TrialLoop:
                 self._start(trial, record)
                 return
             log.warning("%s: checkpoint %s is damaged and set aside: %s", trial.name, record.ref.name, problem)
-            self._books.add(ev.CheckpointSetAside(record.ref, problem))
-            self._custodian.gone(record.ref)
+            self._keeping.set_aside(record, problem)
             self._choose_start(trial)
 
-        self._custodian.check(trial.directory / record.ref.name, record.digest, checked)
+        self._keeping.check(record, checked)
 
     def _start(self, trial: Trial, record: CheckpointRecord | None) -> None:
         run = self._running[trial.trial_id]
-        own = 0 if record is None else record.iteration
+        foreign = record is not None and record.ref.trial_id != trial.trial_id
+        if record is None:
+            own = 0
+        else:
+            own = trial.clone_iteration if foreign else record.iteration  # a clone's count is its own
         if trial.iteration > own:
             self._books.add(ev.RolledBack(trial.trial_id, run.attempt, own))
             self._plugins.on_rollback(trial, own)
         first = trial.attempt == 0
         if first:
             describe(trial, self.settings.seed)
-        start = start_at(trial, record, self.settings)
+        holder = self._trial(record.ref.trial_id) if record is not None else trial
+        start = start_at(trial, record, self.settings, holder=holder)
         generation = self.state.generation.generation if self.state.generation else 1
         launch = launch_of(
             trial, start, self.settings, attempt=run.attempt, generation=generation, resources=run.resources
         )
+        self._plugins.on_trial_start(trial)
         self._books.add(
             ev.AttemptStarted(
                 trial.trial_id, run.attempt, generation, self.clock.time(), start.checkpoint, start.iteration
@@ -305,6 +383,7 @@ class TrialLoop:
             if not first and record is not None:
                 self._callbacks.on_trial_restore(self._iteration, self.state.trials, trial)
             self._callbacks.on_trial_start(self._iteration, self.state.trials, trial)
+            self._copies.started(trial)
 
         self._books.when_durable(go)  # a process may not get a config that a power cut could take back
 
@@ -333,8 +412,11 @@ class TrialLoop:
             self._on_published(run, body)
         elif isinstance(body, wire.PublishFailed):
             log.warning("%s: checkpoint %s was not saved: %s", run.trial.name, body.ref.name, body.error)
-            self._books.add(ev.PublishFailed(body.ref, body.error))
-            self._custodian.not_saved(run.trial)
+            self._keeping.not_saved(run.trial, body)
+        elif isinstance(body, wire.Opened):
+            run.open.add(body.ref)
+        elif isinstance(body, wire.Closed):
+            self._keeping.closed(run, body.ref)
         else:
             run.said = body
 
@@ -343,17 +425,15 @@ class TrialLoop:
         result: dict[str, Any] = tagged.loads(bytes(report.metrics))
         again = report.iteration <= trial.told  # told before a rollback: the journaled answer stands
         changed = self._callbacks.on_trial_result(self._iteration, self.state.trials, trial, result)
-        decision = self._plugins.decide(trial, result, report.iteration, again)
-        then: Literal["continue", "stop", "pause"] = decision
+        verdict = self._plugins.decide(trial, result, report.iteration, again)
         saves = report.saving is not None
         refusal = None
-        if saves:
-            refusal = self._custodian.refusal(
-                trial, report.saving.bytes if report.saving else 0, result, self._in_use(run)
-            )
+        if report.saving is not None:
+            refusal = self._keeping.refusal(run, report.saving.bytes, result)
             saves = refusal is None
-        elif self.settings.class_api:
-            saves = self._class_saves(report.iteration, result, then)
+        then = self._then(run, verdict, saves)
+        if report.saving is None and self.settings.class_api:
+            saves = self._class_saves(report.iteration, result, then, verdict)
         if self.halted is not None and then == "continue" and saves and self.settings.class_api:
             then = "pause"  # a function decides itself: it may look at should_stop() and have more to do
         if then == "stop":
@@ -361,11 +441,13 @@ class TrialLoop:
         answer = wire.Answer(
             then=then,
             save=saves and report.saving is None,
-            should_checkpoint=bool(result.get("should_checkpoint")),
+            should_checkpoint=bool(result.get("should_checkpoint")) or run.pausing or verdict is Decision.SAVE,
             should_stop=self.halted is not None,
             budget_error=refusal,
         )
-        if not self._books.full:
+        if saves and then == "continue" and self._waits_for_copies(trial):
+            self._held[trial.trial_id] = answer
+        elif not self._books.full:
             self._executor.tell(trial.trial_id, answer)  # the trial goes on while its result is written down
         else:
             self._answers.append((trial.trial_id, answer))
@@ -374,18 +456,90 @@ class TrialLoop:
         fact = ev.ResultReported(trial.trial_id, run.attempt, report.iteration, metrics, then, saves)
         seq = self._books.add_result(trial, fact, result)
         run.then = then
+        if then == "pause":
+            self._move(trial, run.moves if run.moves is not None else verdict)
         if saves:
             self._books.when_durable(lambda: self._allow(run, report.iteration), seq)
+        self._carry_out()
 
-    def _class_saves(self, iteration: int, result: dict[str, Any], then: str) -> bool:
+    def _waits_for_copies(self, trial: Trial) -> bool:
+        """Whether so much of the trial is to be copied still that it should not save more."""
+        if self.halted is not None or not self._copies.behind(trial):
+            return False
+        log.warning("%s waits: its checkpoints are saved faster than %s takes them", trial.name, self._copies.place)
+        return True
+
+    def _then(self, run: Running, verdict: Verdict, saves: bool) -> Literal["continue", "stop", "pause"]:
+        """What the trial is told. Nobody pauses without a checkpoint: a function runs on to its next save."""
+        ordered = self._plugins.ordered.get(run.trial.trial_id)
+        if verdict is Decision.STOP or (ordered is not None and ordered.what is Decision.STOP):
+            return "stop"
+        if isinstance(verdict, Exploit):
+            return "pause" if self._donated(verdict) is not None else "continue"
+        if isinstance(verdict, Reallocate):
+            run.moves = verdict  # kept until it pauses, which may be at a later result
+        if ordered is not None or verdict is Decision.PAUSE or isinstance(verdict, Reallocate):
+            run.pausing = True
+        if not run.pausing or not (saves or (self.settings.class_api and self.settings.can_save)):
+            return "continue"
+        return "pause"
+
+    def _class_saves(self, iteration: int, result: dict[str, Any], then: str, verdict: Verdict) -> bool:
         every = self.settings.checkpoint_frequency
+        if then == "pause" and isinstance(verdict, Exploit):
+            return False  # what it has come to is given up
         return bool(
             result.get("should_checkpoint")
             or (every and iteration % every == 0)
             or (then == "stop" and self.settings.checkpoint_at_end)
             or then == "pause"
+            or (verdict is Decision.SAVE and self.settings.can_save)
             or (then == "continue" and self.halted is not None)
         )
+
+    # --- clones, and trials that wait --------------------------------------------------------------------------
+
+    def _donated(self, exploit: Exploit) -> CheckpointRecord | None:
+        """The checkpoint that a clone would start from: where the donor would; None: it has none, or is none."""
+        donor = self.state.trials.get(exploit.donor)
+        return None if donor is None else self._keeping.best_start(donor)
+
+    def _move(self, trial: Trial, verdict: Verdict | None) -> None:
+        """Write down how a trial that pauses now goes on, where that is not from its own checkpoint as it was."""
+        if isinstance(verdict, Exploit):
+            record = self._donated(verdict)
+            if record is not None:
+                config = self._plugins.tagged(verdict.config)
+                self._books.add(ev.Exploited(trial.trial_id, record.ref, config, trial.iteration))
+                self._keeping.given_back(trial)
+                self._callbacks.on_trial_clone(self._iteration, self.state.trials, trial)
+        elif isinstance(verdict, Reallocate):
+            self._books.add(ev.Reallocated(trial.trial_id, parse_resources(verdict.resources)))
+
+    def _carry_out(self) -> None:
+        """Do what the scheduler ordered for trials that wait; of those that still run, once they do."""
+        while self._plugins.collect():
+            self._carry_out_left()
+
+    def _carry_out_left(self) -> None:
+        for trial_id in list(self._plugins.ordered):
+            self._carry_out_for(self._trial(trial_id))
+
+    def _carry_out_for(self, trial: Trial) -> None:
+        if trial.is_finished():
+            self._plugins.ordered.pop(trial.trial_id, None)
+        elif trial in self._pending and trial.trial_id in self._plugins.ordered:
+            order = self._plugins.ordered.pop(trial.trial_id)
+            if order.what is Decision.STOP:
+                self._pending.remove(trial)
+                self._end_trial(trial, None)  # which may be the cause of further orders
+            elif isinstance(order.what, Exploit):
+                self._move(trial, order.what)
+
+    def _trial(self, trial_id: str) -> Trial:
+        trial = self.state.trials.get(trial_id)
+        assert trial is not None, trial_id
+        return trial
 
     def _allow(self, run: Running, iteration: int) -> None:
         """The journal holds the result: its checkpoint may become visible, if this driver still owns the experiment."""
@@ -395,65 +549,36 @@ class TrialLoop:
 
     def _on_published(self, run: Running, body: wire.Published) -> None:
         trial = run.trial
-        self._books.add(ev.CheckpointPublished(body.ref, body.bytes, body.digest, self.clock.time()))
+        seq = self._books.add(ev.CheckpointPublished(body.ref, body.bytes, body.digest, self.clock.time()))
         run.published = True
         checkpoint = trial.open_checkpoint(trial.checkpoints[-1])
         self._callbacks.on_checkpoint(self._iteration, self.state.trials, trial, checkpoint)
         self._callbacks.on_trial_save(self._iteration, self.state.trials, trial)
-        problem = self._custodian.saved(
-            trial, trial.checkpoints[-1], self._in_use(), admitted=not self.settings.class_api
-        )
-        if problem is not None:  # a class trainable's save, whose size nobody knew before
+        self._plugins.on_checkpoint(trial, body.ref.iteration)
+        problem = self._keeping.published(run, body, seq)
+        if problem is not None:
             run.refused = True
             run.said = wire.Errored("CheckpointBudgetError", problem, problem, retry=False)
-            self._custodian.gone(body.ref)
-            self._let_go(body.ref)
             self._executor.kill(trial.trial_id)
-            return
-        self._forget(trial)
-
-    def _forget(self, trial: Trial) -> None:
-        for ref in self._custodian.to_forget(trial, self._in_use()):
-            self._let_go(ref)
-
-    def _let_go(self, ref: CheckpointRef) -> None:
-        self._books.add(ev.CheckpointForgotten(ref))
-        self._delete_when_durable(ref)  # forgotten first, deleted after: rule R2
-
-    def _delete_when_durable(self, ref: CheckpointRef) -> None:
-        trial = self.state.trials.get(ref.trial_id)
-        assert trial is not None
-        path = trial.directory / ref.name
-
-        def go() -> None:
-            if self._ownership is not None:
-                self._ownership.check()
-            self._custodian.delete(ref, path)
-
-        self._books.when_durable(go)
-
-    def _in_use(self, but: Running | None = None) -> set[tuple[str, tuple[int, int, int]]]:
-        """Checkpoints that running attempts started from and have nothing of their own yet."""
-        return {
-            (run.trial.started_from.trial_id, run.trial.started_from.order)
-            for run in self._running.values()
-            if run.trial.started_from is not None and not run.published and run is not but
-        }
+        self._carry_out()
 
     # --- the end of an attempt --------------------------------------------------------------------------------
 
     def _on_exit(self, run: Running, event: Exited) -> None:
+        for ref in list(run.open):
+            self._keeping.closed(run, ref)
         if run.said is None or run.refused or event.status != 0:
-            self._adopt(run)
+            for published in self._keeping.left_behind(run):
+                self._on_published(run, published)
         said = run.said
         if isinstance(said, wire.Finished) and event.reason != "timeout":
             if run.then == "pause":
                 self._end_attempt(run, "halted" if self.halted else "paused")
             else:
-                self._end_trial(run, None)
+                self._end_trial(run.trial, None)
         elif event.reason == "timeout":
             text = f"ran longer than trial_timeout_s={self.settings.trial_timeout_s} and was ended (TIMEOUT)"
-            self._end_trial(run, ev.ErrorInfo("TrialTimeoutError", text))
+            self._end_trial(run.trial, ev.ErrorInfo("TrialTimeoutError", text))
         elif isinstance(said, wire.Errored):
             self._failed(run, ev.ErrorInfo(said.type, said.message, said.traceback, said.disk), said)
         elif self.halted is not None:
@@ -466,16 +591,7 @@ class TrialLoop:
             how = f"by signal {-event.status}" if event.status < 0 else f"with status {event.status}"
             text = f"the trial's process ended {how} without a word; its output is in {run.trial.directory}"
             self._failed(run, ev.ErrorInfo("TrialProcessDiedError", text), None)
-
-    def _adopt(self, run: Running) -> None:
-        """What an attempt published before it died counts, told or not."""
-        trial = run.trial
-        known = {record.order for record in trial.checkpoints} | {ref.order for ref in trial.forgotten}
-        for found in self._custodian.after_death(trial.directory):
-            ref = found.ref
-            mine = (trial.trial_id, trial.attempt_generation, run.attempt)
-            if (ref.trial_id, ref.generation, ref.attempt) == mine and ref.order not in known:
-                self._on_published(run, wire.Published(ref, found.manifest.bytes, found.digest))
+        self._carry_out()
 
     def _failed(self, run: Running, error: ev.ErrorInfo, said: wire.Errored | None) -> None:
         trial = run.trial
@@ -487,9 +603,14 @@ class TrialLoop:
             self._end_attempt(run, "halted", error)
         elif retry and not self.settings.fail_fast:
             self._end_attempt(run, "failed", error)
+            if error.disk:  # again at once it would fail again
+                log.warning("%s waits until something is deleted: %s", trial.name, error.message)
+                self._pending.remove(trial)
+                self._starved[trial.trial_id] = (run, error)
+                self._deadlines["starved"] = self.clock.monotonic() + FULL_PATIENCE_S
             self._callbacks.on_trial_recover(self._iteration, self.state.trials, trial)
         else:
-            self._end_trial(run, error)
+            self._end_trial(run.trial, error)
             if self.settings.fail_fast and (said is None or said.retry):
                 self.failure = (trial.trial_id, error)
                 self.halt("fail_fast")
@@ -503,28 +624,38 @@ class TrialLoop:
         trial = run.trial
         del self._running[trial.trial_id]
         self._books.add(ev.AttemptEnded(trial.trial_id, run.attempt, why, error))
-        self._custodian.attempt_ended(trial)
-        self._pending[trial.trial_id] = trial
+        self._held.pop(trial.trial_id, None)
+        self._keeping.attempt_ended(trial)
+        if why == "paused":
+            self._plugins.on_pause(trial)
+        self._pending.add(trial)
+        self._carry_out_for(trial)
 
-    def _end_trial(self, run: Running, error: ev.ErrorInfo | None) -> None:
-        trial = run.trial
-        del self._running[trial.trial_id]
+    def _end_trial(self, trial: Trial, error: ev.ErrorInfo | None) -> None:
+        self._running.pop(trial.trial_id, None)
         last = trial.last_result
         self._books.add(
             ev.TrialEnded(trial.trial_id, "TERMINATED" if error is None else "ERROR", self.clock.time(), error)
         )
-        self._custodian.attempt_ended(trial)
         self._plugins.on_trial_end(trial, last, failed=error is not None)
         if error is None:
             self._callbacks.on_trial_complete(self._iteration, self.state.trials, trial)
         else:
             self._callbacks.on_trial_error(self._iteration, self.state.trials, trial)
-        self._forget(trial)
+        self._keeping.attempt_ended(trial)
+        self._keeping.forget(trial)
+        self._feed()
+        self._held.pop(trial.trial_id, None)
+
+    @property
+    def backlog(self) -> Backlog:
+        """What is still to be copied."""
+        return self._copies.backlog
 
     # --- leaving ----------------------------------------------------------------------------------------------
 
     def finish(self, why: str) -> None:
-        """Write the last word: what runs still is unfinished, deletions are waited for, the journal is durable."""
+        """Write the last word: what runs still is unfinished, and the journal is durable."""
         for run in list(self._running.values()):
             self._end_attempt(run, "halted")
         self._books.add(ev.RunEnded(why, self.clock.time()))
@@ -532,6 +663,17 @@ class TrialLoop:
             self._settle()
             self._books.sync()
             self._settle()
+        except StorageFullError as error:
+            log.warning("%s; a resume goes on from what is written", error)
+
+    def copy_rest(self) -> list[str]:
+        """Wait until the replica has everything; returns what did not arrive, one line each."""
+        until = self.clock.monotonic() + self.settings.grace_s if self.halted == "preempted" else math.inf
+        return self._keeping.copy_rest(self.clock, until)
+
+    def close(self) -> None:
+        """Wait for deletions that are under way, and end what works beside the loop."""
+        try:
             for fact in self._custodian.close(DELETE_GRACE_S):
                 self._books.add(fact)
             self._books.sync()

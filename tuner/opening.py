@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-import hashlib
+import errno
 import json
 import logging
 import os
 import secrets
 import sys
-import tempfile
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,19 @@ import cloudpickle
 
 from trainables.config import Budget
 from trainables.store import fs
+from tuner import temporary
+from tuner.beginning import Beginning
 from tuner.clock import Clock, VirtualClock
 from tuner.error import (
     ExperimentDamagedError,
     ExperimentExistsError,
     ResumeError,
     SettingError,
+    StorageError,
     StorageFullError,
+    TuneError,
 )
+from tuner.experiment import replacing
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.leftovers import trials_with_results
@@ -35,16 +42,35 @@ from tuner.experiment.lock import Ownership, claim
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import FORMAT, is_experiment, load_state, read_settings
 from tuner.experiment.resume import Base
-from tuner.search.space import fingerprint, space_difference
+from tuner.schedulers import FIFOScheduler, create_scheduler
+from tuner.search import BasicVariantGenerator, create_searcher
+from tuner.search.described import described
+from tuner.search.space import fingerprint, space_difference, space_warnings
 from tuner.spec import Spec
 
 log = logging.getLogger(__name__)
 
 STORED_SPACE_BYTES = 256 * 1024
-SOCKETS_FIT = 50
-"""Longest temporary directory in which a socket's path still fits into 108 bytes."""
-TUNE_SETTINGS = ("time_budget_s", "search_alg", "scheduler", "max_concurrent_trials")
-RUN_SETTINGS = ("stop", "checkpoint_config", "failure_config", "checkpoint_budget", "log_to_file", "trial_timeout_s")
+TUNE_SETTINGS = (
+    "time_budget_s",
+    "search_alg",
+    "scheduler",
+    "max_concurrent_trials",
+    "trial_name_creator",
+    "trial_dirname_creator",
+    "chdir_to_trial_dir",
+)
+RUN_SETTINGS = (
+    "stop",
+    "checkpoint_config",
+    "failure_config",
+    "checkpoint_budget",
+    "log_to_file",
+    "trial_timeout_s",
+    "callbacks",
+    "verbose",
+    "sync_config",
+)
 STORED_SETTINGS = (*TUNE_SETTINGS, *RUN_SETTINGS)
 """Fields of a `Spec` that are pickled for a `Tuner.restore` without a TuneConfig, or without a RunConfig."""
 
@@ -75,6 +101,8 @@ class Prepared:
     """The search space of a new experiment, pickled for a `Tuner.restore` that is not given it again."""
     stored: bytes
     """The settings that such a restore takes over, pickled; only it unpickles them."""
+    changes: list[str]
+    """What is another at this resume than it was, one line each."""
 
 
 @dataclass(slots=True)
@@ -88,6 +116,12 @@ class Opened:
     settings: dict[str, Any]
     contents: JournalContents | None
     temporary: Path
+    changes: list[str]
+    """What is another at this resume than it was, one line each for the user."""
+    beginning: Beginning
+    """Takes a new one back, until its first trial has started."""
+    write_settings: Callable[[], None]
+    """Write down what holds from now on: for a resume, once it cannot fail any more."""
 
 
 def plan(spec: Spec, paths: ExperimentPaths, *, asked: bool = False) -> Plan:
@@ -96,7 +130,7 @@ def plan(spec: Spec, paths: ExperimentPaths, *, asked: bool = False) -> Plan:
     if not is_experiment(paths):
         place = next(parent for parent in root.parents if parent.exists())
         if not place.is_dir():
-            raise SettingError(f"storage_path={str(root.parent)!r} is not accepted: {place} is a file, no directory")
+            raise SettingError(f"{_storage(spec)} is not accepted: {place} is a file, no directory")
         if root.exists() and not root.is_dir():
             raise ExperimentDamagedError(f"{root} is a file, not a directory; choose another name or storage_path")
         foreign = [name for name in (os.listdir(root) if root.is_dir() else ()) if not _ours(name)]
@@ -108,15 +142,11 @@ def plan(spec: Spec, paths: ExperimentPaths, *, asked: bool = False) -> Plan:
                 "ours and is left alone; choose another name or storage_path"
             )
         return Plan(Action.START, f"starting new because there is no experiment at {root}")
-    if base is Base.REMOTE:
+    if base is Base.REMOTE and not spec.has_replica:
         raise ResumeError(
             f'resume="REMOTE" needs a replica: set SyncConfig(upload_dir=...); there is a local experiment at {root}'
         )
     settings = read_settings(paths)
-    if settings.get("cleared"):
-        if base is Base.LOCAL:
-            raise ResumeError(_nothing_to_resume(spec, paths))
-        return Plan(Action.REPLACE, f"starting new because the experiment at {root} was being replaced before")
     if spec.overwrite:
         return Plan(Action.REPLACE, f"starting new because overwrite=True replaces the experiment at {root}")
     if base is Base.NEW:
@@ -127,10 +157,15 @@ def plan(spec: Spec, paths: ExperimentPaths, *, asked: bool = False) -> Plan:
             f'there is an experiment with results at {root}: resume="AUTO" continues it, overwrite=True replaces it, '
             "another name leaves it alone"
         )
-    if base is Base.PROMPT and not asked and not _ask(root):
+    if base is Base.PROMPT and not asked and not ask(root):
         raise ExperimentExistsError(f"not resumed as answered: {root} is left alone; overwrite=True replaces it")
     _check_same(spec, settings, paths)
     return Plan(Action.RESUME, f"resuming from {root}")
+
+
+def _storage(spec: Spec) -> str:
+    """The setting as it was given."""
+    return f"storage_path={str(spec.storage if spec.storage_path is None else spec.storage_path)!r}"
 
 
 def _ours(name: str) -> bool:
@@ -148,7 +183,8 @@ def _nothing_to_resume(spec: Spec, paths: ExperimentPaths) -> str:
     return f"resume={spec.resume!r}: there is no experiment at {paths.root}{there}"
 
 
-def _ask(root: Path) -> bool:
+def ask(root: Path | str) -> bool:
+    """Ask on the terminal whether that experiment is to be resumed. Raises ResumeError where there is none."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise ResumeError(f'resume="PROMPT" needs a terminal to ask on; say resume="AUTO" to continue {root}')
     return input(f"Resume the experiment at {root}? [Y/n] ").strip().lower() in ("", "y", "yes")
@@ -181,14 +217,21 @@ def prepare(spec: Spec, paths: ExperimentPaths, clock: Clock) -> Prepared:
 
     Raises before anything is touched.
     """
-    planned = plan(spec, paths)
+    with _usable(spec, paths):
+        planned = plan(spec, paths)
+    changes: list[str] = []
     if planned.action is Action.RESUME:
         settings = read_settings(paths)
         if not spec.space_given and settings.get("space_blob"):
             spec.param_space = cloudpickle.loads(Blobs(paths.blobs).get(settings["space_blob"]))
         if spec.stored:
             _take_over(spec, settings, paths)
-        settings = {**settings, **spec.settings()}  # what holds from now on, also for readers
+        holds: dict[str, Any] = {**spec.settings(), **_plugins_of(spec)}
+        changes = _changes(settings, holds)
+        if spec.space_given:
+            holds["space"] = fingerprint(spec.param_space)
+            changes += space_warnings(settings.get("space", {}), holds["space"])
+        settings = {**settings, **holds}  # what holds from now on, also for readers
     else:
         settings = _new_settings(spec, paths, clock)
     # Before the searcher is told of the run: a restore tells it again.
@@ -197,28 +240,72 @@ def prepare(spec: Spec, paths: ExperimentPaths, clock: Clock) -> Prepared:
     pickled = {name: _pickled(name, value) for name, value in values.items() if value is not None}
     stored = {name: data for name, data in pickled.items() if data is not None}
     settings["settings_lost"] = [name for name, data in pickled.items() if data is None]
-    return Prepared(planned, settings, space, cloudpickle.dumps(stored))
+    return Prepared(planned, settings, space, cloudpickle.dumps(stored), changes)
 
 
-def open_experiment(spec: Spec, paths: ExperimentPaths, prepared: Prepared, *, clock: Clock) -> Opened | None:
+def _plugins_of(spec: Spec) -> dict[str, str]:
+    """Searcher, scheduler and stopper in words."""
+    searcher, scheduler = spec.search_alg, spec.scheduler
+    if searcher is None:
+        searcher = create_searcher("optuna") if callable(spec.param_space) else BasicVariantGenerator()
+    elif isinstance(searcher, str):
+        searcher = create_searcher(searcher)
+    if scheduler is None or isinstance(scheduler, str):
+        scheduler = FIFOScheduler() if scheduler is None else create_scheduler(scheduler)
+    return {"searcher": described(searcher), "scheduler": described(scheduler), "stop": described(spec.stop or None)}
+
+
+def _said(name: str, settings: dict[str, Any]) -> str:
+    value = settings[name]
+    return repr(value) if name in ("metric", "mode") else str(value)
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """One line per setting that decides differently from here on: what it was, and what it is."""
+    compared = ("metric", "mode", "searcher", "scheduler", "stop")
+    return [
+        f"{name}: was {_said(name, before)}, now {_said(name, now)}, which is used from here on"
+        for name in compared
+        if name in before and before[name] != now[name]
+    ]
+
+
+def take_over_place(spec: Spec, name: str) -> None:
+    """Where copies go is needed before anything is opened: of a restore that is not told anew, as it was stored."""
+    paths = ExperimentPaths(spec.storage / name)
+    if "sync_config" in spec.stored and is_experiment(paths):
+        settings = read_settings(paths)
+        if settings.get("settings_blob"):
+            stored = cloudpickle.loads(Blobs(paths.blobs).get(settings["settings_blob"]))
+            if "sync_config" in stored:
+                spec.sync_config = cloudpickle.loads(stored["sync_config"])
+
+
+def open_experiment(
+    spec: Spec,
+    paths: ExperimentPaths,
+    prepared: Prepared,
+    *,
+    clock: Clock,
+    above: int = 0,
+    confirm: Callable[[Ownership], bool] = lambda ownership: True,
+) -> Opened | None:
     """Claim the directory and bring its journal; a new or replaced one is made.
 
-    None: another driver changed it since it was looked at, so look again.
+    None: another driver changed it since it was looked at, so look again. Until the first trial has started, all of
+    it can be taken back (`Beginning`): what is replaced lies aside, whole.
+
+    `above`: the generation is higher than that; `confirm` claims it elsewhere too, and may find it taken.
     """
+    with _usable(spec, paths):
+        made = _make_root(paths.root)
+        try:
+            ownership = _claim(spec, paths, clock, above)
+        except FileNotFoundError:
+            return None  # its driver could not start, and took it away just now
     try:
-        _make_root(paths.root)
-        wait = clock.advance if isinstance(clock, VirtualClock) else time.sleep
-        ownership = claim(paths, takeover=spec.takeover, clock=clock, wait=wait)
-    except PermissionError as error:
-        raise StorageFullError(f"{paths.root} is not writable: {error}") from error
-    except OSError as error:
-        if error.errno in (28, 30, 122):  # ENOSPC, EROFS, EDQUOT
-            raise StorageFullError(
-                f"cannot write to {paths.root}: {error.strerror}; {fs.free_bytes(paths.root)} bytes free"
-            ) from error
-        raise
-    try:
-        opened = _open(spec, paths, prepared, ownership)
+        with _usable(spec, paths):
+            opened = None if not confirm(ownership) else _open(spec, paths, prepared, ownership, made=made)
     except BaseException:
         ownership.release()
         raise
@@ -227,31 +314,87 @@ def open_experiment(spec: Spec, paths: ExperimentPaths, prepared: Prepared, *, c
     return opened
 
 
-def _open(spec: Spec, paths: ExperimentPaths, prepared: Prepared, ownership: Ownership) -> Opened | None:
-    """`open_experiment`, now that nobody else writes there."""
+def recover(spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
+    """Bring back an experiment whose replacement was killed before its first trial had started."""
+    with _usable(spec, paths):
+        if not replacing.interrupted(paths):
+            return
+        ownership = _claim(spec, paths, clock)
+        try:
+            replacing.put_back(paths)
+        finally:
+            ownership.release()
+
+
+def _claim(spec: Spec, paths: ExperimentPaths, clock: Clock, above: int = 0) -> Ownership:
+    wait = clock.advance if isinstance(clock, VirtualClock) else time.sleep
+    return claim(paths, takeover=spec.takeover, above=above, clock=clock, wait=wait)
+
+
+@contextlib.contextmanager
+def _usable(spec: Spec, paths: ExperimentPaths) -> Iterator[None]:
+    """What the system says of the place where the experiment is to lie becomes an error that names the setting."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, TuneError) or error.errno is None:
+            raise  # not the system's word
+        cause = error.strerror
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = fs.free_bytes(paths.root)
+            raise StorageFullError(f"cannot write to {paths.root}: {cause}; {free} bytes free") from error
+        raise StorageError(
+            f"{_storage(spec)} cannot hold {paths.root.name}: {cause}: {error.filename or str(paths.root)!r}; "
+            "give a directory in which this user may make directories and files"
+        ) from error
+
+
+def _open(spec: Spec, paths: ExperimentPaths, prepared: Prepared, ownership: Ownership, *, made: bool) -> Opened | None:
+    """`open_experiment`, now that nobody else writes there. `made`: the directory was not there before."""
+    if replacing.put_back(paths):
+        return None  # its replacement was killed since it was looked at
+    replacing.remove_given_up(paths)
     resumes = prepared.plan.action is Action.RESUME
     decision = plan(spec, paths, asked=resumes)
     before = read_settings(paths) if is_experiment(paths) else {}
-    settings = dict(prepared.settings)
-    if (decision.action is Action.RESUME) != resumes or (resumes and before.get("id") != settings["id"]):
+    if (decision.action is Action.RESUME) != resumes or (resumes and before.get("id") != prepared.settings["id"]):
         return None  # it came, went or was replaced
-    contents: JournalContents | None = None
-    if resumes:
-        _remove_unfinished(paths)
-        contents = read_journal(paths)
-    elif decision.action is Action.REPLACE:
-        _clear(paths)
+    beginning = Beginning(paths, ownership, new=not resumes, made=made)
+    try:
+        contents: JournalContents | None = None
+        if resumes:
+            _remove_unfinished(paths)
+            contents = read_journal(paths)
+        elif decision.action is Action.REPLACE:
+            replacing.move_aside(paths)
+        settings = dict(prepared.settings)
+        write = partial(_write_settings, paths, prepared, settings, before if resumes else {})
+        if not resumes:
+            write()
+        directory = temporary.make(paths, settings["id"])
+    except BaseException:
+        beginning.take_back()
+        raise
+    return Opened(decision.note, paths, ownership, settings, contents, directory, prepared.changes, beginning, write)
+
+
+def _write_settings(
+    paths: ExperimentPaths, prepared: Prepared, settings: dict[str, Any], before: dict[str, Any]
+) -> None:
+    """Write experiment.json and the blobs that it names, which `settings` gets too. `before`: what it held so far."""
     blobs = Blobs(paths.blobs)
-    if not resumes:
+    if not before:
         settings["space_blob"] = None if prepared.space is None else blobs.put(prepared.space)
     settings["settings_blob"] = blobs.put(prepared.stored)
     if settings != before:
         fs.replace_file(paths.experiment_json, json.dumps(settings, indent=1).encode())
-    return Opened(decision.note, paths, ownership, settings, contents, _temporary(paths, settings))
 
 
-def _make_root(root: Path) -> None:
-    """Make the experiment's directory; a power cut does not take its name away with all that is durable in it."""
+def _make_root(root: Path) -> bool:
+    """Make the experiment's directory; True if it was not there.
+
+    A power cut does not take its name away with all that is durable in it.
+    """
     missing = [path for path in (root, *root.parents) if not fs.exists(path)]
     fs.make_dirs(root)
     for path in reversed(missing or [root]):
@@ -259,6 +402,7 @@ def _make_root(root: Path) -> None:
             fs.fsync_dir(path.parent)
         except PermissionError:
             pass  # one that may not be read: whoever made it for us looks after it
+    return bool(missing)
 
 
 def _remove_unfinished(paths: ExperimentPaths) -> None:
@@ -267,15 +411,6 @@ def _remove_unfinished(paths: ExperimentPaths) -> None:
         for name in fs.listdir(directory) if fs.is_dir(directory) else ():
             if name.startswith(".") and name.endswith(".tmp"):
                 fs.remove_quietly(directory / name)
-
-
-def _clear(paths: ExperimentPaths) -> None:
-    """Remove an experiment but its description, which says so: a kill in between leaves none that looks whole."""
-    settings = {**read_settings(paths), "cleared": True}
-    fs.replace_file(paths.experiment_json, json.dumps(settings, indent=1).encode())
-    for name in fs.listdir(paths.root):
-        if name not in (paths.generations.name, paths.experiment_json.name):
-            fs.rmtree(paths.root / name) if fs.is_dir(paths.root / name) else fs.unlink(paths.root / name)
 
 
 def _new_settings(spec: Spec, paths: ExperimentPaths, clock: Clock) -> dict[str, Any]:
@@ -288,6 +423,7 @@ def _new_settings(spec: Spec, paths: ExperimentPaths, clock: Clock) -> dict[str,
         "seed": spec.seed if spec.seed is not None else secrets.randbits(31),
         "space": fingerprint(spec.param_space),
         **spec.settings(),
+        **_plugins_of(spec),
     }
 
 
@@ -312,16 +448,3 @@ def _pickled(what: str, value: Any) -> bytes | None:
         log.debug("the %s cannot be stored: %s", what, error)
         return None
     return data if len(data) <= STORED_SPACE_BYTES else None
-
-
-def _temporary(paths: ExperimentPaths, settings: dict[str, Any]) -> Path:
-    """A short directory on the filesystem of the results, emptied now: what lies in it is of a dead owner."""
-    directory = paths.root.parent / ".tmp" / str(settings["id"])
-    if len(str(directory)) > SOCKETS_FIT:
-        user = hashlib.sha256(str(paths.root).encode()).hexdigest()[:8]
-        directory = Path(tempfile.gettempdir()) / f"tuner-{os.getuid()}-{user}"
-    if fs.exists(directory):
-        fs.rmtree(directory)
-    fs.make_dirs(directory)
-    fs.chmod(directory, 0o700)
-    return directory

@@ -8,32 +8,43 @@ calls after it, in order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import cloudpickle
 import msgspec
 
 from trainables import tagged
-from trainables.metrics import MISSING, lookup, nearest_keys
+from trainables.errors import MetricError
+from trainables.metrics import MISSING, as_score, lookup, nearest_keys, score_of
 from tuner.callback import CallbackList
-from tuner.error import MetricMissingError
+from tuner.error import MetricMissingError, SerializationError, SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.naming import Names, default_dirname
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.schedulers import Decision, TrialScheduler
+from tuner.schedulers.base import Order, Verdict
 from tuner.search import Searcher
+from tuner.search.searcher import Metric
 from tuner.search.space import evaluated_params, merge_constants
 from tuner.search.variants import format_tag
 from tuner.stopper import Stopper
+from tuner.warm_start import learn_from_earlier
 
 log = logging.getLogger(__name__)
 
+_STATEFUL = ("searcher", "scheduler", "stopper", "callbacks")
+
 
 class Plugins:
-    """Searcher, scheduler, stopper and callbacks of one experiment."""
+    """Searcher, scheduler, stopper and callbacks of one experiment.
+
+    A metric that searcher or scheduler needs, and the scheduler's `time_attr`, have to be in the first result: an error
+    with the nearest keys else. The run's own metric, where neither of them uses it, is warned of.
+    """
 
     def __init__(
         self,
@@ -48,6 +59,7 @@ class Plugins:
         trial_prefix: str,
         trainable_name: str,
         names: Names,
+        metric: str | Sequence[str] | None = None,
         strict_metrics: bool = True,
     ) -> None:
         self.searcher, self.scheduler, self.stopper, self.callbacks = searcher, scheduler, stopper, callbacks
@@ -55,8 +67,16 @@ class Plugins:
         self._blobs, self._space = blobs, space
         self._prefix, self._trainable_name, self._names = trial_prefix, trainable_name, names
         self._strict = strict_metrics
+        self._unused = set(_listed(metric)).difference(_listed(searcher.metric), _listed(scheduler.metric))
         self._seen: set[str] = set()
+        self._no_number: set[str] = set()
+        """Metrics that were warned of because a result had something else there."""
         self._stop_all = False
+        self._paused: set[str] = set()
+        self.warmed = False
+        """The searcher has learned from earlier experiments, which no fact says: a snapshot is to keep it."""
+        self.ordered: dict[str, Order] = {}
+        """What is to happen to trials once they wait: decided, and not done yet."""
 
     # --- creating and choosing ----------------------------------------------------------------------
 
@@ -67,20 +87,29 @@ class Plugins:
             return None
         index = len(state.trials)
         trial_id = f"{self._prefix}_{index:05d}"
-        suggestion = self.searcher.suggest(trial_id)
+        with _blamed(self.searcher, f"suggest({trial_id!r})"):
+            suggestion = self.searcher.suggest(trial_id)
         if suggestion is None:
             return None
-        if suggestion is Searcher.FINISHED:
+        if isinstance(suggestion, str) and suggestion == Searcher.FINISHED:
             return ev.SearchEnded(samples)
-        assert isinstance(suggestion, dict)
+        if not isinstance(suggestion, dict):
+            raise SettingError(
+                f"{_label(self.searcher)}.suggest({trial_id!r}) returned {suggestion!r}, which is not accepted; "
+                "accepted are a config (a dict), None (none now) and Searcher.FINISHED (never again)"
+            )
+        self.searcher.prepare(f"{self._prefix}_{index + 1:05d}")
         return self._created(trial_id, index, merge_constants(self._space, suggestion))
 
     def more_to_come(self, state: ExperimentState) -> bool:
         """False once the searcher has said that there are no more trials, or a stopper has stopped everything."""
         return not self._stop_all and (state.search_ended is None or not 0 <= self.num_samples <= state.search_ended)
 
-    def _created(self, trial_id: str, index: int, config: dict[str, Any]) -> ev.TrialCreated:
+    def _created(self, trial_id: str, index: int, suggested: dict[str, Any]) -> ev.TrialCreated:
+        with _blamed(self.scheduler, "first_config"):
+            config = self.scheduler.first_config(suggested)
         evaluated = evaluated_params(self._space, config)
+        evaluated.update({key: value for key, value in config.items() if key not in suggested})
         trial = Trial(
             trial_id=trial_id,
             index=index,
@@ -104,60 +133,145 @@ class Plugins:
             dirname=dirname,
         )
 
+    def wants_population(self, state: ExperimentState) -> bool:
+        """All trials are to be created before one goes on; not of a search without end."""
+        return self.scheduler.population and self.num_samples > 0 and self.more_to_come(state)
+
     def choose(self, pending: Sequence[Trial]) -> Trial | None:
         """Which of the waiting trials runs next."""
-        return self.scheduler.choose_trial_to_run(pending)
+        with _blamed(self.scheduler, "choose_trial_to_run"):
+            return self.scheduler.choose_trial_to_run(pending)
 
     # --- results ------------------------------------------------------------------------------------------
 
-    def decide(
-        self, trial: Trial, result: dict[str, Any], iteration: int, again: bool
-    ) -> Literal["continue", "stop", "pause"]:
+    def decide(self, trial: Trial, result: dict[str, Any], iteration: int, again: bool) -> Verdict:
         """Tell everybody of a result, and say what the trial does next."""
         journaled = trial.told_then if iteration == trial.told else "continue"
         stop = bool(result.get("done")) or self._stop_all
+        if self._unused:
+            self._look_for_unused(result)
         if self.stopper is not None and self._tell(self.stopper, again):
-            stop = self.stopper(trial.trial_id, result) or stop
-            if self.stopper.stop_all():
-                self._stop_all = stop = True
-        decision = Decision.CONTINUE
+            with _blamed(self.stopper, "__call__"):
+                stop = self.stopper(trial.trial_id, result) or stop
+                if self.stopper.stop_all():
+                    self._stop_all = stop = True
+        decision: Verdict = Decision.CONTINUE
         if self._tell(self.searcher, again) and self._has_metric(self.searcher, result):
-            self.searcher.on_trial_result(trial.trial_id, result)
+            with _blamed(self.searcher, "on_trial_result"):
+                self.searcher.on_trial_result(trial.trial_id, result)
         if self._tell(self.scheduler, again) and not stop and self._has_metric(self.scheduler, result):
-            decision = self.scheduler.on_trial_result(trial, result)
+            self._has_time(result)
+            with _blamed(self.scheduler, "on_trial_result"):
+                decision = self.scheduler.on_trial_result(trial, result)
         if stop or decision is Decision.STOP or (again and journaled == "stop"):
-            return "stop"
-        return "pause" if decision is Decision.PAUSE else "continue"
+            return Decision.STOP
+        return Decision.PAUSE if again and journaled == "pause" else decision
+
+    def _look_for_unused(self, result: dict[str, Any]) -> None:
+        """Warn once of a metric of the run that the first result lacks: "best" would go by nothing."""
+        for metric in sorted(name for name in self._unused if lookup(result, name) is MISSING):
+            log.warning(
+                "metric=%r: the first result does not have it, so no trial is the best until it comes; there are: %s",
+                metric,
+                ", ".join(nearest_keys(result, metric)),
+            )
+        self._unused.clear()
 
     @staticmethod
     def _tell(plugin: object, again: bool) -> bool:
         return not again or hasattr(plugin, "on_rollback")
 
     def _has_metric(self, plugin: Searcher | TrialScheduler, result: dict[str, Any]) -> bool:
-        for metric in _metrics_of(plugin):
-            if metric in self._seen and metric in result:
-                continue
-            if lookup(result, metric) is not MISSING:
+        for metric in _listed(plugin.metric):
+            value = lookup(result, metric)
+            if value is not MISSING:
                 self._seen.add(metric)
+                if as_score(value) is None and metric not in self._no_number:
+                    self._no_number.add(metric)
+                    log.warning(
+                        "%s goes by the metric %r, and a result has %.60r, a %s and no number: such a result decides "
+                        "nothing",
+                        _label(plugin),
+                        metric,
+                        value,
+                        type(value).__name__,
+                    )
                 continue
-            if metric not in self._seen and self._strict:
-                label = type(getattr(plugin, "unwrapped", plugin)).__name__
+            if metric not in self._seen and self._strict and getattr(plugin, "require_attrs", True):
                 raise MetricMissingError(
-                    f"{label} needs the metric {metric!r}, which the first result does not have; "
+                    f"{_label(plugin)} needs the metric {metric!r}, which the first result does not have; "
                     f"reported were: {', '.join(nearest_keys(result, metric))}"
                 )
             return False
         return True
 
+    def _has_time(self, result: dict[str, Any]) -> None:
+        name = self.scheduler.time_attr
+        if name is None or name in self._seen:
+            return
+        if score_of(result, name) is not None:
+            self._seen.add(name)
+        elif self._strict and getattr(self.scheduler, "require_attrs", True):
+            there = lookup(result, name)
+            problem = "does not have" if there is MISSING else f"has as {there!r}, which is no number"
+            raise MetricMissingError(
+                f"{_label(self.scheduler)} measures progress by time_attr={name!r}, which the first result {problem}; "
+                f"reported were: {', '.join(nearest_keys(result, name))}"
+            )
+
     def on_trial_add(self, trial: Trial) -> None:
-        self.scheduler.on_trial_add(trial)
+        with _blamed(self.scheduler, "on_trial_add"):
+            self.scheduler.on_trial_add(trial)
+
+    def on_pause(self, trial: Trial) -> None:
+        """A trial was paused by the scheduler."""
+        self._paused.add(trial.trial_id)
+        with _blamed(self.searcher, "on_pause"):
+            self.searcher.on_pause(trial.trial_id)
+
+    def on_trial_start(self, trial: Trial) -> None:
+        if trial.trial_id in self._paused:
+            self._paused.remove(trial.trial_id)
+            with _blamed(self.searcher, "on_unpause"):
+                self.searcher.on_unpause(trial.trial_id)
+        with _blamed(self.scheduler, "on_trial_start"):
+            self.scheduler.on_trial_start(trial)
+
+    def on_search_end(self) -> None:
+        with _blamed(self.searcher, "on_search_end"):
+            self.searcher.on_search_end()
+        with _blamed(self.scheduler, "on_search_end"):
+            self.scheduler.on_search_end()
+
+    def on_idle(self) -> None:
+        with _blamed(self.scheduler, "on_idle"):
+            self.scheduler.on_idle()
+
+    def on_checkpoint(self, trial: Trial, iteration: int) -> None:
+        """A checkpoint of the trial was published."""
+        with _blamed(self.scheduler, "on_checkpoint"):
+            self.scheduler.on_checkpoint(trial, iteration)
+
+    def collect(self) -> bool:
+        """Take what the scheduler has ordered since the last time into `ordered`; True: there was something."""
+        with _blamed(self.scheduler, "orders"):
+            ordered = self.scheduler.orders()
+        self.ordered.update((order.trial_id, order) for order in ordered)
+        return bool(ordered)
+
+    def tagged(self, config: dict[str, Any]) -> msgspec.Raw:
+        """A config as it stands in a fact."""
+        return _tagged(config, self._blobs)
 
     def on_trial_end(self, trial: Trial, last: dict[str, Any], *, failed: bool) -> None:
-        self.searcher.on_trial_complete(trial.trial_id, result=last or None, error=failed)
-        if failed:
-            self.scheduler.on_trial_error(trial)
-        else:
-            self.scheduler.on_trial_complete(trial, last)
+        self._paused.discard(trial.trial_id)
+        with _blamed(self.searcher, "on_trial_complete"):
+            self.searcher.on_trial_complete(trial.trial_id, result=last or None, error=failed)
+        with _blamed(self.scheduler, "on_trial_error" if failed else "on_trial_complete"):
+            if failed:
+                self.scheduler.on_trial_error(trial)
+            else:
+                self.scheduler.on_trial_complete(trial, last)
 
     def on_rollback(self, trial: Trial, iteration: int) -> None:
         """Results after `iteration` are void."""
@@ -173,13 +287,11 @@ class Plugins:
         """Store every plug-in's state as a blob; returns plug-in -> hash."""
         if self._blobs is None:
             return {}
-        states = {
-            "searcher": self.searcher.get_state(),
-            "scheduler": self.scheduler.get_state(),
-            "callbacks": self.callbacks.get_state(),
-        }
-        if self.stopper is not None:
-            states["stopper"] = self.stopper.get_state()
+        plugins = {name: plugin for name in _STATEFUL if (plugin := getattr(self, name)) is not None}
+        states = {name: {"kind": _kind(plugin), "state": plugin.get_state()} for name, plugin in plugins.items()}
+        seen = {"seen": sorted(self._seen), "unused": sorted(self._unused), "ordered": self.ordered}
+        seen["paused"] = sorted(self._paused)
+        states["metrics"] = {"kind": "", "state": seen}
         return {name: self._blobs.put(cloudpickle.dumps(state)) for name, state in states.items()}
 
     def discard(self, hashes: Collection[str]) -> None:
@@ -187,12 +299,47 @@ class Plugins:
         if self._blobs is not None and hashes:
             self._blobs.gc((), among=hashes)
 
-    def load(self, saved: dict[str, str]) -> None:
-        """Bring the plug-ins to the state of a snapshot."""
-        for name, digest in saved.items():
+    def load(self, state: ExperimentState) -> None:
+        """Bring the plug-ins to the state of a snapshot.
+
+        A searcher or scheduler that is another one now, or goes by another metric, cannot use that state: it is told of
+        the trials that there are, and how they ended.
+        """
+        if "searcher" not in state.plugins:
+            self.warmed = learn_from_earlier(self.searcher)
+        for name, digest in state.plugins.items():
+            if self._blobs is None:
+                return
+            saved = cloudpickle.loads(self._blobs.get(digest))
+            if name == "metrics":
+                self._seen.update(saved["state"]["seen"])
+                self._unused.intersection_update(saved["state"]["unused"])
+                self.ordered.update(saved["state"]["ordered"])
+                self._paused.update(saved["state"].get("paused", ()))
+                continue
             plugin = getattr(self, name, None)
-            if plugin is not None and self._blobs is not None:
-                plugin.set_state(cloudpickle.loads(self._blobs.get(digest)))
+            if plugin is not None and saved["kind"] == _kind(plugin):
+                plugin.set_state(saved["state"])
+            elif plugin is self.searcher or plugin is self.scheduler:
+                if plugin is self.searcher:
+                    self.warmed = learn_from_earlier(self.searcher)
+                self._tell_of(state.trials, plugin)
+                if plugin is self.scheduler and state.search_ended is not None:
+                    self.scheduler.on_search_end()
+
+    def _tell_of(self, trials: Iterable[Trial], plugin: Searcher | TrialScheduler) -> None:
+        for trial in trials:
+            last, failed = trial.last_result, trial.status == Trial.ERROR
+            if isinstance(plugin, Searcher):
+                plugin.replay_suggest(trial.trial_id, trial.config)
+                if trial.is_finished():
+                    plugin.on_trial_complete(trial.trial_id, result=last or None, error=failed)
+                continue
+            plugin.on_trial_add(trial)
+            if failed:
+                plugin.on_trial_error(trial)
+            elif trial.is_finished():
+                plugin.on_trial_complete(trial, last)
 
     def replay(self, state: ExperimentState, facts: Iterable[ev.AnyFact]) -> None:
         """Apply the facts after a snapshot to `state`, and tell the plug-ins what they were told then."""
@@ -208,6 +355,7 @@ class Plugins:
                     told.after_trial_result(0, state.trials, trial, shown)
                 self.decide(trial, result, fact.iteration, fact.iteration <= trial.told)
                 state.add_result(trial, fact, result)
+                self.collect()
                 continue
             last = self._trial(state, fact.trial).last_result if isinstance(fact, ev.TrialEnded) else {}
             state.apply(fact)
@@ -220,9 +368,18 @@ class Plugins:
                     )
                 self.scheduler.on_trial_add(trial)
             elif isinstance(fact, ev.AttemptStarted):
+                self.on_trial_start(self._trial(state, fact.trial))
                 told.on_trial_start(0, state.trials, self._trial(state, fact.trial))
+            elif isinstance(fact, ev.AttemptEnded):
+                if fact.why == "paused":
+                    self.on_pause(self._trial(state, fact.trial))
             elif isinstance(fact, ev.CheckpointPublished):
+                self.on_checkpoint(self._trial(state, fact.ref.trial_id), fact.ref.iteration)
                 told.on_trial_save(0, state.trials, self._trial(state, fact.ref.trial_id))
+            elif isinstance(fact, ev.SearchEnded):
+                self.on_search_end()
+            elif isinstance(fact, ev.Idle):
+                self.on_idle()
             elif isinstance(fact, ev.RolledBack):
                 trial = self._trial(state, fact.trial)
                 told.on_rollback(trial, fact.iteration)
@@ -234,6 +391,9 @@ class Plugins:
                 trial, failed = self._trial(state, fact.trial), fact.status == "ERROR"
                 self.on_trial_end(trial, last, failed=failed)
                 (told.on_trial_error if failed else told.on_trial_complete)(0, state.trials, trial)
+            self.collect()
+            if isinstance(fact, (ev.Exploited, ev.TrialEnded)):
+                self.ordered.pop(fact.trial, None)  # it was done
         self._stop_all = self.stopper is not None and self.stopper.stop_all()
 
     @staticmethod
@@ -243,12 +403,44 @@ class Plugins:
         return trial
 
 
-def _metrics_of(plugin: Searcher | TrialScheduler) -> Sequence[str]:
-    metric = plugin.metric
+def _listed(metric: Metric) -> Sequence[str]:
     if metric is None:
         return ()
     return (metric,) if isinstance(metric, str) else tuple(metric)
 
 
-def _tagged(value: Any, blobs: Blobs | None) -> msgspec.Raw:
-    return msgspec.Raw(tagged.dumps(value, blobs=blobs))
+def _kind(plugin: object) -> str:
+    """What has to be the same for a saved state to fit: the classes, and what is optimised."""
+    names = [type(plugin).__qualname__]
+    inner = plugin
+    while (inner := vars(inner).get("searcher") or vars(inner).get("scheduler")) is not None:
+        names.append(type(inner).__qualname__)
+    if isinstance(plugin, (Searcher, TrialScheduler)):
+        names += [str(_listed(plugin.metric)), str(plugin.mode)]
+    return " ".join(names)
+
+
+def _label(plugin: object) -> str:
+    """The class of a plug-in, under whatever wraps it."""
+    return type(getattr(plugin, "unwrapped", plugin)).__name__
+
+
+@contextmanager
+def _blamed(plugin: object, call: str) -> Iterator[None]:
+    """Let an error that a plug-in raises say whose it is; it stays the one that was raised."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"raised by {_label(plugin)}.{call}")
+        raise
+
+
+def _tagged(config: dict[str, Any], blobs: Blobs | None) -> msgspec.Raw:
+    try:
+        data = tagged.dumps(config, blobs=blobs)
+        tagged.loads(data, blobs=blobs)  # what can be pickled and not unpickled is found before a trial has it
+        return msgspec.Raw(data)
+    except MetricError as error:  # of the same text for all that is written down; it begins with the key
+        raise SerializationError(
+            f"config value {error}. Create it inside the trainable, or give what it is made from"
+        ) from error.__cause__

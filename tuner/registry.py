@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainables.function import check_signature
-from trainables.trainable import Trainable
+from trainables.trainable import Trainable, check_class
 from tuner.error import SettingError
 
 _trainables: dict[str, Any] = {}
@@ -18,7 +18,8 @@ _environments: dict[str, Callable[..., Any]] = {}
 def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:
     """Give a trainable (function or `Trainable` subclass) a name that `tune.run` understands.
 
-    Raises SettingError for anything else, and TrainablesError for a function whose signature does not fit.
+    Raises SettingError for anything else, and TrainablesError for a function whose signature does not fit, and for a
+    class that lacks a method.
     """
     if not isinstance(name, str) or not name:
         raise SettingError(f"name={name!r} is not accepted; accepted is a non-empty string")
@@ -48,7 +49,7 @@ def _look_up(table: dict[str, Any], name: str, kind: str) -> Any:
 
 
 def resolve_trainable(trainable: Any) -> tuple[Any, str]:
-    """(the trainable itself, its name); SettingError for what is none."""
+    """(the trainable itself, its name); SettingError for what is none, TrainablesError for one that cannot run."""
     if isinstance(trainable, str):
         found, _ = resolve_trainable(_look_up(_trainables, trainable, "trainable"))
         return found, trainable
@@ -57,6 +58,7 @@ def resolve_trainable(trainable: Any) -> tuple[Any, str]:
         return resolve_trainable(convert())
     if inspect.isclass(trainable):
         if issubclass(trainable, Trainable):
+            check_class(trainable)
             return trainable, trainable.__name__
         raise SettingError(f"{trainable.__name__} is not a trainable: it has to be a subclass of tune.Trainable")
     if callable(trainable):

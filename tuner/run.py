@@ -133,7 +133,7 @@ def run(
     if checkpoint_freq:
         checkpointing = replace(checkpointing, checkpoint_frequency=checkpoint_freq)
     if checkpoint_at_end:
-        checkpointing = replace(checkpointing, checkpoint_at_end=True)
+        checkpointing = replace(checkpointing, checkpoint_at_end=checkpoint_at_end)
     if storage_path is not None and local_dir is not None and str(storage_path) != str(local_dir):
         raise SettingError(f"storage_path={storage_path!r} and local_dir={local_dir!r} mean the same; give one of them")
     if export_formats:
@@ -185,10 +185,30 @@ def _check_others(others: Mapping[str, Any], function: Callable[..., Any]) -> No
         if key in NO_EFFECT:
             warnings.warn(f"{key} has no effect: {NO_EFFECT[key]}", stacklevel=3)
             continue
+        for owner, setting in _owners().items():
+            if key in inspect.signature(owner).parameters:
+                given = f"{setting}={owner.__name__}({key}=...)" if setting else f"Tuner({key}=...)"
+                raise SettingError(f"tune.run has no argument {key!r}; it belongs to another: {given}")
         known = [*inspect.signature(function).parameters, *NO_EFFECT]
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise SettingError(f"tune.run has no argument {key!r}{hint}")
+
+
+def _owners() -> dict[Any, str]:
+    """Whose arguments are taken for `tune.run`'s -> the argument of `tune.run` that takes such a one."""
+    from tuner.schedulers import ASHAScheduler, PopulationBasedTraining
+    from tuner.search import BasicVariantGenerator
+    from tuner.tuner import Tuner
+
+    return {
+        CheckpointConfig: "checkpoint_config",
+        SyncConfig: "sync_config",
+        BasicVariantGenerator: "search_alg",
+        ASHAScheduler: "scheduler",
+        PopulationBasedTraining: "scheduler",
+        Tuner: "",
+    }
 
 
 def run_experiments(experiments: Any, **arguments: Any) -> list[Any]:

@@ -8,18 +8,29 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from trainables.checkpoint import Checkpoint
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, SyncConfig, parse_bytes
-from trainables.trainable import Trainable
+from trainables.store.retention import policy_for
+from trainables.trainable import Trainable, saves
+from trainables.transfer.open import shown
 from tuner.callback import Callback
 from tuner.error import SettingError
-from tuner.experiment.paths import as_local_path, default_storage, safe_name
+from tuner.experiment.paths import (
+    as_local_path,
+    cache_of,
+    check_experiment_name,
+    default_storage,
+    is_elsewhere,
+    safe_name,
+)
 from tuner.experiment.resume import Base, Resume, parse
 from tuner.registry import resolve_trainable
 from tuner.resources import resources_of
+from tuner.retention.rules import parts_of, rule_of
 
 MODES = ("min", "max")
 
@@ -64,6 +75,8 @@ class Spec:
     """Fields that a resume takes over as the experiment was started with them."""
     space_given: bool = True
     """False: a restore without param_space, the stored space holds."""
+    has_replica: bool = field(init=False, default=False)
+    """A replica was looked at, and what is newer there lies here now."""
     resume_choice: Resume = field(init=False)
     trainable_name: str = field(init=False)
     class_api: bool = field(init=False)
@@ -75,9 +88,11 @@ class Spec:
         if self.resources is None:
             self.resources = resources_of(self.trainable)
         self.resume_choice = parse(self.resume)
+        self._check_kinds()
         if self.overwrite and self.resume_choice.base is not Base.NEW:
             raise SettingError(f"overwrite=True and resume={self.resume!r} exclude each other: give one of them")
-        self._check_kinds()
+        self._put_storage()
+        self._check_metric()
         if self.mode is not None:
             for mode in self.mode if isinstance(self.mode, (list, tuple)) else [self.mode]:
                 if mode not in MODES:
@@ -102,22 +117,51 @@ class Spec:
         limit = self.max_concurrent_trials
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise SettingError(
-                f"max_concurrent_trials={limit!r} is not accepted; accepted are 1, 2, ... or None (no limit)"
+                f"max_concurrent_trials={limit!r} is not accepted; accepted are 1, 2, ... and None or 0 (no limit)"
             )
-        if not self.class_api and isinstance(self.checkpoint_config, CheckpointConfig):
-            for setting in ("checkpoint_frequency", "checkpoint_at_end"):
-                value = getattr(self.checkpoint_config, setting)
-                if value:
-                    raise SettingError(
-                        f"{setting}={value!r} needs a class trainable; {self.trainable_name!r} is a function, which "
-                        "decides by itself: it passes checkpoint= to report(), or uses checkpoint_dir()"
-                    )
+        self._check_saving()
         budget = self.checkpoint_budget
         self.budget = budget if budget is None or isinstance(budget, Budget) else Budget(parse_bytes(budget))
         if self.name is not None:
-            if not isinstance(self.name, str) or not self.name or safe_name(self.name, limit=120) != self.name:
+            check_experiment_name(self.name)
+
+    def _check_metric(self) -> None:
+        metric = self.metric
+        named = list(metric) if isinstance(metric, (list, tuple)) else [] if metric is None else [metric]
+        if not all(isinstance(name, str) and name for name in named) or (metric is not None and not named):
+            raise SettingError(
+                f"metric={metric!r} is not accepted; accepted are the name of a metric, a list of names, and None"
+            )
+
+    def _put_storage(self) -> None:
+        """A `storage_path` elsewhere is where copies go; what is here lies in a cache then."""
+        place = self.storage_path
+        if place is None or not isinstance(os.fspath(place), str) or not is_elsewhere(place):
+            return
+        uri = os.fspath(place)
+        if self.sync_config.upload_dir is not None and os.fspath(self.sync_config.upload_dir) != uri:
+            raise SettingError(
+                f"storage_path={uri!r} and upload_dir={os.fspath(self.sync_config.upload_dir)!r} mean the same; "
+                "give one of them"
+            )
+        self.sync_config = replace(self.sync_config, upload_dir=uri)
+        self.storage_path = cache_of(uri)
+
+    def _check_saving(self) -> None:
+        """Refuse to have a trainable save that cannot, or that decides by itself."""
+        for setting in ("checkpoint_frequency", "checkpoint_at_end"):
+            value = getattr(self.checkpoint_config, setting, None)
+            if not value:
+                continue
+            if not self.class_api:
                 raise SettingError(
-                    f"name={self.name!r} is not accepted; accepted are at most 120 letters, digits, '_', '-' and '.'"
+                    f"{setting}={value!r} needs a class trainable; {self.trainable_name!r} is a function, which "
+                    "decides by itself: it passes checkpoint= to report(), or uses checkpoint_dir()"
+                )
+            if not saves(self.trainable):
+                raise SettingError(
+                    f"{setting}={value!r} needs a class that can save; {self.trainable.__name__} has no methods "
+                    "save_checkpoint(checkpoint_dir) and load_checkpoint(checkpoint)"
                 )
 
     def _check_kinds(self) -> None:
@@ -126,13 +170,26 @@ class Spec:
             "checkpoint_config": ((CheckpointConfig, CheckpointStrategy), "a CheckpointConfig"),
             "failure_config": (FailureConfig, "a FailureConfig"),
             "sync_config": (SyncConfig, "a SyncConfig"),
+            "storage_path": ((str, os.PathLike, type(None)), "a path, one with ~, file:///..., or None"),
             "seed": ((int, type(None)), "a whole number, or None: one is drawn"),
             "callbacks": ((list, tuple), "a list of tune.Callback objects"),
+            "restore": (
+                (str, os.PathLike, Checkpoint, SyncConfig, type(None)),
+                "a checkpoint (a path, a URI or a Checkpoint), an experiment's path or URI, a SyncConfig, or None",
+            ),
         }
         for name, (kind, accepted) in kinds.items():
             value = getattr(self, name)
-            if not isinstance(value, kind) or isinstance(value, bool):
+            if not isinstance(value, kind) or isinstance(value, bool) or value == "":
                 raise SettingError(f"{name}={value!r} is not accepted; accepted is {accepted}")
+        for name in ("raise_on_failed_trial", "overwrite", "takeover", "chdir_to_trial_dir"):
+            value = getattr(self, name)
+            if not isinstance(value, bool) and (value is not None or name != "chdir_to_trial_dir"):
+                raise SettingError(f"{name}={value!r} is not accepted; accepted are True and False")
+        for name in ("trial_name_creator", "trial_dirname_creator"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise SettingError(f"{name}={value!r} is not accepted; accepted is a function (trial) -> str")
         for callback in self.callbacks:
             if not isinstance(callback, Callback):
                 raise SettingError(f"callbacks: {callback!r} is not accepted; accepted are tune.Callback objects")
@@ -162,7 +219,7 @@ class Spec:
             return f"{stem}_{self._script_hash()}"
         name = base = f"{stem}_{now:%Y-%m-%d_%H-%M-%S}"
         number = 1
-        while (self.storage / name).exists():
+        while os.path.exists(self.storage / name):
             number += 1
             name = f"{base}_{number}"
         return name
@@ -173,6 +230,13 @@ class Spec:
         script = Path(getattr(main, "__file__", None) or "interactive").name
         source = f"{script}:{getattr(self.trainable, '__qualname__', self.trainable_name)}"
         return hashlib.sha256(source.encode()).hexdigest()[:8]
+
+    def _shown_upload_dir(self) -> str | None:
+        """Where copies go, for people and `tuner sync`; None too where a user's own command or code makes them."""
+        config = self.sync_config
+        if config.upload_dir is None or config.syncer != "auto":
+            return None
+        return shown(os.fspath(config.upload_dir))
 
     def settings(self) -> Mapping[str, Any]:
         """What experiment.json keeps of it: plain values, for readers and for a resume."""
@@ -192,5 +256,7 @@ class Spec:
             "num_to_keep": config.num_to_keep,
             "checkpoint_score_attribute": config.score[0],
             "checkpoint_score_order": config.score[1],
+            "retention": [rule_of(part) for part in parts_of(policy_for(config))],
             "max_failures": self.failure_config.max_failures,
+            "upload_dir": self._shown_upload_dir(),
         }

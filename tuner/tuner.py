@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+
 from trainables.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
+from trainables.places import parent_and_name
+from trainables.settings import checked_arguments, checked_names
 from tuner.analysis import ResultGrid
 from tuner.assembly import execute
 from tuner.error import ExperimentNotFoundError, SettingError, TuneError
-from tuner.experiment.paths import ExperimentPaths, as_local_path
+from tuner.experiment.blobs import Blobs
+from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import is_experiment, read_settings
 from tuner.experiment.resume import Base, Errored, Resume
 from tuner.opening import RUN_SETTINGS, TUNE_SETTINGS
 from tuner.spec import Spec
+from tuner.syncer import views
 
 
+@checked_names
 @dataclass
 class TuneConfig:
     """How to search.
@@ -46,6 +54,7 @@ class TuneConfig:
     chdir_to_trial_dir: bool | None = None
 
 
+@checked_names
 class Tuner:
     """A tuning job.
 
@@ -74,6 +83,7 @@ class Tuner:
         tune, run = tune_config or TuneConfig(), run_config or RunConfig()
         self._results: ResultGrid | None = None
         self._restored = False
+        self._restored_from: str | Path | None = None
         self._spec = Spec(
             trainable=trainable,
             name=run.name,
@@ -125,15 +135,21 @@ class Tuner:
                 raise TuneError("there are no results yet: call fit() first")
             from tuner.analysis import ExperimentAnalysis
 
-            self._results = ResultGrid(ExperimentAnalysis(self._spec.storage / str(self._spec.name)))
+            assert self._restored_from is not None
+            self._results = ResultGrid(ExperimentAnalysis(self._restored_from))
         return self._results
 
     @classmethod
     def can_restore(cls, path: str | Path, storage_filesystem: Any = None) -> bool:
-        """True if there is an experiment at `path`."""
-        return is_experiment(ExperimentPaths(as_local_path(path)))
+        """True if there is an experiment at `path`, here or elsewhere ("s3://..."). Raises TransferError."""
+        _check_path("can_restore", path)
+        if not is_elsewhere(path):
+            return is_experiment(ExperimentPaths(as_local_path(path)))
+        with views.opened(os.fspath(path)) as remote:
+            return remote.exists
 
     @classmethod
+    @checked_arguments("Tuner.restore")
     def restore(
         cls,
         path: str | Path,
@@ -149,41 +165,85 @@ class Tuner:
         """A Tuner whose `fit()` continues the experiment at `path`.
 
         Args:
-            path: the experiment's directory (also moved, copied or renamed since).
+            path: the experiment's directory (also moved, copied or renamed since), or a place elsewhere
+                ("s3://bucket/runs/mine"): it goes on there, with a copy in the cache here.
             trainable: the same trainable again: experiments do not store code.
             resume_unfinished, resume_errored, restart_errored: what becomes of which trials.
             param_space: the same space again; needed where it holds functions.
-            tune_config, run_config: where not given, the stored settings hold; callbacks are always given again.
+            tune_config, run_config: where not given, the stored settings hold, callbacks and `verbose` among them.
+                `executor`, `progress_reporter`, `takeover` and `seed` are not stored: give a whole RunConfig for them.
 
         Raises ExperimentNotFoundError if there is none, SettingError without a trainable.
         """
-        root = as_local_path(path)
-        paths = ExperimentPaths(root)
-        if not is_experiment(paths):
-            raise ExperimentNotFoundError(f"there is no experiment at {root}")
+        _check_path("restore", path)
+        for name, value in (
+            ("resume_unfinished", resume_unfinished),
+            ("resume_errored", resume_errored),
+            ("restart_errored", restart_errored),
+        ):
+            if not isinstance(value, bool):
+                raise SettingError(f"Tuner.restore: {name}={value!r} is not accepted; accepted are True and False")
+        if is_elsewhere(path):
+            with views.view(os.fspath(path), views.stored_settings) as paths:
+                stored, sync = _stored(paths)
+            storage, name = parent_and_name(path)
+            sync = replace(sync or SyncConfig(), upload_dir=None)  # it goes on where it was found
+        else:
+            paths = ExperimentPaths(as_local_path(path))
+            stored, sync = _stored(paths)
+            storage, name = str(paths.root.parent), paths.root.name
+            if sync is not None and _is_there(sync.upload_dir, paths.root.parent):
+                sync = replace(sync, upload_dir=None)  # the copy itself goes on
         if trainable is None:
             raise SettingError(
                 f"Tuner.restore({str(path)!r}, trainable=...) needs the trainable again: experiments do not store code"
             )
-        stored = read_settings(paths)
         tune = tune_config or TuneConfig(
             metric=stored.get("metric"), mode=stored.get("mode"), num_samples=int(stored.get("num_samples", 1))
         )
-        run = replace(run_config or RunConfig(), name=root.name, storage_path=str(root.parent), local_dir=None)
+        run = replace(run_config or RunConfig(sync_config=sync), name=name, storage_path=storage, local_dir=None)
         made = cls(trainable, param_space=param_space, tune_config=tune, run_config=run)
         made._restored = True
-        made._spec = replace_resume(made._spec, resume_unfinished, resume_errored, restart_errored)
+        made._restored_from = path if is_elsewhere(path) else paths.root
+        base = Base.REMOTE if is_elsewhere(path) else Base.LOCAL
+        made._spec = replace_resume(made._spec, resume_unfinished, resume_errored, restart_errored, base)
         made._spec.stored = (TUNE_SETTINGS if tune_config is None else ()) + (
             RUN_SETTINGS if run_config is None else ()
         )
+        if sync is not None:  # it is needed before the others are read
+            made._spec.stored = tuple(name for name in made._spec.stored if name != "sync_config")
         made._spec.space_given = param_space is not None
         return made
 
 
-def replace_resume(spec: Spec, unfinished: bool, errored: bool, restart: bool) -> Spec:
+def _check_path(method: str, path: Any) -> None:
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise SettingError(
+            f"Tuner.{method}: path={path!r} is not accepted; accepted is an experiment's path, or its URI like "
+            '"s3://bucket/runs/mine"'
+        )
+
+
+def replace_resume(spec: Spec, unfinished: bool, errored: bool, restart: bool, base: Base) -> Spec:
     """The same spec, continuing."""
     if errored and restart:
         raise SettingError("resume_errored and restart_errored exclude each other")
     how = Errored.RESTART if restart else Errored.CONTINUE if errored else Errored.SHOW
-    spec.resume_choice = Resume(Base.LOCAL, how, only_errored=not unfinished)
+    spec.resume_choice = Resume(base, how, only_errored=not unfinished)
     return spec
+
+
+def _is_there(upload_dir: str | os.PathLike[str] | None, directory: Path) -> bool:
+    """Whether copies go to that very directory."""
+    return upload_dir is not None and not is_elsewhere(upload_dir) and as_local_path(upload_dir) == directory
+
+
+def _stored(paths: ExperimentPaths) -> tuple[dict[str, Any], SyncConfig | None]:
+    """The settings of an experiment that is to be continued, and where its copies went, if that could be stored."""
+    if not is_experiment(paths):
+        raise ExperimentNotFoundError(f"there is no experiment at {paths.root}")
+    stored = read_settings(paths)
+    if not stored.get("settings_blob") or "sync_config" in stored.get("settings_lost", ()):
+        return stored, None
+    pickled = cloudpickle.loads(Blobs(paths.blobs).get(stored["settings_blob"])).get("sync_config")
+    return stored, None if pickled is None else cloudpickle.loads(pickled)

@@ -20,7 +20,7 @@ from crash_scenarios import Scenario
 import tuner as tune
 from trainables.store import manifest, verify
 from trainables.wire import CheckpointRef
-from tuner import assembly
+from tuner import driving
 from tuner.executors.base import Launch
 from tuner.executors.inline import InlineExecutor
 from tuner.experiment import journal_writer
@@ -32,7 +32,7 @@ from tuner.experiment.state import ExperimentState
 
 Order = tuple[int, int, int]
 _CHECKPOINT = re.compile(r"e/([^/]+)/(checkpoint_[^/]+)/\.manifest\.json")
-_LEFT_OVER = re.compile(r"^\.(staging|deleting|broken)-|\.tmp$")
+LEFT_OVER = re.compile(r"^\.(staging|deleting|broken|removed)-|\.tmp$|^\.(moving|replaced)$")
 
 
 class Broken(AssertionError):
@@ -109,14 +109,14 @@ def outcomes(analysis: tune.ExperimentAnalysis) -> list[Outcome]:
         Outcome(
             trial.config,
             trial.status,
-            [row["v"] for row in _rows(Path(trial.path))],
+            [row["v"] for row in rows_of(Path(trial.path))],
             sorted(published.ref.iteration for published in verify.list_checkpoints(Path(trial.path))),
         )
         for trial in analysis.trials
     ]
 
 
-def _rows(directory: Path) -> list[dict[str, Any]]:
+def rows_of(directory: Path) -> list[dict[str, Any]]:
     file = directory / "result.json"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -140,8 +140,11 @@ class Left:
         return refs[-1] if refs else None
 
 
-def look(root: Path, floor: Floor) -> Left:
-    """Read what is left, and hold it against the rules that hold at every instant, before any resume."""
+def look(root: Path, floor: Floor, *, staged: bool = True) -> Left:
+    """Read what is left, and hold it against the rules that hold at every instant, before any resume.
+
+    Without `staged` a checkpoint grows under its own name, as in a replica, and exists once its manifest is there.
+    """
     paths = ExperimentPaths(root)
     state = load_state(paths) if is_experiment(paths) else None
     left = Left(root, state)
@@ -152,7 +155,7 @@ def look(root: Path, floor: Floor) -> Left:
         listing = verify.scan(directory)
         require(not listing.broken, f"F02: a checkpoint is torn under its final name: {listing.broken}")
         torn = [path for path in listing.unknown if path.name.startswith("checkpoint")]
-        require(not torn, f"F02: a checkpoint without a manifest under its final name: {torn}")
+        require(not torn or not staged, f"F02: a checkpoint without a manifest under its final name: {torn}")
         for published in listing.complete:
             problems = verify.problems(published.path)
             require(not problems, f"R1: a listed checkpoint does not verify: {problems}")
@@ -202,14 +205,14 @@ def settings_of(scenario: Scenario) -> Iterator[list[Launch]]:
             patch.setattr(journal_writer, "COMPACT_BYTES", 1500)
             patch.setattr(journal_writer, "GRACE_S", 0.0)
             patch.setitem(journal_writer.JournalWriter.compact.__kwdefaults__, "grace_s", 0.0)
-            patch.setattr(assembly, "FINAL_COMPACT_BYTES", 1500)
+            patch.setattr(driving, "FINAL_COMPACT_BYTES", 1500)
         yield launches
 
 
-def resume(scenario: Scenario, storage: Path) -> Resumed:
+def resume(scenario: Scenario, storage: Path, **more: Any) -> Resumed:
     with settings_of(scenario) as launches:
         began = time.perf_counter()
-        analysis = scenario.run(storage)
+        analysis = scenario.run(storage, **more)
         return Resumed(analysis, launches, time.perf_counter() - began)
 
 
@@ -217,7 +220,7 @@ def check(scenario: Scenario, left: Left, resumed: Resumed, expected: list[Outco
     """Hold what the resume did, and what is there now, against the rules."""
     if left.looked_at:
         _check_starts(scenario, left, resumed)
-    _check_trials(left, resumed, expected)
+    check_trials(left, resumed, expected)
     _check_disk(left.root, resumed)
 
 
@@ -245,7 +248,7 @@ def _check_starts(scenario: Scenario, left: Left, resumed: Resumed) -> None:
         )
 
 
-def _check_trials(left: Left, resumed: Resumed, expected: list[Outcome]) -> None:
+def check_trials(left: Left, resumed: Resumed, expected: list[Outcome]) -> None:
     trials = resumed.analysis.trials
     known = [] if left.state is None else [trial.trial_id for trial in left.state.trials]
     require([trial.trial_id for trial in trials][: len(known)] == known, "F14: trials are repeated or missing")
@@ -256,7 +259,7 @@ def _check_trials(left: Left, resumed: Resumed, expected: list[Outcome]) -> None
         )
         require(trial.status == outcome.status, f"{trial.name} is {trial.status}, not {outcome.status}: {trial.error}")
         directory = Path(trial.path)
-        rows = _rows(directory)
+        rows = rows_of(directory)
         counted = [row["training_iteration"] for row in rows]
         require(counted == list(range(1, len(outcome.values) + 1)), f"T03: result.json of {trial.name} has {counted}")
         require([row["v"] for row in rows] == outcome.values, f"R11: result.json of {trial.name} has other values")
@@ -281,7 +284,7 @@ def _check_disk(root: Path, resumed: Resumed) -> None:
             problems = verify.problems(published.path)
             require(not problems, f"R1: {problems}")
         require(not trial.forgotten, f"{trial.name}: {trial.forgotten} were never deleted")
-    left_over = [path for path in root.rglob("*") if _LEFT_OVER.search(path.name)]
+    left_over = [path for path in root.rglob("*") if LEFT_OVER.search(path.name)]
     require(not left_over, f"F29: left over: {left_over}")
     temporary = root.parent / ".tmp"
     if temporary.is_dir():

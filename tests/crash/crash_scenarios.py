@@ -118,6 +118,8 @@ class Scenario:
     compacts: bool = False
     """The journal is compacted all the time, and what that replaces is removed at once."""
     environment: dict[str, str] = field(default_factory=dict)
+    sync: dict[str, Any] = field(default_factory=dict)
+    """More settings of its replica, where it has one."""
 
     def run(self, storage: Path, **more: Any) -> tune.ExperimentAnalysis:
         settings = {"resume": "AUTO", "executor": "inline", **self.settings, **self.more(), **more}

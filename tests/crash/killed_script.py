@@ -1,4 +1,6 @@
-"""The script that `test_real_kills.py` runs and kills: `python killed_script.py STORAGE`, again and again.
+"""The script that `test_real_kills.py` runs and kills: `python killed_script.py STORAGE [PLACE]`, again and again.
+
+With a PLACE copies go there.
 
 CRASH in its environment names a point at which somebody is killed: {"where": "driver" or "trial", "victim": ...} and
 either {"call": n}, the n-th call of a primitive of `trainables.store.fs` in that process, or {"fact": kind, "nth": n},
@@ -49,14 +51,23 @@ def children(parent: int) -> list[int]:
     return found
 
 
+def copies(pid: int) -> bool:
+    """Whether it is the process that copies to the place."""
+    try:
+        return b"trainables.transfer.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def kill(victim: str) -> None:
-    """SIGKILL them: the driver, its fork server, that one's keepers, their trials, or all of them at once."""
+    """SIGKILL them: the driver, its uploader, its fork server, that one's keepers, their trials, or all at once."""
     driver = int(os.environ[DRIVER])
-    servers = children(driver)
+    uploaders = [child for child in children(driver) if copies(child)]
+    servers = [child for child in children(driver) if child not in uploaders]
     keepers = [keeper for server in servers for keeper in children(server)]
     trials = [trial for keeper in keepers for trial in children(keeper)]
-    pids = {"driver": [driver], "server": servers, "keepers": keepers, "trial": trials[:1]}.get(victim)
-    everybody = [*trials, *keepers, *servers, driver] if pids is None else pids
+    some = {"driver": [driver], "uploader": uploaders, "server": servers, "keepers": keepers, "trial": trials[:1]}
+    everybody = some.get(victim, [*trials, *keepers, *servers, *uploaders, driver])
     for pid in sorted(everybody, key=lambda pid: pid == os.getpid()):  # oneself last
         try:
             os.kill(pid, signal.SIGKILL)
@@ -127,7 +138,7 @@ def train(config: dict[str, Any]) -> None:
         tell(storage, kind="report", trial=trial, epoch=epoch)
 
 
-def main(storage: Path) -> None:
+def main(storage: Path, place: Path | None = None) -> None:
     os.environ[DRIVER] = str(os.getpid())
     arm("driver", storage)
     tune.run(
@@ -141,10 +152,11 @@ def main(storage: Path) -> None:
         resume="AUTO",
         seed=SEED,
         storage_path=storage,
+        sync_config=tune.SyncConfig(upload_dir=place),
         resources_per_trial={"cpu": 0.5},
         verbose=0,
     )
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))

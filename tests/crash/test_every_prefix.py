@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from crash_disk import read_view
+from crash_disk import Disk, View, read_view
 from crash_record import lives, recording
 from crash_rules import Floor, Left, outcomes, settings_of
 from crash_scenarios import BY_NAME, SCENARIOS
 from crash_walk import Case, Record, Tally, cut, killed, record, resume_each
+
+from trainables.store import delete, fs
 
 LIVES = [
     *((scenario.name, None) for scenario in SCENARIOS),
@@ -72,6 +75,21 @@ def test_t09_an_overwrite_killed_anywhere_leaves_the_old_experiment_or_a_new_one
     for cases in (killed(made), cut(made, share=SHARE)):
         tally = resume_each(made, cases, disks, examine=examine)
         assert not tally.failures, "\n".join(tally.failures)
+
+
+def test_f02_a_deletion_that_a_kill_cut_off_is_finished_without_a_torn_checkpoint(disks: Path) -> None:
+    """The name was hidden, and that was not durable: the power is cut while the next start empties it."""
+    before: View = {"t": None, "t/checkpoint_000001": None, "t/checkpoint_000001/.manifest.json": b"{}"}
+    with recording(disks / "r", Disk(before)) as recorder:
+        trial = disks / "r" / "t"
+        fs.rename(trial / "checkpoint_000001", trial / f"{delete.PREFIX}checkpoint_000001-0")
+        delete.finish_deletes(trial)
+    disk, rng = Disk(before), random.Random(0)
+    for op in recorder.ops:
+        disk.apply(op)
+        for variant in disk.variants(rng):
+            view = disk.view(variant)
+            assert "t/checkpoint_000001" not in view or "t/checkpoint_000001/.manifest.json" in view, (op, variant.name)
 
 
 # --- the harness itself -------------------------------------------------------------------------------------

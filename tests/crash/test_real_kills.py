@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,18 +17,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import killed_script as script
-from crash_rules import _LEFT_OVER
+from crash_processes import require_gone, start, wait
+from crash_rules import LEFT_OVER
 
 import tuner as tune
 from trainables.store import verify
 from tuner.error import OwnedElsewhereError
-from tuner.experiment.lock import read_records
 from tuner.experiment.paths import ExperimentPaths
-from tuner.experiment.processes import OWNER_VARIABLE
 from tuner.experiment.reader import load_state
 
 HERE = Path(__file__).parent
-PATIENCE_S = 60.0
 VICTIMS = ["driver", "driver", "trial", "server", "keepers", "all"]
 FACTS = {
     "generation": 1, "created": 4, "attempt": 4, "rolled_back": 1, "result": 20, "published": 20, "forgotten": 10,
@@ -75,54 +71,6 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return seen
 
 
-def start(storage: Path, point: dict[str, Any] | None = None, **more: Any) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path])}
-    environment.pop("CRASH", None)
-    if point is not None:
-        environment["CRASH"] = json.dumps(point)
-    with open(storage / "output", "ab") as output:
-        command = [sys.executable, str(HERE / "killed_script.py"), str(storage)]
-        return subprocess.Popen(command, env=environment, stdout=output, stderr=output, cwd=storage, **more)
-
-
-def wait(process: subprocess.Popen[bytes], storage: Path) -> int:
-    try:
-        return process.wait(PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        raise AssertionError(f"the driver hangs: {(storage / 'output').read_text()}") from None
-
-
-def marked(storage: Path) -> list[int]:
-    """Processes of any generation of the experiment that run now."""
-    marks = {f"{OWNER_VARIABLE}={record.id}".encode() for record in read_records(ExperimentPaths(storage / "e"))}
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if not marks.isdisjoint(Path(f"/proc/{name}/environ").read_bytes().split(b"\0")):
-                found.append(int(name))
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-    return found
-
-
-def require_gone(storage: Path, within_s: float) -> None:
-    """All processes of the experiment end by themselves, soon."""
-    deadline = time.monotonic() + within_s
-    for pid in marked(storage):
-        try:
-            fd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            poll = select.poll()
-            poll.register(fd, select.POLLIN)
-            assert poll.poll(max(0.0, deadline - time.monotonic()) * 1000), f"process {pid} outlives its driver"
-        finally:
-            os.close(fd)
-
-
 def told(storage: Path) -> dict[str, list[dict[str, Any]]]:
     by_trial: dict[str, list[dict[str, Any]]] = {}
     for line in (storage / "told").read_text().splitlines():
@@ -160,7 +108,7 @@ def check_end(storage: Path, configs: list[float]) -> None:
         best = sorted(values, key=lambda epoch: (-values[epoch], epoch))[:2]
         assert {published.ref.iteration for published in listing.complete} == {*best, script.EPOCHS}
         assert {record.ref for record in trial.checkpoints} == {published.ref for published in listing.complete}
-    assert not [path for path in (storage / "e").rglob("*") if _LEFT_OVER.search(path.name)]
+    assert not [path for path in (storage / "e").rglob("*") if LEFT_OVER.search(path.name)]
     assert not list((storage / ".tmp").glob("*/*"))
 
 

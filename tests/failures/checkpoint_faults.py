@@ -123,6 +123,10 @@ class Crash(tune.Callback):
     def __init__(self, at: int, *, hook: str = "on_trial_result", trials: int = 1) -> None:
         self.at, self.hook, self.left = at, hook, trials
 
+    def __reduce__(self) -> Any:
+        """A restore takes callbacks over: it is not to kill the next driver too."""
+        return tune.Callback, ()
+
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
         if self.hook == "on_trial_result" and result["training_iteration"] == self.at:
             self._one()

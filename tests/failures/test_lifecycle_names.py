@@ -152,27 +152,6 @@ def test_t09_a_format_of_the_future_is_refused(tmp_path):
         run(simple, tmp_path, name="e", resume="AUTO")
 
 
-@pytest.mark.parametrize("settings", [{}, {"resume": "AUTO"}, {"overwrite": True}])
-def test_t09_a_replacement_that_was_killed_half_way_is_finished_by_the_next_start(tmp_path, monkeypatch, settings):
-    run(simple, tmp_path, name="e", num_samples=3)
-    real, removed = opening.fs.rmtree, []
-
-    def killed(path):
-        if len(removed) == 2:
-            raise KeyboardInterrupt
-        removed.append(path)
-        real(path)
-
-    monkeypatch.setattr(opening.fs, "rmtree", killed)
-    with pytest.raises(KeyboardInterrupt):
-        run(simple, tmp_path, name="e", overwrite=True)
-    monkeypatch.undo()
-    with pytest.raises(ResumeError, match="no experiment at"):
-        run(simple, tmp_path, name="e", resume=True)
-    assert len(run(simple, tmp_path, name="e", **settings).trials) == 1
-    assert len(list((tmp_path / "e").glob("simple_*"))) == 1
-
-
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".", "a b", "ü", "x" * 121, 7, ".hidden"])
 def test_t09_a_name_is_letters_digits_and_few_signs(tmp_path, name):
     with pytest.raises(SettingError, match="name="):

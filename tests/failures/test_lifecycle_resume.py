@@ -40,6 +40,10 @@ class StopAfter(tune.Callback):
     def __init__(self, number: int) -> None:
         self.left = number
 
+    def __reduce__(self):
+        """A restore takes callbacks over: it is not to stop the next driver too."""
+        return tune.Callback, ()
+
     def on_trial_result(self, iteration, trials, trial, result, **info):
         self.left -= 1
         if not self.left:
@@ -730,12 +734,29 @@ def test_restore_of_what_is_not_there_is_an_error_before_anything(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_restore_of_an_experiment_says_what_continues_one(tmp_path):
-    """It is no checkpoint, and must not be taken for one."""
+def test_restore_of_an_experiment_continues_it_under_the_new_name(tmp_path):
+    with pytest.raises(Stop):
+        run(Steps, tmp_path, name="first", callbacks=[StopAfter(5)], checkpoint_freq=1, num_samples=3,
+            stop={"training_iteration": 4})  # fmt: skip
+    before = {file: file.read_bytes() for file in (tmp_path / "first").rglob("*") if file.is_file()}
+
+    analysis = run(Steps, tmp_path, name="second", restore=tmp_path / "first")
+
+    assert [trial.last_result["training_iteration"] for trial in analysis.trials] == [4, 4, 4]
+    assert [len(trial.checkpoints) for trial in analysis.trials] == [4, 4, 4]
+    assert {file: file.read_bytes() for file in (tmp_path / "first").rglob("*") if file.is_file()} == before
+    assert all(str(tmp_path / "second") in trial.path for trial in analysis.trials)
+    # The same call again continues the new one, and does not begin from the old one once more.
+    again = run(Steps, tmp_path, name="second", restore=tmp_path / "first", resume="AUTO")
+    assert [trial.trial_id for trial in again.trials] == [trial.trial_id for trial in analysis.trials]
+
+
+def test_restore_of_an_experiment_takes_no_name_that_is_in_use(tmp_path):
     run(Steps, tmp_path, name="first", stop={"training_iteration": 1})
-    with pytest.raises(SettingError, match="experiment"):
-        run(Steps, tmp_path, restore=tmp_path / "first", stop={"training_iteration": 2})
-    assert os.listdir(tmp_path / "first") and not (tmp_path / "e").exists()
+    run(Steps, tmp_path, name="second", stop={"training_iteration": 1})
+    with pytest.raises(tune.error.ExperimentExistsError):
+        run(Steps, tmp_path, name="second", restore=tmp_path / "first")
+    assert sorted(os.listdir(tmp_path)) == ["first", "second"]
 
 
 def test_restore_of_a_damaged_checkpoint_is_refused(tmp_path):

@@ -304,7 +304,7 @@ class Shy(FIFOScheduler):
         return Decision.PAUSE
 
     def choose_trial_to_run(self, pending):
-        return None
+        return next((trial for trial in pending if trial.status == "PENDING"), None)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from lifecycle_scripts import Script, Stage, iterations, kept
 import tuner as tune
 from trainables.store import verify
 from tuner.error import TrialsFailedError
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.reader import load_state
 from tuner.schedulers import ASHAScheduler
 
 WATCHED = """
@@ -320,6 +322,7 @@ def test_f37_ctrl_c_twice_exits_at_once_and_the_state_is_whole(tmp_path):
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
         assert {t.status for t in trials_of(stage).values()} <= {"PAUSED", "PENDING"}
+        assert load_state(ExperimentPaths(stage.results / "e")).run_ended == "interrupted"
         stage.let(9, "gate0")
         stage.let(9, "gate2")
         again = stage.start(ORDER="[0, 2]")
@@ -464,6 +467,9 @@ def test_a_trial_that_a_scheduler_or_a_stopper_ends_saves_only_under_checkpoint_
 
         def save_checkpoint(self, directory):
             return {"n": self.n}
+
+        def load_checkpoint(self, checkpoint):
+            self.n = checkpoint["n"]
 
     def config_of(trainable):
         return trainable.config["x"]

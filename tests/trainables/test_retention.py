@@ -22,6 +22,7 @@ from trainables.store.retention import (
     Kept,
     Latest,
     Order,
+    Pareto,
     Pinned,
     RetentionPolicy,
     best_checkpoints,
@@ -149,6 +150,11 @@ POLICIES = st.recursive(
         st.builds(EveryN, st.integers(1, 4)),
         st.builds(EveryT, st.floats(0.5, 4)),
         st.builds(Pinned, st.lists(st.integers(0, 14))),
+        st.builds(
+            Pareto,
+            st.sampled_from([{"m": "max"}, {"m": "min"}, {"m": "max", "n": "min"}]),
+            st.sampled_from([None, 1, 2, 3]),
+        ),
     ),
     lambda inner: st.builds(AnyOf, st.lists(inner, max_size=3).map(tuple)),
     max_leaves=4,
@@ -349,6 +355,11 @@ def test_pinned_keeps_milestones_by_iteration_or_by_a_function() -> None:
         lambda: EveryN(0),
         lambda: EveryT(0),
         lambda: EveryT(nan),
+        lambda: Pareto({}),
+        lambda: Pareto(["acc"]),  # type: ignore[arg-type]
+        lambda: Pareto({"acc": "most"}),  # type: ignore[dict-item]
+        lambda: Pareto({"": "max"}),
+        lambda: Pareto({"acc": "max"}, limit=0),
         lambda: Pinned("12"),  # type: ignore[arg-type]
         lambda: Pinned([1.5]),  # type: ignore[list-item]
         lambda: Pinned(5),  # type: ignore[arg-type]
@@ -357,3 +368,76 @@ def test_pinned_keeps_milestones_by_iteration_or_by_a_function() -> None:
 def test_a_policy_that_makes_no_sense_is_refused(make: Callable[[], RetentionPolicy]) -> None:
     with pytest.raises(ValueError, match="accepted"):
         make()
+
+
+# --- Pareto -----------------------------------------------------------------------------------------------
+
+METRICS = {"m": "max", "n": "min"}
+pairs = st.lists(st.tuples(values, values), min_size=1, max_size=12)
+
+
+def two(*scores: tuple[Any, Any]) -> list[Kept]:
+    named = [{name: value for name, value in zip("mn", pair, strict=True) if value is not ABSENT} for pair in scores]
+    return [Kept((1, 1, index), index, metrics) for index, metrics in enumerate(named, start=1)]
+
+
+def model_front(history: Sequence[Kept]) -> set[Order]:
+    """Straight from the definition, over `model_better`: nobody is nowhere worse, and better somewhere or earlier."""
+
+    def worse(a: Kept, b: Kept, name: str) -> bool:
+        """Is a's value below b's? (`model_better` breaks ties by age, so it is asked of twins of one age.)"""
+        one, other = (Kept((1, 1, 1), 1, {"m": x.metrics[name]} if name in x.metrics else {}) for x in (a, b))
+        return model_better(other, one, METRICS[name])
+
+    def beats(a: Kept, b: Kept) -> bool:
+        if any(worse(a, b, name) for name in METRICS):
+            return False
+        return any(worse(b, a, name) for name in METRICS) or a.order < b.order
+
+    return {one.order for one in history if not any(beats(other, one) for other in history if other is not one)}
+
+
+@settings(max_examples=300, deadline=None)
+@given(pairs)
+def test_the_front_is_what_its_definition_says(scores: list[tuple[Any, Any]]) -> None:
+    history = two(*scores)
+    assert set(Pareto(METRICS).keep(history)) == model_front(history)
+
+
+@settings(max_examples=200, deadline=None)
+@given(pairs)
+def test_the_front_on_disk_after_every_save_is_that_of_all_that_was_ever_saved(scores: list[tuple[Any, Any]]) -> None:
+    history = two(*scores)
+    for index, disk in enumerate(live(Pareto(METRICS), history)):
+        assert disk == {*model_front(history[: index + 1]), history[index].order}
+
+
+@settings(max_examples=200, deadline=None)
+@given(pairs, st.integers(1, 4), st.randoms())
+def test_a_limit_takes_from_the_front_whatever_order_they_are_looked_at_in(
+    scores: list[tuple[Any, Any]], limit: int, draw: Any
+) -> None:
+    history = two(*scores)
+    policy = Pareto(METRICS, limit=limit)
+    front = model_front(history)
+    kept = set(policy.keep(history))
+    assert kept <= front and len(kept) == min(limit, len(front))
+    shuffled = list(history)
+    draw.shuffle(shuffled)
+    assert set(policy.keep(shuffled)) == kept
+
+
+def test_a_limit_leaves_out_the_most_crowded_and_keeps_the_ends() -> None:
+    history = two((1.0, 1.0), (2.0, 2.0), (2.1, 2.1), (6.0, 6.0), (10.0, 10.0))
+    assert iterations(set(Pareto(METRICS, limit=3).keep(history))) == [1, 4, 5]
+
+
+def test_f06_a_point_of_nan_is_on_no_front_while_there_is_another() -> None:
+    history = two((nan, nan), (ABSENT, 1.0), (1.0, 1.0), (inf, 5.0))
+    assert iterations(set(Pareto(METRICS).keep(history))) == [3, 4]
+
+
+def test_pareto_beside_others_keeps_what_either_keeps() -> None:
+    config = CheckpointConfig(keep=[Pareto({"m": "max", "n": "min"}), EveryN(2)])
+    history = two((5, 5), (4, 6), (3, 7), (6, 6))
+    assert iterations(set(policy_for(config).keep(history))) == [1, 2, 4]

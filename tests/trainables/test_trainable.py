@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +159,50 @@ def test_in_a_trial_it_saves_where_asked_and_restores(tmp_path: Path, how: str) 
     )
     assert [(r["x"], r["training_iteration"]) for r in second.results] == [(3, 3), (4, 4)]
     assert second.end == Finished()
+
+
+def test_f29_what_is_saved_by_hand_goes_with_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    counter = Counter({})
+    counter.train()
+    path = counter.save()
+    assert os.path.dirname(path) == counter.logdir
+    other = Counter({})
+    other.restore(path)
+    assert other.x == 1
+    child = os.fork()
+    if child == 0:
+        del counter  # a copy of the object: the files are not its own
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.path.isdir(path)
+    counter.stop()
+    other.restore(path)  # a stopped one's saves are what the next one continues from
+    del counter
+    gc.collect()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_logger_creators_directory_holds_what_is_saved_by_hand_for_good(tmp_path: Path) -> None:
+    class Logger:
+        logdir = str(tmp_path / "logs" / "one")
+
+    path = Counter({}, logger_creator=lambda config: Logger()).save()
+    gc.collect()
+    assert Path(path).parent == tmp_path / "logs" / "one"
+    assert os.listdir(path)
+
+
+def test_f29_what_a_trial_saves_by_hand_lies_with_its_temporary_files(tmp_path: Path) -> None:
+    class Saves(Counter):
+        def step(self) -> dict[str, Any]:
+            return {**super().step(), "path": self.save()}
+
+    link = run_trial(Saves, tmp_path, config={"until": 1})
+    path = Path(link.results[0]["path"])
+    assert path.parent == tmp_path / ".tmp"
+    assert [each for each in os.listdir(tmp_path / "train_t1") if each.startswith("checkpoint")] == []
 
 
 def test_a_published_save_holds_the_users_files_and_its_result(tmp_path: Path) -> None:

@@ -18,78 +18,22 @@ import msgspec
 import pandas as pd
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from lab import Lab
+
 from trainables import tagged
 from trainables.result import Result
 from trainables.store import publish, staging
-from trainables.wire import CheckpointRef
 from tuner.analysis import ExperimentAnalysis, ResultGrid, scopes
 from tuner.callback import CallbackList
 from tuner.error import ExperimentNotFoundError, MetricMissingError, SettingError, TrialError, TrialTimeoutError
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
-from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.logger import JsonLoggerCallback
 
 SCOPES = ["last", "all", "avg", "last-2-avg", "last-5-avg", "last-10-avg"]
-
-
-class Lab:
-    """Does what the loop does with a trial, in the same order."""
-
-    def __init__(self, root: Path, *callbacks: Any) -> None:
-        self.state = ExperimentState(root)
-        self.callbacks = CallbackList(callbacks)
-
-    def trial(self, **config: Any) -> Trial:
-        index = len(self.state.trials)
-        trial_id = f"ab_{index:05d}"
-        raw = msgspec.Raw(tagged.dumps(config))
-        self.state.apply(
-            ev.TrialCreated(trial_id, index, raw, raw, f"{index}", f"train_{trial_id}", f"train_{trial_id}")
-        )
-        trial = self.state.trials[-1]
-        trial.directory.mkdir(parents=True)
-        return self.start(trial)
-
-    def start(self, trial: Trial) -> Trial:
-        self.state.apply(ev.AttemptStarted(trial.trial_id, trial.attempt + 1, 1, 0.0))
-        self.callbacks.on_trial_start(0, self.state.trials, trial)
-        return trial
-
-    def report(self, trial: Trial, then: str = "continue", **metrics: Any) -> dict[str, Any]:
-        result = {"done": False, **metrics, "training_iteration": trial.iteration + 1}
-        self.callbacks.on_trial_result(0, self.state.trials, trial, result)
-        self.callbacks.after_trial_result(0, self.state.trials, trial, result)
-        if then == "stop":
-            result["done"] = True  # decided after the callbacks saw it
-        raw = msgspec.Raw(tagged.dumps(result))
-        fact = ev.ResultReported(trial.trial_id, trial.attempt, trial.iteration + 1, raw)
-        self.state.add_result(trial, fact, result)
-        return result
-
-    def rollback(self, trial: Trial, iteration: int) -> None:
-        self.state.apply(ev.RolledBack(trial.trial_id, trial.attempt, iteration))
-        self.callbacks.on_rollback(trial, iteration)
-
-    def end(self, trial: Trial, error: ev.ErrorInfo | None = None) -> None:
-        self.state.apply(ev.TrialEnded(trial.trial_id, "ERROR" if error else "TERMINATED", 1.0, error))
-        tell = self.callbacks.on_trial_error if error else self.callbacks.on_trial_complete
-        tell(0, self.state.trials, trial)
-
-    def finish(self) -> None:
-        self.callbacks.on_experiment_end(self.state.trials)
-
-    def save(self, trial: Trial) -> CheckpointRef:
-        """A published checkpoint, as far as the state knows."""
-        ref = CheckpointRef(trial.trial_id, f"checkpoint_{trial.iteration:06d}", 1, 1, trial.saves + 1, trial.iteration)
-        self.state.apply(ev.CheckpointPublished(ref, 10, "", 0.0, msgspec.Raw(tagged.dumps(trial.last_result))))
-        return ref
-
-    def analysis(self, metric: Any = "loss", mode: Any = "min", **settings: Any) -> ExperimentAnalysis:
-        return ExperimentAnalysis(
-            self.state.root, trials=self.state.trials, metric=metric, mode=mode, settings=settings
-        )
 
 
 @pytest.fixture
@@ -161,11 +105,14 @@ def test_f06_nan_is_never_best_in_any_order(tmp_path: Path, mode: str, scope: st
         trials = run_trials(lab, *([value] for value in order))
         scored = dict(zip(order, trials, strict=True))
 
-        finite = lab.analysis().get_best_trial("loss", mode, scope)
-        infinite = lab.analysis().get_best_trial("loss", mode, scope, filter_nan_and_inf=False)
+        finite = lab.analysis().get_best_trial("loss", mode, scope, filter_nan_and_inf=True)
+        infinite = lab.analysis().get_best_trial("loss", mode, scope)
+        result = ResultGrid(lab.analysis()).get_best_result("loss", mode, scope)
 
         assert finite is scored[1.0 if mode == "min" else 3.0]
         assert infinite is scored[-math.inf if mode == "min" else math.inf]
+        assert result.path == infinite.path
+        assert lab.analysis().get_best_trial("loss", mode, scope, filter_nan_and_inf=False) is infinite
 
 
 def test_only_nan_is_best_only_when_asked_for(lab: Any, caplog: pytest.LogCaptureFixture) -> None:

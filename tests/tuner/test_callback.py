@@ -17,6 +17,7 @@ HOOKS = {
     "on_step_end": {"iteration": 1, "trials": []},
     "on_trial_start": {"iteration": 1, "trials": [], "trial": "t"},
     "on_trial_restore": {"iteration": 1, "trials": [], "trial": "t"},
+    "on_trial_clone": {"iteration": 1, "trials": [], "trial": "t"},
     "on_trial_save": {"iteration": 1, "trials": [], "trial": "t"},
     "on_trial_complete": {"iteration": 1, "trials": [], "trial": "t"},
     "on_trial_recover": {"iteration": 1, "trials": [], "trial": "t"},

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import io
 import logging
+import math
+import random
 import subprocess
 import sys
 import types
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from trainables import tagged
+sys.path.insert(0, str(Path(__file__).parent))
+
+from lab import Lab
+
 from tuner.callback import CallbackList
 from tuner.clock import VirtualClock
 from tuner.error import SettingError
 from tuner.experiment import events as ev
-from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
+from tuner.logger import JsonLoggerCallback
 from tuner.progress import (
     Announcer,
     CLIReporter,
@@ -41,53 +45,6 @@ ERROR = ev.ErrorInfo(
     + "".join(f'  File "lib.py", line {n}, in f{n}\n    f{n}()\n' for n in range(40))
     + "ValueError: boom\n",
 )
-
-
-class Lab:
-    """Does what the loop does with a trial, in the same order."""
-
-    def __init__(self, root: Path, *callbacks: Any) -> None:
-        self.state = ExperimentState(root)
-        self.callbacks = CallbackList(callbacks)
-
-    def trial(self, **config: Any) -> Trial:
-        index = len(self.state.trials)
-        trial_id = f"ab_{index:05d}"
-        raw = msgspec.Raw(tagged.dumps(config))
-        self.state.apply(
-            ev.TrialCreated(trial_id, index, raw, raw, f"{index}", f"train_{trial_id}", f"train_{trial_id}")
-        )
-        trial = self.state.trials[-1]
-        trial.directory.mkdir(parents=True)
-        return self.start(trial)
-
-    def start(self, trial: Trial) -> Trial:
-        self.state.apply(ev.AttemptStarted(trial.trial_id, trial.attempt + 1, 1, 0.0))
-        self.callbacks.on_trial_start(0, self.state.trials, trial)
-        return trial
-
-    def report(self, trial: Trial, then: str = "continue", **metrics: Any) -> dict[str, Any]:
-        result = {"done": False, **metrics, "training_iteration": trial.iteration + 1}
-        self.callbacks.on_trial_result(0, self.state.trials, trial, result)
-        self.callbacks.after_trial_result(0, self.state.trials, trial, result)
-        if then == "stop":
-            result["done"] = True  # decided after the callbacks saw it
-        raw = msgspec.Raw(tagged.dumps(result))
-        fact = ev.ResultReported(trial.trial_id, trial.attempt, trial.iteration + 1, raw)
-        self.state.add_result(trial, fact, result)
-        return result
-
-    def rollback(self, trial: Trial, iteration: int) -> None:
-        self.state.apply(ev.RolledBack(trial.trial_id, trial.attempt, iteration))
-        self.callbacks.on_rollback(trial, iteration)
-
-    def end(self, trial: Trial, error: ev.ErrorInfo | None = None) -> None:
-        self.state.apply(ev.TrialEnded(trial.trial_id, "ERROR" if error else "TERMINATED", 1.0, error))
-        tell = self.callbacks.on_trial_error if error else self.callbacks.on_trial_complete
-        tell(0, self.state.trials, trial)
-
-    def finish(self) -> None:
-        self.callbacks.on_experiment_end(self.state.trials)
 
 
 @pytest.fixture
@@ -196,6 +153,12 @@ def test_a_cut_traceback_keeps_both_ends(length: int) -> None:
     assert tail[-1] == "KeyError: 1"
 
 
+def test_f52_a_line_of_a_traceback_is_cut() -> None:
+    """A message may hold a whole array; the kind of the error stays."""
+    tail = traceback_tail("Traceback (most recent call last):\n  ...\nValueError: " + "x" * 65536)
+    assert len(tail) < 1000 and tail.splitlines()[-1].startswith("ValueError: xxx") and tail.endswith("...")
+
+
 # --- what ---------------------------------------------------------------------------------------------
 
 
@@ -216,7 +179,7 @@ def test_the_headline_has_counts_time_checkpoints_resources_and_the_best(lab: An
 
     assert progress.headlines(run.state.trials) == [
         "2 of 9 trials: 2 running, 1 pending, 1 failed | 1:15 min | 3 checkpoints kept, 1.5 MB | cpu 2/4",
-        "best loss so far: 0.25 (train_ab_00001, iteration 1)",
+        "best last loss: 0.5 (train_ab_00000, iteration 1)",
     ]
 
 
@@ -243,19 +206,51 @@ def test_t03_a_best_that_became_void_is_forgotten(lab: Any) -> None:
     assert (best.score, best.trial) == (0.5, "train_ab_00001")
 
 
-def test_what_an_earlier_driver_found_counts(lab: Any) -> None:
+def test_t03_a_trial_that_went_back_stands_where_its_checkpoint_was(lab: Any) -> None:
+    progress, _ = plain()
+    run = lab(progress)
+    trial = run.trial()
+    run.report(trial, loss=0.4)
+    run.save(trial)
+    run.report(trial, loss=0.1)
+    run.rollback(trial, 1)
+
+    best = progress.standing.best
+    assert best is not None
+    assert (best.score, best.iteration) == (0.4, 1)
+
+
+def test_what_an_earlier_driver_found_counts_with_its_iteration(lab: Any) -> None:
     run = lab()
     trial = run.trial()
-    for loss in (0.1, 0.9):
+    for loss in (0.1, 0.3):
         run.report(trial, loss=loss)
     run.end(trial)
     progress, _ = plain()
     run.callbacks = CallbackList([progress])
     run.report(run.trial(), loss=0.5)
 
-    best = progress.standing.best
-    assert best is not None
-    assert best.score == 0.1
+    assert progress.headlines(run.state.trials)[1] == "best last loss: 0.3 (train_ab_00000, iteration 2)"
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize("seen", ["live", "by the next driver"])
+def test_the_best_that_is_shown_is_that_of_the_analysis(lab: Any, mode: str, seen: str) -> None:
+    draw = random.Random(mode)
+    progress, _ = plain(mode=mode)
+    run = lab(JsonLoggerCallback(), *([progress] if seen == "live" else []))
+    for _ in range(40):
+        trial = run.trial()
+        for _ in range(draw.randint(0, 4)):
+            loss = draw.choice([0.1, 0.2, 0.3, math.nan, -math.inf, math.inf, None, "text"])
+            run.report(trial, **({} if loss is None else {"loss": loss}))
+        if draw.random() < 0.5:
+            run.end(trial)
+        if seen != "live":
+            progress, _ = plain(mode=mode)
+        progress.headlines(run.state.trials)
+        best, wanted = progress.standing.best, run.analysis("loss", mode).get_best_trial()
+        assert (best and best.trial) == (wanted and wanted.name)
 
 
 def test_f41_a_silent_trial_is_named_once_with_its_last_line(lab: Any) -> None:
@@ -498,7 +493,7 @@ def test_a_cli_reporter_prints_its_columns(lab: Any, capsys: pytest.CaptureFixtu
     assert "rate" in first
     assert "accuracy" in first
     assert "... and 1 more" in first
-    assert "best loss so far: 1" in first
+    assert "best last loss: 1" in first
     assert capsys.readouterr().out == "", "not again within max_report_frequency"
 
 

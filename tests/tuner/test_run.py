@@ -206,6 +206,69 @@ def test_restore_without_the_space_goes_on_with_the_stored_one(tmp_path):
     assert [result.metrics["a"] for result in again] == [1, 2, 3]
 
 
+class Noting(tune.Callback):
+    """Writes what it hears into a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def on_trial_complete(self, iteration, trials, trial, **info):
+        with open(self.path, "a") as file:
+            file.write(f"{trial.trial_id}\n")
+
+
+def test_restore_without_a_run_config_takes_callbacks_and_verbose_over(tmp_path, capsys):
+    run_config = tune.RunConfig(
+        name="e", storage_path=str(tmp_path), verbose=0, callbacks=[Noting(tmp_path / "heard")], stop={"count": 1}
+    )
+    tune.Tuner(Stepper, run_config=run_config).fit()
+    tune.Tuner.restore(
+        tmp_path / "e", Stepper, tune_config=tune.TuneConfig(num_samples=3, trial_name_creator=None)
+    ).fit()
+    assert len((tmp_path / "heard").read_text().splitlines()) == 3
+    assert capsys.readouterr().out == ""
+
+
+def test_restore_says_which_callbacks_have_to_be_given_again(tmp_path):
+    class Locked(Noting):
+        def __init__(self, path):
+            super().__init__(path)
+            self.lock = threading.Lock()
+
+    def config():
+        return tune.RunConfig(
+            name="e", storage_path=str(tmp_path), verbose=0, callbacks=[Locked(tmp_path / "heard")], stop={"count": 1}
+        )
+
+    tune.Tuner(Stepper, run_config=config()).fit()
+    with pytest.raises(ResumeError, match="callbacks of .* could not be stored"):
+        tune.Tuner.restore(tmp_path / "e", Stepper).fit()
+    tune.Tuner.restore(tmp_path / "e", Stepper, tune_config=tune.TuneConfig(num_samples=2), run_config=config()).fit()
+    assert len((tmp_path / "heard").read_text().splitlines()) == 2
+
+
+def test_a_trial_whose_end_is_written_down_by_a_resume_is_complete_for_callbacks_too(tmp_path):
+    """The driver died between the decision to stop and the fact of the end."""
+    arguments = {"name": "e", "storage_path": tmp_path, "verbose": 0, "stop": {"count": 2}}
+
+    def run_and_die():
+        from tuner.loop import TrialLoop
+
+        TrialLoop._end_trial = lambda *_: os.kill(os.getpid(), 9)
+        tune.run(Stepper, **arguments)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            run_and_die()
+        finally:
+            os._exit(1)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    analysis = tune.run(Stepper, resume=True, callbacks=[Noting(tmp_path / "heard")], **arguments)
+    assert analysis.trials[0].status == "TERMINATED"
+    assert (tmp_path / "heard").read_text().splitlines() == [analysis.trials[0].trial_id]
+
+
 class Counting(tune.Callback):
     """Counts results, and asks for a save at every third."""
 
@@ -257,7 +320,7 @@ def test_users_may_name_trials_and_their_directories(tmp_path):
     assert [trial.trainable_name for trial in analysis.trials] == ["Stepper", "Stepper"]
     for trial in analysis.trials:
         assert Path(trial.path).parent == tmp_path / "e" and trial.trial_id in trial.dirname
-    with pytest.raises(SettingError, match="trial_name_creator returned None"):
+    with pytest.raises(SettingError, match="trial_name_creator .* returned None"):
         tune.run(Stepper, name="f", storage_path=tmp_path, verbose=0, trial_name_creator=lambda trial: None)
 
 

@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +24,8 @@ class Pins:
     """Counts, per checkpoint, who has its directory open in this process. Thread-safe."""
 
     def __init__(self) -> None:
+        self.on_change: Callable[[Path, bool], None] | None = None
+        """Told when the first one holds a path, and when nobody does any more."""
         self._lock = threading.Lock()
         self._counts: Counter[Path] = Counter()
 
@@ -33,13 +35,19 @@ class Pins:
         key = _key(path)
         with self._lock:
             self._counts[key] += 1
+            first = self._counts[key] == 1
         try:
+            if first and self.on_change is not None:
+                self.on_change(key, True)
             yield
         finally:
             with self._lock:
                 self._counts[key] -= 1
-                if not self._counts[key]:
+                last = not self._counts[key]
+                if last:
                     del self._counts[key]
+            if last and self.on_change is not None:
+                self.on_change(key, False)
 
     def paths(self) -> set[Path]:
         """What is held now."""
@@ -80,24 +88,25 @@ def delete(path: Path) -> bool:
         return True
     if fs.exists(path):
         return False
-    for left in _left_of(path.parent, f"{PREFIX}{path.name}-"):  # by an earlier call that the disk refused
-        _empty(left)
+    _empty_left(path.parent, f"{PREFIX}{path.name}-")  # by an earlier call that the disk refused
     return True
 
 
 def finish_deletes(trial_dir: Path) -> list[Path]:
     """Remove what an interrupted deletion left; returns what was there."""
-    found = _left_of(trial_dir, PREFIX)
+    return _empty_left(trial_dir, PREFIX)
+
+
+def _empty_left(trial_dir: Path, prefix: str) -> list[Path]:
+    try:
+        found = [trial_dir / name for name in fs.listdir(trial_dir) if name.startswith(prefix)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    if found:
+        fs.fsync_dir(trial_dir)  # whoever hid them may have been killed before that was durable
     for path in found:
         _empty(path)
     return found
-
-
-def _left_of(trial_dir: Path, prefix: str) -> list[Path]:
-    try:
-        return [trial_dir / name for name in fs.listdir(trial_dir) if name.startswith(prefix)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _empty(hidden: Path) -> None:

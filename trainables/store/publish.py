@@ -76,7 +76,7 @@ def prepare(
         found = staging.settle(staged)
         if any(file.name == MANIFEST_NAME for file in found.files):
             raise CheckpointError(f"{staged / MANIFEST_NAME}: that name is reserved in a checkpoint; use another one")
-        entries = _seal(found, staged)
+        entries = seal(found, staged)
         content = Manifest(
             name=ref.name,
             trial_id=ref.trial_id,
@@ -114,8 +114,8 @@ def commit(prepared: Prepared, final: Path) -> Published:
     return Published(prepared.ref, final, prepared.manifest, prepared.digest)
 
 
-def _seal(found: tree.Tree, staged: Path) -> list[FileEntry]:
-    """Make files and directories durable, and hash meanwhile."""
+def seal(found: tree.Tree, staged: Path) -> list[FileEntry]:
+    """Make files and directories durable, and hash meanwhile; the directory's own names are left to the caller."""
     directories = [staged / name for name in reversed(found.directories)]
     if len(found.files) <= _INLINE_FILES and found.bytes <= _INLINE_BYTES:
         entries = []

@@ -12,6 +12,7 @@ from __future__ import annotations
 import abc
 import heapq
 import math
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -234,6 +235,82 @@ class Pinned(RetentionPolicy):
 
 
 @dataclass(frozen=True, slots=True)
+class Pareto(RetentionPolicy):
+    """Keeps the Pareto front of several metrics: those that no other beats in one without losing in another.
+
+    Of equals in all metrics the earliest counts. In each metric NaN is worse than any number, and none at all still
+    worse.
+
+    Args:
+        metrics: name -> "max" or "min".
+        limit: at most so many, the most crowded of the front left out first, its ends last; None: the whole front.
+            Crowding is that of NSGA-II (Deb et al. 2002, section III-B).
+
+    >>> front = Pareto({"acc": "max", "latency": "min"})
+    >>> seen = [(0.9, 30), (0.8, 10), (0.7, 20)]
+    >>> front.keep([Kept((1, 1, i), i, {"acc": acc, "latency": ms}) for i, (acc, ms) in enumerate(seen, start=1)])
+    [(1, 1, 1), (1, 1, 2)]
+    """
+
+    metrics: Mapping[str, ScoreOrder] = field(hash=False)
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        given: Any = self.metrics
+        names_are_texts = isinstance(given, Mapping) and all(isinstance(name, str) and name for name in given)
+        if not given or not names_are_texts:
+            raise invalid("Pareto: metrics", given, 'a dict like {"acc": "max", "latency": "min"}')
+        for name, order in given.items():
+            one_of(f"Pareto: metrics[{name!r}]", order, ("max", "min"))
+        object.__setattr__(self, "metrics", dict(given))
+        if self.limit is not None:
+            object.__setattr__(self, "limit", whole_number("Pareto: limit", self.limit, least=1))
+
+    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+        # What beats a point in all metrics stands before it in this order: each is compared with the front so far.
+        points = sorted((self._point(each) for each in checkpoints), reverse=True)
+        front: list[_Point] = []
+        for point in points:
+            if not any(all(map(operator.ge, other[0], point[0])) for other in front):
+                front.append(point)
+        while self.limit is not None and len(front) > self.limit:
+            room = _room(front)
+            front.remove(min(front, key=lambda point: (room[point], point[1])))
+        return sorted(_order(point) for point in front)
+
+    def _point(self, checkpoint: View) -> _Point:
+        scores = (score_of(checkpoint.metrics, name) for name in self.metrics)
+        keys = (
+            rank_key(score, order, checkpoint.order) for score, order in zip(scores, self.metrics.values(), strict=True)
+        )
+        generation, attempt, index = checkpoint.order
+        return tuple(key[:2] for key in keys), (-generation, -attempt, -index)
+
+
+_Point = tuple[tuple[tuple[int, float], ...], Order]
+"""How a checkpoint ranks in each metric, greater is better, and its order, the earlier the greater."""
+
+
+def _order(point: _Point) -> Order:
+    generation, attempt, index = point[1]
+    return -generation, -attempt, -index
+
+
+def _room(front: Sequence[_Point]) -> dict[_Point, float]:
+    """How much room each point of a front has: infinite at its ends."""
+    room = dict.fromkeys(front, 0.0)
+    for axis in range(len(front[0][0])):
+        line = sorted(front, key=lambda point: (point[0][axis], point[1]))
+        numbers = [value if rank == 2 else -math.inf for rank, value in (point[0][axis] for point in line)]
+        room[line[0]] = room[line[-1]] = math.inf
+        whole = numbers[-1] - numbers[0]
+        for before, point, after in zip(numbers, line[1:], numbers[2:], strict=False):
+            if after > before:
+                room[point] += (after - before) / whole if math.isfinite(whole) else math.isinf(after - before)
+    return room
+
+
+@dataclass(frozen=True, slots=True)
 class AnyOf(RetentionPolicy):
     """Keeps what at least one of several policies keeps; of no policies: nothing."""
 
@@ -279,6 +356,8 @@ def ranking_metrics(policy: RetentionPolicy) -> list[str]:
     """The metrics that a policy ranks by."""
     if isinstance(policy, Best):
         return [policy.metric]
+    if isinstance(policy, Pareto):
+        return list(policy.metrics)
     if isinstance(policy, AnyOf):
         return [metric for each in policy.policies for metric in ranking_metrics(each)]
     return []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping, Sequence
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,18 @@ from trainables.metrics import MISSING, lookup, nearest_keys, score_of
 from trainables.store.retention import Ranking, rank_key
 from tuner.analysis import scopes
 from tuner.error import SettingError
-from tuner.experiment.paths import ExperimentPaths, as_local_path
+from tuner.experiment import events as ev
+from tuner.experiment.journal import read_journal
+from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import load_state, read_settings
 from tuner.experiment.trial import CheckpointRecord, Trial
 
 if TYPE_CHECKING:
+    import optuna
     import pandas
+
+    from tuner.analysis.plots import Seen
+    from tuner.analysis.spans import Restart
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +37,8 @@ class ExperimentAnalysis:
     """The trials of an experiment and what they came to.
 
     Args:
-        experiment_checkpoint_path: the experiment's directory: a path, with ~, or file://.
+        experiment_checkpoint_path: the experiment's directory: a path, with ~, file://, or a place elsewhere
+            ("s3://bucket/runs/mine"), whose journal and histories are brought here now, a checkpoint when it is used.
         trials: its trials; None: read from the directory.
         metric, mode: what is best (`default_metric`, `default_mode` are Ray's names for them); None: as the run had it.
         settings: what experiment.json holds; None: read from it.
@@ -55,21 +63,31 @@ class ExperimentAnalysis:
         default_mode: str | None = None,
         storage_filesystem: Any = None,
     ) -> None:
-        root = as_local_path(experiment_checkpoint_path)
-        paths = ExperimentPaths(root.parent if root.is_file() else root)
-        self.settings: dict[str, Any] = dict(read_settings(paths) if settings is None else settings)
-        self._root = paths.root
-        self._trials: Sequence[Trial] = load_state(paths).trials if trials is None else trials
-        self.default_metric = _single(metric or default_metric or self.settings.get("metric"))
-        self.default_mode = _single(mode or default_mode or self.settings.get("mode"))
+        if is_elsewhere(experiment_checkpoint_path):
+            from tuner.syncer import views
+
+            self._path = fspath(experiment_checkpoint_path).rstrip("/")
+            found, state = views.load(self._path)
+            self.settings: dict[str, Any] = dict(found if settings is None else settings)
+            self._trials: Sequence[Trial] = state.trials if trials is None else trials
+        else:
+            root = as_local_path(experiment_checkpoint_path)
+            paths = ExperimentPaths(root.parent if root.is_file() else root)
+            self._path = str(paths.root)
+            self.settings = dict(read_settings(paths) if settings is None else settings)
+            self._trials = load_state(paths).trials if trials is None else trials
+        self._metric = metric or default_metric or self.settings.get("metric")
+        self._mode = mode or default_mode or self.settings.get("mode")
+        self.default_metric, self.default_mode = _single(self._metric), _single(self._mode)
         self._frames: dict[str, pandas.DataFrame] | None = None
+        self._warned: set[str] = set()
 
     # --- what there is ------------------------------------------------------------------------------
 
     @property
     def experiment_path(self) -> str:
-        """The experiment's directory."""
-        return str(self._root)
+        """The experiment's directory, or its URI."""
+        return self._path
 
     @property
     def trials(self) -> Sequence[Trial]:
@@ -180,19 +198,20 @@ class ExperimentAnalysis:
         metric: str | None = None,
         mode: str | None = None,
         scope: str = "last",
-        filter_nan_and_inf: bool = True,
+        filter_nan_and_inf: bool | None = None,
     ) -> Trial | None:
         """The best trial; of equals the earlier one; None, and a warning, if no trial has such a number.
 
         Args:
             metric, mode: default: the run's. Nested keys as "eval/auc".
             scope: "last" result, best of "all", mean ("avg"), or mean of the last n ("last-5-avg").
-            filter_nan_and_inf: leave out trials whose score is NaN or infinite. NaN is never better than a number.
+            filter_nan_and_inf: None: infinities rank as numbers, and a trial whose score is NaN is left out. True,
+                Ray's default: trials with infinities are left out too. False: none is, and NaN is worst.
         """
         metric, mode = self._by(metric, mode, scope)
         found = scopes.best(self._trials, metric, mode, scope, filter_nan_and_inf=filter_nan_and_inf)
         if found is None:
-            log.warning("there is no best trial: %s", self.why_not(metric))
+            self._warn_once(f"there is no best trial: {self.why_not(metric)}")
         return found
 
     def get_best_config(
@@ -238,7 +257,60 @@ class ExperimentAnalysis:
         attribute = self.settings.get("checkpoint_score_attribute")
         order: ScoreOrder = "min" if self.settings.get("checkpoint_score_order") == "min" else "max"
         metric = None if attribute == RECENCY else attribute
-        return Ranking(self.settings.get("num_to_keep"), metric, order).best(trial.checkpoints)
+        return Ranking(self.settings.get("num_to_keep"), metric, order).best(trial.own_checkpoints)
+
+    # --- to look at ---------------------------------------------------------------------------------
+
+    @property
+    def study(self) -> optuna.Study:
+        """The experiment as an `optuna.Study` in memory: all trials with their domains, values, curves and states.
+
+        Needs the run's metric and mode, or those given here. `tuner.analysis.study.study_of` says what becomes what.
+        """
+        return self._seen(None, None).study()
+
+    def plot(
+        self,
+        kind: str | None = None,
+        *,
+        path: str | PathLike[str] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+    ) -> Any:
+        """Show the experiment: a plotly figure of one kind, or {name: figure} of all that show something.
+
+        Args:
+            kind: "curves", "parallel", "importances", "contour", "rank", "pareto", "timeline", "schedule" (what
+                exploits changed); None: all.
+            path: also written there: an interactive .html, or .png, .svg, .pdf, drawn by a Chromium of this machine; of
+                all kinds one .html page, or a directory for a file each.
+            metric, mode: default: the run's; of several objectives a kind that is about one takes the first.
+
+        Raises SettingError for what cannot be shown, with the reason; MissingExtraError (`pip install "tuner[plot]"`).
+        """
+        from tuner.analysis import report
+
+        return report.plot(self._seen(metric, mode), kind, path)
+
+    def report(
+        self, path: str | PathLike[str] | None = None, *, metric: str | None = None, mode: str | None = None
+    ) -> str:
+        """Write one HTML page with everything, which needs no network, and return its path or URI.
+
+        Args:
+            path: a file or a URI; None: `report.html` in the experiment.
+            metric, mode: default: the run's.
+        """
+        from tuner.analysis import report
+
+        target = f"{self._path}/report.html" if path is None else fspath(path)
+        seen = self._seen(metric, mode)
+        counts = ", ".join(f"{number} {status}" for status, number in self.stats()["trials"].items())
+        facts: dict[str, Any] = {"experiment": self._path, "trials": counts}
+        facts["metric"] = ", ".join(f"{name} ({way})" for name, way in zip(seen.metrics, seen.modes, strict=True))
+        facts |= {name: self.settings.get(name) for name in ("created", "trainable", "searcher", "scheduler", "stop")}
+        said = {name: value for name, value in facts.items() if value}
+        return report.publish(seen, said, self._path.rpartition("/")[2], target)
 
     # --- inside -------------------------------------------------------------------------------------
 
@@ -249,15 +321,54 @@ class ExperimentAnalysis:
             raise SettingError(f"best {metric} is which? Give mode='min' or mode='max'")
         return scopes.check(metric or self.default_metric, mode or self.default_mode, scope)
 
-    @staticmethod
-    def _best_checkpoint(trial: Trial, metric: str, mode: str) -> Checkpoint | None:
+    def _seen(self, metric: str | None, mode: str | None) -> Seen:
+        from tuner.analysis.plots import Seen
+        from tuner.analysis.study import study_of
+
+        metrics, modes = self._objectives(metric, mode)
+        name = self._path.rpartition("/")[2]
+
+        def study() -> optuna.Study:
+            if not metrics:
+                raise SettingError("a study needs an objective: give metric= and mode=, here or to the run")
+            return study_of(self._trials, metrics, modes, space=self.settings.get("space", {}), name=name)
+
+        return Seen(self._trials, metrics, modes, functools.cache(study), functools.cache(self._restarts))
+
+    def _objectives(self, metric: str | None, mode: str | None) -> tuple[list[str], list[str]]:
+        metrics, modes = _listed(self._metric), _listed(self._mode)
+        modes = modes if len(modes) == len(metrics) else (modes or [None])[:1] * len(metrics)
+        if metric is not None:
+            of_run = dict(zip(metrics, modes, strict=True)).get(metric)
+            metrics, modes = [metric], [of_run or self.default_mode]
+        if mode is not None:
+            modes = [mode] * len(metrics)
+        for each, way in zip(metrics, modes, strict=True):
+            scopes.check(each, way)
+        return metrics, modes
+
+    def _restarts(self) -> dict[str, list[Restart]]:
+        """Why attempts ended, as far as the journal here still has it; one elsewhere is not read for that."""
+        from tuner.analysis.spans import restarts_of
+
+        if is_elsewhere(self._path):
+            return {}
+        return restarts_of(ev.decode(body) for _, body in read_journal(ExperimentPaths(Path(self._path))).bodies)
+
+    def _warn_once(self, text: str) -> None:
+        """Every property about the best asks again: what is wrong is said the first time."""
+        if text not in self._warned:
+            self._warned.add(text)
+            log.warning("%s", text)
+
+    def _best_checkpoint(self, trial: Trial, metric: str, mode: str) -> Checkpoint | None:
         scored = [
             (rank_key(value, "max" if mode == "max" else "min", record.order), record)
-            for record in trial.checkpoints
+            for record in trial.own_checkpoints
             if (value := score_of(record.metrics, metric)) is not None
         ]
         if not scored:
-            log.warning("%s has no checkpoint whose result has a number %r", trial.name, metric)
+            self._warn_once(f"{trial.name} has no checkpoint whose result has a number {metric!r}")
             return None
         return trial.open_checkpoint(max(scored, key=lambda pair: pair[0])[1])
 
@@ -276,12 +387,12 @@ class ExperimentAnalysis:
         if sample is None:
             return "no trial has reported anything"
         if any(score_of(trial.last_result, metric) is not None for trial in self._trials):
-            return f"{metric!r} is NaN or infinite in all trials (filter_nan_and_inf=False takes infinities)"
+            return f"{metric!r} is NaN in all trials, or infinite and those were to be left out (filter_nan_and_inf)"
         near = ", ".join(nearest_keys(sample, metric))
         return f"no trial has reported a number {metric!r}; reported, nearest first: {near}"
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._root)!r}, {len(self._trials)} trials)"
+        return f"{type(self).__name__}({self._path!r}, {len(self._trials)} trials)"
 
 
 def config_of(trial: Trial) -> dict[str, Any]:
@@ -301,6 +412,10 @@ def _single(given: Any) -> str | None:
     if given is None or isinstance(given, str):
         return given
     return str(given[0]) if len(given) == 1 else None
+
+
+def _listed(given: Any) -> list[Any]:
+    return [] if given is None else [given] if isinstance(given, str) else list(given)
 
 
 def _row(trial: Trial, metric: str | None, mode: str | None) -> dict[str, Any]:

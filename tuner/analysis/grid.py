@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, overload
+from os import PathLike
+from typing import TYPE_CHECKING, Any, overload
 
 from trainables.result import Result
 from tuner.analysis import scopes
@@ -13,6 +14,7 @@ from tuner.error import MetricMissingError, SettingError, TrialError, TrialProce
 from tuner.experiment.trial import Trial
 
 if TYPE_CHECKING:
+    import optuna
     import pandas
 
 _KINDS: dict[str, type[TrialError]] = {
@@ -65,14 +67,15 @@ class ResultGrid:
         metric: str | None = None,
         mode: str | None = None,
         scope: str = "last",
-        filter_nan_and_inf: bool = True,
+        filter_nan_and_inf: bool | None = None,
     ) -> Result:
         """The result of the best trial; of equals the earlier one.
 
         Args:
             metric, mode: default: those of the `TuneConfig`. The result of a single trial needs none.
             scope: "last" result, best of "all", mean ("avg"), or mean of the last n ("last-5-avg").
-            filter_nan_and_inf: leave out trials whose score is NaN or infinite.
+            filter_nan_and_inf: None: infinities rank as numbers, and a trial whose score is NaN is left out. True,
+                Ray's default: trials with infinities are left out too. False: none is, and NaN is worst.
 
         Raises SettingError without a metric, MetricMissingError if no trial has such a number; it lists what there is.
         """
@@ -90,6 +93,32 @@ class ResultGrid:
     def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> pandas.DataFrame:
         """One row per trial: its last result, or the one with the best `filter_metric`; configs as "config/..."."""
         return self._analysis.dataframe(filter_metric, filter_mode)
+
+    @property
+    def study(self) -> optuna.Study:
+        """The experiment as an `optuna.Study` in memory, see `ExperimentAnalysis.study`."""
+        return self._analysis.study
+
+    def plot(
+        self,
+        kind: str | None = None,
+        *,
+        path: str | PathLike[str] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+    ) -> Any:
+        """Show the experiment: a plotly figure, or all of them as {name: figure}; see `ExperimentAnalysis.plot`.
+
+        Example:
+            >>> grid.plot("curves", path="curves.html")
+        """
+        return self._analysis.plot(kind, path=path, metric=metric, mode=mode)
+
+    def report(
+        self, path: str | PathLike[str] | None = None, *, metric: str | None = None, mode: str | None = None
+    ) -> str:
+        """Write one HTML page with everything, see `ExperimentAnalysis.report`."""
+        return self._analysis.report(path, metric=metric, mode=mode)
 
     def __len__(self) -> int:
         return len(self._analysis.trials)

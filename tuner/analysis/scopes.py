@@ -88,18 +88,20 @@ def _from_history(trial: Trial, metric: str, mode: str, scope: str) -> float | N
 
 
 def best(
-    trials: Iterable[Trial], metric: str, mode: str, scope: str, *, filter_nan_and_inf: bool = True
+    trials: Iterable[Trial], metric: str, mode: str, scope: str, *, filter_nan_and_inf: bool | None = None
 ) -> Trial | None:
     """The trial with the best score; of equals the earlier; None if no trial has one.
 
-    With `filter_nan_and_inf` trials whose score is NaN or infinite do not count; without it infinities rank as numbers,
-    and a NaN is still worse than any number.
+    With `filter_nan_and_inf` trials whose score is NaN or infinite do not count. None: NaN does not, and infinities
+    rank as numbers. False: all count, and a NaN is worse than any number.
     """
     sign = -1.0 if mode == "min" else 1.0
     found: tuple[tuple[bool, float], Trial] | None = None
     for trial in trials:
         value = score(trial, metric, mode, scope)
-        if value is None or (filter_nan_and_inf and not math.isfinite(value)):
+        if value is None or (filter_nan_and_inf and math.isinf(value)):
+            continue
+        if math.isnan(value) and filter_nan_and_inf is not False:
             continue
         rank = (False, 0.0) if math.isnan(value) else (True, sign * value)
         if found is None or rank > found[0]:

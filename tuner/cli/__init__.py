@@ -7,10 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from trainables.errors import TrainablesError
-from tuner.cli import ls, resume, run, show, verify
+from trainables.settings import nearest_name
+from tuner.cli import cp, ls, report, resume, retention, run, show, sync, text, verify
 from tuner.error import TuneError
 
-VERBS = (run, ls, show, resume, verify)
+VERBS = (run, ls, show, report, retention, resume, verify, sync, cp)
 
 PROBLEMS = 1
 """Exit status: trials failed, or `verify` found something."""
@@ -25,13 +26,27 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", metavar="VERB")
     for verb in VERBS:
         verb.add(verbs)
+    for made in verbs.choices.values():
+        made.set_defaults(parser=made)
     return top
+
+
+def _parsed(top: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse; what a verb does not know is said with its own usage, and the nearest option that it has."""
+    given, unknown = top.parse_known_args(arguments)
+    if unknown:
+        parser = getattr(given, "parser", top)
+        option = unknown[0].partition("=")[0]
+        near = nearest_name(option, parser._option_string_actions) if option.startswith("-") else None
+        hint = f"; did you mean {near}?" if near else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    return given
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; errors that are meant for people come without a traceback."""
     top = parser()
-    given = top.parse_args(arguments)
+    given = _parsed(top, arguments)
     if given.version:
         from importlib.metadata import version
 
@@ -44,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = given.run(given)
         return status
     except (TuneError, TrainablesError) as error:
-        print(f"tuner {given.verb}: {error}", file=sys.stderr)
+        text.say(f"tuner {given.verb}: {error}", sys.stderr)
         return REFUSED if isinstance(error, (ValueError, FileNotFoundError, FileExistsError)) else PROBLEMS
     except BrokenPipeError:  # `tuner ls | head`
         sys.stderr.close()

@@ -25,6 +25,7 @@ from typing import Any, Literal
 import pydantic
 import yaml
 
+from trainables.settings import unknown_name
 from tuner.callback import Callback
 from tuner.cli import space
 from tuner.error import SettingError
@@ -35,8 +36,8 @@ FILE_NAME = "config.yaml"
 
 Named = str | dict[str, dict[str, Any] | None]
 """`asha`, or `{asha: {max_t: 10}}`."""
-Limit = dict[Literal["at_most"], float]
-"""`{loss: {at_most: 0.1}}`; a plain number stops at or above it."""
+Limit = dict[Literal["at_least", "at_most"], float]
+"""`{loss: {at_most: 0.1}}`; a plain number stops at or above it, like `at_least`."""
 
 
 class Described(pydantic.BaseModel):
@@ -99,11 +100,7 @@ class Described(pydantic.BaseModel):
 
             given["search_alg"] = _made(create_searcher, self.search_alg, "search_alg")
         if self.stop is not None:
-            from tuner.stopper import at_most
-
-            given["stop"] = {
-                key: at_most(limit["at_most"]) if isinstance(limit, dict) else limit for key, limit in self.stop.items()
-            }
+            given["stop"] = {key: _criterion(key, limit) for key, limit in self.stop.items()}
         if isinstance(self.log_to_file, list):
             given["log_to_file"] = tuple(self.log_to_file)
         if self.callbacks:
@@ -116,6 +113,38 @@ class Described(pydantic.BaseModel):
         return _made(lambda _, **given: kind(**given), {name: keywords}, "callbacks")
 
 
+def _criterion(metric: str, limit: Any) -> Any:
+    from tuner.stopper import at_least, at_most
+
+    if not isinstance(limit, dict):
+        return limit
+    if len(limit) != 1:
+        raise SettingError(f"stop: {metric}: {limit!r} is not accepted; one of at_least and at_most is said")
+    return at_most(limit["at_most"]) if "at_most" in limit else at_least(limit["at_least"])
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which no key stands twice: the last one would win unseen."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in lines:
+                raise SettingError(f"the key {key.value!r} in line {line} stands in line {lines[key.value]} already")
+            lines[key.value] = line
+        return super().construct_mapping(node, deep)
+
+
+def _parsed(text: str) -> Any:
+    return yaml.load(text, _Loader)
+
+
+KEYS = tuple(name for name in Described.model_fields if name != "directory_")
+
+
 def load(path: Path, changes: Sequence[str] = ()) -> Described:
     """Read and check a config file, with `--set` changes. Raises SettingError that names the key and the value."""
     try:
@@ -123,7 +152,9 @@ def load(path: Path, changes: Sequence[str] = ()) -> Described:
     except OSError as error:
         raise SettingError(f"{path} cannot be read: {error.strerror}") from error
     try:
-        found = yaml.safe_load(text)
+        found = _parsed(text)
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from None
     except yaml.YAMLError as error:
         raise SettingError(f"{path} is not YAML: {error}") from error
     if not isinstance(found, dict):
@@ -136,7 +167,7 @@ def load(path: Path, changes: Sequence[str] = ()) -> Described:
 
 def check(found: Mapping[str, Any], *, source: str, directory: Path) -> Described:
     """Settings as a `Described`. Raises SettingError with every mistake, one per line."""
-    mistakes = [_unknown(str(key)) for key in found if key not in Described.model_fields or key == "directory_"]
+    mistakes = [unknown_name("key", str(key), KEYS) for key in found if key not in KEYS]
     if mistakes:
         raise SettingError(f"{source}: " + "; ".join(mistakes))
     try:
@@ -145,11 +176,6 @@ def check(found: Mapping[str, Any], *, source: str, directory: Path) -> Describe
         raise SettingError("\n".join(f"{source}: {line}" for line in _mistakes(error))) from None
     space.parse(described.param_space)
     return described
-
-
-def _unknown(key: str) -> str:
-    near = difflib.get_close_matches(key, [name for name in Described.model_fields if name != "directory_"], n=1)
-    return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
 def _mistakes(error: pydantic.ValidationError) -> list[str]:
@@ -174,10 +200,14 @@ def _change(found: dict[str, Any], change: str) -> None:
     if not equals or not key:
         raise SettingError(f"--set {change!r} is not accepted; accepted is key=value, as in num_samples=50")
     try:
-        value = yaml.safe_load(text)
+        value = _parsed(text)
+    except SettingError as error:
+        raise SettingError(f"--set {change!r}: {error}") from None
     except yaml.YAMLError as error:
         raise SettingError(f"--set {change!r}: the value is not YAML: {error}") from error
     *outer, last = key.split(".")
+    if (top := [*outer, last][0]) not in KEYS:
+        raise SettingError(f"--set {change!r}: {unknown_name('key', top, KEYS)}")
     place = found
     for name in outer:
         inner = place.setdefault(name, {})
@@ -253,7 +283,8 @@ def _from_file(given: str, directory: Path) -> Any:
     )
     file = next((place.resolve() for place in places if place.is_file()), None)
     if file is None:
-        raise SettingError(f"there is no file {' nor '.join(str(place) for place in places)}")
+        looked = dict.fromkeys(str(place.resolve()) for place in places)
+        raise SettingError(f"there is no file {' nor '.join(looked)}")
     _on_path(file.parent)  # as `python file.py` would have it, for the modules beside it
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None

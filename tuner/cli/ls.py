@@ -3,51 +3,81 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
+from trainables.errors import TrainablesError
 from tuner.cli import place, text
 from tuner.error import TuneError
 
 
 def add(verbs: Any) -> None:
-    verb: argparse.ArgumentParser = verbs.add_parser("ls", help="list the experiments in a storage directory")
-    verb.add_argument("storage", nargs="?", metavar="STORAGE", help="default: ~/tuner_results")
+    verb: argparse.ArgumentParser = verbs.add_parser("ls", help="list the experiments in a directory or bucket")
+    verb.add_argument("storage", nargs="?", metavar="STORAGE", help="a directory or a URI; default: ~/tuner_results")
     verb.add_argument("--json", action="store_true", help="for programs")
     verb.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tuner.experiment.paths import as_local_path, default_storage
-
-    storage = as_local_path(arguments.storage) if arguments.storage else default_storage()
-    if not arguments.storage and not storage.exists():
-        rows = []
-    else:
-        rows = [describe(path) for path in place.experiments(storage)]
+    storage, rows = _found(arguments.storage)
+    for row in rows:
+        if row["lost"]:
+            text.say(f"tuner ls: {text.value(row['name'])}: {text.value(row['lost'])}", sys.stderr)
     if arguments.json:
-        print(text.as_json(rows))
+        text.say(text.as_json(rows))
     elif not rows:
-        print(f"no experiments in {storage}")
+        text.say(f"no experiments in {storage}")
     else:
         header = ("name", "trials", "pending", "running", "paused", "done", "failed", "checkpoints", "size", "state")
-        print(text.table(header, ([row[column] for column in header[:8]] + _end(row) for row in rows)))
+        cells = ([row[column] for column in header[:8]] + _end(row) for row in rows)
+        text.say(text.table(header, cells, width=text.terminal_width(), first=("name", "state", "trials", "done")))
     return 0
+
+
+def _found(given: str | None) -> tuple[str, list[dict[str, Any]]]:
+    """Where was looked, and a row per experiment there."""
+    from tuner.experiment.paths import as_local_path, default_storage, is_elsewhere
+
+    if given is None:
+        default = default_storage()
+        return str(default), [describe(path) for path in place.experiments(default)] if default.exists() else []
+    if is_elsewhere(given):
+        from tuner.syncer import views
+
+        shown, names = views.names_under(given)
+        return shown, [_describe_elsewhere(f"{given.rstrip('/')}/{name}", name) for name in names]
+    storage = as_local_path(given)
+    return str(storage), [describe(path) for path in place.experiments(storage)]
+
+
+def _describe_elsewhere(uri: str, name: str) -> dict[str, Any]:
+    from trainables.transfer.open import shown
+
+    found = {"name": name, "path": shown(uri)}
+    try:
+        with place.books(uri) as (paths, _):
+            return describe(paths.root) | found
+    except (TuneError, TrainablesError) as error:
+        return _empty() | found | {"state": f"unreadable: {error}", "lost": f"unreadable: {error}"}
+
+
+def _empty() -> dict[str, Any]:
+    """A line of which nothing is known."""
+    columns = ("trials", "pending", "running", "paused", "done", "failed", "checkpoints", "bytes")
+    return dict.fromkeys(columns) | {"state": "", "lost": ""}
 
 
 def describe(path: Path) -> dict[str, Any]:
     """One line's facts. A directory that cannot be read is a line that says so, not the end of the list."""
     from tuner.experiment.paths import ExperimentPaths
-    from tuner.experiment.reader import load_state
+    from tuner.experiment.reader import load_with_journal
 
-    row: dict[str, Any] = dict.fromkeys(
-        ("trials", "pending", "running", "paused", "done", "failed", "checkpoints", "bytes")
-    )
-    row |= {"name": path.name, "path": str(path), "state": ""}
+    row = _empty() | {"name": path.name, "path": str(path)}
     try:
-        state = load_state(ExperimentPaths(path))
+        state, journal = load_with_journal(ExperimentPaths(path))
     except TuneError as error:
-        row["state"] = f"unreadable: {error}"
+        row["state"] = row["lost"] = f"unreadable: {error}"
         return row
     counts = state.counts
     return row | {
@@ -60,6 +90,7 @@ def describe(path: Path) -> dict[str, Any]:
         "checkpoints": state.checkpoint_count,
         "bytes": state.checkpoint_bytes,
         "state": state.run_ended or "running, or killed",
+        "lost": "; ".join(map(str, journal.damaged)),
     }
 
 

@@ -1,12 +1,14 @@
-"""What a person may write where an experiment is meant: a path, or a name under the default storage."""
+"""What a person may write where an experiment is meant: a path, a URI, or a name under the default storage."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.error import ExperimentNotFoundError
-from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage
+from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage, is_elsewhere
 from tuner.experiment.reader import is_experiment
 
 
@@ -20,6 +22,20 @@ def experiment(given: str) -> Path:
             return place
     looked = " nor at ".join(str(place) for place in places)
     raise ExperimentNotFoundError(f"there is no experiment at {looked}")
+
+
+@contextmanager
+def books(given: str) -> Iterator[tuple[ExperimentPaths, str]]:
+    """The books of an experiment, here or elsewhere, to be read meanwhile, and how its address is written."""
+    if is_elsewhere(given):
+        from trainables.transfer.open import shown
+        from tuner.syncer import views
+
+        with views.view(given) as paths:
+            yield paths, shown(given).rstrip("/")
+    else:
+        path = experiment(given)
+        yield ExperimentPaths(path), str(path)
 
 
 def experiments(storage: Path) -> list[Path]:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tuner.cli import place
+from tuner.cli import place, text
 from tuner.cli import run as run_verb
 from tuner.error import SettingError
 
@@ -61,5 +61,5 @@ def _from_trainable(path: Path, arguments: argparse.Namespace) -> int:
         resume_errored=arguments.errored,
         restart_errored=arguments.restart_errored,
     ).fit()
-    print(f"experiment       {path}")
+    text.say(f"experiment       {path}")
     return 1 if grid.num_errors else 0

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tuner.cli import text
+
 
 def add(verbs: Any) -> None:
     verb: argparse.ArgumentParser = verbs.add_parser("run", help="run the experiment that a YAML file describes")
@@ -49,23 +51,21 @@ def execute(described: Any) -> int:
     if described.verbose != 0:
         _say(analysis, described)
     if failed is not None:
-        print(f"tuner: {failed}", file=sys.stderr)
+        text.say(f"tuner: {failed}", sys.stderr)
         return 1
     return 0
 
 
 def _say(analysis: Any, described: Any) -> None:
-    from tuner.cli import text
-
-    print(f"experiment       {described.directory()}")
+    text.say(f"experiment       {described.directory()}")
     if not isinstance(described.metric, str):
         return
     mode = described.mode or "max"
-    best = analysis.get_best_trial(described.metric, mode, scope="all")
+    best = analysis.get_best_trial(described.metric, mode)
     if best is None:
         return
-    print(f"best trial       {best.name}")
-    print(f"best config      {text.value(best.config)}")
+    text.say(f"best trial       {best.name} (by its last {described.metric})")
+    text.say(f"best config      {text.value(best.config)}")
     checkpoint = analysis.get_best_checkpoint(best, described.metric, mode)
     if checkpoint is not None:
-        print(f"best checkpoint  {checkpoint.path}")
+        text.say(f"best checkpoint  {checkpoint.path}")

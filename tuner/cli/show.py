@@ -3,49 +3,84 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import difflib
-from pathlib import Path
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tuner.cli import place, text
 from tuner.error import SettingError
 
 if TYPE_CHECKING:
+    from tuner.experiment.journal import JournalContents
+    from tuner.experiment.paths import ExperimentPaths
     from tuner.experiment.state import ExperimentState
     from tuner.experiment.trial import Trial
 
 
 def add(verbs: Any) -> None:
     verb: argparse.ArgumentParser = verbs.add_parser("show", help="show an experiment's trials, or one trial")
-    verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, or a name under ~/tuner_results")
+    verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
     verb.add_argument("trial", nargs="?", metavar="TRIAL", help="a trial's id, name or number")
     verb.add_argument("--metric", help="show this metric instead of the experiment's own")
+    verb.add_argument("--why", action="store_true", help="of a trial: why each checkpoint stays or went")
     verb.add_argument("--json", action="store_true", help="for programs")
     verb.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tuner.experiment.paths import ExperimentPaths
-    from tuner.experiment.reader import load_state, read_settings
+    from tuner.experiment.reader import load_with_journal, read_settings
 
-    path = place.experiment(arguments.experiment)
-    state = load_state(ExperimentPaths(path))
+    if arguments.why and arguments.trial is None:
+        raise SettingError("--why explains the checkpoints of one trial: tuner show EXPERIMENT TRIAL --why")
+    with place.books(arguments.experiment) as (paths, address):
+        state, journal = load_with_journal(paths)
+        settings = dict(read_settings(paths))
+    for line in (*map(str, journal.damaged), *journal.notes):
+        text.say(f"tuner show: {line}", sys.stderr)
     if arguments.trial is not None:
-        facts = of_trial(_find(state, arguments.trial))
-        print(text.as_json(facts) if arguments.json else _trial_text(facts))
+        trial = _find(state, arguments.trial)
+        facts = of_trial(trial, address)
+        if arguments.why:
+            facts |= why(trial, paths, journal, settings)
+        text.say(text.as_json(facts) if arguments.json else _trial_text(facts))
         return 0
-    settings = dict(read_settings(ExperimentPaths(path)))
     metric = arguments.metric or settings.get("metric")
     metrics = [metric] if isinstance(metric, str) else list(metric or ())
     rows = [_row(trial, metrics) for trial in state.trials]
+    copies = copies_of(state, settings, paths.root.name)
     if arguments.json:
-        print(text.as_json({"name": path.name, "path": str(path), "settings": settings, "trials": rows}))
+        facts = {"name": paths.root.name, "path": address, "settings": settings, "trials": rows}
+        text.say(text.as_json(facts | {"copies": copies}))
     else:
-        print(_experiment_text(path, state, rows, metrics))
+        text.say(_experiment_text(address, state, rows, metrics, copies))
     return 0
 
 
-def of_trial(trial: Trial) -> dict[str, Any]:
+def copies_of(state: ExperimentState, settings: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Per place that copies go to: what it holds and what it lacks, as far as the journal knows."""
+    kept = [record for trial in state.trials for record in trial.checkpoints]
+    told = settings.get("upload_dir")
+    places = {f"{told.rstrip('/')}/{name}"} if told else set()
+    places |= {site for record in kept for site in record.copies}
+    rows = []
+    for site in sorted(places):
+        there = [record for record in kept if site in record.copies]
+        lacking = [record for record in kept if site not in record.copies]
+        rows.append(
+            {
+                "place": site,
+                "checkpoints": len(there),
+                "lacking": len(lacking),
+                "lacking_bytes": sum(record.bytes for record in lacking),
+                "newest_saved_at": max((record.saved_at for record in there), default=None),
+            }
+        )
+    return rows
+
+
+def of_trial(trial: Trial, address: str) -> dict[str, Any]:
     """All that is known of one trial, without unpickling anything."""
     from trainables import tagged
 
@@ -55,17 +90,51 @@ def of_trial(trial: Trial) -> dict[str, Any]:
         "name": trial.name,
         "status": trial.status,
         "iteration": trial.iteration,
-        "path": trial.path,
+        "path": f"{address}/{trial.dirname}",
         "config": tagged.loads(bytes(trial.raw_config)),
         "result": trial.last_result,
         "failures": trial.num_failures,
         "error": None if error is None else f"{error.type}: {error.message}",
         "traceback": "" if error is None else error.traceback,
+        "clones": [
+            {
+                "iteration": clone.iteration,
+                "donor": clone.donor.trial_id,
+                "checkpoint": clone.donor.name,
+                "changed": {key: list(values) for key, values in clone.changed.items()},
+            }
+            for clone in trial.clones
+        ],
         "checkpoints": [
-            {"name": record.ref.name, "iteration": record.iteration, "bytes": record.bytes, "saved_at": record.saved_at}
+            {
+                "name": record.ref.name,
+                "iteration": record.iteration,
+                "bytes": record.bytes,
+                "saved_at": record.saved_at,
+                "copies": record.copies,
+                "here": record.here,
+            }
             for record in trial.checkpoints
         ],
     }
+
+
+def why(trial: Trial, paths: ExperimentPaths, journal: JournalContents, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What became of each checkpoint, by which rule: the journal's facts, replayed."""
+    from tuner.experiment import events as ev
+    from tuner.experiment.state import ExperimentState
+    from tuner.retention.explain import Chronicle, explain
+    from tuner.retention.rules import policy_of_settings, rule_of
+
+    before = ExperimentState.from_snapshot(paths.root, journal.snapshot)
+    chronicle = Chronicle(before, (ev.decode(body) for _, body in journal.bodies))
+    policy, others = policy_of_settings(settings)
+    rules = [rule_of(policy), *others] if others else [rule_of(policy)]
+    told = explain(chronicle, trial, policy)
+    for one in told:
+        if one["fate"] == "kept" and not one["why"]:
+            one["why"] = list(others)  # a policy of a user's own: it is not asked here
+    return {"retention": " or ".join(rules), "why": told, "unknown": chronicle.unknown(trial)}
 
 
 def _find(state: ExperimentState, given: str) -> Trial:
@@ -94,24 +163,89 @@ def _row(trial: Trial, metrics: list[str]) -> dict[str, Any]:
     }
 
 
-def _experiment_text(path: Path, state: ExperimentState, rows: list[dict[str, Any]], metrics: list[str]) -> str:
+def _experiment_text(
+    address: str,
+    state: ExperimentState,
+    rows: list[dict[str, Any]],
+    metrics: list[str],
+    copies: list[dict[str, Any]],
+) -> str:
     header = ("trial", "status", "iteration", *metrics, "checkpoints", "params", "error")
     lines = (
         [row["id"], row["status"], row["iteration"], *row["metrics"].values(), row["checkpoints"], row["params"]]
         + [(row["error"] or "").split("\n")[0][:80]]
         for row in rows
     )
+    shown = text.table(header, lines, width=text.terminal_width(), first=("trial", "status", "iteration", *metrics))
     counts = ", ".join(f"{number} {status.lower()}" for status, number in state.counts.items() if number)
     kept = f"{state.checkpoint_count} checkpoints kept, {text.size(state.checkpoint_bytes)}"
-    return f"{path}\n{len(rows)} trials ({counts or 'none yet'}); {kept}\n\n{text.table(header, lines)}"
+    told = "".join(f"{_copy_text(copy)}\n" for copy in copies)
+    return f"{text.value(address)}\n{len(rows)} trials ({counts or 'none yet'}); {kept}\n{told}\n{shown}"
+
+
+def _copy_text(copy: dict[str, Any]) -> str:
+    line = f"copies at {text.value(copy['place'])}: {copy['checkpoints']} checkpoints"
+    if copy["newest_saved_at"] is not None:
+        saved = datetime.datetime.fromtimestamp(copy["newest_saved_at"]).isoformat(" ", "seconds")
+        line += f", the newest saved {saved}"
+    if not copy["lacking"]:
+        return f"{line}; nothing is waiting"
+    return f"{line}; {copy['lacking']} not there ({text.size(copy['lacking_bytes'])})"
 
 
 def _trial_text(facts: dict[str, Any]) -> str:
-    lines = [f"{facts['name']}  {facts['status']}  iteration {facts['iteration']}", facts["path"], "", "config"]
-    lines += [f"  {key} = {text.value(value)}" for key, value in facts["config"].items()]
-    lines += ["", "last result"] + [f"  {key} = {text.value(value)}" for key, value in facts["result"].items()]
+    lines = [f"{facts['name']}  {facts['status']}  iteration {facts['iteration']}", text.value(facts["path"])]
+    lines += ["", "config"]
+    lines += [f"  {text.value(key)} = {text.value(value)}" for key, value in facts["config"].items()]
+    lines += ["", "last result"] + [
+        f"  {text.value(key)} = {text.value(value)}" for key, value in facts["result"].items()
+    ]
+    if facts["clones"]:
+        lines += ["", "lineage"] + [_clone_text(item) for item in facts["clones"]]
     lines += ["", "checkpoints"]
-    lines += [f"  {item['name']}  {text.size(item['bytes'])}" for item in facts["checkpoints"]] or ["  none"]
+    if "why" in facts:
+        lines += _why_lines(facts)
+    else:
+        lines += [_checkpoint_text(item) for item in facts["checkpoints"]] or ["  none"]
     if facts["error"]:
         lines += ["", facts["traceback"].rstrip() or facts["error"]]
     return "\n".join(lines)
+
+
+def _clone_text(item: dict[str, Any]) -> str:
+    changed = ", ".join(
+        f"{text.value(key)}: {text.value(before)} -> {text.value(after)}"
+        for key, (before, after) in item["changed"].items()
+    )
+    start = f"{text.value(item['donor'])}/{text.value(item['checkpoint'])}"
+    return f"  at iteration {item['iteration']} from {start}  {changed or 'the same config'}"
+
+
+def _checkpoint_text(item: dict[str, Any]) -> str:
+    where = "" if item["here"] else "  not here"
+    copies = "".join(f"  at {text.value(place)}" for place in item["copies"])
+    return f"  {item['name']}  {text.size(item['bytes'])}{where}{copies}"
+
+
+def _why_lines(facts: dict[str, Any]) -> list[str]:
+    lines = [f"  kept are {facts['retention']}, and always the latest"] + [_why_text(item) for item in facts["why"]]
+    if facts["unknown"]:
+        lines.append(
+            f"  {facts['unknown']} more were deleted before the journal was compacted: no more is known of them"
+        )
+    return lines if len(lines) > 1 else ["  none"]
+
+
+def _why_text(item: dict[str, Any]) -> str:
+    scores = "".join(f"  {text.value(name)}={text.value(score)}" for name, score in item["metrics"].items())
+    rules = ", ".join(text.value(rule) for rule in item["why"])
+    if item["fate"] == "kept":
+        told = f"kept: {rules or 'it is to go at the next save'}"
+    elif item["fate"] == "deleted":
+        told = f"deleted: {f'not kept by {rules}' if rules else 'the rule was not written down'}"
+    else:
+        told = f"set aside: {rules}"
+    if item["for"] is not None:
+        when = datetime.datetime.fromtimestamp(item["at"]).isoformat(" ", "seconds")
+        told += f", for {text.value(item['for'])}, saved {when}"
+    return f"  {item['name']}  {text.size(item['bytes'])}{scores}  {told}"

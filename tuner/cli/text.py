@@ -1,23 +1,52 @@
-"""Values and tables as the command line shows them: plain text, the same in a terminal and in a pipe."""
+"""Values and tables as the command line shows them: plain text, in a terminal cut to its width, in a pipe whole."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from trainables import tagged
+from tuner.error import TuneError
+
+GAP = 2
+LEAST = 8
+"""Characters that a column is cut down to before another one is left out."""
+
+
+def say(line: str, file: TextIO | None = None) -> None:
+    """Print; what the terminal's encoding has not is escaped, also half characters that no encoding has.
+
+    Raises TuneError when the output takes nothing, as a full disk; nothing more is written there then.
+    """
+    stream = file or sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        print(line.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # the interpreter flushes once more at its end
+        raise TuneError(f"the output cannot be written: {error.strerror}") from error
 
 
 def value(thing: Any) -> str:
-    """One value, short."""
+    """One value, short, on one line."""
     if thing is None:
         return "-"
     if isinstance(thing, float):
         return f"{thing:.5g}"
     if isinstance(thing, Mapping):
-        return " ".join(f"{key}={value(inner)}" for key, inner in thing.items()) or "-"
-    return str(thing)
+        return " ".join(f"{value(key)}={value(inner)}" for key, inner in thing.items()) or "-"
+    text = str(thing)
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    """A newline or an escape sequence of a config would take the table apart, or the terminal."""
+    return character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
 
 
 def size(number: float) -> str:
@@ -33,12 +62,57 @@ def size(number: float) -> str:
     return f"{number:.1f} TB"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Columns as wide as their widest cell."""
-    cells = [list(header), *([value(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+def terminal_width() -> int | None:
+    """Columns of the terminal that is printed to; None: it is none, and nothing is cut."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | None = None, first: Sequence[str] = ()
+) -> str:
+    """Columns as wide as their widest cell.
+
+    Args:
+        header, rows: the cells.
+        width: characters that a line has at most: columns are cut, and those that do not fit are left out and named
+            below. None: no limit.
+        first: columns that matter most, in this order; then the others from the left.
+    """
+    cells = [[value(name) for name in header], *([value(cell) for cell in row] for row in rows)]
+    full = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    widths = full if width is None else _fitted(full, width, [*map(header.index, first), *range(len(header))])
+    shown = [column for column, room in enumerate(widths) if room]
+    lines = [
+        (" " * GAP).join(_cut(row[column], widths[column]).ljust(widths[column]) for column in shown).rstrip()
+        for row in cells
+    ]
+    hidden = [name for name, room in zip(cells[0], widths, strict=True) if not room]
+    if hidden:
+        lines += ["", f"(no room for: {', '.join(hidden)})"]
     return "\n".join(lines)
+
+
+def _fitted(full: Sequence[int], width: int, order: Iterable[int]) -> list[int]:
+    """The room of each column, 0 for those that are left out: taken by `order`, cut to share what there is."""
+    widths, left = [0] * len(full), width + GAP
+    for column in dict.fromkeys(order):
+        # The first one tells the rows apart: it is cut last.
+        least = min(full[column], LEAST if any(widths) else max(LEAST, width // 2)) + GAP
+        if least <= left or not any(widths):
+            widths[column] = max(1, min(least, left) - GAP)
+            left -= least
+    while left > 0 and (cut := [column for column, room in enumerate(widths) if 0 < room < full[column]]):
+        for column in cut[:left]:
+            widths[column] += 1
+        left -= len(cut[:left])
+    return widths
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: max(room - 2, 0)] + ".."[:room]
 
 
 def as_json(thing: Any) -> str:

@@ -3,59 +3,153 @@
 from __future__ import annotations
 
 import argparse
+import re
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainables.errors import CheckpointError
+from trainables.places import is_elsewhere, parent_and_name
 from tuner.cli import place, text
 
 if TYPE_CHECKING:
+    from trainables.transfer.base import Backend
+    from tuner.experiment.journal import JournalContents
+    from tuner.experiment.paths import ExperimentPaths
     from tuner.experiment.trial import Trial
+
+_NAMED = re.compile(rb'"\$":"blob","v":\["([0-9a-f]{64})"')
+"""A blob in the tagged JSON of a fact."""
 
 
 def add(verbs: Any) -> None:
     verb: argparse.ArgumentParser = verbs.add_parser("verify", help="check every manifest and every hash")
-    verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, or a name under ~/tuner_results")
+    verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
     verb.add_argument("--json", action="store_true", help="for programs")
     verb.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    found = examine(place.experiment(arguments.experiment))
+    given = arguments.experiment
+    found = examine_elsewhere(given) if is_elsewhere(given) else examine(place.experiment(given))
     if arguments.json:
-        print(text.as_json(found))
+        text.say(text.as_json(found))
     else:
         for kind in ("notes", "problems"):
             for line in found[kind]:
-                print(f"{kind[:-1]}: {line}")
-        print(
+                text.say(f"{kind[:-1]}: {line}")
+        text.say(
             f"{found['checkpoints']} checkpoints ({text.size(found['bytes'])}) and {found['blobs']} blobs of "
             f"{found['trials']} trials: {len(found['problems']) or 'no'} problem{'s' * (len(found['problems']) != 1)}"
         )
     return 1 if found["problems"] else 0
 
 
+def examine_elsewhere(uri: str) -> dict[str, Any]:
+    """Look at all that the experiment holds over there: every file is fetched and hashed, and nothing of it is kept."""
+    from trainables.transfer.open import open_backend
+    from tuner.experiment.reader import load_with_journal
+
+    with place.books(uri) as (paths, address):
+        state, contents = load_with_journal(paths)
+        named = _named(paths, contents)
+    found: dict[str, Any] = {"path": address, "trials": len(state.trials), "checkpoints": 0, "bytes": 0}
+    found |= {"notes": list(contents.notes), "problems": [f"{address}/journal/{lost}" for lost in contents.damaged]}
+    above, name = parent_and_name(uri)
+    backend = open_backend(above)
+    try:
+        for trial in state.trials:
+            _trial_elsewhere(backend, f"{name}/{trial.dirname}", trial, found)
+        blobs = _blobs_elsewhere(backend, f"{name}/blobs", found["problems"])
+        if lost := named.keys() - blobs:  # of one that is written to meanwhile they may have gone in order
+            with place.books(uri) as (paths, _):
+                lost &= _named(paths, load_with_journal(paths)[1]).keys()
+        there = backend.url(f"{name}/blobs")
+        found["problems"] += [f"{there}/{blob} is missing: {named[blob]}" for blob in sorted(lost)]
+        found["blobs"] = len(blobs)
+    finally:
+        backend.close()
+    return found
+
+
+def _trial_elsewhere(backend: Backend, key: str, trial: Trial, found: dict[str, Any]) -> None:
+    from trainables.transfer import checkpoints
+
+    listing = checkpoints.listed(backend, key)
+    journaled = {record.ref.name: record for record in trial.checkpoints}
+    for remote in listing.complete:
+        found["checkpoints"] += 1
+        found["bytes"] += remote.manifest.bytes
+        record = journaled.pop(remote.ref.name, None)
+        if record is None:
+            found["notes"].append(f"{backend.url(remote.key)} is complete but not in the journal")
+        with tempfile.TemporaryDirectory(prefix="verify-") as directory:
+            try:
+                digest = record.digest if record is not None and record.digest else remote.digest
+                checkpoints.fetch(backend, remote.key, Path(directory) / "checkpoint", digest=digest)
+            except CheckpointError as error:
+                found["problems"].append(str(error))
+    for broken in listing.broken:
+        journaled.pop(broken.key.rpartition("/")[2], None)
+        found["problems"].append(f"{backend.url(broken.key)}: {broken.reason}")
+    for name, record in journaled.items():
+        kind = "notes" if record.here and not record.copies else "problems"
+        found[kind].append(f"{backend.url(key)}/{name} is in the journal but not there")
+    found["notes"] += [f"{backend.url(unknown)} holds no manifest; it is never used" for unknown in listing.unknown]
+
+
+def _blobs_elsewhere(backend: Backend, key: str, problems: list[str]) -> set[str]:
+    names = [entry.key[len(key) + 1 :] for entry in backend.list(key)]
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="verify-") as directory:
+            backend.fetch(key, Path(directory), [name])
+            if not _is_itself(Path(directory) / name):
+                problems.append(f"{backend.url(key)}/{name} is not what was stored: its BLAKE3 hash differs")
+    return set(names)
+
+
+def _named(paths: ExperimentPaths, contents: JournalContents) -> dict[str, str]:
+    """Blobs that a resume needs -> what names them. Nothing is unpickled."""
+    from tuner.experiment.reader import read_settings
+    from tuner.experiment.state import ExperimentState
+
+    settings = read_settings(paths)
+    named: dict[str, str] = {}
+    for key in ("space_blob", "settings_blob"):
+        if settings.get(key):
+            named[settings[key]] = f"experiment.json names it as {key}"
+    plugins = ExperimentState.from_snapshot(paths.root, contents.snapshot).plugins
+    named |= {hash: f"it holds the state of the {plugin}" for plugin, hash in plugins.items()}
+    for body in (contents.snapshot or b"", *(body for _, body in contents.bodies)):
+        for hash in _NAMED.findall(body):
+            named.setdefault(hash.decode(), "the config of a trial names it")
+    return named
+
+
 def examine(path: Path) -> dict[str, Any]:
     """Look at everything that the experiment holds. Nothing is changed, nothing is unpickled."""
-    from tuner.experiment.journal import read_journal
     from tuner.experiment.leftovers import trials_with_results
     from tuner.experiment.paths import ExperimentPaths
-    from tuner.experiment.reader import load_state
+    from tuner.experiment.reader import load_with_journal
 
     paths = ExperimentPaths(path)
-    state = load_state(paths)
+    state, contents = load_with_journal(paths)
     found: dict[str, Any] = {"path": str(path), "trials": len(state.trials), "checkpoints": 0, "bytes": 0}
-    contents = read_journal(paths)
-    damaged = [f"{paths.journal / name} is damaged before its end: facts are lost" for name in contents.damaged]
+    damaged = [f"{paths.journal}/{damage}" for damage in contents.damaged]
     found |= {"notes": list(contents.notes), "problems": damaged}
     known = {trial.dirname for trial in state.trials}
     found["problems"] += [
         f"{paths.root / name} holds results that the journal does not know"
-        for name in trials_with_results(paths)
-        if name not in known
+        for name in trials_with_results(paths, but=known)
     ]
     for trial in state.trials:
         _trial(trial, found)
-    found["blobs"] = _blobs(paths.blobs, found["problems"])
+    blobs = _blobs(paths.blobs, found["problems"])
+    named = _named(paths, contents)
+    if lost := named.keys() - blobs:  # of one that runs they may have gone in order
+        lost &= _named(paths, load_with_journal(paths)[1]).keys()
+    found["problems"] += [f"{paths.blobs / blob} is missing: {named[blob]}" for blob in sorted(lost)]
+    found["blobs"] = len(blobs)
     return found
 
 
@@ -76,16 +170,24 @@ def _trial(trial: Trial, found: dict[str, Any]) -> None:
     for broken in listing.broken:
         journaled.pop(broken.path.name, None)
         found["problems"].append(f"{broken.path}: {broken.reason}")
-    found["problems"] += [f"{trial.directory / name} is in the journal but not on disk" for name in journaled]
+    for name, record in journaled.items():
+        if record.copies or not record.here:
+            found["notes"].append(f"{trial.directory / name} is only elsewhere, and was not looked at there")
+        else:
+            found["problems"].append(f"{trial.directory / name} is in the journal but not on disk")
     found["notes"] += [f"{unknown} holds no manifest; it is never used nor deleted" for unknown in listing.unknown]
 
 
-def _blobs(directory: Path, problems: list[str]) -> int:
-    import blake3
-
+def _blobs(directory: Path, problems: list[str]) -> set[str]:
     blobs = sorted(directory.iterdir()) if directory.is_dir() else []
     blobs = [blob for blob in blobs if not blob.name.startswith(".")]
     for blob in blobs:
-        if blake3.blake3(blob.read_bytes()).hexdigest() != blob.name.split(".")[0]:
+        if not _is_itself(blob):
             problems.append(f"{blob} is not what was stored: its BLAKE3 hash differs")
-    return len(blobs)
+    return {blob.name for blob in blobs}
+
+
+def _is_itself(blob: Path) -> bool:
+    import blake3
+
+    return blake3.blake3(blob.read_bytes()).hexdigest() == blob.name.split(".")[0]

@@ -14,10 +14,12 @@ from typing import Any
 
 from trainables.wire import (
     Answer,
+    Closed,
     Durable,
     Errored,
     Finished,
     Halt,
+    Opened,
     Preempted,
     Published,
     PublishFailed,
@@ -49,6 +51,7 @@ class InlineExecutor:
         self._queue: deque[Launch] = deque()
         self._link: _Link | None = None
         self._wake_fd = -1
+        self._waking = threading.RLock()  # of a signal handler's thread too, which may hold it already
 
     def total(self) -> Resources:
         return self._total
@@ -90,17 +93,19 @@ class InlineExecutor:
             os.eventfd_read(self._wake_fd)
 
     def wake(self) -> None:
-        if self._wake_fd >= 0:
-            os.eventfd_write(self._wake_fd, 1)
+        with self._waking:  # a number that was closed meanwhile may be another file's
+            if self._wake_fd >= 0:
+                os.eventfd_write(self._wake_fd, 1)
 
     def owned_processes(self) -> list[tuple[int, int]]:
         return []
 
     def shutdown(self, *, grace_s: float = 0.0) -> None:
         self._queue.clear()
-        wake, self._wake_fd = self._wake_fd, -1
-        if wake >= 0:
-            os.close(wake)
+        with self._waking:
+            wake, self._wake_fd = self._wake_fd, -1
+            if wake >= 0:
+                os.close(wake)
 
     def _run(self, launch: Launch, dispatch: Dispatch) -> None:
         from trainables.worker import run_job  # the driver needs it for this executor only
@@ -188,7 +193,7 @@ class _Link:
         if self.failure is None and not self.killed:
             self.deliver([*self.take_posted(), Message(self.trial_id, self._attempt, message)])
 
-    def post(self, message: Published | PublishFailed) -> None:
+    def post(self, message: Published | PublishFailed | Opened | Closed) -> None:
         self._posted.append(Message(self.trial_id, self._attempt, message))
         if threading.get_ident() == self._thread:
             self.deliver(self.take_posted())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainables.settings import nearest_name
 from tuner import knobs
 from tuner.error import ResourceError
 from tuner.executors.base import Resources
@@ -124,11 +125,11 @@ def check_fits(asked: Resources, total: Resources) -> None:
     for name, amount in asked.items():
         if _units(amount) > _units(total.get(name, 0.0)):
             have = ", ".join(f"{n}: {a:g}" for n, a in total.items() if n != "memory" or name == "memory")
-            hint = (
-                ""
-                if name in ("cpu", "gpu", "memory")
-                else (f"; a custom resource is declared with LocalExecutor(resources={{{name!r}: ...}})")
-            )
+            hint = ""
+            if name not in ("cpu", "gpu", "memory"):
+                near = nearest_name(name, total)
+                hint = f"; did you mean {near!r}?" if near else ""
+                hint += f" A custom resource is declared with LocalExecutor(resources={{{name!r}: ...}})"
             raise ResourceError(
                 f"a trial asks for {amount:g} {name}, available are {total.get(name, 0.0):g} (in all: {have}){hint}"
             )

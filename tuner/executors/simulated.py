@@ -16,6 +16,7 @@ import msgspec
 
 from trainables import tagged
 from trainables.automatic import AutomaticKeys
+from trainables.tracebacks import message_of, writable
 from trainables.wire import Answer, Errored, Finished, Halt, Preempted, Report, ToTrial
 from tuner.clock import VirtualClock
 from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
@@ -186,7 +187,7 @@ class SimulatedExecutor:
         except StopIteration:
             self._at(0.0, attempt, "end")
         except Exception as error:  # the model's trial fails with it
-            attempt.error = Errored(type(error).__name__, str(error), traceback.format_exc())
+            attempt.error = Errored(type(error).__name__, message_of(error), writable(traceback.format_exc()))
             self._at(0.0, attempt, "end")
         else:
             self._at(duration, attempt, "report")

@@ -71,6 +71,25 @@ class AttemptStarted(Fact, tag="attempt", frozen=True):
     """The config from here on, where it is another (exploit)."""
 
 
+class Exploited(Fact, tag="exploited", frozen=True):
+    """A trial goes on as a clone of another one: its next attempt starts from that one's checkpoint."""
+
+    trial: str
+    checkpoint: CheckpointRef
+    """The donor's."""
+    config: msgspec.Raw
+    """The whole config from here on, tagged JSON."""
+    iteration: int
+    """The clone's own count, which goes on."""
+
+
+class Reallocated(Fact, tag="reallocated", frozen=True):
+    """A trial gets other resources from its next attempt on."""
+
+    trial: str
+    resources: dict[str, float]
+
+
 class ResultReported(Fact, tag="result", frozen=True):
     """One iteration's result and what was decided on it."""
 
@@ -105,10 +124,26 @@ class CheckpointForgotten(Fact, tag="forgotten", frozen=True):
     """Retention let go of a checkpoint. It is deleted after this is durable."""
 
     ref: CheckpointRef
+    why: str = ""
+    """The rule that did not keep it, for people: "best:2:auc", "checkpoint_budget"."""
 
 
 class CheckpointDeleted(Fact, tag="deleted", frozen=True):
     """A forgotten checkpoint is gone from the disk."""
+
+    ref: CheckpointRef
+
+
+class CheckpointCopied(Fact, tag="copied", frozen=True):
+    """A checkpoint is complete in a replica too."""
+
+    ref: CheckpointRef
+    place: str
+    """The replica's URI."""
+
+
+class LocalCopyDropped(Fact, tag="dropped", frozen=True):
+    """A checkpoint that a replica holds is given up here; it is deleted after this is durable."""
 
     ref: CheckpointRef
 
@@ -160,6 +195,10 @@ class SearchEnded(Fact, tag="search_ended", frozen=True):
     """`num_samples` at that time: a larger one at a resume asks again."""
 
 
+class Idle(Fact, tag="idle", frozen=True):
+    """Nothing ran although trials waited: the scheduler was asked to let them go on or end."""
+
+
 class RunEnded(Fact, tag="run_ended", frozen=True):
     """The driver ended in order."""
 
@@ -171,21 +210,26 @@ AnyFact = Union[
     GenerationStarted,
     TrialCreated,
     AttemptStarted,
+    Exploited,
+    Reallocated,
     ResultReported,
     CheckpointPublished,
     PublishFailed,
     CheckpointForgotten,
     CheckpointDeleted,
+    CheckpointCopied,
+    LocalCopyDropped,
     CheckpointSetAside,
     RolledBack,
     AttemptEnded,
     TrialEnded,
     TrialReopened,
     SearchEnded,
+    Idle,
     RunEnded,
 ]
 
-VITAL = (CheckpointForgotten, CheckpointDeleted, AttemptEnded, TrialEnded, RunEnded)
+VITAL = (CheckpointForgotten, CheckpointDeleted, LocalCopyDropped, AttemptEnded, TrialEnded, RunEnded)
 """Facts that free space or end trials: they are written even when the disk is full."""
 
 encode = msgspec.json.Encoder().encode

@@ -2,6 +2,9 @@
 
 A reader never writes and needs no lock: beside a driver that appends and compacts it lists again when a segment
 vanished under it, or when what it listed has a hole.
+
+What is lost is never passed over: facts that later ones build on are an error, whole facts behind a damaged place at
+the end of the history are told in `damaged` (a power cut may leave that), and a torn last line is a note.
 """
 
 from __future__ import annotations
@@ -14,6 +17,25 @@ from tuner.experiment import journal_format as form
 from tuner.experiment.journal_format import Link
 from tuner.experiment.lock import read_record
 from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
+
+WAY_OUT = (
+    "Bring the file back from a copy; to start over, overwrite=True replaces the experiment, and another name leaves "
+    "it alone, also for restore= with one of its checkpoints"
+)
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A segment in which a line cannot be read although whole ones follow."""
+
+    segment: str
+    first: int
+    """Number of the first fact that is lost with it, and of the last: what follows a damaged line is not used."""
+    last: int
+
+    def __str__(self) -> str:
+        count = self.last - self.first + 1
+        return f"{self.segment} is damaged before its end: facts {self.first} to {self.last} are lost ({count})"
 
 
 @dataclass(frozen=True)
@@ -32,8 +54,8 @@ class JournalContents:
     """That generation and those it descends from, oldest first."""
     notes: list[str] = field(default_factory=list)
     """What was cut or set aside, one line each."""
-    damaged: list[str] = field(default_factory=list)
-    """Segments with whole facts behind what was cut: no crash of a driver leaves that, but a power cut may."""
+    damaged: list[Damage] = field(default_factory=list)
+    """Facts at the end of the history that are lost: no crash of a driver leaves that, but a power cut may."""
 
     @property
     def generation_id(self) -> str | None:
@@ -58,7 +80,7 @@ def read_journal(paths: ExperimentPaths) -> JournalContents:
             return _Reader(paths, names).read()
         except _ListAgain as reason:
             if names == previous:  # nobody is at work here: it is not there
-                raise ExperimentDamagedError(f"{paths.journal}: {reason}") from None
+                raise ExperimentDamagedError(f"{paths.journal}: {reason}. {WAY_OUT}") from None
             previous = names
 
 
@@ -75,13 +97,17 @@ class _Reader:
             elif parsed := parse_snapshot(name):
                 self._snapshots.setdefault(parsed[0], []).append(parsed[1])
         self._notes: list[str] = []
-        self._damaged: list[str] = []
+        self._damage: dict[int, list[Damage]] = {}
+        self._ends: dict[int, list[tuple[int, int]]] = {}
+        """Generation -> (number, last fact) of its segments."""
+        self._cut: set[tuple[int, int]] = set()
+        """(generation, number) of segments with a line that cannot be read."""
         self._read: dict[int, list[tuple[int, bytes]]] = {}
 
     def read(self) -> JournalContents:
         generation = self._highest_with_facts()
         if not generation:
-            return JournalContents(notes=self._notes, damaged=self._damaged)
+            return JournalContents(notes=self._notes, damaged=[])
         highest = generation
         limit: int | None = None
         parts: list[list[tuple[int, bytes]]] = []
@@ -106,6 +132,7 @@ class _Reader:
         self._note_others(oldest=generation, highest=highest, chain={link.generation for link in chain})
         bodies = [fact for part in reversed(parts) for fact in part]
         parents = found[1] if found else ()
+        lost = [damage for damage in self._damage.get(highest, ()) if damage.last > chain[0].last_seq]
         return JournalContents(
             snapshot=found[2] if found else None,
             snapshot_seq=found[0] if found else 0,
@@ -114,7 +141,7 @@ class _Reader:
             generation=highest,
             chain=(*parents, *reversed(chain)),
             notes=self._notes,
-            damaged=self._damaged,
+            damaged=lost,
         )
 
     def _highest_with_facts(self) -> int:
@@ -136,15 +163,29 @@ class _Reader:
                 part.append(fact)
                 expected += 1
             elif fact[0] > expected:
-                raise _ListAgain(f"facts {expected} to {fact[0] - 1} of generation {generation} are missing")
+                raise self._hole(generation, expected, fact[0] - 1)
             # else: the snapshot holds it, or it was written again after a write that failed half-way
         if limit is not None and expected <= limit:
-            raise _ListAgain(f"facts {expected} to {limit} of generation {generation} are missing")
+            raise self._hole(generation, expected, limit)
         if beyond:
             self._notes.append(
                 f"generation {generation} wrote {beyond} facts after it had been taken over: they are set aside"
             )
         return part
+
+    def _hole(self, generation: int, first: int, last: int) -> _ListAgain:
+        """Facts are missing that later ones build on; named with the file where they were."""
+        before = max((number for number, seq in self._ends.get(generation, ()) if seq < first), default=0)
+        cut = next((number for number in (before, before + 1) if (generation, number) in self._cut), None)
+        if cut is not None:
+            why = f"{self._paths.segment(generation, cut).name} is damaged"
+        elif before + 1 in self._segments.get(generation, ()):
+            why = f"the end of {self._paths.segment(generation, before).name} is missing"
+        else:
+            why = f"{self._paths.segment(generation, before + 1).name} is missing"
+        return _ListAgain(
+            f"{why}: facts {first} to {last} of generation {generation} are missing, and later ones build on them"
+        )
 
     def _facts(self, generation: int) -> list[tuple[int, bytes]]:
         if generation not in self._read:
@@ -164,11 +205,17 @@ class _Reader:
                 facts, cut = form.parse_lines(data)
         except FileNotFoundError:
             raise _ListAgain(f"the segment {path.name} is gone") from None
+        if facts:
+            self._ends.setdefault(generation, []).append((number, facts[-1][0]))
         if cut:
+            self._cut.add((generation, number))
             lines = data[len(data) - cut :].splitlines(keepends=True)
-            if any(form.parse_lines(line)[0] for line in lines):
-                self._damaged.append(path.name)
-            self._notes.append(f"{path.name}: a torn line at its end was cut ({cut} bytes)")
+            behind = [seq for line in lines for seq, _ in form.parse_lines(line)[0]]
+            if behind:
+                first = facts[-1][0] + 1 if facts else max(1, min(behind) - 1)
+                self._damage.setdefault(generation, []).append(Damage(path.name, first, max(behind)))
+            else:
+                self._notes.append(f"{path.name}: a torn line at its end was cut ({cut} bytes)")
         return facts
 
     def _snapshot(self, generation: int, limit: int | None) -> tuple[int, tuple[Link, ...], bytes] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from queue import SimpleQueue
 
 from trainables.store import fs
@@ -18,6 +19,8 @@ class GroupSync:
         """Why syncing has ended for good: after a failed fsync nobody knows what is on the disk."""
         self._flushed = durable
         self._fd = -1
+        self._unnamed: Path | None = None
+        """The directory of the file, as long as the file's name is not durable."""
         self._lock = threading.Lock()
         """Held while the descriptor is in use, so that it is not closed under the thread."""
         self._on_durable = on_durable
@@ -26,10 +29,15 @@ class GroupSync:
         self._requests: SimpleQueue[bool] = SimpleQueue()
         self._asked = False
 
-    def opened(self, fd: int) -> None:
-        """From now on that file is meant; the one before it is durable."""
+    def opened(self, fd: int, path: Path) -> None:
+        """From now on that new file is meant; the one before it is durable."""
         with self._lock:
-            self._fd = fd
+            self._fd, self._unnamed = fd, path.parent
+
+    def closed(self) -> None:
+        """No file is meant."""
+        with self._lock:
+            self._fd, self._unnamed = -1, None
 
     def wrote(self, seq: int) -> None:
         """Facts up to `seq` were handed to the system."""
@@ -55,6 +63,9 @@ class GroupSync:
             if self._fd >= 0 and flushed > self.durable:
                 try:
                     fs.fdatasync(self._fd)
+                    if self._unnamed is not None:
+                        fs.fsync_dir(self._unnamed)  # what is in a file is as durable as its name
+                        self._unnamed = None
                 except OSError as error:
                     self.error = error
                     raise

@@ -23,7 +23,11 @@ log = logging.getLogger(__name__)
 SEGMENT_BYTES = 4 * 1024 * 1024
 """A segment of that size is sealed."""
 COMPACT_BYTES = 1024 * 1024
-"""Fewer bytes than that since the last snapshot are not worth another one."""
+"""Fewer bytes than that since the last snapshot are not worth another one..."""
+COMPACT_SEGMENTS = 256
+"""...unless they lie in more segments than that: a replica has one sealed for each push, however little is in it..."""
+SEGMENT_WORTH = 16 * 1024
+"""...and one more for so many bytes of the snapshot: it is written anew only after a share of it for each segment."""
 GRACE_S = 60.0
 """How long a reader may take from listing a segment to reading it without having to list again."""
 
@@ -60,7 +64,7 @@ class JournalWriter:
     ) -> None:
         self.last_seq = next_seq - 1
         """Number of the last fact appended."""
-        self.bytes_since_snapshot = 0
+        self.bytes_since_snapshot = self.segments_since_snapshot = 0
         self._paths, self._generation, self._clock, self._guard = paths, generation, clock, guard
         self._parents = tuple(parents)
         self._pending: list[bytes] = []
@@ -71,6 +75,8 @@ class JournalWriter:
         self._size = 0
         self._reserve: Reserve | None = None
         self._snapshot_bytes = 0
+        self._ripe: int | None = None
+        """The fact up to which the journal is to be durable before the open segment is sealed."""
         self._closed = False
         self._obsolete: dict[str, float] = {}
         self._sync = GroupSync(durable=self.last_seq, on_durable=on_durable, threaded=sync == "thread")
@@ -143,6 +149,18 @@ class JournalWriter:
         except OSError as error:
             raise self._not_durable(error) from error
 
+    def ready_to_seal(self) -> bool:
+        """Whether `seal` would hardly wait for the disk.
+
+        If not, what was flushed when this was first asked is made durable beside the caller, and `on_durable` tells
+        when it is time to ask again.
+        """
+        if self._ripe is None:
+            self._ripe = self._flushed
+        if self.durable_seq < self._ripe:
+            self.request_sync()
+        return self.durable_seq >= self._ripe
+
     def seal(self) -> bool:
         """Close the open segment for good, durable as it is, and open another.
 
@@ -150,6 +168,7 @@ class JournalWriter:
             False when there is no room for another one, with a reserve of its own: the open one stays open.
         """
         self.flush()
+        self._ripe = None
         if self._size == 0:
             return True
         try:
@@ -157,6 +176,11 @@ class JournalWriter:
         except OSError as error:
             raise self._full(error) from error
         return self._size == 0
+
+    @property
+    def open_name(self) -> str:
+        """The segment that is being written; every other file of the journal is as it will stay."""
+        return self._paths.segment(self._generation, self._number).name if self._fd >= 0 else ""
 
     def close(self) -> None:
         """Write and sync what is left, seal, and end the thread. Doing it twice is no error."""
@@ -179,8 +203,14 @@ class JournalWriter:
     # --- compaction -----------------------------------------------------------------------------------
 
     def should_compact(self) -> bool:
-        """True when what follows the last snapshot is as large as it, and not small: a constant cost per fact."""
-        return self.bytes_since_snapshot > max(COMPACT_BYTES, self._snapshot_bytes)
+        """True when what follows the last snapshot is as large as it, and not small, or lies in many small segments.
+
+        Either way a constant cost per fact, or per segment.
+        """
+        many = COMPACT_SEGMENTS + self._snapshot_bytes // SEGMENT_WORTH
+        return (
+            self.bytes_since_snapshot > max(COMPACT_BYTES, self._snapshot_bytes) or self.segments_since_snapshot > many
+        )
 
     def compact(self, snapshot_body: bytes, *, grace_s: float = GRACE_S) -> bool:
         """Write a snapshot of everything appended; remove what it replaces `grace_s` after that, at a later compaction.
@@ -199,7 +229,8 @@ class JournalWriter:
             if not is_full(error):
                 raise
             return self._postpone(str(error))
-        self.bytes_since_snapshot, self._snapshot_bytes = 0, len(data)
+        self.bytes_since_snapshot = self.segments_since_snapshot = 0
+        self._snapshot_bytes = len(data)
         now = self._clock.monotonic()
         for name in fs.listdir(self._paths.journal):
             if name != path.name and self._is_covered(name):
@@ -209,7 +240,7 @@ class JournalWriter:
 
     def _postpone(self, why: str) -> bool:
         log.warning("%s was not compacted: %s", self._paths.journal, why)
-        self.bytes_since_snapshot = 0
+        self.bytes_since_snapshot = self.segments_since_snapshot = 0
         return False
 
     def _is_covered(self, name: str) -> bool:
@@ -240,6 +271,7 @@ class JournalWriter:
         for name in fs.listdir(self._paths.journal):
             if parsed := parse_segment(name):
                 self.bytes_since_snapshot += fs.size(self._paths.journal / name)
+                self.segments_since_snapshot += 1
                 if parsed[0] < self._generation:
                     newest[parsed[0]] = name
             elif parse_snapshot(name):
@@ -269,7 +301,6 @@ class JournalWriter:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
             if self._fd >= 0:
                 self._close_segment()  # durable before the next one gets a byte: a hole is never a matter of luck
-            fs.fsync_dir(self._paths.journal)
         except OSError as error:
             if fd >= 0:
                 fs.close(fd)
@@ -281,7 +312,7 @@ class JournalWriter:
             self._parents = self._named_parent()
         self._number += 1
         self._fd, self._size, self._reserve = fd, 0, reserve
-        self._sync.opened(fd)
+        self._sync.opened(fd, path)
 
     def _close_segment(self) -> None:
         if self._fd < 0:
@@ -291,11 +322,13 @@ class JournalWriter:
         fd, self._fd = self._fd, -1
         held = self._reserve is not None and self._reserve.held
         self._reserve = None
-        self._sync.opened(-1)
+        self._sync.closed()
         fs.close(fd)
         if self._size == 0:
             fs.remove_quietly(path)
-        elif held:
+            return
+        self.segments_since_snapshot += 1
+        if held:
             trim(path)
 
     def _named_parent(self) -> tuple[Link, ...]:

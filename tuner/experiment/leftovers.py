@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
-from trainables.store import delete, fs, verify
+from trainables.errors import CheckpointError
+from trainables.store import delete, fs, manifest, verify
 from trainables.store.manifest import Published
+from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalContents
 from tuner.experiment.paths import ExperimentPaths, TrialPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
+
+_SAVED_BY = re.compile(r"checkpoint_\d+(?:-(\d+)\.(\d+))?(?:\.\d+)?")
+"""The generation and the attempt in a checkpoint's name; the first one of the first is not named."""
 
 
 def remove_halves(state: ExperimentState, touched: Container[str]) -> None:
@@ -25,6 +31,20 @@ def remove_halves(state: ExperimentState, touched: Container[str]) -> None:
             for leftover in verify.leftovers(trial.directory):
                 fs.rmtree(leftover)
             delete.finish_deletes(trial.directory)
+
+
+def remove_void(state: ExperimentState) -> list[str]:
+    """Remove checkpoints that are no part of the history which went on elsewhere, and say so.
+
+    That one let go of them, or continued from an older one and never knew them.
+    """
+    removed = 0
+    for trial in state.trials:
+        known = {record.ref.name for record in trial.checkpoints} | {ref.name for ref in trial.forgotten}
+        for found in verify.list_checkpoints(trial.directory):
+            if found.ref.trial_id == trial.trial_id and found.ref.name not in known:
+                removed += delete.delete(found.path)
+    return [f"{removed} checkpoints here are no part of the history that went on elsewhere: removed"] if removed else []
 
 
 class Look:
@@ -59,22 +79,51 @@ class Look:
 
 
 def check_nothing_lost(paths: ExperimentPaths, contents: JournalContents, state: ExperimentState) -> None:
-    """Raise ExperimentDamagedError if a part of the journal, or all of it, is lost, and whole trials with it."""
-    if not contents.damaged and state.trials:
-        return
+    """Raise ExperimentDamagedError if a part of the journal, or all of it, is lost, and what trials did with it.
+
+    An attempt is in the journal before its process starts: a checkpoint of a later one than the journal knows says that
+    the journal's end is gone. (One of an older generation says nothing: what that did after it was taken over is void.)
+    """
     known = {trial.dirname for trial in state.trials}
-    file = paths.journal / contents.damaged[0] if contents.damaged else paths.journal
-    for name in trials_with_results(paths):
-        if name not in known:
+    file = paths.journal / contents.damaged[0].segment if contents.damaged else paths.journal
+    for name in trials_with_results(paths, but=known):
+        later = _later(paths.root / name, (contents.generation, 0))
+        if contents.damaged or not state.trials or later:
             raise ExperimentDamagedError(
                 f"{file} is damaged or missing, and what it said of {name}, which has results, is lost. Bring it back "
                 "from a copy; to go on without that trial, move its directory away; overwrite=True replaces everything"
             )
+    for trial in state.trials:
+        if trial.status == Trial.TERMINATED:
+            continue
+        known_to = max((contents.generation, 0), (trial.attempt_generation, trial.attempt))
+        for ref in _later(trial.directory, known_to):
+            raise ExperimentDamagedError(
+                f"{trial.directory / ref.name} was saved by attempt {ref.attempt} of generation {ref.generation}, of "
+                f"which {file} does not know: its last part is lost. Bring it back from a copy; to go on from an older "
+                "checkpoint, move that one away; overwrite=True replaces everything"
+            )
 
 
-def trials_with_results(paths: ExperimentPaths) -> Iterator[str]:
+def _later(directory: Path, known: tuple[int, int]) -> list[CheckpointRef]:
+    """Published checkpoints of a trial that a later (generation, attempt) saved; most names say that it did not."""
+    found = []
+    for name in fs.listdir(directory) if fs.is_dir(directory) else ():
+        saved = _SAVED_BY.fullmatch(name)
+        if saved is not None and (int(saved[1] or 1), int(saved[2] or 1)) > known:
+            try:
+                ref = manifest.read(directory / name).ref
+            except CheckpointError:
+                continue  # not published, or not to be read: `Look` says so
+            found += [ref] if ref.name == name and ref.order[:2] > known else []
+    return found
+
+
+def trials_with_results(paths: ExperimentPaths, *, but: Container[str] = ()) -> Iterator[str]:
     """Directories of trials that have a result or a complete checkpoint, whatever the journal says."""
     for name in fs.listdir(paths.root):
+        if name in but:
+            continue
         trial = TrialPaths(paths.root / name)
         if not trial.trial_json.exists():
             continue

@@ -72,6 +72,7 @@ class Ownership:
         self.lock_fd = lock_fd
         """Holds the lock; inherited by every process that the driver starts."""
         self.parent = parent
+        self.record = record
         self._paths = paths
         self._path = os.fspath(paths.generation(record.generation))
         self._next = os.fspath(paths.generation(record.generation + 1))
@@ -134,6 +135,7 @@ def claim(
     *,
     clock: Clock,
     takeover: bool = False,
+    above: int = 0,
     processes: Processes | None = None,
     wait: Callable[[float], None] = time.sleep,
     say: Callable[[str], None] = log.warning,
@@ -144,6 +146,7 @@ def claim(
         paths: the experiment; its directory is made when absent.
         clock: its monotonic time measures the silence of an owner that cannot be seen from here.
         takeover: do not wait for a sign of life of such an owner. A live owner on this host is never taken over.
+        above: the generation is higher than that: a replica knows of it.
         processes: what can be seen of this host.
         wait: sleeps for that many seconds.
         say: gets the line that explains a wait.
@@ -151,7 +154,14 @@ def claim(
     Raises:
         OwnedElsewhereError: somebody owns it; the message names host, pid and since when.
     """
-    return _Claim(paths, processes or Processes(), clock=clock, takeover=takeover, wait=wait, say=say).run()
+    return _Claim(paths, processes or Processes(), clock=clock, takeover=takeover, wait=wait, say=say).run(above)
+
+
+def encode_record(record: Record, *, released: bool = False) -> bytes:
+    """The bytes of generations/<number>.json: what says of its owner's life comes last, in a fixed width."""
+    body = msgspec.json.encode(record)
+    state = "released" if released else "held"
+    return body[: body.rindex(b'"state":')] + _TAIL.format(state=state, heartbeat=0).encode()
 
 
 def read_records(paths: ExperimentPaths) -> list[Record]:
@@ -194,9 +204,7 @@ def _recorded(path: Path) -> list[tuple[int, int]]:
 def _create(paths: ExperimentPaths, record: Record, wait: Callable[[float], None]) -> Record | None:
     """Take the number; None when somebody was faster."""
     path = paths.generation(record.generation)
-    body = msgspec.json.encode(record)
-    head = body[: body.rindex(b'"state":')]
-    text = head + _TAIL.format(state="held", heartbeat=0).encode()
+    text = encode_record(record)
     temporary = paths.generations / f".{record.id}.tmp"
     fs.write_file(temporary, text, fsync=True)
     try:
@@ -282,7 +290,7 @@ class _Claim:
         self._takeover, self._wait, self._say = takeover, wait, say
         self._me = processes.me()
 
-    def run(self) -> Ownership:
+    def run(self, above: int) -> Ownership:
         paths = self._paths
         fs.make_dirs(paths.generations)
         # Open before the record exists: who finds the record asks whether its owner has this very file open.
@@ -295,7 +303,7 @@ class _Claim:
                 if records and not records[-1].released:
                     self._refuse_if_owned(records[-1])
                 self._end_leftovers(records)
-                number = highest + 1
+                number = max(highest, above) + 1
                 id = secrets.token_hex(16)
                 record = _create(paths, Record(number, id, self._me, self._clock.time()), self._wait)
             lock_fd = _lock(paths, lock_fd, self._processes)

@@ -29,19 +29,39 @@ class Names:
         self._name, self._dirname = name, dirname
 
     def of(self, trial: Trial) -> tuple[str, str]:
-        """(name, directory's name) of a new trial. SettingError when a creator returns no text."""
+        """(name, directory's name) of a new trial.
+
+        What a creator raises is raised with a note that names it; SettingError when it returns no text.
+        """
         name, dirname = trial.name, trial.dirname
         if self._name is not None:
-            name = _text("trial_name_creator", self._name(trial))
+            name = _created("trial_name_creator", self._name, trial)
         if self._dirname is not None:
-            wanted = _text("trial_dirname_creator", self._dirname(trial))
+            wanted = _created("trial_dirname_creator", self._dirname, trial)
             dirname = safe_name(wanted, limit=LIMIT)
             if trial.trial_id not in dirname:
                 dirname = default_dirname(wanted, trial.trial_id)
         return name, dirname
 
 
-def _text(setting: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise SettingError(f"{setting} returned {value!r}; accepted is a text that is not empty")
-    return value
+def _created(setting: str, creator: Callable[[Trial], str], trial: Trial) -> str:
+    who = f"{setting} ({getattr(creator, '__qualname__', type(creator).__qualname__)})"
+    try:
+        made = creator(trial)
+    except Exception as error:
+        error.add_note(f'raised by {who} for trial {trial.trial_id}; resume="AUTO" continues the run')
+        raise
+    if not isinstance(made, str) or not made or not _whole(made):
+        raise SettingError(
+            f"{who} returned {made!r} for trial {trial.trial_id}; accepted is a text that is not empty. "
+            'resume="AUTO" continues the run'
+        )
+    return made
+
+
+def _whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a character, which no file takes
+        return False
+    return True

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from os import PathLike, fspath
+from os import PathLike, fsencode, fspath
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from blake3 import blake3
 
+from trainables import knobs as knobs_below
+from trainables.places import is_elsewhere as is_elsewhere
+from trainables.transfer.open import shown
 from tuner import knobs
 from tuner.error import SettingError
 
@@ -18,6 +22,14 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 _SEGMENT = re.compile(r"(\d{6,})-(\d{6,})\.jsonl")
 _SNAPSHOT = re.compile(r"snapshot-(\d{6,})-(\d{8,})\.json")
 _GENERATION = re.compile(r"(\d{6,})\.json")
+
+EXPERIMENT_NAME = 120
+"""Characters of an experiment's name."""
+
+
+_TRIAL_FILES = frozenset(
+    ("trial.json", "params.json", "result.json", "progress.csv", "error.txt", "error_recovered.txt", "stdout", "stderr")
+)
 
 
 class TrialPaths:
@@ -30,6 +42,7 @@ class TrialPaths:
         self.result_json = root / "result.json"
         self.progress_csv = root / "progress.csv"
         self.error_txt = root / "error.txt"
+        self.error_recovered_txt = root / "error_recovered.txt"
         self.stdout = root / "stdout"
         self.stderr = root / "stderr"
 
@@ -48,6 +61,7 @@ class ExperimentPaths:
         self.journal = root / "journal"
         self.blobs = root / "blobs"
         self.lock = self.generations / "lock"
+        self.replaced = root / ".replaced"
 
     def trial(self, dirname: str) -> TrialPaths:
         """The directory of one trial. Raises SettingError for a name that would leave the experiment's directory."""
@@ -66,6 +80,11 @@ class ExperimentPaths:
 
     def snapshot(self, generation: int, seq: int) -> Path:
         return self.journal / f"snapshot-{generation:06d}-{seq:08d}.json"
+
+
+def is_trial_file(name: str) -> bool:
+    """Whether the name is that of a file which the loggers write into a trial's directory."""
+    return name in _TRIAL_FILES or name.startswith("events.out.tfevents")
 
 
 def parse_segment(name: str) -> tuple[int, int] | None:
@@ -95,14 +114,13 @@ def _inside(name: str) -> str:
     return name
 
 
-def experiment_name_ok(name: str) -> bool:
-    """True for a name that one directory can have: not empty, no slash, not hidden, at most 200 bytes."""
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        return False
-    printable = name.isprintable() and bool(name.strip())
-    return 0 < size <= 200 and not name.startswith(".") and "/" not in name and printable
+def check_experiment_name(name: Any) -> None:
+    """Raise SettingError for a name that not every system and bucket takes for a directory as it is."""
+    if not isinstance(name, str) or not name or safe_name(name, limit=EXPERIMENT_NAME) != name:
+        raise SettingError(
+            f"name={name!r} is not accepted; accepted are at most {EXPERIMENT_NAME} characters of A-Z a-z 0-9 _ . -, "
+            "the first neither . nor -"
+        )
 
 
 def safe_name(text: str, limit: int = 60) -> str:
@@ -124,13 +142,22 @@ def default_storage() -> Path:
     return as_local_path(knobs.result_dir() or "~/tuner_results")
 
 
+def cache_of(uri: str) -> Path:
+    """The directory in which the local copy of what belongs to a URI lies."""
+    place = shown(uri).rstrip("/")
+    digest = blake3(place.encode("utf-8", "surrogatepass")).hexdigest()[:8]  # s3://a/b and s3://a_b are two places
+    return Path(knobs_below.cache_dir()).expanduser().absolute() / f"{safe_name(place, limit=71)}-{digest}"
+
+
 def as_local_path(place: str | PathLike[str]) -> Path:
     """A local directory as an absolute path: a path, one with ~, or file://...
 
     Raises:
-        SettingError: a URI of another kind, or a path of another system.
+        SettingError: what is no path, a URI of another kind, or a path of another system.
     """
-    text = fspath(place)
+    text: Any = fspath(place) if isinstance(place, PathLike) else place
+    if not isinstance(text, str):
+        raise SettingError(f"the path {place!r} is not accepted; accepted are a path, one with ~, and file:///...")
     if not text:
         raise SettingError("an empty string is no directory; give a path, or None for the default")
     if scheme := _SCHEME.match(text):
@@ -142,6 +169,10 @@ def as_local_path(place: str | PathLike[str]) -> Path:
         raise SettingError(f"{text!r} is a Windows path, and this is another system")
     if "\0" in text:
         raise SettingError(f"{text!r} holds a NUL character")
+    try:
+        fsencode(text)
+    except UnicodeEncodeError as error:
+        raise SettingError(f"{text!r} is no file name: {error.reason} (character {error.start})") from None
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:  # ~someone who does not exist

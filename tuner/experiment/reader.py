@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 from tuner.error import ExperimentDamagedError, ExperimentNotFoundError
 from tuner.experiment import events as ev
-from tuner.experiment.journal import read_journal
+from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 
 
 def is_experiment(paths: ExperimentPaths) -> bool:
     """True if the directory holds an experiment of ours."""
-    return paths.experiment_json.is_file()
+    return standing(paths).experiment_json.is_file()
 
 
 def read_settings(paths: ExperimentPaths) -> dict[str, Any]:
@@ -25,7 +29,7 @@ def read_settings(paths: ExperimentPaths) -> dict[str, Any]:
     Raises ExperimentNotFoundError if there is none, ExperimentDamagedError if it cannot be read or its format is newer.
     """
     try:
-        text = paths.experiment_json.read_bytes()
+        text = standing(paths).experiment_json.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise ExperimentNotFoundError(f"there is no experiment at {paths.root}") from None
     try:
@@ -41,10 +45,23 @@ def read_settings(paths: ExperimentPaths) -> dict[str, Any]:
 
 
 def load_state(paths: ExperimentPaths) -> ExperimentState:
-    """The state of an experiment as its journal has it now; safe beside a running driver."""
+    """The state of an experiment as its journal has it now; safe beside a running driver.
+
+    Of one that is about to be replaced it is the old one's, until the new one's first trial has started.
+    What is lost of the journal is a warning.
+    """
+    state, contents = load_with_journal(paths)
+    for damage in contents.damaged:
+        log.warning("%s/%s", paths.journal, damage)
+    return state
+
+
+def load_with_journal(paths: ExperimentPaths) -> tuple[ExperimentState, JournalContents]:
+    """`load_state`, and the journal that it was read from: what of it is lost, a person wants to know."""
+    paths = standing(paths)
     read_settings(paths)
     contents = read_journal(paths)
     state = ExperimentState.from_snapshot(paths.root, contents.snapshot)
     for _, body in contents.bodies:
         state.apply(ev.decode(body))
-    return state
+    return state, contents

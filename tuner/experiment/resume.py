@@ -91,11 +91,28 @@ ListCheckpoints = Callable[[Path], Iterable[Published]]
 """(trial directory) -> the complete checkpoints in it, any order; a missing directory holds none."""
 
 
-def reconcile(
-    state: ExperimentState, *, listed: ListCheckpoints, resume: Resume, now: float
-) -> tuple[list[ev.AnyFact], list[str]]:
-    """Bring `state` up to what lies on disk; only unfinished trials are looked at.
+Elsewhere = Callable[[Trial, CheckpointRef], bool]
+"""(trial, checkpoint) -> whether it is complete in a replica, and can be fetched from there."""
 
+
+LetGo = Callable[[Trial], Iterable[Published]]
+"""(trial) -> checkpoints that a replica holds complete and the trial does not have any more."""
+
+
+def reconcile(
+    state: ExperimentState,
+    *,
+    listed: ListCheckpoints,
+    resume: Resume,
+    now: float,
+    elsewhere: Elsewhere = lambda trial, ref: False,
+    let_go: LetGo = lambda trial: (),
+    fetched: bool = False,
+) -> tuple[list[ev.AnyFact], list[str]]:
+    """Bring `state` up to what lies on disk, and in a replica; only unfinished trials are looked at.
+
+    With `fetched` the journal came from the replica: a trial has ended only if its latest checkpoint is there too, and
+    of what finished trials keep only what arrived is left.
     Returns the facts, which are applied to `state` already, and the warnings to show.
     """
     facts: list[ev.AnyFact] = []
@@ -107,55 +124,97 @@ def reconcile(
 
     for trial in state.trials:
         if trial.status == Trial.TERMINATED:
-            continue
+            lost = _lost(trial, listed, elsewhere) if fetched else []
+            latest = trial.latest_checkpoint
+            if latest is None or latest.ref not in lost:
+                for ref in lost:
+                    notes.append(f"{trial.name}: checkpoint {ref.name} did not arrive at the replica; it is lost")
+                    add(ev.CheckpointSetAside(ref, "did not arrive"))
+                continue
+            notes.append(f"{trial.name} had ended, and its checkpoint {latest.ref.name} did not arrive: it goes on")
+            add(ev.TrialReopened(trial.trial_id))
         if trial.status == Trial.ERROR:
             if resume.errored is Errored.SHOW and not (trial.error and trial.error.disk):
+                if fetched and _lost(trial, listed, elsewhere):
+                    _join(trial, listed(trial.directory), add, notes, now, elsewhere, fetched)
+                    _take_back(trial, let_go(trial), add, now)
                 continue
             add(ev.TrialReopened(trial.trial_id, anew=resume.errored is Errored.RESTART))
         elif resume.only_errored:
             if trial.status == Trial.RUNNING:
                 add(ev.AttemptEnded(trial.trial_id, trial.attempt, "halted"))
             continue
-        _join(trial, listed(trial.directory), add, notes, now)
+        latest = trial.latest_checkpoint
+        _join(trial, listed(trial.directory), add, notes, now, elsewhere, fetched)
+        _take_back(trial, let_go(trial), add, now)
         if trial.status == Trial.RUNNING:
-            if trial.told_then == "stop" and trial.iteration == trial.told and not trial.unsaved:
-                # Decided before the kill, only not written down as ended; nothing was to be saved any more.
+            whole = latest is None or latest in trial.checkpoints
+            if trial.told_then == "stop" and trial.iteration == trial.told and not trial.unsaved and whole:
+                # Decided before the kill, only not written down as ended; nothing is to be saved any more.
                 add(ev.TrialEnded(trial.trial_id, "TERMINATED", now))
             else:
                 add(ev.AttemptEnded(trial.trial_id, trial.attempt, "halted"))
     return facts, notes
 
 
+def _lost(trial: Trial, listed: ListCheckpoints, elsewhere: Elsewhere) -> list[CheckpointRef]:
+    """What the trial keeps and is neither in the replica nor here."""
+    missing = [record.ref for record in trial.checkpoints if not elsewhere(trial, record.ref)]
+    here = {item.ref.order for item in listed(trial.directory)} if missing else set()
+    return [ref for ref in missing if ref.order not in here]
+
+
 def _join(
-    trial: Trial, found: Iterable[Published], add: Callable[[ev.AnyFact], None], notes: list[str], now: float
+    trial: Trial,
+    found: Iterable[Published],
+    add: Callable[[ev.AnyFact], None],
+    notes: list[str],
+    now: float,
+    elsewhere: Elsewhere,
+    fetched: bool,
 ) -> None:
-    """Adopt what the lineage published and the journal does not know; drop what is not there any more."""
-    lineage = set(trial.lineage)
+    """Adopt what the lineage published and the journal does not know; drop what is not there any more.
+
+    Of attempts before the last everything that counts is journaled. What a power cut brought back of them is adopted
+    all the same, for retention to let go of it again; but not beside a history that went on elsewhere, for which it may
+    be void.
+    """
+    adopted = set(trial.lineage[-1:] if fetched else trial.lineage)
     on_disk = {item.ref.order: item for item in found if item.ref.trial_id == trial.trial_id}
     known = {record.order for record in trial.checkpoints}
     gone = {ref.order for ref in trial.forgotten}
     for order in sorted(on_disk):
         item = on_disk[order]
-        if order in known or order in gone or order[:2] not in lineage:
+        if order in known or order in gone or order[:2] not in adopted:
             continue
         add(ev.CheckpointPublished(item.ref, item.manifest.bytes, item.digest, now, item.manifest.metrics))
     for record in list(trial.checkpoints):
-        if record.order not in on_disk:
+        if record.order not in on_disk and not elsewhere(trial, record.ref):
             notes.append(f"{trial.name}: checkpoint {record.ref.name} is missing or incomplete on disk; it is not used")
             add(ev.CheckpointSetAside(record.ref, "missing or incomplete"))
 
 
+def _take_back(trial: Trial, found: Iterable[Published], add: Callable[[ev.AnyFact], None], now: float) -> None:
+    """The newest that was let go of counts again where everything newer is lost with the disk that it was on."""
+    own = candidates(trial)
+    newer = [item for item in found if not own or item.ref.order > own[0].order]
+    if newer:
+        item = max(newer, key=lambda item: item.ref.order)
+        add(ev.CheckpointPublished(item.ref, item.manifest.bytes, item.digest, now, item.manifest.metrics))
+
+
 def candidates(trial: Trial) -> list[CheckpointRecord]:
     """The trial's own checkpoints that its next attempt may start from, the best candidate first."""
-    lineage = set(trial.lineage)
-    own = [record for record in trial.checkpoints if record.order[:2] in lineage]
-    return sorted(own, key=lambda record: record.order, reverse=True)
+    return trial.own_checkpoints[::-1]
 
 
 def start_of(trial: Trial, record: CheckpointRecord | None) -> tuple[CheckpointRef | None, int, float]:
-    """(checkpoint, iteration, time_total_s) that an attempt from `record` starts with."""
+    """(checkpoint, iteration, time_total_s) that an attempt from `record` starts with; a clone's counts are its own."""
     if record is None:
         return None, 0, 0.0
+    if record.ref.trial_id != trial.trial_id:
+        spent = trial.last_result.get("time_total_s", 0.0)
+        return record.ref, trial.clone_iteration, float(spent) if isinstance(spent, (int, float)) else 0.0
     spent = record.metrics.get("time_total_s", 0.0)
     return record.ref, record.iteration, float(spent) if isinstance(spent, (int, float)) else 0.0
 

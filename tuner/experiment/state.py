@@ -9,9 +9,11 @@ from typing import Any, overload
 import msgspec
 
 from trainables import tagged
+from trainables.history import flatten
 from trainables.wire import CheckpointRef
+from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
-from tuner.experiment.trial import CheckpointRecord, Trial, add_to_summary, tight
+from tuner.experiment.trial import CheckpointRecord, Clone, Trial, add_to_summary, tight
 
 
 class Snapshot(msgspec.Struct, omit_defaults=True):
@@ -61,11 +63,17 @@ class ExperimentState:
         self.run_ended = snapshot.run_ended
         self.plugins = snapshot.plugins
         self.generation = snapshot.generation
+        self.borrowed: dict[str, CheckpointRef] = {}
+        """Clones -> the donor's checkpoint that they start from, until they have one of their own."""
         self.counts = dict.fromkeys(("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"), 0)
         self.checkpoint_count = self.checkpoint_bytes = self._saves = 0
         for trial in self._order:
+            _check_name(trial.dirname)
+            for ref in (*(record.ref for record in trial.checkpoints), *trial.forgotten, trial.started_from):
+                _check_ref(ref)
             trial.__dict__["root"] = root / trial.dirname
             self.counts[trial.status] += 1
+            self._borrows(trial)
             self.checkpoint_count += len(trial.checkpoints)
             self.checkpoint_bytes += sum(record.bytes for record in trial.checkpoints)
             self._saves = max(self._saves, *(record.number for record in trial.checkpoints), 0)
@@ -88,6 +96,15 @@ class ExperimentState:
         self.counts[status] += 1
         trial.status = status
 
+    def _borrows(self, trial: Trial) -> None:
+        """Note whether the trial is a clone that has nothing of its own to go on from."""
+        start = trial.next_start or trial.started_from
+        own = bool(trial.own_checkpoints) and trial.next_start is None
+        if start is None or start.trial_id == trial.trial_id or own or trial.status == Trial.TERMINATED:
+            self.borrowed.pop(trial.trial_id, None)
+        else:
+            self.borrowed[trial.trial_id] = start
+
     # --- one method per fact ------------------------------------------------------------------------
 
     def _generation(self, fact: ev.GenerationStarted) -> None:
@@ -95,6 +112,7 @@ class ExperimentState:
         self.run_ended = None
 
     def _created(self, fact: ev.TrialCreated) -> None:
+        _check_name(fact.dirname)
         trial = Trial(
             trial_id=fact.trial,
             index=fact.index,
@@ -112,12 +130,14 @@ class ExperimentState:
         self.counts["PENDING"] += 1
 
     def _attempt(self, fact: ev.AttemptStarted) -> None:
+        _check_ref(fact.checkpoint)
         trial = self._by_id[fact.trial]
         if fact.checkpoint is None or fact.checkpoint.trial_id != fact.trial:
             trial.lineage = []  # anew, or a clone: nothing of its own life before is used again
         trial.lineage.append((fact.generation, fact.attempt))
         trial.attempt, trial.attempt_generation = fact.attempt, fact.generation
-        trial.started_from = fact.checkpoint
+        trial.started_from, trial.next_start = fact.checkpoint, None
+        self._borrows(trial)
         if fact.config != ev.NO_RAW:
             trial.raw_config = fact.config
             trial.__dict__.pop("config", None)
@@ -125,6 +145,25 @@ class ExperimentState:
             trial.started_at = fact.at
         trial.error = None
         self._status(trial, Trial.RUNNING)
+
+    def _exploited(self, fact: ev.Exploited) -> None:
+        trial = self._by_id[fact.trial]
+        before, after = (flatten(msgspec.json.decode(config)) for config in (trial.raw_config, fact.config))
+        changed = {
+            key: (before.get(key), after.get(key))
+            for key in sorted({*before, *after})
+            if before.get(key) != after.get(key)
+        }
+        trial.clones.append(Clone(fact.iteration, fact.checkpoint, changed))
+        trial.next_start, trial.clone_iteration = fact.checkpoint, fact.iteration
+        if fact.checkpoint.trial_id != fact.trial:
+            trial.lineage = []
+        trial.raw_config = tight(fact.config)
+        trial.__dict__.pop("config", None)
+        self.borrowed[fact.trial] = fact.checkpoint
+
+    def _reallocated(self, fact: ev.Reallocated) -> None:
+        self._by_id[fact.trial].resources = fact.resources
 
     def _result(self, fact: ev.ResultReported) -> None:
         trial = self._by_id[fact.trial]
@@ -143,21 +182,37 @@ class ExperimentState:
             trial.unsaved[fact.iteration] = (fact.metrics, summary)
 
     def _published(self, fact: ev.CheckpointPublished) -> None:
+        _check_ref(fact.ref)
         trial = self._by_id[fact.ref.trial_id]
         raw, summary = trial.unsaved.pop(fact.ref.iteration, (fact.metrics, None))
         for iteration in [i for i in trial.unsaved if i < fact.ref.iteration]:
             del trial.unsaved[iteration]  # saves come in order: an older one will not come any more
+        if fact.metrics != ev.NO_RAW and fact.ref.iteration > trial.iteration:
+            self._catch_up(trial, fact)
         if summary is None:
             summary = {key: list(entry) for key, entry in trial.summary.items()}
         self._saves += 1
         record = CheckpointRecord(fact.ref, fact.bytes, fact.at, raw, fact.digest, summary, self._saves)
+        trial.forgotten = [ref for ref in trial.forgotten if ref.order != fact.ref.order]  # a replica still had it
         trial.checkpoints.append(record)
+        if trial.next_start is None:
+            self.borrowed.pop(trial.trial_id, None)
         trial.checkpoints.sort(key=lambda kept: kept.order)
         trial.saves += 1
         trial.save_failures, trial.save_error = 0, ""
         trial.num_lost = 0
         self.checkpoint_count += 1
         self.checkpoint_bytes += fact.bytes
+
+    @staticmethod
+    def _catch_up(trial: Trial, fact: ev.CheckpointPublished) -> None:
+        """A checkpoint that was found is ahead of the results: the end of the journal was lost with some of them."""
+        metrics = tagged.loads(bytes(fact.metrics)) or {}
+        if fact.ref.iteration > trial.iteration + 1:
+            trial.summary = {key: [] for key in trial.summary}  # those between are in the history, if anywhere
+        add_to_summary(trial.summary, metrics)
+        trial.iteration, trial.raw_result = fact.ref.iteration, fact.metrics
+        trial.__dict__["last_result"] = metrics
 
     def _publish_failed(self, fact: ev.PublishFailed) -> None:
         trial = self._by_id[fact.ref.trial_id]
@@ -175,12 +230,23 @@ class ExperimentState:
                 return
 
     def _forgotten(self, fact: ev.CheckpointForgotten) -> None:
+        _check_ref(fact.ref)
         self._remove(fact.ref)
         self._by_id[fact.ref.trial_id].forgotten.append(fact.ref)
 
     def _deleted(self, fact: ev.CheckpointDeleted) -> None:
         trial = self._by_id[fact.ref.trial_id]
         trial.forgotten = [ref for ref in trial.forgotten if ref.order != fact.ref.order]
+
+    def _copied(self, fact: ev.CheckpointCopied) -> None:
+        for record in self._by_id[fact.ref.trial_id].checkpoints:
+            if record.order == fact.ref.order and fact.place not in record.copies:
+                record.copies = [*record.copies, fact.place]
+
+    def _dropped(self, fact: ev.LocalCopyDropped) -> None:
+        for record in self._by_id[fact.ref.trial_id].checkpoints:
+            if record.order == fact.ref.order:
+                record.here = False
 
     def _set_aside(self, fact: ev.CheckpointSetAside) -> None:
         self._remove(fact.ref)
@@ -213,6 +279,8 @@ class ExperimentState:
         trial.error = fact.error
         trial.ended_at = fact.at
         self._status(trial, fact.status)
+        if fact.status == Trial.TERMINATED:
+            self.borrowed.pop(fact.trial, None)
         trial.compact()
 
     def _reopened(self, fact: ev.TrialReopened) -> None:
@@ -222,31 +290,51 @@ class ExperimentState:
         trial.summary = {key: list(entry) for key, entry in trial._summary().items()}
         trial.raw_summary = ev.NO_RAW
         if fact.anew:
-            trial.started_from = None
+            trial.started_from = trial.next_start = None
+            self.borrowed.pop(fact.trial, None)
             trial.lineage = []
         self._status(trial, Trial.PENDING)
 
     def _search_ended(self, fact: ev.SearchEnded) -> None:
         self.search_ended = fact.samples
 
+    def _idle(self, fact: ev.Idle) -> None:
+        """What came of it has facts of its own."""
+
     def _run_ended(self, fact: ev.RunEnded) -> None:
         self.run_ended = fact.why
+
+
+def _check_ref(ref: CheckpointRef | None) -> None:
+    if ref is not None:
+        _check_name(ref.name)
+
+
+def _check_name(name: str) -> None:
+    """A journal may come from a bucket, and a name in it from anybody: it stays in the directory it is joined to."""
+    if "/" in name or name in ("", ".", "..") or "\0" in name:
+        raise ExperimentDamagedError(f"the journal names {name!r}, which is no name of a directory in an experiment")
 
 
 _APPLY: dict[type, Callable[[ExperimentState, Any], None]] = {
     ev.GenerationStarted: ExperimentState._generation,
     ev.TrialCreated: ExperimentState._created,
     ev.AttemptStarted: ExperimentState._attempt,
+    ev.Exploited: ExperimentState._exploited,
+    ev.Reallocated: ExperimentState._reallocated,
     ev.ResultReported: ExperimentState._result,
     ev.CheckpointPublished: ExperimentState._published,
     ev.PublishFailed: ExperimentState._publish_failed,
     ev.CheckpointForgotten: ExperimentState._forgotten,
     ev.CheckpointDeleted: ExperimentState._deleted,
+    ev.CheckpointCopied: ExperimentState._copied,
+    ev.LocalCopyDropped: ExperimentState._dropped,
     ev.CheckpointSetAside: ExperimentState._set_aside,
     ev.RolledBack: ExperimentState._rolled_back,
     ev.AttemptEnded: ExperimentState._attempt_ended,
     ev.TrialEnded: ExperimentState._ended,
     ev.TrialReopened: ExperimentState._reopened,
     ev.SearchEnded: ExperimentState._search_ended,
+    ev.Idle: ExperimentState._idle,
     ev.RunEnded: ExperimentState._run_ended,
 }

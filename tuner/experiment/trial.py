@@ -11,7 +11,9 @@ import msgspec
 
 from trainables import tagged
 from trainables.checkpoint import Checkpoint
+from trainables.errors import MetricError
 from trainables.wire import CheckpointRef
+from tuner.error import SerializationError
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.events import NO_RAW, ErrorInfo
 
@@ -63,6 +65,10 @@ class CheckpointRecord(msgspec.Struct, dict=True, omit_defaults=True):
     """The trial's summary up to that result, to go back to."""
     number: int = 0
     """Counts the experiment's saves in the order of the journal: clocks jump."""
+    copies: list[str] = []
+    """Replicas that hold it completely: the experiment's address at each."""
+    here: bool = True
+    """False: given up on this machine, where a replica holds it."""
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -80,6 +86,16 @@ class CheckpointRecord(msgspec.Struct, dict=True, omit_defaults=True):
     @property
     def iteration(self) -> int:
         return self.ref.iteration
+
+
+class Clone(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A trial went on from another one's checkpoint."""
+
+    iteration: int
+    """The clone's own count."""
+    donor: CheckpointRef
+    changed: dict[str, tuple[Any, Any]] = {}
+    """Flat key of the config -> what it was, what it is."""
 
 
 class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
@@ -117,6 +133,12 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
     lineage: list[tuple[int, int]] = []
     """(generation, attempt) of every attempt since the trial last started anew, oldest first."""
     started_from: CheckpointRef | None = None
+    next_start: CheckpointRef | None = None
+    """The donor's checkpoint that a clone's next attempt starts from."""
+    clone_iteration: int = 0
+    """A clone's own count when it was made."""
+    clones: list[Clone] = []
+    """Whose checkpoints it went on from, oldest first."""
     saves: int = 0
     """Checkpoints published in all its life."""
     save_failures: int = 0
@@ -142,7 +164,10 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
         if cached is None:
             root = self.__dict__.get("root")
             blobs = Blobs(root.parent / "blobs") if root is not None else None
-            cached = self.__dict__["config"] = tagged.loads(bytes(self.raw_config), blobs=blobs)
+            try:
+                cached = self.__dict__["config"] = tagged.loads(bytes(self.raw_config), blobs=blobs)
+            except MetricError as error:  # of the same text for all that is written down; it begins with the key
+                raise SerializationError(f"{self.name}: config value {error}") from error.__cause__
         result: dict[str, Any] = cached
         return result
 
@@ -182,11 +207,29 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
         return None if record is None else self.open_checkpoint(record)
 
     @property
+    def own_checkpoints(self) -> list[CheckpointRecord]:
+        """Those of the life that stands, oldest first: what was saved before the trial started anew, or became a clone,
+        is not resumed from and not its best.
+        """
+        if not self.lineage:
+            return []
+        first = self.lineage[0]  # every attempt since then belongs to it
+        return [record for record in self.checkpoints if record.order[:2] >= first]
+
+    @property
     def latest_checkpoint(self) -> CheckpointRecord | None:
         return self.checkpoints[-1] if self.checkpoints else None
 
     def open_checkpoint(self, record: CheckpointRecord) -> Checkpoint:
-        return Checkpoint(str(self.directory / record.ref.name))
+        """A checkpoint that is kept: here where it is here, else where there is a copy, fetched when it is used."""
+        path = self.directory / record.ref.name
+        origin: str | None = self.__dict__.get("origin")
+        places = (
+            list(reversed(record.copies)) if origin is None else [origin]
+        )  # the newest first: older ones may have moved
+        if not places or path.is_dir():
+            return Checkpoint(path)
+        return Checkpoint.from_uri(f"{places[0]}/{self.dirname}/{record.ref.name}", digest=record.digest)
 
     @property
     def metric_summary(self) -> Mapping[str, tuple[float, ...]]:

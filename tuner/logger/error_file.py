@@ -12,7 +12,10 @@ from tuner.experiment.trial import Trial
 
 
 class ErrorFileCallback(Callback):
-    """Appends the traceback of every failure of a trial to its `error.txt`."""
+    """Appends the traceback of every failure of a trial to its `error.txt`.
+
+    Of a trial that ends well after all it is called `error_recovered.txt` then.
+    """
 
     changes_results = False
 
@@ -21,6 +24,14 @@ class ErrorFileCallback(Callback):
 
     def on_trial_recover(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         self._write(trial, trial.num_failures)
+
+    def on_trial_complete(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        paths = TrialPaths(trial.directory)
+        try:
+            if fs.exists(paths.error_txt):
+                fs.rename(paths.error_txt, paths.error_recovered_txt)
+        except OSError:
+            pass  # results that came after it say that it does not hold any more
 
     def _write(self, trial: Trial, number: int) -> None:
         error = trial.error

@@ -11,6 +11,7 @@ import orjson
 
 from trainables import tagged
 from trainables.errors import MetricError
+from trainables.history import read_line, write_line
 from trainables.store import fs
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.trial import Trial
@@ -20,7 +21,8 @@ from tuner.logger.rows import RowFile, RowLogger
 class JsonLoggerCallback(RowLogger):
     """Writes every result as one line of `result.json`, and the config into `params.json`.
 
-    Read back with `trainables.history.read_history`, values are what they were; `jq` and `json.loads` read it too.
+    Read back with `trainables.history.read_history`, values are what they were. `json.loads`, `pandas.read_json(...,
+    lines=True)` and `jq` read it too: NaN and the infinities are written as Python writes them.
     """
 
     def log_trial_start(self, trial: Trial) -> None:
@@ -37,16 +39,20 @@ class JsonLoggerCallback(RowLogger):
 
     def _row(self, file: RowFile, trial: Trial, result: dict[str, Any]) -> bytes | None:
         try:
-            return tagged.dumps(result) + b"\n"
+            return write_line(result)
         except MetricError:  # only from a callback that put it there: report() refuses it
-            return tagged.dumps({key: _writable(value) for key, value in result.items()}) + b"\n"
+            return write_line({key: _writable(value) for key, value in result.items()})
 
     def _complete(self, trial: Trial, results: Mapping[int, msgspec.Raw]) -> None:
         path = self._path(trial)
         data = fs.read_file(path) if fs.exists(path) else b""
         *lines, rest = data.split(b"\n")
         rows = {reached: line for line in lines if (reached := _iteration(line)) is not None}
-        missing = {iteration: bytes(raw) for iteration, raw in results.items() if iteration not in rows}
+        missing = {
+            iteration: write_line(tagged.loads(bytes(raw))).rstrip(b"\n")
+            for iteration, raw in results.items()
+            if iteration not in rows
+        }
         if rest or missing or None in map(_iteration, lines):
             rows.update(missing)
             fs.replace_file(path, b"".join(line + b"\n" for _, line in sorted(rows.items())))
@@ -69,7 +75,7 @@ class JsonLoggerCallback(RowLogger):
 
 def _iteration(line: bytes) -> int | None:
     try:
-        reached = orjson.loads(line)["training_iteration"]
+        reached = read_line(line)["training_iteration"]
     except (ValueError, KeyError, TypeError):
         return None  # a damaged line at the end of a file goes too
     return reached if isinstance(reached, int) else None

@@ -149,9 +149,7 @@ class Progress(Announcer):
         self._event(1, f"{trial.name} failed{_why(trial)}")
 
     def on_rollback(self, trial: Trial, iteration: int) -> None:
-        best = self.standing.best
-        if best is not None and best.trial == trial.name:
-            self._seeded = False  # it may have been one of the void results: count again with the next one
+        self.standing.again(trial)
 
     def on_step_end(self, iteration: int, trials: Trials, **info: Any) -> None:
         now = self._clock.monotonic()
@@ -188,7 +186,7 @@ class Progress(Announcer):
         self._news = False
 
     def headlines(self, trials: Trials) -> list[str]:
-        """Counts, time, checkpoints and resources; the best so far."""
+        """Counts, time, checkpoints and resources; the best trial by its last result, as the results have it."""
         facts = self.facts() if self.facts is not None else ProgressFacts.of(trials)
         self._seed(trials)
         counts = {
@@ -205,13 +203,17 @@ class Progress(Announcer):
             text.duration(self._clock.monotonic() - self._start),
             f"{facts.checkpoints} checkpoints kept, {text.size(facts.checkpoint_bytes)}",
         ]
+        if facts.to_copy:
+            parts.append(f"{facts.to_copy} to copy, {text.size(facts.bytes_to_copy)}")
         if facts.total:
             parts.append(", ".join(f"{key} {facts.used.get(key, 0):g}/{all_:g}" for key, all_ in facts.total.items()))
         lines = [" | ".join(parts)]
+        if facts.copy_error is not None:
+            lines.append(f"not copied just now: {facts.copy_error}")
         best = self.standing.best
         if best is not None:
             where = f", iteration {best.iteration}" if best.iteration else ""
-            lines.append(f"best {self.standing.metric} so far: {text.value(best.score)} ({best.trial}{where})")
+            lines.append(f"best last {self.standing.metric}: {text.value(best.score)} ({best.trial}{where})")
         return lines
 
     def _shown(self, trials: Trials) -> list[Trial]:
@@ -231,7 +233,7 @@ class Progress(Announcer):
         return [trial for trial_id in wanted if (trial := get(trial_id)) is not None]
 
     def _seed(self, trials: Trials) -> None:
-        """Once per run, and after a rollback: what earlier drivers found counts too."""
+        """Once per run: what earlier drivers found counts too."""
         if not self._seeded:
             self._seeded = True
             self.standing.recount(trials)

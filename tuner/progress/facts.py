@@ -1,4 +1,4 @@
-"""What is shown: the counts that the loop hands in, and the best result so far."""
+"""What is shown: the counts that the loop hands in, and which trial is the best now."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainables.metrics import as_score, lookup
+from tuner.analysis import scopes
 from tuner.experiment.trial import Trial
 
 
@@ -23,6 +24,11 @@ class ProgressFacts:
     checkpoints: int = 0
     """How many are kept, of all trials."""
     checkpoint_bytes: int = 0
+    to_copy: int = 0
+    """How many are still to be copied to the replica."""
+    bytes_to_copy: int = 0
+    copy_error: str | None = None
+    """Why the replica does not take them just now."""
     used: Mapping[str, float] = field(default_factory=dict)
     """Resources that running trials hold: {"cpu": 2.0}."""
     total: Mapping[str, float] = field(default_factory=dict)
@@ -50,49 +56,60 @@ class ProgressFacts:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best result so far."""
+    """The last score of a trial."""
 
     score: float
     trial: str
+    index: int
     iteration: int
+    """Of the result that it is from; 0 when a resume cannot tell."""
 
 
 class Standing:
-    """Keeps the last score of every trial and the best of all; costs the same per result however many there were."""
+    """The last score of every trial: what `get_best_result` goes by, with its scope "last".
+
+    Taking in a result costs the same however many there were; `best` and `top` look at one number per trial.
+    """
 
     def __init__(self, metric: str | None, mode: str | None) -> None:
         self.metric = metric
-        self.best: Best | None = None
-        self._sign = -1.0 if mode == "min" else 1.0
-        self._last: dict[str, float] = {}
+        self._mode = "min" if mode == "min" else "max"
+        self._last: dict[str, Best] = {}
 
     def add(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        """Take in a result."""
-        if self.metric is None:
-            return
-        score = as_score(lookup(result, self.metric))
-        if score is None or score != score:
-            return  # absent, text or NaN: never best, and what was last stays
-        self._last[trial.trial_id] = score
-        self._offer(score, trial, result.get("training_iteration", trial.iteration))
+        """Take in a result. One without a number there leaves the trial's score as it was; NaN takes it away."""
+        score = None if self.metric is None else as_score(lookup(result, self.metric))
+        if score is not None:
+            self._set(trial, score, result.get("training_iteration", trial.iteration))
+
+    def again(self, trial: Trial) -> None:
+        """Look at a trial itself: at a resume, or after results of it became void."""
+        self._last.pop(trial.trial_id, None)
+        score = None if self.metric is None else scopes.score(trial, self.metric, self._mode, "last")
+        if score is not None:
+            has_it = as_score(lookup(trial.last_result, self.metric or "")) is not None
+            self._set(trial, score, trial.iteration if has_it else 0)
 
     def recount(self, trials: Iterable[Trial]) -> None:
-        """Start again from the trials themselves: at a resume, or after results became void."""
-        self.best, self._last = None, {}
-        if self.metric is None:
-            return
+        """Start again from the trials themselves."""
         for trial in trials:
-            summary = trial.metric_summary.get(self.metric)
-            if summary is not None:
-                self._offer(summary[0] if self._sign < 0 else summary[1], trial, 0)
-            if trial.iteration:
-                self.add(trial, trial.last_result)
+            self.again(trial)
+
+    @property
+    def best(self) -> Best | None:
+        """The best of the last scores; of equals that of the earlier trial."""
+        return max(self._last.values(), key=self._rank, default=None)
 
     def top(self, count: int) -> list[str]:
         """Ids of the trials with the best last scores, best first."""
-        best = heapq.nlargest(count, self._last.items(), key=lambda item: self._sign * item[1])
+        best = heapq.nlargest(count, self._last.items(), key=lambda item: self._rank(item[1]))
         return [trial_id for trial_id, _ in best]
 
-    def _offer(self, score: float, trial: Trial, iteration: int) -> None:
-        if self.best is None or self._sign * score > self._sign * self.best.score:
-            self.best = Best(score, trial.name, iteration)
+    def _set(self, trial: Trial, score: float, iteration: int) -> None:
+        if score == score:
+            self._last[trial.trial_id] = Best(score, trial.name, trial.index, iteration)
+        else:
+            self._last.pop(trial.trial_id, None)
+
+    def _rank(self, last: Best) -> tuple[float, int]:
+        return (-last.score if self._mode == "min" else last.score, -last.index)

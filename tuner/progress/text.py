@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 _TAIL = 4096
+_LINE = 500
+"""Characters of a line of a traceback that are shown; `error.txt` has all."""
 _TRACEBACK = "Traceback (most recent call last):"
 
 
@@ -51,8 +53,11 @@ def value(thing: Any, limit: int = 20) -> str:
 
 
 def traceback_tail(text: str, limit: int = 10) -> str:
-    """At most `limit` lines of a traceback: the user's own frame, which stands first, and how it ended."""
-    lines = text.rstrip().splitlines()
+    """At most `limit` lines of a traceback: the user's own frame, which stands first, and how it ended.
+
+    A line is cut: a message may hold a whole array.
+    """
+    lines = [line if len(line) <= _LINE else line[: _LINE - 3] + "..." for line in text.rstrip().splitlines()]
     starts = [number for number, line in enumerate(lines) if line.strip() == _TRACEBACK]
     if starts:
         lines = lines[starts[-1] :]  # the last of a chain is the one that got out

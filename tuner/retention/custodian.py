@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,12 @@ from tuner.experiment.trial import CheckpointRecord, Trial
 from tuner.retention.budget import BudgetLedger, Key
 from tuner.retention.deleter import Deleter
 from tuner.retention.manager import Ending, RetentionManager
+from tuner.retention.rules import ANEW, BUDGET
 
 log = logging.getLogger(__name__)
+
+QUIET_S = 0.5
+"""A wait for deletions that is shorter is not said."""
 
 Checked = Callable[[str | None], None]
 
@@ -40,6 +45,7 @@ class Custodian:
         metric, mode: rank trials under the budget.
         inline: do everything at once on the caller's thread (inline executor, crash harness).
         wake: called from the background threads when `finished` has something.
+        is_read: a checkpoint is being copied, and may not be deleted just now; asked from other threads.
     """
 
     def __init__(
@@ -51,13 +57,14 @@ class Custodian:
         mode: str | None = None,
         inline: bool = False,
         wake: Callable[[], None] = lambda: None,
+        is_read: Callable[[Path], bool] | None = None,
     ) -> None:
         self._manager = RetentionManager(config)
         self._ledger = None
         if budget is not None:
             self._ledger = BudgetLedger(budget, metric=metric, mode="min" if mode == "min" else "max")
         self._inline, self._wake = inline, wake
-        self._deleter = Deleter(inline=inline)
+        self._deleter = Deleter(inline=inline, is_pinned=is_read)
         self._deleter.on_done(self._deleted)
         self._done: queue.SimpleQueue[CheckpointRef | tuple[Checked, str | None]] = queue.SimpleQueue()
         self._checks: queue.SimpleQueue[tuple[Path, str, Checked] | list[Path] | None] = queue.SimpleQueue()
@@ -106,16 +113,22 @@ class Custodian:
             if trial.status == Trial.TERMINATED:
                 self._ledger.ended(trial.trial_id)
 
-    def to_forget(self, trial: Trial, in_use: Collection[Key]) -> list[CheckpointRef]:
-        """What may go now: of this trial by its settings, of all trials by the budget."""
+    def to_forget(self, trial: Trial, in_use: Collection[Key]) -> list[tuple[CheckpointRef, str]]:
+        """What may go now, and by which rule: of this trial by its settings, of all trials by the budget."""
         used = {order for trial_id, order in in_use if trial_id == trial.trial_id}
-        refs = self._manager.forget(trial.checkpoints, Ending.of(trial.status), used)
-        for ref in refs:
+        own = trial.own_checkpoints
+        forgotten = self._manager.forget(own or trial.checkpoints, Ending.of(trial.status), used)
+        refs = [(ref, self._manager.rule) for ref in forgotten]
+        if own and (self._ledger is not None or not self._manager.keeps_all):
+            # The life before is over, and there is something newer than all of it.
+            void = trial.checkpoints[: -len(own)]
+            refs += [(record.ref, ANEW) for record in void if record.order not in used]
+        for ref, _ in refs:
             self.gone(ref)
         if self._ledger is not None:
             for ref in self._ledger.plan(in_use).forget:
                 self.gone(ref)
-                refs.append(ref)
+                refs.append((ref, BUDGET))
         return refs
 
     def gone(self, ref: CheckpointRef) -> None:
@@ -128,6 +141,11 @@ class Custodian:
     def delete(self, ref: CheckpointRef, path: Path) -> None:
         """Delete a forgotten checkpoint; `finished` tells when it is gone."""
         self._deleter.submit(ref, path)
+
+    @property
+    def deleting(self) -> bool:
+        """True while a deletion is queued or under way."""
+        return self._deleter.pending > 0
 
     def _deleted(self, ref: CheckpointRef) -> None:
         self._done.put(ref)
@@ -179,13 +197,22 @@ class Custodian:
                 then(problem)
 
     def close(self, timeout: float | None) -> list[ev.CheckpointDeleted]:
-        """Wait for deletions that are under way; warn of what could not be deleted."""
-        self._deleter.drain(timeout)
+        """Wait for deletions that are under way, at most `timeout` seconds; warn of what could not be deleted.
+
+        A wait that can be noticed is said.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        quiet = QUIET_S if timeout is None else min(QUIET_S, timeout)
+        if not self._deleter.drain(quiet):
+            left = self._deleter.failures(unfinished=True)
+            bound = "" if timeout is None else f" up to {timeout:g} s"
+            log.warning("waiting%s for %d deletions, %s first", bound, len(left), left[0].path if left else "one")
+            self._deleter.drain(None if until is None else max(0.0, until - time.monotonic()))
         self._checks.put(None)
         if self._checker is not None:
-            self._checker.join(timeout)
+            self._checker.join(None if until is None else max(0.0, until - time.monotonic()))
         for failure in self._deleter.failures(unfinished=True):
-            log.warning("could not delete %s", failure)
+            log.warning("could not delete %s; the next start tries again", failure)
         self._deleter.close()
         return self.finished()
 

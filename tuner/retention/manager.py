@@ -14,6 +14,7 @@ from trainables.config import CheckpointConfig, CheckpointStrategy
 from trainables.metrics import MISSING, as_score, lookup, metric_names, nearest_keys
 from trainables.store.retention import All, Order, Ranking, RetentionPolicy, policy_for, ranking_for, ranking_metrics
 from trainables.wire import CheckpointRef
+from tuner.retention.rules import rule_of
 
 SHOWN_NAMES = 20
 """At most so many reported metrics are listed in a warning."""
@@ -78,6 +79,8 @@ class TrialRetention:
     def __init__(self, config: CheckpointConfig | CheckpointStrategy) -> None:
         self.policy: RetentionPolicy = policy_for(config)
         self.ranking: Ranking = ranking_for(config)
+        self.rule = rule_of(self.policy)
+        """What the journal says about what goes: the settings as text."""
         self._exact_at_end = isinstance(config, CheckpointStrategy)
 
     def forget(self, records: Sequence[Record], ending: Ending, in_use: Collection[Order] = ()) -> list[CheckpointRef]:
@@ -89,13 +92,18 @@ class TrialRetention:
             in_use: the orders of those that are being restored or uploaded, are pinned, or that an attempt (of this
                 trial or of a clone) started from and has nothing newer than. They stay, and the best N beside them.
         """
-        if not records or isinstance(self.policy, All):
+        if not records or self.keeps_all:
             return []
         ordered = sorted(records, key=lambda record: record.order)
         keep = {*self.policy.keep(ordered), *in_use}
         if not (self._exact_at_end and ending is Ending.ENDED):
             keep.add(ordered[-1].order)  # R3: no policy is asked about the latest
         return [record.ref for record in ordered if record.order not in keep]
+
+    @property
+    def keeps_all(self) -> bool:
+        """The settings let nothing go."""
+        return isinstance(self.policy, All)
 
     def best(self, records: Sequence[R]) -> list[R]:
         """Exactly the best N (all when N is None), worst to best."""
@@ -122,7 +130,8 @@ class RetentionManager(TrialRetention):
             problem = f"checkpoint score attribute {name!r} is not in the result"
         elif as_score(value) is None:
             cause = "not a number"
-            problem = f"checkpoint score attribute {name!r} is {value!r:.60}, which is not a number, in the result"
+            found = f"{value!r:.60} ({type(value).__name__}), no number"
+            problem = f"checkpoint score attribute {name!r} is {found}, in the result"
         else:
             return []
         if (cause, name) in self._told:

@@ -9,6 +9,14 @@ from tuner.error import SettingError
 from tuner.schedulers.asha import ASHAScheduler, AsyncHyperBandScheduler
 from tuner.schedulers.base import Decision, TrialScheduler, TrialView
 from tuner.schedulers.fifo import FIFOScheduler
+from tuner.schedulers.hb_bohb import HyperBandForBOHB
+from tuner.schedulers.hyperband import HyperBandScheduler
+from tuner.schedulers.median_stopping_rule import MedianStoppingRule
+from tuner.schedulers.optuna_pruner import OptunaPruner
+from tuner.schedulers.pb2 import PB2
+from tuner.schedulers.pbt import PopulationBasedTraining
+from tuner.schedulers.pbt_replay import PopulationBasedTrainingReplay
+from tuner.schedulers.resource_changing_scheduler import ResourceChangingScheduler
 from tuner.search import fitting_arguments
 from tuner.search.searcher import Metric
 
@@ -17,6 +25,14 @@ __all__ = [
     "AsyncHyperBandScheduler",
     "Decision",
     "FIFOScheduler",
+    "HyperBandForBOHB",
+    "HyperBandScheduler",
+    "MedianStoppingRule",
+    "OptunaPruner",
+    "PB2",
+    "PopulationBasedTraining",
+    "PopulationBasedTrainingReplay",
+    "ResourceChangingScheduler",
     "TrialScheduler",
     "TrialView",
     "as_scheduler",
@@ -28,6 +44,15 @@ _SCHEDULERS: dict[str, type[TrialScheduler]] = {
     "async_hyperband": AsyncHyperBandScheduler,
     "asynchyperband": AsyncHyperBandScheduler,
     "fifo": FIFOScheduler,
+    "hb_bohb": HyperBandForBOHB,
+    "hyperband": HyperBandScheduler,
+    "median_stopping_rule": MedianStoppingRule,
+    "medianstopping": MedianStoppingRule,
+    "optuna_pruner": OptunaPruner,
+    "pb2": PB2,
+    "pbt": PopulationBasedTraining,
+    "pbt_replay": PopulationBasedTrainingReplay,
+    "resource_changing": ResourceChangingScheduler,
 }
 
 
@@ -35,7 +60,9 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
     """The scheduler of that name.
 
     Args:
-        scheduler: "fifo", or "async_hyperband" (also "asynchyperband", "asha").
+        scheduler: "fifo", "async_hyperband" (also "asynchyperband", "asha"), "hyperband", "hb_bohb",
+            "median_stopping_rule" (also "medianstopping"), "pbt", "pbt_replay", "pb2", "resource_changing" or
+            "optuna_pruner".
         kwargs: arguments of its constructor. Those that only another one of these has are passed over, so that
             schedulers can be exchanged.
 
@@ -53,12 +80,14 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
     return chosen(**fitting_arguments(name, chosen, list(_SCHEDULERS.values()), kwargs))
 
 
-def as_scheduler(scheduler: Any, *, metric: Metric = None, mode: Metric = None) -> TrialScheduler:
+def as_scheduler(scheduler: Any, *, metric: Metric = None, mode: Metric = None, **spec: Any) -> TrialScheduler:
     """What decides in an experiment, ready to be told.
 
     Args:
         scheduler: a `TrialScheduler`, a name for `create_scheduler`, or None: FIFO.
         metric, mode: the run's, for a scheduler that was not given its own.
+        spec: what else schedulers may know of the run: `seed`, `slots` (how many trials can run at once),
+            `total_resources`, `trial_resources`.
 
     Raises:
         SettingError: they do not fit together; the message says what does.
@@ -85,7 +114,7 @@ def as_scheduler(scheduler: Any, *, metric: Metric = None, mode: Metric = None) 
         raise SettingError(
             f"{label} compares by one number; give it one of {list(metric or ())!r} as metric=, and mode="
         )
-    if not made.set_search_properties(metric, mode):  # type: ignore[arg-type]
+    if not made.set_search_properties(metric, mode, **spec):  # type: ignore[arg-type]
         raise SettingError(
             f"metric={metric!r}, mode={mode!r} were given, but {label} has metric={made.metric!r}, mode={made.mode!r}; "
             "give them in one place"

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import bisect
-import logging
 import math
 import random
+from collections.abc import Sequence
 from typing import Any
 
-from trainables.metrics import nearest_keys, score_of
+from trainables.settings import checked_names, flag
 from tuner.error import SettingError
-from tuner.schedulers.base import Decision, TrialScheduler, TrialView
+from tuner.schedulers.base import Decision, Order, T, TrialView
+from tuner.schedulers.holding import Holding
+from tuner.schedulers.progress import ProgressScheduler, check_number
+from tuner.schedulers.rungs import PromotionBracket, StoppingBracket, milestones
+from tuner.search.sample import whole_number
 
-log = logging.getLogger(__name__)
+_TYPES = ("stopping", "promotion")
 
 
-class AsyncHyperBandScheduler(TrialScheduler):
-    """Stops a trial that reaches a rung with a result among the worse part of those that were there before.
+@checked_names
+class AsyncHyperBandScheduler(ProgressScheduler):
+    """Lets the better part of those that reach a rung go on; nobody waits until a rung is full.
 
-    Rungs lie at `grace_period * reduction_factor ** k` below `max_t`. The best `1 / reduction_factor` of a rung go on;
-    nobody waits for others.
+    Rungs lie at `grace_period * reduction_factor ** k` below `max_t`. "stopping": a trial ends at a rung where its
+    result is among the worse part of those that were there before. "promotion": a trial pauses at every rung, and goes
+    on when it is one of the best `1 / reduction_factor` of all that have been there; before one does that, no new
+    trial begins. Who waits when nothing runs and no new trial comes has ended, but where a rung has promoted nobody
+    its best goes on, so that a run with few trials reaches `max_t` too.
 
     Args:
         time_attr: what progress is measured by; it must not go down.
@@ -31,6 +38,8 @@ class AsyncHyperBandScheduler(TrialScheduler):
             ladder with one rung less getting a share smaller by e.
         stop_last_trials: False: who has passed all rungs runs on beyond `max_t`.
         seed: of the draw of brackets.
+        type: "stopping" or "promotion". The second one needs checkpoints, keeps those of all who wait, and spends
+            nothing on a trial before it has proved to be good.
 
     Raises:
         SettingError: a number out of its range.
@@ -39,11 +48,9 @@ class AsyncHyperBandScheduler(TrialScheduler):
         >>> ASHAScheduler(metric="loss", mode="min", max_t=81, reduction_factor=3).debug_string()
         'Using ASHA: num_stopped=0; bracket 0: 81: -, 27: -, 9: -, 3: -, 1: -'
 
-    Source: Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", section 3.2, in the variant that
-    stops trials instead of pausing them.
+    Source: Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", section 3.2; "promotion" is its
+    algorithm 2 (2018 as "Massively Parallel Hyperparameter Tuning"), "stopping" the variant that never pauses.
     """
-
-    needs_metric = True
 
     def __init__(
         self,
@@ -56,90 +63,126 @@ class AsyncHyperBandScheduler(TrialScheduler):
         brackets: int = 1,
         stop_last_trials: bool = True,
         seed: int = 0,
+        type: str = "stopping",
     ) -> None:
-        super().__init__(metric=metric, mode=mode)
-        if not isinstance(time_attr, str) or not time_attr:
-            raise SettingError(f"time_attr={time_attr!r} is not accepted; it is the name of a metric")
-        _check("max_t", max_t, max_t > 0, "a number above 0")
-        _check("grace_period", grace_period, 0 < grace_period <= max_t, f"a number above 0, at most max_t={max_t!r}")
-        _check("reduction_factor", reduction_factor, reduction_factor > 1, "a number above 1")
-        _check("brackets", brackets, brackets >= 1 and brackets == int(brackets), "1, 2, ...")
-        self._time_attr, self._max_t = time_attr, max_t
-        self._stop_last_trials = bool(stop_last_trials)
-        self._seed = seed
-        self._brackets = [_Bracket(grace_period, max_t, reduction_factor, start) for start in range(int(brackets))]
-        most = max(len(bracket.rungs) for bracket in self._brackets)
-        self._weights = [math.exp(len(bracket.rungs) - most) for bracket in self._brackets]
+        super().__init__(time_attr=time_attr, metric=metric, mode=mode)
+        check_number("max_t", max_t, lambda number: 0 < number < math.inf, "a finite number above 0")
+        within = f"a number above 0, at most max_t={max_t!r}"
+        check_number("grace_period", grace_period, lambda number: 0 < number <= max_t, within)
+        check_number("reduction_factor", reduction_factor, lambda number: 1 < number < math.inf, "a number above 1")
+        self._given_brackets = whole_number("brackets", brackets, least=1)
+        if type not in _TYPES:
+            raise SettingError(f"type={type!r} is not accepted; accepted: 'stopping', 'promotion'")
+        self._max_t, self._stop_last_trials, self._seed = max_t, flag("stop_last_trials", stop_last_trials), seed
+        ladders = [milestones(grace_period, max_t, reduction_factor, start) for start in range(brackets)]
+        self._stopping = [StoppingBracket(ladder, reduction_factor, once=not stop_last_trials) for ladder in ladders]
+        self._promotion: list[PromotionBracket] = []
+        if type == "promotion":
+            self._stopping, self._promotion = [], [PromotionBracket(ladder, reduction_factor) for ladder in ladders]
+        most = max(len(ladder) for ladder in ladders)
+        self._weights = [math.exp(len(ladder) - most) for ladder in ladders]
         self._bracket_of: dict[str, int] = {}
         self._added = self._stopped = 0
-        self._warned: set[str] = set()
         self._reached: dict[str, float] = {}
+        self._trials = Holding()
+        self._orders: list[Order] = []
+
+    @property
+    def _brackets(self) -> Sequence[StoppingBracket | PromotionBracket]:
+        return self._promotion or self._stopping
 
     def on_trial_add(self, trial: TrialView) -> None:
         self._bracket_of[trial.trial_id] = self._draw_bracket()
+        self._trials.let_run(trial.trial_id)
+
+    def on_trial_start(self, trial: TrialView) -> None:
+        if trial.trial_id not in self._trials.held:
+            self._trials.let_run(trial.trial_id)
 
     def _draw_bracket(self) -> int:
         """The bracket of the n-th trial: a function of (seed, n)."""
         number, self._added = self._added, self._added + 1
-        if len(self._brackets) == 1:
+        if len(self._weights) == 1:
             return 0
-        return random.Random(f"{self._seed} {number}").choices(range(len(self._brackets)), self._weights)[0]
+        return random.Random(f"{self._seed} {number}").choices(range(len(self._weights)), self._weights)[0]
 
     def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Decision:
         time, score = self._time(result), self._score(result)
+        held = trial.trial_id in self._trials.held
         if time is None or score is None:
-            return Decision.CONTINUE
+            return Decision.PAUSE if held else Decision.CONTINUE
         self._reached[trial.trial_id] = time
         if time >= self._max_t and self._stop_last_trials:
-            goes_on = False
+            verdict = Decision.STOP
+        elif held:  # it runs on to its next save
+            verdict = Decision.PAUSE
         else:
-            goes_on = self._bracket(trial).on_result(trial.trial_id, time, score, once=not self._stop_last_trials)
-        if goes_on:
+            verdict = self._at_rung(trial, time, score)
+        self._stopped += verdict is Decision.STOP
+        return verdict
+
+    def _at_rung(self, trial: TrialView, time: float, score: float) -> Decision:
+        index = self._bracket(trial)
+        if self._stopping:
+            return Decision.CONTINUE if self._stopping[index].on_result(trial.trial_id, time, score) else Decision.STOP
+        promoted = self._promotion[index].on_result(trial.trial_id, time, score)
+        if promoted is None:
             return Decision.CONTINUE
-        self._stopped += 1
-        return Decision.STOP
+        self._trials.hold(trial.trial_id)
+        for trial_id in promoted:
+            self._trials.let_run(trial_id)
+        return Decision.CONTINUE if trial.trial_id in promoted else Decision.PAUSE
 
     def on_trial_complete(self, trial: TrialView, result: dict[str, Any]) -> None:
         time, score = self._time(result), self._score(result)
         if time is not None and score is not None and time > self._reached.get(trial.trial_id, -math.inf):
             # Only a last result that nobody asked about, because a stopper ended the trial with it, is news here.
-            self._bracket(trial).on_result(trial.trial_id, time, score, once=not self._stop_last_trials)
+            self._at_rung(trial, time, score)
         self.on_trial_remove(trial)
+
+    def on_trial_error(self, trial: TrialView) -> None:
+        self._give_up(trial.trial_id)
 
     def on_trial_remove(self, trial: TrialView) -> None:
         self._bracket_of.pop(trial.trial_id, None)
         self._reached.pop(trial.trial_id, None)
+        self._give_up(trial.trial_id)
 
-    def _bracket(self, trial: TrialView) -> _Bracket:
+    def _give_up(self, trial_id: str) -> None:
+        self._trials.drop(trial_id)
+        for bracket in self._promotion:
+            bracket.give_up(trial_id)
+
+    def choose_trial_to_run(self, pending: Sequence[T]) -> T | None:
+        if self._stopping:
+            return pending[0] if pending else None
+        runnable = self._trials.runnable(pending)
+        return max(runnable, key=lambda trial: self._height(trial.trial_id), default=None)
+
+    def _height(self, trial_id: str) -> float:
+        """How far it has come: of those who are promoted, the highest goes first."""
+        index = self._bracket_of.get(trial_id)
+        return 0.0 if index is None else self._promotion[index].height_of(trial_id)
+
+    def on_idle(self) -> None:
+        promoted = [trial_id for bracket in self._promotion for trial_id in bracket.promote_one()]
+        for trial_id in promoted:
+            self._trials.let_run(trial_id)
+        if not promoted:
+            self._orders += [Order(trial_id, Decision.STOP) for trial_id in self._trials.held]
+            self._stopped += len(self._trials.held)
+
+    def orders(self) -> Sequence[Order]:
+        orders, self._orders = self._orders, []
+        return orders
+
+    def _bracket(self, trial: TrialView) -> int:
         index = self._bracket_of.get(trial.trial_id)
         if index is None:  # it had ended and is continued
-            rungs = [number for number, bracket in enumerate(self._brackets) if bracket.knows(trial.trial_id)]
-            index = rungs[0] if rungs else self._draw_bracket()
+            known = [number for number, bracket in enumerate(self._brackets) if bracket.knows(trial.trial_id)]
+            index = known[0] if known else self._draw_bracket()
             self._bracket_of[trial.trial_id] = index
-        return self._brackets[index]
-
-    def _time(self, result: dict[str, Any]) -> float | None:
-        time = score_of(result, self._time_attr)
-        if time is None and result:
-            self._warn(self._time_attr, result)
-        return None if time is None or math.isnan(time) else time
-
-    def _score(self, result: dict[str, Any]) -> float | None:
-        """The metric, turned so that higher is better; NaN stays."""
-        if self._metric is None:
-            raise SettingError(f"{type(self).__name__} needs a metric: give metric= and mode= to it or to the run")
-        score = score_of(result, self._metric)
-        if score is None:
-            return None
-        return -score if self._mode == "min" else score
-
-    def _warn(self, name: str, result: dict[str, Any]) -> None:
-        if name not in self._warned:
-            self._warned.add(name)
-            near = ", ".join(nearest_keys(result, name))
-            log.warning(
-                "%s: a result has no number %r, so it decides nothing; it has: %s", type(self).__name__, name, near
-            )
+        return index
 
     def debug_string(self) -> str:
         ladders = "; ".join(f"bracket {number}: {bracket}" for number, bracket in enumerate(self._brackets))
@@ -151,89 +194,18 @@ class AsyncHyperBandScheduler(TrialScheduler):
             "stopped": self._stopped,
             "bracket_of": dict(self._bracket_of),
             "reached": dict(self._reached),
-            "recorded": [[dict(rung.recorded) for rung in bracket.rungs] for bracket in self._brackets],
+            "recorded": [bracket.get_state() for bracket in self._brackets],
+            "trials": self._trials.get_state(),
+            "orders": list(self._orders),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
         self._added, self._stopped = state["added"], state["stopped"]
         self._bracket_of, self._reached = dict(state["bracket_of"]), dict(state["reached"])
         for bracket, ladder in zip(self._brackets, state["recorded"], strict=False):
-            for rung, recorded in zip(bracket.rungs, ladder, strict=False):
-                rung.recorded = dict(recorded)
-                rung.ordered = sorted(score for score in recorded.values() if not math.isnan(score))
+            bracket.set_state(ladder)
+        self._trials.set_state(state["trials"])
+        self._orders = list(state["orders"])
 
 
 ASHAScheduler = AsyncHyperBandScheduler
-
-
-def _check(name: str, value: Any, fits: bool, accepted: str) -> None:
-    if isinstance(value, bool) or not fits:
-        raise SettingError(f"{name}={value!r} is not accepted; accepted: {accepted}")
-
-
-class _Rung:
-    """The results of those who were here, higher is better."""
-
-    def __init__(self, milestone: float) -> None:
-        self.milestone = milestone
-        self.recorded: dict[str, float] = {}
-        self.ordered: list[float] = []
-        """All numbers, ascending, so that a cutoff costs the same however many there are."""
-
-    def record(self, trial_id: str, score: float) -> None:
-        self.recorded[trial_id] = score
-        if not math.isnan(score):
-            bisect.insort(self.ordered, score)
-
-    def cutoff(self, reduction_factor: float) -> float | None:
-        """The 1 - 1/reduction_factor percentile (linear, NaN left out); None: there is no number yet."""
-        return percentile(self.ordered, (1 - 1 / reduction_factor) * 100) if self.ordered else None
-
-
-class _Bracket:
-    """One ladder of rungs, the highest first."""
-
-    def __init__(self, grace_period: float, max_t: float, reduction_factor: float, start: int) -> None:
-        self._factor = reduction_factor
-        self.rungs: list[_Rung] = []
-        milestone = grace_period * reduction_factor**start
-        while milestone <= max_t * (1 + 1e-12):  # a rung at max_t must not be lost to rounding
-            self.rungs.insert(0, _Rung(milestone))
-            start += 1
-            milestone = grace_period * reduction_factor**start
-
-    def knows(self, trial_id: str) -> bool:
-        return any(trial_id in rung.recorded for rung in self.rungs)
-
-    def on_result(self, trial_id: str, time: float, score: float, *, once: bool) -> bool:
-        """Record a result at the highest rung that it reaches and that the trial was not at; True: it goes on."""
-        for rung in self.rungs:
-            if time < rung.milestone:
-                continue
-            if trial_id in rung.recorded:
-                if once:  # it was decided there that the trial goes on
-                    return True
-                continue
-            cutoff = rung.cutoff(self._factor)
-            rung.record(trial_id, score)
-            return cutoff is None or score >= cutoff  # NaN is not: it is worse than every number
-        return True
-
-    def __str__(self) -> str:
-        texts = []
-        for rung in self.rungs:
-            cutoff = rung.cutoff(self._factor)
-            texts.append(f"{rung.milestone:g}: {'-' if cutoff is None else f'{cutoff:.4g}'}")
-        return ", ".join(texts)
-
-
-def percentile(ordered: list[float], percent: float) -> float:
-    """numpy's linear percentile of an ascending list, digit for digit."""
-    position = (len(ordered) - 1) * (percent / 100)
-    below = math.floor(position)
-    if below >= len(ordered) - 1:
-        return ordered[-1]
-    low, high, part = ordered[below], ordered[below + 1], position - below
-    if low == high or math.isinf(low) or math.isinf(high):
-        return low if part < 0.5 else high
-    return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)

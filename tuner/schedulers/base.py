@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -21,11 +22,48 @@ class Decision(Enum):
 
     CONTINUE = "continue"
     """It trains on. A checkpoint that came with the result is published, and retention decides what it replaces."""
+    SAVE = "save"
+    """It trains on, and a checkpoint is made first: of a class trainable; a function sees `should_checkpoint()`."""
     PAUSE = "pause"
-    """It gives its resources back and waits. It is saved first, and its latest checkpoint stays until it goes on."""
+    """It gives its resources back and waits. It is saved first: a class trainable now; a function runs on to its next
+    save, and its results until then are told too. Its latest checkpoint stays until it goes on."""
     STOP = "stop"
     """It has ended, TERMINATED. A checkpoint that came with the result is published; a class trainable saves once more
     if `checkpoint_at_end` says so; retention keeps the best ones and the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exploit:
+    """It goes on as a clone: from the donor's newest published checkpoint, with another config.
+
+    Its own results stand, and its count of iterations goes on. A donor that has no checkpoint is none: nothing happens.
+    """
+
+    donor: str
+    """The donor's trial_id."""
+    config: dict[str, Any]
+    """The whole config from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reallocate:
+    """It goes on with other resources: saved, ended, and started again when they are free."""
+
+    resources: dict[str, float]
+    """{"cpu": 2.0, "gpu": 0.5}: all that it gets."""
+
+
+Verdict = Decision | Exploit | Reallocate
+"""What `on_trial_result` returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Something that happens to a trial which waits, because of what happened to another one."""
+
+    trial_id: str
+    what: Decision | Exploit
+    """STOP: it has ended, TERMINATED. Exploit: it goes on as a clone when it is chosen."""
 
 
 class TrialView(Protocol):
@@ -42,6 +80,10 @@ class TrialView(Protocol):
     @property
     def status(self) -> str:
         """PENDING, RUNNING, PAUSED, TERMINATED or ERROR."""
+
+    @property
+    def resources(self) -> dict[str, float] | None:
+        """What it gets, if that was changed; None: what the run says."""
 
 
 T = TypeVar("T", bound=TrialView)
@@ -71,6 +113,10 @@ class TrialScheduler:
 
     needs_metric: ClassVar[bool] = False
     """True: it cannot work without metric and mode."""
+    time_attr: str | None = None
+    """What progress is measured by: the first result has to have it as a number. None: nothing."""
+    population: ClassVar[bool] = False
+    """True: it compares all trials with each other all along, so they are created before one of them goes on."""
 
     _metric: str | None = None
     _mode: str | None = None
@@ -109,12 +155,26 @@ class TrialScheduler:
         check_metric(type(self).__name__, self._metric, self._mode)
         return True
 
+    def first_config(self, config: dict[str, Any]) -> dict[str, Any]:
+        """What a new trial begins with, of what the search gives; asked before it is created, `config` not changed."""
+        return config
+
     def on_trial_add(self, trial: TrialView) -> None:
         """A trial was created."""
 
-    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Decision:
+    def on_trial_start(self, trial: TrialView) -> None:
+        """An attempt of it begins: its first, one after a pause, or one after a failure."""
+
+    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict:
         """A trial reported: what happens to it? Not called for a result after which a stopper ends the trial."""
         raise NotImplementedError(f"{type(self).__name__} does not define on_trial_result(trial, result)")
+
+    def on_checkpoint(self, trial: TrialView, iteration: int) -> None:
+        """A checkpoint of that iteration of the trial is published: from now on it can be a donor."""
+
+    def orders(self) -> Sequence[Order]:
+        """What is to happen to trials that wait, decided since the last call; asked after every other call."""
+        return ()
 
     def on_trial_complete(self, trial: TrialView, result: dict[str, Any]) -> None:
         """A trial has ended well, by itself, by a stopper or by this scheduler; `result` is its last one, or empty."""
@@ -125,8 +185,22 @@ class TrialScheduler:
     def on_trial_remove(self, trial: TrialView) -> None:
         """A trial that did not run to its end will not come back."""
 
+    def on_search_end(self) -> None:
+        """No new trials will come: nobody waits for them any longer. A resume may ask for more all the same."""
+
+    def on_idle(self) -> None:
+        """No trial runs, none of those that wait was chosen, and no new one comes now: who waits for others is to go on
+        or to be ordered to end. It is called again as long as that changes something.
+        """
+
     def choose_trial_to_run(self, pending: Sequence[T]) -> T | None:
-        """Which of the waiting trials (PENDING and PAUSED, oldest first) runs next; None: none of them, yet."""
+        """Which of the waiting trials runs next; None: none of them, yet. Nothing is changed by it: it is asked again
+        and again, and not at all when a run is replayed; `on_trial_start` tells which one really started.
+
+        Args:
+            pending: PENDING and PAUSED ones, oldest first: a live view, never a copy, to be read now and not kept. The
+                first one and the length cost the same however many wait; so does `pending.get(trial_id)` in a run.
+        """
         return pending[0] if pending else None
 
     def debug_string(self) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainables.settings import checked_names
 from tuner.schedulers.base import Decision, TrialScheduler, TrialView
 
 
+@checked_names
 class FIFOScheduler(TrialScheduler):
     """Runs the trials in the order of their creation, each to its end."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainables.settings import unknown_name
 from tuner.error import SettingError
+from tuner.search.ahead import with_ask_ahead
 from tuner.search.limiter import ConcurrencyLimiter, SampleLimit, Wrapper, tell_properties
 from tuner.search.repeater import Repeater
 from tuner.search.sample import grid_search
@@ -24,7 +25,7 @@ __all__ = [
     "grid_search",
 ]
 
-_OTHERS = ("ax", "bayesopt", "bohb", "hebo", "hyperopt", "nevergrad", "vizier", "zoopt")
+_OTHERS = ("ax", "bayesopt", "hebo", "hyperopt", "nevergrad", "vizier", "zoopt")
 
 
 def _optuna() -> type[Searcher]:
@@ -56,6 +57,11 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
         2
     """
     name = search_alg.lower() if isinstance(search_alg, str) else search_alg
+    if name == "bohb":
+        raise SettingError(
+            "search_alg='bohb' is not shipped; search_alg='optuna' with scheduler='hb_bohb' is the same "
+            "idea with Optuna's TPE as the model"
+        )
     if name in _OTHERS:
         raise SettingError(
             f"search_alg={search_alg!r} is not shipped; write a tuner.search.Searcher around that library and pass it"
@@ -126,6 +132,7 @@ def as_searcher(
     if searcher.needs_metric and (searcher.metric is None or searcher.mode is None):
         missing = "metric" if searcher.metric is None else "mode"
         raise SettingError(f"{label} needs a {missing}: give {missing}= to it or to the run")
+    searcher = with_ask_ahead(searcher)
     return searcher if searcher.counts_samples else SampleLimit(searcher, num_samples)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainables.settings import checked_names
 from tuner.error import SettingError
 from tuner.search.sample import whole_number
 from tuner.search.searcher import Metric, Searcher, Suggestion
@@ -36,6 +37,10 @@ class Wrapper(Searcher):
         inner = self.searcher
         return inner.unwrapped if isinstance(inner, Wrapper) else inner
 
+    @property
+    def warm_start(self) -> Any:
+        return self.searcher.warm_start
+
     def __getattr__(self, name: str) -> Any:
         # Also `on_rollback`, which only searchers have that take results back.
         if name.startswith("__") or name == "searcher":
@@ -54,6 +59,24 @@ class Wrapper(Searcher):
     def replay_suggest(self, trial_id: str, config: dict[str, Any]) -> bool:
         return self.searcher.replay_suggest(trial_id, config)
 
+    def prepare(self, trial_id: str) -> None:
+        self.searcher.prepare(trial_id)
+
+    def on_search_end(self) -> None:
+        self.searcher.on_search_end()
+
+    def on_pause(self, trial_id: str) -> None:
+        self.searcher.on_pause(trial_id)
+
+    def on_unpause(self, trial_id: str) -> None:
+        self.searcher.on_unpause(trial_id)
+
+    def learn_from(self, trial: Any) -> str | None:
+        return self.searcher.learn_from(trial)
+
+    def add_evaluated_point(self, *arguments: Any, **named: Any) -> None:
+        self.searcher.add_evaluated_point(*arguments, **named)
+
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self.searcher.on_trial_result(trial_id, result)
 
@@ -69,6 +92,7 @@ class Wrapper(Searcher):
         self.searcher.set_state(state["searcher"])
 
 
+@checked_names
 class ConcurrencyLimiter(Wrapper):
     """Keeps at most `max_concurrent` trials of a searcher unfinished, so that it knows more when it proposes.
 
@@ -153,11 +177,13 @@ class SampleLimit(Wrapper):
         if 0 <= self.num_samples <= self._count:
             return Searcher.FINISHED
         suggestion = self.searcher.suggest(trial_id)
-        if suggestion == Searcher.FINISHED:
-            return Searcher.FINISHED
-        if suggestion is not None:
+        if isinstance(suggestion, dict):
             self._count += 1
         return suggestion
+
+    def prepare(self, trial_id: str) -> None:
+        if self.num_samples < 0 or self._count < self.num_samples:  # what nobody will run is not asked for
+            self.searcher.prepare(trial_id)
 
     def replay_suggest(self, trial_id: str, config: dict[str, Any]) -> bool:
         self._count += 1

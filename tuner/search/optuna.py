@@ -5,42 +5,59 @@ Optuna itself is imported when a searcher is made, not with this module.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from trainables.metrics import score_of
+from trainables.settings import checked_names
 from tuner.error import SettingError
 from tuner.search.optuna_space import (
     AskDraw,
     check_names,
+    check_searchable,
+    config_of_function,
+    first_function,
     flat,
+    misfit,
     nested,
     params_of_function,
+    plain_result,
     read,
-    refuse_grids,
     wrapped,
+)
+from tuner.search.optuna_study import (
+    begin,
+    checked_names_of_metrics,
+    checked_sampler,
+    constrain,
+    grid_is_taken,
+    in_memory,
+    quiet,
 )
 from tuner.search.resolve import HashDraw, Space
 from tuner.search.searcher import Metric, Searcher, Suggestion, contains
+from tuner.search.variants import list_of_points
 
 if TYPE_CHECKING:
     import optuna
 
-_TRIAL_ID = "trial_id"
+_TRIAL_ID, _RESULT = "trial_id", "result"
 _NEEDS_DICT = (
     "evaluated points need a dict as space: a define-by-run function does not say what it would have asked for"
 )
 
 
+@checked_names
 class OptunaSearch(Searcher):
     """Proposes configs with a sampler of Optuna: TPE unless another one is given.
 
     The default sampler is made anew for each suggestion, from the seed and the suggestion's number: the same history
-    gives the same suggestion, in any process. A sampler that you give keeps its own random state, which is saved.
+    gives the same suggestion, in any process. A sampler that you give keeps its own random state, which is saved; with
+    a `storage` of yours beside it, a resume after a kill gives it a new one, and never its first draws again. Its
+    `constraints_func` finds the last result of a trial, flat, in `trial.user_attrs["result"]`.
 
     Args:
         space: None (the run's `config` is searched), a dict of domains or of Optuna's distributions, or a define-by-run
@@ -52,7 +69,13 @@ class OptunaSearch(Searcher):
         seed: of the default sampler; None: the experiment's. A given sampler has its own.
         evaluated_rewards: the results of `points_to_evaluate`, which are then learned from and not run.
         study_name: the study's name, "optuna" if None.
-        storage: where the study is kept: an Optuna storage or URL; None: in memory, and with the experiment.
+        storage: where the study is kept: an Optuna storage or URL; None: in memory, and with the experiment. A trial
+            that was asked for just before a kill is taken up again there.
+        constraints: metrics of the last result that are at most 0 where a trial is feasible; one without them is not.
+        warm_start: earlier experiments to learn from: a path or URI, an analysis, or a list of them. Their finished
+            trials whose configs fit the space are read at the start of a new experiment, and kept with it.
+        ask_ahead: compute the next suggestion in a thread while trials run, so that a slow sampler keeps nobody
+            waiting. It does not know the results that come after the suggestion before it was taken.
 
     Raises:
         SettingError: a space that Optuna cannot search; an unknown metric or mode.
@@ -78,13 +101,33 @@ class OptunaSearch(Searcher):
         evaluated_rewards: Sequence[Any] | None = None,
         study_name: str | None = None,
         storage: Any = None,
+        constraints: str | Sequence[str] = (),
+        warm_start: Any = None,
+        ask_ahead: bool = False,
     ) -> None:
         super().__init__(metric, mode)
-        self._points = list(points_to_evaluate or ())
+        self._points = list_of_points(points_to_evaluate)
+        if evaluated_rewards is not None and (
+            isinstance(evaluated_rewards, str) or not hasattr(evaluated_rewards, "__iter__")
+        ):
+            raise SettingError(
+                f"evaluated_rewards={evaluated_rewards!r} is not accepted; it is a list of numbers, or of lists of them"
+            )
         self._rewards = None if evaluated_rewards is None else list(evaluated_rewards)
-        self._sampler = _checked_sampler(sampler, seed)
+        self._sampler = checked_sampler(sampler, seed)
         self._given_seed = self._seed = seed
-        self._study_name, self._given_storage = study_name or "optuna", storage
+        if study_name is not None and not isinstance(study_name, str):
+            raise SettingError(f"study_name={study_name!r} is not accepted; it is a name, or None")
+        self._given_study_name, self._study_name = study_name, study_name or "optuna"
+        # One in memory ends with the process, so that it is kept as our own is.
+        self._memory: Any = storage if in_memory(storage) else None
+        self._given_storage: Any = None if in_memory(storage) else storage
+        self._constraints = checked_names_of_metrics("constraints", constraints)
+        self.warm_start, self.ask_ahead = warm_start, bool(ask_ahead)
+        self._stored: dict[str, int] | None = None
+        """Of a storage of the user's: which of its trials is whose."""
+        self._outdated = False
+        """The sampler has not drawn what is in the storage: its random state is behind."""
         self._own_space = space is not None
         self._function: Callable[[Any], Mapping[str, Any] | None] | None = None
         self._space: Space | None = None
@@ -93,6 +136,7 @@ class OptunaSearch(Searcher):
         self._trials: dict[str, int] = {}
         self._steps: dict[str, int] = {}
         self._asked = 0
+        self._exhausted = False
         if self._rewards is not None and len(self._rewards) != len(self._points):
             raise SettingError(
                 f"evaluated_rewards has {len(self._rewards)} values for {len(self._points)} points_to_evaluate; "
@@ -121,7 +165,12 @@ class OptunaSearch(Searcher):
         if not isinstance(space, Mapping):
             raise SettingError(f"space={space!r} is not accepted; accepted are a dict and a define-by-run function")
         self._space = Space(wrapped(nested(space) if self._own_space else space))
-        refuse_grids(self._space.root, "")
+        check_searchable(self._space.root, "")
+        if self.ask_ahead and (computed := first_function(self._space.root)):
+            raise SettingError(
+                f"ask_ahead=True is not accepted with the sample_from at {computed!r}: it would run in a thread, with "
+                "the global random generators seeded; use a choice or a define-by-run function there"
+            )
 
     def _ready(self) -> optuna.Study:
         """The study, made when it is needed first."""
@@ -134,8 +183,8 @@ class OptunaSearch(Searcher):
         if self._metric is None or self._mode is None:
             raise SettingError("OptunaSearch needs metric= and mode=: give them to it or to the run")
         modes = [self._mode] if isinstance(self._mode, str) else list(self._mode)
-        self._storage = optuna.storages.get_storage(self._given_storage or optuna.storages.InMemoryStorage())
-        with _quiet():
+        self._storage = optuna.storages.get_storage(self._given_storage or self._memory)
+        with quiet():
             self._study = optuna.create_study(
                 storage=self._storage,
                 sampler=self._sampler or optuna.samplers.RandomSampler(seed=0),
@@ -144,30 +193,51 @@ class OptunaSearch(Searcher):
                 directions=["minimize" if mode == "min" else "maximize" for mode in modes],
                 load_if_exists=True,
             )
+        self._study.stop = self._stop  # type: ignore[method-assign]
         if self._rewards is not None and not self._study.get_trials(deepcopy=False):
             for point, reward in zip(self._points, self._rewards, strict=True):
                 self.add_evaluated_point(point, reward)
         return self._study
 
+    def _stop(self) -> None:
+        """What a sampler calls that has been everywhere: `Study.stop` itself works inside `optimize` only."""
+        self._exhausted = True
+
     # --- suggesting ----------------------------------------------------------------------------------------
 
     def suggest(self, trial_id: str) -> Suggestion:
         study = self._ready()
-        point = self._points[self._asked] if self._rewards is None and self._asked < len(self._points) else None
-        if point is not None:
-            study.enqueue_trial(self._point_params(point))
+        if self._exhausted or grid_is_taken(self._sampler, study):
+            return Searcher.FINISHED
         if self._sampler is None:
             study.sampler = self._fresh_sampler()
-        trial = study.ask()
-        trial.set_user_attr(_TRIAL_ID, trial_id)
+        elif self._outdated:
+            self._sampler.reseed_rng()
+            self._outdated = False
+        trial = self._begun(study, trial_id)
+        if trial is None:
+            point = self._points[self._asked] if self._rewards is None and self._asked < len(self._points) else None
+            if point is not None:
+                study.enqueue_trial(self._point_params(point))
+            trial = begin(study)
+            trial.set_user_attr(_TRIAL_ID, trial_id)
         self._asked += 1
         self._trials[trial_id] = trial.number
         if self._function is not None:
-            return self._run_function(self._function, trial)
+            return config_of_function(self._function, trial)
         assert self._space is not None
         config = self._space.resolve(AskDraw(trial, self._key()))
         self._make_canonical(trial, config)
         return config
+
+    def _begun(self, study: optuna.Study, trial_id: str) -> optuna.Trial | None:
+        """What a driver asked for that was killed before it could write it down; what it drew stands."""
+        import optuna
+
+        number = self._find(study, trial_id)
+        if number is None or study.get_trials(deepcopy=False)[number].state is not optuna.trial.TrialState.RUNNING:
+            return None
+        return optuna.trial.Trial(study, self._optuna_id(number))
 
     def _make_canonical(self, trial: optuna.Trial, config: Mapping[str, Any]) -> None:
         """Let the study hold what a replay reads from the config: a value that was rounded differs from the draw."""
@@ -186,9 +256,15 @@ class OptunaSearch(Searcher):
         if known is not None:  # a storage of the user's has it already
             self._asked += 1
             self._trials[trial_id] = known
+            self._outdated = True
             return True
         if self._sampler is not None:  # its random state moves only by asking it
-            if contains(config, self.suggest(trial_id)):
+            suggestion = self.suggest(trial_id)
+            if not isinstance(suggestion, dict):
+                self._add(trial_id, *self._params(config))
+                self._asked += 1
+                return False
+            if contains(config, suggestion):
                 return True
             self._overwrite(study, trial_id, config)
             return False
@@ -208,17 +284,6 @@ class OptunaSearch(Searcher):
 
             self._seed = random.SystemRandom().getrandbits(31)
         return f"optuna {self._seed} {self._asked}"
-
-    @staticmethod
-    def _run_function(function: Callable[[Any], Mapping[str, Any] | None], trial: Any) -> dict[str, Any]:
-        returned = function(trial)
-        if returned is not None and not (
-            isinstance(returned, Mapping) and all(isinstance(key, str) for key in returned)
-        ):
-            raise SettingError(
-                f"the define-by-run function returned {returned!r}; it returns a dict with names as keys, or None"
-            )
-        return nested({**trial.params, **(returned or {})})
 
     # --- what a config means to Optuna --------------------------------------------------------------------------
 
@@ -269,10 +334,13 @@ class OptunaSearch(Searcher):
     def _find(self, study: optuna.Study, trial_id: str) -> int | None:
         if self._given_storage is None:
             return None
-        for trial in study.get_trials(deepcopy=False):
-            if trial.user_attrs.get(_TRIAL_ID) == trial_id:
-                return trial.number
-        return None
+        if self._stored is None:
+            self._stored = {
+                trial.user_attrs[_TRIAL_ID]: trial.number
+                for trial in study.get_trials(deepcopy=False)
+                if _TRIAL_ID in trial.user_attrs
+            }
+        return self._stored.get(trial_id)
 
     # --- learning --------------------------------------------------------------------------------------------
 
@@ -314,6 +382,10 @@ class OptunaSearch(Searcher):
             if before.state is states.FAIL and state is states.COMPLETE:
                 self._complete_failed(trial_id, before, usable)
             return
+        if state is not states.FAIL:
+            if self._sampler is not None or self._given_storage is not None:
+                self._storage.set_trial_user_attr(before._trial_id, _RESULT, plain_result(result or {}))
+            constrain(study, before._trial_id, result or {}, self._constraints)
         study.tell(number, usable if state is states.COMPLETE else None, state=state)
 
     def _complete_failed(self, trial_id: str, before: Any, values: list[float]) -> None:
@@ -365,6 +437,31 @@ class OptunaSearch(Searcher):
             )
         )
 
+    def learn_from(self, trial: Any) -> str | None:
+        import optuna
+
+        config, last = trial.config, trial.last_result
+        names = [self._metric] if isinstance(self._metric, str) else list(self._metric or ())
+        values = [value for name in names if (value := score_of(last, name)) is not None and not math.isnan(value)]
+        if len(values) < len(names):
+            return f"{trial.trial_id} has no {' and '.join(names)}"
+        study = self._ready()
+        if self._space is not None and (problem := misfit(self._space.root, config, "")):
+            return f"{trial.trial_id}: {problem}"
+        params, distributions = self._params(config)
+        if not params:
+            return f"{trial.trial_id}: the function asks for what its config does not have"
+        if self._find(study, trial.trial_id) is None:
+            study.add_trial(
+                optuna.trial.create_trial(
+                    values=values,
+                    params=params,
+                    distributions=distributions,
+                    user_attrs={_TRIAL_ID: trial.trial_id},
+                )
+            )
+        return None
+
     # --- coming back ------------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
@@ -372,6 +469,8 @@ class OptunaSearch(Searcher):
         return {
             "seed": self._seed,
             "asked": self._asked,
+            "exhausted": self._exhausted,
+            "outdated": self._outdated,
             "trials": dict(self._trials),
             "steps": dict(self._steps),
             "storage": None if storage is None else cloudpickle.dumps(storage),
@@ -383,9 +482,11 @@ class OptunaSearch(Searcher):
 
         if self._given_seed is None:
             self._seed = state["seed"]
+        self._exhausted = state["exhausted"]
         self._asked, self._trials, self._steps = state["asked"], dict(state["trials"]), dict(state["steps"])
         if state["sampler"] is not None and self._sampler is not None:
             self._sampler = cloudpickle.loads(state["sampler"])
+        self._stored, self._outdated = None, state["outdated"]
         self._study = None
         if state["storage"] is not None and self._given_storage is None:
             self._storage = cloudpickle.loads(state["storage"])
@@ -395,34 +496,4 @@ class OptunaSearch(Searcher):
                 sampler=self._sampler or optuna.samplers.RandomSampler(seed=0),
                 pruner=optuna.pruners.NopPruner(),
             )
-
-
-def _checked_sampler(sampler: Any, seed: int | None) -> Any:
-    if sampler is None:
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            raise SettingError(f"seed={seed!r} is not accepted; it is a whole number")
-        return None
-    import optuna
-
-    if not isinstance(sampler, optuna.samplers.BaseSampler):
-        raise SettingError(
-            f"sampler={sampler!r} is not accepted; it is one of optuna.samplers, made: TPESampler(seed=1)"
-        )
-    if seed is not None:
-        raise SettingError(
-            f"seed={seed!r} has no effect on a given sampler; give it to {type(sampler).__name__} itself"
-        )
-    return sampler
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without Optuna's line about a new study; its logging stays as the user set it."""
-    import optuna
-
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)
+            self._study.stop = self._stop  # type: ignore[method-assign]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tuner.error import SettingError
 from tuner.search.domains import Categorical, Domain, Float, Integer, Normal, describe, same
-from tuner.search.resolve import Branches, Computed, Fixed, Grid, HashDraw, Items, Leaf, Node
+from tuner.search.resolve import HashDraw
 from tuner.search.searcher import contains
+from tuner.search.tree import Branches, Computed, Fixed, Grid, Items, Leaf, Node
 
 _TAIL = 1e-9
 _PLAIN = (str, int, float, bool, type(None))
@@ -44,13 +45,26 @@ def wrapped(space: Any) -> Any:
     return space
 
 
-def refuse_grids(node: Node, path: str) -> None:
-    """Raise SettingError for a grid: a sampler does not run through all values."""
+def check_searchable(node: Node, path: str) -> None:
+    """Raise SettingError for a grid, as a sampler does not run through all values, and for unknown kinds of domains."""
     if isinstance(node, Grid):
         raise SettingError(f"OptunaSearch cannot search the grid_search at {path!r}; make it a choice([...])")
-    inner: Sequence[tuple[Any, Node]] = node.nodes if isinstance(node, Items) else ()
+    if isinstance(node, Leaf):
+        distribution_of(node.domain, path)
+    inner = node.nodes if isinstance(node, Items) else enumerate(node.nodes) if isinstance(node, Branches) else ()
     for key, child in inner:
-        refuse_grids(child, f"{path}/{key}" if path else str(key))
+        check_searchable(child, f"{path}/{key}" if path else str(key))
+
+
+def first_function(node: Node, path: str = "") -> str | None:
+    """Where the first `sample_from` of a space is; None: it has none."""
+    if isinstance(node, Computed):
+        return path
+    inner = node.nodes if isinstance(node, Items) else enumerate(node.nodes) if isinstance(node, Branches) else ()
+    for key, child in inner:
+        if found := first_function(child, f"{path}/{key}" if path else str(key)):
+            return found
+    return None
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,10 +97,18 @@ class AskDraw:
         self._trial, self._hash = trial, HashDraw(key)
 
     def value(self, name: str, domain: Domain) -> Any:
-        return _from_optuna(domain, _ask(self._trial, name, _distribution(domain)))
+        return _from_optuna(domain, self._ask(name, domain))
 
     def index(self, name: str, domain: Categorical) -> int:
-        return _index(domain, _ask(self._trial, name, _distribution(domain)))
+        return _index(domain, self._ask(name, domain))
+
+    def _ask(self, name: str, domain: Domain) -> Any:
+        distribution = distribution_of(domain, name)
+        try:
+            return _ask(self._trial, name, distribution)
+        except ValueError as error:
+            sampler = type(self._trial.study.sampler).__name__
+            raise SettingError(f"{sampler} cannot search {name!r}, {domain.describe()}: {error}") from error
 
     def seed(self, name: str) -> int:
         return self._hash.seed(name)
@@ -103,8 +125,8 @@ def _ask(trial: Any, name: str, distribution: Any) -> Any:
     return suggest(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
 
 
-def _distribution(domain: Domain) -> Any:
-    """How Optuna searches a domain."""
+def distribution_of(domain: Domain, name: str = "") -> Any:
+    """How Optuna searches a domain; `name` is where it is, for the error of a kind that it does not know."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(domain, Given):
@@ -119,7 +141,9 @@ def _distribution(domain: Domain) -> Any:
         return FloatDistribution(_TAIL, 1 - _TAIL)  # the quantile: uniform ones are normal values
     if isinstance(domain, Categorical):
         return CategoricalDistribution(_labels(domain))
-    raise SettingError(f"OptunaSearch cannot search {describe(domain)}")
+    raise SettingError(
+        f"OptunaSearch cannot search {name!r}: {describe(domain)} is a domain of a kind it does not know"
+    )
 
 
 def _labels(domain: Categorical) -> tuple[Any, ...]:
@@ -148,11 +172,11 @@ def _to_optuna(domain: Domain, value: Any) -> Any:
 def read(node: Node, value: Any, name: str, found: dict[str, tuple[Any, Any]]) -> None:
     """Collect name -> (Optuna's value, distribution) of the searched values that a config has."""
     if isinstance(node, Leaf):
-        found[name] = (_to_optuna(node.domain, value), _distribution(node.domain))
+        found[name] = (_to_optuna(node.domain, value), distribution_of(node.domain, name))
     elif isinstance(node, Branches):
         for index, inner in enumerate(node.nodes):
             if fits(inner, value):
-                found[name] = (_labels(node.domain)[index], _distribution(node.domain))
+                found[name] = (_labels(node.domain)[index], distribution_of(node.domain, name))
                 read(inner, value, f"{name}[{index}]", found)
                 return
     elif isinstance(node, Items):
@@ -184,6 +208,37 @@ def fits(node: Node, value: Any) -> bool:
     return isinstance(node, Computed)
 
 
+def misfit(node: Node, value: Any, path: str) -> str | None:
+    """Where a config does not fit a space, and why; None: it does. Constants and functions may be others."""
+    if isinstance(node, Leaf):
+        domain = node.domain
+        return None if domain.is_valid(value) else f"{path}={value!r} is not a value of {describe(domain)}"
+    if isinstance(node, Branches):
+        found = any(fits(inner, value) for inner in node.nodes)
+        return None if found else f"{path}={value!r} is not a value of {describe(node.domain)}"
+    if not isinstance(node, Items):
+        return None
+    for key, inner in node.nodes:
+        place = f"{path}/{key}" if path else str(key)
+        if isinstance(inner, (Fixed, Computed)):
+            continue
+        there = isinstance(value, Mapping) and key in value if node.kind is dict else _has_item(value, key)
+        if not there:
+            return f"it has no {place}"
+        if problem := misfit(inner, value[key], place):
+            return problem
+    return None
+
+
+def _has_item(value: Any, index: int) -> bool:
+    return isinstance(value, (list, tuple)) and index < len(value)
+
+
+def plain_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What a study can hold of a result: numbers, text and booleans, flat."""
+    return {name: value for name, value in flat(result).items() if isinstance(value, _PLAIN) and name != "config"}
+
+
 def check_names(node: Node, point: Mapping[str, Any], path: str) -> None:
     """Raise SettingError for a name in a point that the space has not."""
     if not isinstance(node, Items) or node.kind is not dict or not isinstance(point, Mapping):
@@ -196,6 +251,16 @@ def check_names(node: Node, point: Mapping[str, Any], path: str) -> None:
                 f"{', '.join(map(str, nodes))}"
             )
         check_names(nodes[key], value, f"{path}{key}/")
+
+
+def config_of_function(function: Callable[[Any], Mapping[str, Any] | None], trial: Any) -> dict[str, Any]:
+    """What a define-by-run function asks the trial for, with what it returns beside it."""
+    returned = function(trial)
+    if returned is not None and not (isinstance(returned, Mapping) and all(isinstance(key, str) for key in returned)):
+        raise SettingError(
+            f"the define-by-run function returned {returned!r}; it returns a dict with names as keys, or None"
+        )
+    return nested({**trial.params, **(returned or {})})
 
 
 def params_of_function(

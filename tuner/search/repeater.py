@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from trainables.metrics import score_of
+from trainables.settings import checked_names
 from tuner.error import SettingError
 from tuner.search.limiter import Wrapper
 from tuner.search.sample import whole_number
@@ -15,6 +16,7 @@ TRIAL_INDEX = "__trial_index__"
 """The key of a config that says which repeat a trial is, from 0."""
 
 
+@checked_names
 class Repeater(Wrapper):
     """Runs each suggestion of a searcher `repeat` times and tells it the mean of the last results.
 
@@ -66,6 +68,16 @@ class Repeater(Wrapper):
         self._leader[trial_id] = leader
         self._current = leader if len(group) < self.repeat else None
         return len(group) - 1
+
+    def prepare(self, trial_id: str) -> None:
+        if self._current is None:  # the next one is a new suggestion
+            self.searcher.prepare(trial_id)
+
+    def on_pause(self, trial_id: str) -> None:
+        """Passed on by none."""
+
+    def on_unpause(self, trial_id: str) -> None:
+        """Passed on by none."""
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Passed on by none: the searcher knows means of last results only."""

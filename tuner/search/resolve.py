@@ -5,20 +5,29 @@
 
 from __future__ import annotations
 
-import bisect
 import contextlib
-import itertools
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Protocol
 
 from tuner.error import SettingError
 from tuner.search.domains import Categorical, Domain, Function
-
-Path = tuple[Any, ...]
+from tuner.search.grids import Chosen, Grids
+from tuner.search.tree import (
+    Branches,
+    Fixed,
+    Grid,
+    Items,
+    Leaf,
+    Node,
+    Path,
+    check_distinct,
+    compile_node,
+    path_text,
+)
 
 
 class Draw(Protocol):
@@ -54,102 +63,6 @@ class HashDraw:
         return int.from_bytes(digest, "big") >> 11
 
 
-# --- compiling ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """A subtree without anything to search; it is passed on as it is, without a copy."""
-
-    value: Any
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A domain that is neither a choice nor a function."""
-
-    domain: Domain
-
-
-@dataclass(frozen=True)
-class Computed:
-    """A `sample_from`."""
-
-    domain: Function
-
-
-@dataclass(frozen=True)
-class Branches:
-    """A choice; each category is a subtree."""
-
-    domain: Categorical
-    nodes: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A grid; each value is a subtree."""
-
-    nodes: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
-class Items:
-    """A dict, list or tuple with something to search in it."""
-
-    kind: type
-    nodes: tuple[tuple[Any, Node], ...]
-
-
-Node = Fixed | Leaf | Computed | Branches | Grid | Items
-
-
-def is_grid(value: Any) -> bool:
-    """True for what `grid_search` makes."""
-    return isinstance(value, Mapping) and len(value) == 1 and "grid_search" in value
-
-
-def compile_node(value: Any, path: Path = (), *, branch: str | None = None) -> Node:
-    """The tree of a search space. Raises SettingError for a grid in a branch of a choice."""
-    if isinstance(value, Categorical):
-        inside = path_text(path) or "the space"
-        nodes = tuple(compile_node(category, path, branch=branch or inside) for category in value.categories)
-        return Branches(value, nodes)
-    if isinstance(value, Function):
-        return Computed(value)
-    if isinstance(value, Domain):
-        return Leaf(value)
-    if is_grid(value):
-        if branch is not None:
-            raise SettingError(
-                f"{path_text(path)}: a grid_search cannot be in a branch of a choice or sample_from (at {branch}): the "
-                "number of trials would depend on the draw; make that choice a grid_search too, or this grid a choice"
-            )
-        values = value["grid_search"]
-        if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
-            raise SettingError(
-                f"{path_text(path)}: grid_search of {values!r} is not accepted; it is a list with at least one value"
-            )
-        return Grid(tuple(compile_node(item, path) for item in values))
-    if isinstance(value, dict):
-        return _items(value, dict, value.items(), path, branch)
-    if type(value) in (list, tuple):
-        return _items(value, type(value), enumerate(value), path, branch)
-    return Fixed(value)
-
-
-def _items(value: Any, kind: type, pairs: Any, path: Path, branch: str | None) -> Node:
-    nodes = tuple((key, compile_node(item, (*path, key), branch=branch)) for key, item in pairs)
-    return Fixed(value) if all(isinstance(node, Fixed) for _, node in nodes) else Items(kind, nodes)
-
-
-def path_text(path: Path) -> str:
-    return "/".join(map(str, path))
-
-
-# --- the space ---------------------------------------------------------------------------------------------
-
-
 class Space:
     """A compiled search space.
 
@@ -166,7 +79,8 @@ class Space:
         if not isinstance(config, Mapping):
             raise SettingError(f"a search space is a dict, not {type(config).__name__}: {config!r}")
         self.root = compile_node(dict(config))
-        self._grids = _Grids(self.root)
+        check_distinct(self.root)
+        self._grids = Grids(self.root)
 
     @property
     def grid_size(self) -> int:
@@ -191,78 +105,6 @@ class Space:
         return _Resolver(draw, self._grids.chosen(grid_index)).run(self.root)
 
 
-class _Grids:
-    """All combinations of the grids of a tree, in Ray's order, found by index without making the ones before.
-
-    The grids that are not inside another one run as digits, the first by path fastest; the grids inside a chosen value
-    run fastest of all.
-    """
-
-    def __init__(self, root: Node) -> None:
-        self._outer = sorted(_outer_grids(root, ()), key=lambda item: _order(item[0]))
-        self._inner = [[_Grids(node) for node in grid.nodes] for _, grid in self._outer]
-        self._flat = all(inner.size == 1 for grids in self._inner for inner in grids)
-        self._starts: list[int] = []
-        self.size: int
-        if self._flat:
-            self.size = _product(len(grids) for grids in self._inner)
-            return
-        # Values with grids in them make combinations of unequal size: their starts are summed up once.
-        self.size = 0
-        for digits in self._all_digits():
-            self._starts.append(self.size)
-            self.size += _product(grids[digit].size for grids, digit in zip(self._inner, digits, strict=True))
-
-    def _all_digits(self) -> Iterator[tuple[int, ...]]:
-        for reversed_digits in itertools.product(*(range(len(grids)) for grids in reversed(self._inner))):
-            yield reversed_digits[::-1]
-
-    def _digits(self, index: int) -> tuple[int, ...]:
-        digits = []
-        for grids in self._inner:
-            index, digit = divmod(index, len(grids))
-            digits.append(digit)
-        return tuple(digits)
-
-    def chosen(self, index: int) -> _Chosen:
-        """Which value each grid has in combination `index`."""
-        if self._flat:
-            digits, rest = self._digits(index), 0
-        else:
-            number = bisect.bisect_right(self._starts, index) - 1
-            digits, rest = self._digits(number), index - self._starts[number]
-        values: dict[Path, tuple[int, _Chosen]] = {}
-        for (path, _), grids, digit in zip(self._outer, self._inner, digits, strict=True):
-            rest, inner = divmod(rest, grids[digit].size)
-            values[path] = (digit, grids[digit].chosen(inner))
-        return _Chosen(values)
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    values: Mapping[Path, tuple[int, _Chosen]] = field(default_factory=dict)
-    """path (from the enclosing grid) -> index of the value, and the choices inside of it."""
-
-
-def _outer_grids(node: Node, path: Path) -> Iterator[tuple[Path, Grid]]:
-    if isinstance(node, Grid):
-        yield path, node
-    elif isinstance(node, Items):
-        for key, inner in node.nodes:
-            yield from _outer_grids(inner, (*path, key))
-
-
-def _order(path: Path) -> tuple[tuple[bool, int, str], ...]:
-    return tuple((not isinstance(key, int), key if isinstance(key, int) else 0, str(key)) for key in path)
-
-
-def _product(sizes: Iterator[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
-
-
 # --- resolving ----------------------------------------------------------------------------------------------
 
 
@@ -277,7 +119,7 @@ _PENDING: Any = _Pending()
 class _Resolver:
     """Makes one config: first all domains, then the functions, each after those that it looks at."""
 
-    def __init__(self, draw: Draw, chosen: _Chosen) -> None:
+    def __init__(self, draw: Draw, chosen: Chosen) -> None:
         self._draw, self._chosen = draw, chosen
         self._functions: dict[Path, tuple[str, Function]] = {}
         self._tuples: list[Path] = []
@@ -296,7 +138,7 @@ class _Resolver:
         made: dict[str, Any] = self.root
         return made
 
-    def _build(self, node: Node, path: Path, name: str, chosen: _Chosen, within: Path) -> Any:
+    def _build(self, node: Node, path: Path, name: str, chosen: Chosen, within: Path) -> Any:
         if isinstance(node, Fixed):
             return node.value
         if isinstance(node, Leaf):
@@ -312,7 +154,7 @@ class _Resolver:
         self._functions[path] = (name, node.domain)
         return _PENDING
 
-    def _build_items(self, node: Items, path: Path, name: str, chosen: _Chosen, within: Path) -> Any:
+    def _build_items(self, node: Items, path: Path, name: str, chosen: Chosen, within: Path) -> Any:
         prefix = f"{name}/" if name else ""
         made = [
             (key, self._build(inner, (*path, key), f"{prefix}{key}", chosen, (*within, key)))
@@ -350,7 +192,7 @@ class _Resolver:
         name, domain = self._functions[path]
         self._running.append(path)
         try:
-            with _seeded(self._draw.seed(name)):
+            with seeded(self._draw.seed(name)):
                 value = plain(domain.call(View(self, ())))
         except SettingError:
             raise
@@ -360,7 +202,8 @@ class _Resolver:
             self._running.pop()
         del self._functions[path]
         node = compile_node(value, path, branch=path_text(path))  # it may return domains
-        built = self._build(node, path, f"{name}()", _Chosen(), ())
+        check_distinct(node)
+        built = self._build(node, path, f"{name}()", Chosen(), ())
         self.at(path[:-1])[path[-1]] = built
 
 
@@ -455,7 +298,7 @@ def plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _seeded(seed: int | None) -> Iterator[None]:
+def seeded(seed: int | None) -> Iterator[None]:
     """Seed python's and numpy's global generators for a user's function, and leave them as they were."""
     if seed is None:
         yield

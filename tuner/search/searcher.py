@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import cloudpickle
 
+from trainables.metrics import score_of
 from tuner.error import SettingError
 from tuner.search.state import picklable_state
 
@@ -24,8 +25,8 @@ class Searcher:
 
     Obligations of a subclass:
 
-    - Every method is called from one thread, in the order in which things were journaled. A searcher does no I/O, reads
-      no clock and keeps no trial or loop.
+    - One method is called at a time, in the order in which things were journaled; all from one thread, but `suggest`
+      where `ask_ahead` is True. A searcher does no I/O, reads no clock and keeps no trial or loop.
     - `suggest` is called once per trial. What it returns is the caller's: the searcher does not change it afterwards.
     - With the same seed and the same calls before it, `suggest` returns the same config, also in another process.
     - `get_state` / `set_state` carry everything that later suggestions depend on, but not the arguments of the
@@ -44,6 +45,13 @@ class Searcher:
     """True: it cannot work without metric and mode."""
     counts_samples: bool = False
     """True: it takes `num_samples` itself and ends with FINISHED; else its suggestions are counted outside."""
+
+    warm_start: Any = None
+    """Earlier experiments that the run tells it of before its first suggestion, by `learn_from`: a path or URI, an
+    analysis, or a list of them."""
+    ask_ahead: bool = False
+    """True: it is asked for the next suggestion in a thread, right after the one before was taken, and is told of
+    results that come meanwhile when it has answered. Never two of its methods run at once. It must not return None."""
 
     _metric: Metric = None
     _mode: Metric = None
@@ -102,11 +110,80 @@ class Searcher:
         suggestion = self.suggest(trial_id)
         return isinstance(suggestion, dict) and contains(config, suggestion)
 
+    def prepare(self, trial_id: str) -> None:
+        """The next `suggest` will be for this trial: it may be computed until then, as `AskAhead` does."""
+
+    def on_search_end(self) -> None:
+        """There are no more suggestions to give, unless a resume has a larger `num_samples`."""
+
+    def on_pause(self, trial_id: str) -> None:
+        """A trial was paused; its results so far stand."""
+
+    def on_unpause(self, trial_id: str) -> None:
+        """A paused trial goes on."""
+
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """A trial reported; `result` has "training_iteration". Not to be changed."""
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """A trial ended: with its last result, or None if it had none; `error` says that it failed."""
+
+    def learn_from(self, trial: Any) -> str | None:
+        """Learn from a finished trial of an earlier experiment. Returns why it could not, or None.
+
+        As it stands it goes to `add_evaluated_point`.
+
+        Args:
+            trial: has `trial_id`, `config`, `last_result` and `status`.
+        """
+        names = [self.metric] if isinstance(self.metric, str) else list(self.metric or ())
+        values = [score_of(trial.last_result, name) for name in names]
+        if not values or any(value is None or value != value for value in values):
+            return f"{trial.trial_id} has no {' and '.join(names) or 'metric'}"
+        self.add_evaluated_point(trial.config, values[0] if isinstance(self.metric, str) else values)
+        return None
+
+    def add_evaluated_point(
+        self,
+        parameters: Mapping[str, Any],
+        value: Any,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        """Learn from a config that was evaluated elsewhere.
+
+        Args:
+            parameters: the config, at least its searched values.
+            value: what it gave; a list for several objectives.
+            error, pruned: that it failed, or was stopped early.
+            intermediate_values: its results on the way, from step 0.
+        """
+        raise SettingError(f"{type(self).__name__} does not define add_evaluated_point: it learns from its trials only")
+
+    def add_evaluated_trials(self, trials_or_analysis: Any, metric: str) -> None:
+        """Learn from the finished trials of an earlier experiment, before the first suggestion.
+
+        A script that calls it does so again when it is run again: the trials are to be the same then. For the searchers
+        that have it, `warm_start=` keeps them with the experiment.
+
+        Args:
+            trials_or_analysis: a trial, several, or an `ExperimentAnalysis`.
+            metric: the name of the result that is learned from.
+
+        Raises:
+            SettingError: none of them has that metric.
+        """
+        trials = getattr(trials_or_analysis, "trials", trials_or_analysis)
+        learned = 0
+        for trial in [trials] if hasattr(trials, "config") else trials:
+            value = score_of(trial.last_result, metric)
+            if trial.status != "TERMINATED" or value is None or value != value:
+                continue
+            self.add_evaluated_point(trial.config, value)
+            learned += 1
+        if not learned:
+            raise SettingError(f"add_evaluated_trials: no finished trial has the metric {metric!r}")
 
     def get_state(self) -> dict[str, Any]:
         """Everything that later suggestions depend on; what cannot be pickled is left out."""

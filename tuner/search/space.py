@@ -10,19 +10,6 @@ from hashlib import blake2b
 from typing import Any
 
 from tuner.search.domains import Domain, describe, same
-from tuner.search.resolve import (
-    Branches,
-    Computed,
-    Fixed,
-    Grid,
-    Items,
-    Leaf,
-    Node,
-    Path,
-    compile_node,
-    is_grid,
-    path_text,
-)
 from tuner.search.sample import choice as choice
 from tuner.search.sample import grid_search as grid_search
 from tuner.search.sample import lograndint as lograndint
@@ -36,6 +23,22 @@ from tuner.search.sample import randint as randint
 from tuner.search.sample import randn as randn
 from tuner.search.sample import sample_from as sample_from
 from tuner.search.sample import uniform as uniform
+from tuner.search.tree import (
+    Branches,
+    Computed,
+    Fixed,
+    Grid,
+    Items,
+    Leaf,
+    Node,
+    Path,
+    compile_node,
+    is_grid,
+    path_text,
+)
+
+_LONGEST = 60
+"""Characters of a constant's value in a fingerprint."""
 
 
 def searched_paths(space: Mapping[str, Any]) -> list[str]:
@@ -130,12 +133,22 @@ def fingerprint(space: Mapping[str, Any] | Callable[..., Any]) -> dict[str, str]
 
 
 def _constants(value: Any, path: str, found: dict[str, str]) -> None:
-    """Of constants the places are compared, and not the values."""
+    """Constants may change: their places are compared, and behind # stands what to warn with, where it can be told."""
     if isinstance(value, Mapping) and (value or not path):
         for key, item in value.items():
             _constants(item, f"{path}/{key}" if path else str(key), found)
     else:
-        found[path] = "constant"
+        text = describe(value) if _is_plain(value) else ""
+        if len(text) > _LONGEST:
+            text = f"{text[:_LONGEST]}... ({blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()})"
+        found[path] = f"constant#{text}" if text else "constant"
+
+
+def _is_plain(value: Any) -> bool:
+    """True for what reads the same in every process."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (str, int, float, bool))
 
 
 def _fingerprint(node: Node) -> str:
@@ -182,19 +195,22 @@ def space_difference(old: Mapping[str, str], new: Mapping[str, str]) -> list[str
 
 
 def space_warnings(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Functions of a space whose source was edited since, one line each: they are used as they are now."""
-    return [
-        f"the function at {key or 'the space'!r} was edited since the start; new trials use it as it is now"
-        for key, text in new.items()
-        if "#" in text
-        and key in old
-        and "#" in old[key]
-        and old[key] != text
-        and not space_difference({key: old[key]}, {key: text})
-    ]
+    """What differs and is no reason to refuse, one line each: edited functions, constants of another value."""
+    lines = []
+    for key, text in new.items():
+        before = old.get(key, "")
+        if before == text or "#" not in before or "#" not in text or space_difference({key: before}, {key: text}):
+            continue
+        place = key or "the space"
+        if text.startswith("constant#"):
+            was, now = before.partition("#")[2], text.partition("#")[2]
+            lines.append(f"the constant at {place!r} was {was} and is {now}: new trials get it, the others keep theirs")
+        else:
+            lines.append(f"the function at {place!r} was edited since the start; new trials use it as it is now")
+    return lines
 
 
 def _without_digest(text: str | None) -> str | None:
-    if text is not None and text.startswith(("sample_from", "define-by-run")):
+    if text is not None and text.startswith(("constant#", "sample_from", "define-by-run")):
         return text.partition("#")[0]
     return text

@@ -10,11 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainables.settings import checked_names
 from tuner.error import SettingError
 from tuner.search.domains import Domain, as_draw, describe, same
-from tuner.search.resolve import HashDraw, Space, is_grid
+from tuner.search.resolve import HashDraw, Space
 from tuner.search.sample import choice, whole_number
 from tuner.search.searcher import Metric, Searcher, Suggestion
+from tuner.search.tree import is_grid
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +24,7 @@ _TAG = 100
 _VALUE = 24
 
 
+@checked_names
 class BasicVariantGenerator(Searcher):
     """Grid and random search: what is used when no other searcher is given.
 
@@ -52,9 +55,7 @@ class BasicVariantGenerator(Searcher):
         random_state: Any = None,
     ) -> None:
         super().__init__()
-        self._points = list(points_to_evaluate or ())
-        if not all(isinstance(point, Mapping) for point in self._points):
-            raise SettingError(f"points_to_evaluate={points_to_evaluate!r} is not accepted; it is a list of dicts")
+        self._points = list_of_points(points_to_evaluate)
         self.max_concurrent = whole_number("max_concurrent", max_concurrent, least=0)
         self.constant_grid_search = bool(constant_grid_search)
         self._given_seed = self._seed = _as_seed(random_state)
@@ -149,6 +150,15 @@ class BasicVariantGenerator(Searcher):
         if self._space is None:
             raise SettingError("BasicVariantGenerator has no search space yet: set_search_properties gives it one")
         return self._space
+
+
+def list_of_points(points: Any) -> list[Mapping[str, Any]]:
+    """`points_to_evaluate=` as a list. Raises SettingError for what is no list of dicts."""
+    if points is None:
+        return []
+    if not isinstance(points, Sequence) or not all(isinstance(point, Mapping) for point in points):
+        raise SettingError(f"points_to_evaluate={points!r} is not accepted; it is a list of dicts")
+    return list(points)
 
 
 def _as_seed(random_state: Any) -> int | None:

@@ -11,7 +11,8 @@ Each check plays a scripted life and raises AssertionError that says which oblig
 
 from __future__ import annotations
 
-from tuner.testing.schedulers import TrialStub, check_scheduler
+from tuner.testing.life import TrialStub
+from tuner.testing.schedulers import check_scheduler
 from tuner.testing.searchers import check_searcher
 
 __all__ = ["TrialStub", "check_scheduler", "check_searcher"]

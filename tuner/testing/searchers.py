@@ -86,6 +86,7 @@ class _Life:
         while len(self.configs) < stop:
             number = len(self.configs)
             suggestion = self.searcher.suggest(f"t{number}")
+            self.searcher.prepare(f"t{number + 1}")
             if suggestion is None:
                 assert self._live, "without unfinished trials it has a suggestion, or is finished"
                 self._end(self._live.pop(0))

@@ -9,6 +9,7 @@ import pytest
 
 from tuner.cli.config import Described, load, load_object
 from tuner.error import SettingError
+from tuner.stopper import at_least, at_most
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -72,6 +73,16 @@ def test_a_wrong_plug_in_or_argument_is_an_error_with_the_nearest(tmp_path: Path
 
     with pytest.raises(SettingError, match=message):
         described.arguments()
+
+
+def test_d25_a_stop_criterion_may_have_a_direction(tmp_path: Path) -> None:
+    text = "stop: {loss: {at_most: 0.1}, acc: {at_least: 0.9}, training_iteration: 5}"
+
+    stop = load(written(tmp_path, text)).arguments()["stop"]
+
+    assert stop == {"loss": at_most(0.1), "acc": at_least(0.9), "training_iteration": 5}
+    with pytest.raises(SettingError, match="stop: loss: .* one of at_least and at_most is said"):
+        load(written(tmp_path, "stop: {loss: {at_most: 1, at_least: 0}}")).arguments()
 
 
 def test_every_mistake_is_said_at_once(tmp_path: Path) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import tuner as tune
 from tuner.cli import main
 
 TRAIN = """
@@ -89,7 +93,11 @@ def test_ls_of_a_directory_without_experiments_says_so(tmp_path: Path, capsys: p
 def test_ls_lists_a_damaged_experiment_as_one(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (experiment / "experiment.json").write_text("{")
 
-    assert "unreadable" in answer(capsys, "ls", str(experiment.parent))
+    capsys.readouterr()
+    assert main(["ls", str(experiment.parent)]) == 0
+    said = capsys.readouterr()
+    assert "unreadable" in said.out
+    assert said.err.startswith("tuner ls: small: unreadable: ") and said.err.count("\n") == 1
 
 
 def test_show_has_a_line_per_trial(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,3 +248,150 @@ def test_verify_finds_a_journal_that_is_damaged_before_its_end(
     said = answer(capsys, "verify", str(experiment), status=1)
 
     assert f"{segment} is damaged before its end" in said and "holds results that the journal does not know" in said
+
+
+# --- mistakes, odd values, narrow terminals --------------------------------------------------------------------------
+
+
+def test_set_of_an_unknown_key_names_the_nearest_and_all_that_are(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(config), "--set", "num_sample=5"]) == 2
+    said = capsys.readouterr().err
+    assert "--set 'num_sample=5': unknown key 'num_sample'; did you mean 'num_samples'? Accepted: " in said
+    assert "trial_timeout_s" in said and "directory_" not in said
+    assert main(["run", str(config), "--set", "a.b=5"]) == 2
+    assert "unknown key 'a'" in capsys.readouterr().err
+    assert not (config.parent / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage", "hint"),
+    [
+        (("ls", "--jsn"), "usage: tuner ls", "unrecognized arguments: --jsn; did you mean --json?"),
+        (("show", "e", "--metrics=loss"), "usage: tuner show", "--metrics=loss; did you mean --metric?"),
+        (("verify", "e", "f"), "usage: tuner verify", "unrecognized arguments: f\n"),
+        (("--versio",), "usage: tuner", ""),
+    ],
+)
+def test_an_unknown_option_is_an_error_of_its_verb_with_the_nearest(
+    arguments: tuple[str, ...], usage: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if arguments == ("--versio",):
+        assert main(arguments) == 0  # an abbreviation that only one option has
+        return
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert usage in said and hint in said
+
+
+ODD = """
+import tuner as tune
+
+def odd(config):
+    tune.report({"loss": 1.0, "caf\\u00e9": "half \\ud800 \\u2603 \\x1b[31m\\nred"})
+
+tune.run(odd, name="odd", storage_path=STORAGE, executor="inline", verbose=0, metric="caf\\u00e9", mode="max",
+         config={"half": "\\ud800", "snow": tune.grid_search(["\\u2603 \\x1b[2J"])})
+"""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("verb", [("show", "odd"), ("show", "odd", "0"), ("show", "odd", "0", "--json"), ("ls",)])
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path, encoding: str, verb: tuple[str, ...]) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "TUNE_RESULT_DIR": str(tmp_path)}
+    exec(ODD.replace("STORAGE", repr(str(tmp_path))), {})
+    shown = subprocess.run([sys.executable, "-m", "tuner.cli", *verb], env=environment, capture_output=True)
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    text = shown.stdout.decode(encoding)
+    if verb[0] == "show":
+        assert ("\\ud800" in text or "--json" in verb) and "\x1b" not in text
+    if verb == ("show", "odd"):
+        assert text.count("TERMINATED") == 1 and len(text.splitlines()) == 5
+        assert ("☃" if encoding == "utf-8" else "\\u2603") in text
+
+
+def in_a_terminal(columns: int, *arguments: str) -> list[str]:
+    """What a person sees in a terminal of so many columns."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    shown = subprocess.Popen([sys.executable, "-m", "tuner.cli", *arguments], stdout=follower, stdin=follower)
+    os.close(follower)
+    text = b""
+    while True:
+        try:
+            part = os.read(leader, 65536)
+        except OSError:  # EIO: nobody has the other end any more
+            break
+        if not part:
+            break
+        text += part
+    os.close(leader)
+    assert shown.wait() == 0
+    return text.decode().replace("\r\n", "\n").splitlines()
+
+
+def test_in_a_narrow_terminal_columns_are_cut_and_the_others_named(experiment: Path) -> None:
+    listed = in_a_terminal(40, "ls", str(experiment.parent))
+    assert all(len(line) <= 40 for line in listed[:2])
+    assert listed[0].split()[:2] == ["name", "trials"] and "state" in listed[0]
+    assert "small" in listed[1] and "finished" in listed[1]
+    assert "(no room for:" in listed[-1] and "checkpoints" in listed[-1]
+
+    shown = in_a_terminal(40, "show", str(experiment))
+    rows = [line for line in shown if "TERM" in line]
+    assert len(rows) == 3 and all(len(row) <= 40 for row in rows)
+    assert [row.split()[0][-6:] for row in rows] == ["_00000", "_00001", "_00002"], "what tells them apart is not cut"
+    wide = in_a_terminal(300, "show", str(experiment))
+    assert "(no room" not in "".join(wide) and sum("TERMINATED" in line for line in wide) == 3
+
+
+def test_a_pipe_gets_whole_columns(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = answer(capsys, "ls", str(experiment.parent))
+    assert "no room" not in said and "checkpoints" in said
+
+
+def damage(experiment: Path) -> str:
+    """Flip a byte of the third line of the journal; returns what is to be said of it."""
+    (segment,) = (experiment / "journal").glob("*.jsonl")
+    lines = segment.read_bytes().splitlines(keepends=True)
+    lines[-3] = lines[-3].replace(b'"c":"', b'"c":"0', 1)
+    segment.write_bytes(b"".join(lines))
+    return f"{segment.name} is damaged before its end: facts {len(lines) - 2} to {len(lines)} are lost (3)"
+
+
+def test_ls_and_show_say_on_stderr_that_a_journal_is_damaged(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = damage(experiment)
+    for verb, name in ((["ls", str(experiment.parent)], "small: "), (["show", str(experiment)], "")):
+        capsys.readouterr()
+        assert main(verb) == 0
+        said = capsys.readouterr()
+        assert said.err == f"tuner {verb[0]}: {name}{line}\n"
+        assert "small" in said.out or "TERMINATED" in said.out
+        assert main([*verb, "--json"]) == 0
+        json.loads(capsys.readouterr().out)
+
+
+def test_results_read_from_a_damaged_journal_come_with_a_warning(
+    experiment: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = damage(experiment)
+    tune.ExperimentAnalysis(experiment)
+    assert [record.getMessage() for record in caplog.records] == [f"{experiment / 'journal'}/{line}"]
+
+
+def test_show_says_that_a_torn_line_was_cut(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (segment,) = (experiment / "journal").glob("*.jsonl")
+    segment.write_bytes(segment.read_bytes()[:-5])
+    capsys.readouterr()
+    assert main(["show", str(experiment)]) == 0
+    assert f"tuner show: {segment.name}: a torn line at its end was cut" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,10 +16,11 @@ import cloudpickle
 import pytest
 from driving import StandInExecutor
 
-from trainables.wire import Finished, Published
+from trainables.wire import Answer, Finished, Published
 from tuner.error import SerializationError, TuneError
 from tuner.executors.base import Message
 from tuner.executors.local.executor import LocalExecutor
+from tuner.executors.local.forkserver import NUMBER
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -496,6 +498,52 @@ def draws(config: Any) -> None:
 
 
 @pytest.mark.torch
+class HandlerError(OSError):
+    """What a handler of the user's raises; TimeoutError is an OSError too."""
+
+
+@pytest.mark.parametrize("when", ["a launch", "an answer", "a kill"])
+def test_f37_an_error_that_the_users_signal_handler_raises_gets_out(
+    local: Any, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The signal comes in the very moment when the executor writes to its processes."""
+
+    def trainable(config: Any, talk: Any) -> None:
+        while True:
+            talk.report(value=1)
+
+    def alarm(*_: Any) -> None:
+        raise HandlerError("the user's")
+
+    def then(real: Any) -> Any:
+        def disturbed(end: Any, data: Any, *more: Any) -> Any:
+            if data != [fork_one]:
+                signal.raise_signal(signal.SIGALRM)
+            return real(end, data, *more)
+
+        return disturbed
+
+    fork_one = NUMBER.pack(b"K", 1, 0)  # goes to the server before the launch itself goes to a keeper
+    before = signal.signal(signal.SIGALRM, alarm)
+    driver = local(trainable)
+    try:
+        if when == "a launch":
+            with monkeypatch.context() as patch, pytest.raises(HandlerError):
+                patch.setattr(socket, "send_fds", then(socket.send_fds))
+                driver.launch()
+            return
+        trial = driver.launch()
+        driver.first_report(trial)
+        with monkeypatch.context() as patch, pytest.raises(HandlerError):
+            patch.setattr(socket.socket, "send", then(socket.socket.send))
+            if when == "an answer":
+                driver.executor.tell(trial, Answer())
+            else:
+                driver.executor.kill(trial)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_t16_forked_trials_do_not_share_random_state(local: Any) -> None:
     def run(seed: int) -> list[dict[str, float]]:
         driver = local(draws, kind=LocalExecutor)

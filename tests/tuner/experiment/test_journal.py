@@ -216,8 +216,50 @@ def test_a_missing_segment_is_not_passed_over(paths: ExperimentPaths, writers: W
     for x in range(60):
         write(writer, x)
     paths.segment(1, 2).unlink()
-    with pytest.raises(ExperimentDamagedError, match="are missing"):
+    with pytest.raises(
+        ExperimentDamagedError, match="000001-000002.jsonl is missing: facts .* are missing.*from a copy"
+    ):
         read_journal(paths)
+
+
+def flip(path: Path, line: int) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[line] = lines[line].replace(b'"c":"', b'"c":"0', 1)
+    path.write_bytes(b"".join(lines))
+
+
+def test_facts_behind_a_damaged_line_at_the_end_are_counted_and_not_a_torn_line(
+    paths: ExperimentPaths, writers: Writers
+) -> None:
+    write(writers(), 1, 2, 3, 4, 5)
+    flip(paths.segment(1, 1), 3)
+    contents = read_journal(paths)
+    assert numbers(contents) == [1, 2] and contents.notes == []
+    (damage,) = contents.damaged
+    assert str(damage) == "000001-000001.jsonl is damaged before its end: facts 4 to 6 are lost (3)"
+
+
+def test_damage_in_the_middle_names_its_segment(paths: ExperimentPaths, writers: Writers, small_segments: None) -> None:
+    writer = writers()
+    for x in range(60):
+        write(writer, x)
+    flip(paths.segment(1, 2), 1)
+    with pytest.raises(
+        ExperimentDamagedError, match="000001-000002.jsonl is damaged: facts .* later ones build on them"
+    ):
+        read_journal(paths)
+
+
+def test_damage_in_what_nobody_needs_any_more_is_none(paths: ExperimentPaths, writers: Writers) -> None:
+    write(stale := writers(1), 1)
+    write(heir := writers(2), 2)
+    write(stale, 100, 101, 102)
+    flip(paths.segment(1, 1), 3)  # written after it had been taken over
+    assert (numbers(read_journal(paths)), read_journal(paths).damaged) == ([1, 2], [])
+    heir.compact(b"[1,2]", grace_s=60)
+    flip(paths.segment(2, 1), 0)  # a snapshot holds it
+    write(heir, 3)
+    assert (numbers(read_journal(paths)), read_journal(paths).damaged) == ([1, 2, 3], [])
 
 
 def test_two_histories_in_one_directory_are_told_apart(paths: ExperimentPaths, writers: Writers) -> None:
@@ -302,6 +344,28 @@ def test_should_compact_when_as_much_has_followed_as_the_snapshot_holds(
         writer.append(body(0, width=50_000))
         writer.flush()
     assert writer.bytes_since_snapshot > 3_000_000
+    assert writers(2).should_compact(), "the next life knows what lies there"
+
+
+def test_should_compact_when_many_small_segments_have_followed(paths: ExperimentPaths, writers: Writers) -> None:
+    """A replica has one sealed for each push: after an hour there would be thousands."""
+
+    def sealed_until_due(writer: JournalWriter) -> int:
+        count = 0
+        while not writer.should_compact():
+            write(writer, count)
+            assert writer.seal() and writer.seal(), "an empty one is none"
+            count += 1
+        return count
+
+    writer = writers()
+    assert sealed_until_due(writer) == journal_writer.COMPACT_SEGMENTS + 1
+    writer.compact(b"[]")
+    assert not writer.should_compact()
+    larger = b"[%s]" % (b" " * 10 * journal_writer.SEGMENT_WORTH)
+    writer.compact(larger)
+    assert sealed_until_due(writer) == journal_writer.COMPACT_SEGMENTS + 11, "a large snapshot is written less often"
+    writer.close()
     assert writers(2).should_compact(), "the next life knows what lies there"
 
 
@@ -520,6 +584,48 @@ def test_a_sync_is_one_for_all_that_waits_and_asking_never_blocks(
     assert writer.durable_seq == writer.last_seq == 101
     assert len(calls) <= 2
     monkeypatch.setattr(fs, "fdatasync", real)
+
+
+def _watch(monkeypatch: pytest.MonkeyPatch, name: str, told: Callable[[str], None]) -> None:
+    real = getattr(fs, name)
+    monkeypatch.setattr(fs, name, lambda *given, **named: (told(name), real(*given, **named))[1])
+
+
+def test_what_is_ready_to_be_sealed_is_sealed_without_waiting_for_the_disk(
+    paths: ExperimentPaths, writers: Writers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = threading.Semaphore(0)
+    waits: list[str] = []
+    for name in ("fsync", "fdatasync", "fsync_file", "fsync_dir"):
+        _watch(monkeypatch, name, lambda name: waits.append(threading.current_thread().name))
+    writer = writers(sync="thread", on_durable=told.release)
+    for number in range(3):
+        write(writer, number)
+        while not writer.ready_to_seal():
+            told.acquire()
+        waits_before = len(waits)
+        assert writer.seal()
+        assert waits[waits_before:] == [] and waits[-1] == "journal-sync"
+    assert paths.segment(1, 3).exists() and writer.durable_seq == writer.last_seq
+    assert numbers(read_journal(paths)) == [0, 1, 2]
+
+
+def test_a_segment_is_durable_only_with_its_name(
+    paths: ExperimentPaths, writers: Writers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writers()
+    writer.sync_now()
+    writer.seal()
+    calls: list[tuple[str, int]] = []
+    for name in ("fdatasync", "fsync_dir"):
+        _watch(monkeypatch, name, lambda name: calls.append((name, writer.durable_seq)))
+    write(writer, 1)
+    before = writer.durable_seq
+    writer.sync_now()
+    assert calls == [("fdatasync", before), ("fsync_dir", before)] and writer.durable_seq == before + 1
+    write(writer, 2)
+    writer.sync_now()
+    assert calls[2:] == [("fdatasync", before + 1)], "a name is made durable once"
 
 
 def test_a_failed_sync_surfaces_at_the_next_flush_with_its_cause(

@@ -9,9 +9,12 @@ import logging
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
+import pandas as pd
 import pytest
 
+from trainables import tagged
 from trainables.history import read_history
 from trainables.store import fs
 from tuner.experiment.events import ErrorInfo
@@ -289,6 +292,16 @@ def test_f52_every_failure_is_in_the_trials_error_txt(lab: Any) -> None:
     assert "KeyError: 'a'" in text
 
 
+def test_f52_a_trial_that_ends_well_after_all_has_no_error_txt(lab: Any) -> None:
+    run = lab(ErrorFileCallback())
+    trial = run.trial()
+    run.end(trial, ErrorInfo("ValueError", "boom", "ValueError: boom"))
+    run.end(trial)
+
+    assert not (trial.directory / "error.txt").exists()
+    assert "boom" in (trial.directory / "error_recovered.txt").read_text()
+
+
 def test_a_users_logger_replaces_the_default_one() -> None:
     class Mine(JsonLoggerCallback):
         pass
@@ -334,3 +347,48 @@ def test_a_logger_of_ones_own_gets_the_trials_life(lab: Any) -> None:
     run.end(trial)
 
     assert said == ["start", "result 1", "result 2", "end False"], "told of iteration 2 once: it cannot take back"
+
+
+def test_a_history_with_nan_and_infinities_is_read_by_pandas_and_json(lab: Any) -> None:
+    run = lab(JsonLoggerCallback())
+    trial = run.trial()
+    run.report(trial, loss=math.nan, deep={"a": [math.inf, -math.inf]}, text='{"$":"float","v":"nan"}', u="ü\r\n")
+    run.report(trial, loss=-math.inf)
+    run.report(trial, loss=0.5)
+    path = trial.directory / "result.json"
+
+    first, second, third = (json.loads(line) for line in path.read_text().splitlines())
+    assert math.isnan(first["loss"]) and second["loss"] == -math.inf and third["loss"] == 0.5
+    assert first["deep"] == {"a": [math.inf, -math.inf]}
+    assert first["text"] == '{"$":"float","v":"nan"}' and first["u"] == "ü\r\n"
+    frame = pd.read_json(path, lines=True)
+    assert math.isnan(frame["loss"][0]) and list(frame["loss"][1:]) == [-math.inf, 0.5]
+    assert frame["training_iteration"].tolist() == [1, 2, 3]
+    assert [row["training_iteration"] for row in json_rows(trial)] == [1, 2, 3]
+    assert math.isnan(json_rows(trial)[0]["loss"])
+
+
+def test_a_history_with_nan_is_cut_continued_and_completed_like_any_other(lab: Any) -> None:
+    run = lab(JsonLoggerCallback(), CSVLoggerCallback())
+    trial = run.trial()
+    for _ in range(4):
+        run.report(trial, loss=math.nan)
+    run.rollback(trial, 2)
+    run.start(trial)
+    run.report(trial, loss=math.inf, then="stop")
+    run.end(trial)
+    assert iterations(trial) == ([1, 2, 3],) * 2
+    rows = json_rows(trial)
+    assert rows[-1]["done"] is True and rows[-1]["loss"] == math.inf
+
+    lost = tagged.dumps({"loss": math.nan, "training_iteration": 2})
+    lines = (trial.directory / "result.json").read_bytes().splitlines(keepends=True)
+    (trial.directory / "result.json").write_bytes(lines[0] + lines[2])
+    JsonLoggerCallback().complete(trial, {2: msgspec.Raw(lost)})
+    assert iterations(trial)[0] == [1, 2, 3]
+    assert b"$" not in (trial.directory / "result.json").read_bytes()
+
+
+def test_a_history_of_tagged_numbers_is_still_read(tmp_path: Any) -> None:
+    (tmp_path / "result.json").write_bytes(tagged.dumps({"loss": math.inf, "training_iteration": 1}) + b"\n")
+    assert read_history(tmp_path / "result.json") == [{"loss": math.inf, "training_iteration": 1}]

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.error import SettingError
 from tuner.schedulers import ASHAScheduler, Decision, as_scheduler
-from tuner.schedulers.asha import percentile
+from tuner.schedulers.rungs import percentile
 from tuner.testing import TrialStub
 
 CONTINUE, STOP = Decision.CONTINUE, Decision.STOP
@@ -54,6 +53,18 @@ TRACE: list[tuple[str, int, float, Decision]] = [
 def test_a_trace_worked_out_by_hand() -> None:
     decisions = play(asha(), [step[:3] for step in TRACE])
     assert decisions == [step[3] for step in TRACE]
+
+
+def test_an_unknown_argument_gets_the_nearest() -> None:
+    with pytest.raises(ValueError, match="argument of AsyncHyperBandScheduler 'max_tt'; did you mean 'max_t'"):
+        ASHAScheduler(max_tt=3)  # type: ignore[call-arg]
+
+
+def test_a_resume_with_another_max_t_finds_its_rungs_by_their_height() -> None:
+    low, high = asha(), asha(max_t=8)  # rungs 4, 2, 1 and 8, 4, 2, 1
+    play(low, [("a", 1, 10.0), ("b", 1, 20.0), ("b", 2, 30.0)])
+    high.set_state(low.get_state())
+    assert high.debug_string().endswith("bracket 0: 8: -, 4: -, 2: 30, 1: 15")
 
 
 def test_the_percentile_is_one_minus_one_over_the_reduction_factor() -> None:
@@ -187,6 +198,21 @@ def test_the_cutoff_is_numpys_nanpercentile(values: list[float], factor: float) 
     ("name", "value"),
     [
         ("max_t", 0),
+        ("max_t", -1),
+        ("max_t", "a"),
+        ("max_t", None),
+        ("max_t", True),
+        ("max_t", math.nan),
+        ("max_t", math.inf),
+        ("grace_period", "a"),
+        ("grace_period", -1),
+        ("reduction_factor", "a"),
+        ("reduction_factor", 0),
+        ("reduction_factor", -3),
+        ("brackets", "a"),
+        ("brackets", 1.5),
+        ("stop_last_trials", "no"),
+        ("time_attr", 3),
         ("grace_period", 0),
         ("grace_period", 5),
         ("reduction_factor", 1),
@@ -197,7 +223,7 @@ def test_the_cutoff_is_numpys_nanpercentile(values: list[float], factor: float) 
     ],
 )
 def test_a_number_out_of_its_range_is_named(name: str, value: Any) -> None:
-    with pytest.raises(SettingError, match=f"{name}=.*not accepted"):
+    with pytest.raises(ValueError, match=f"{name}=.*not accepted"):
         asha(**{name: value})
 
 

@@ -400,3 +400,70 @@ def test_f52_nothing_is_printed() -> None:
 def test_what_is_refused(make_it: Any, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         make_it()
+
+
+# --- samplers that come to an end --------------------------------------------------------------------------------
+
+GRID_SPACE = {"x": tune.choice([1, 2, 3]), "y": tune.choice([0.5, 0.7])}
+
+
+def play_out(searcher: Searcher, at_once: int, limit: int = 30) -> list[dict[str, Any]]:
+    """The configs of a searcher until it is finished, with so many trials unfinished at a time."""
+    configs: list[dict[str, Any]] = []
+    live: list[str] = []
+    while len(configs) < limit:
+        suggestion = searcher.suggest(f"t{len(configs)}")
+        if suggestion == Searcher.FINISHED:
+            return configs
+        assert isinstance(suggestion, dict)
+        configs.append(suggestion)
+        live.append(f"t{len(configs) - 1}")
+        if len(live) == at_once:
+            name = live.pop(0)
+            searcher.on_trial_complete(name, {"loss": 1.0, "training_iteration": 1}, error=name == "t1")
+    return configs
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 100])
+def test_a_grid_sampler_that_has_been_everywhere_is_finished(at_once: int) -> None:
+    sampler = optuna.samplers.GridSampler({"x": [1, 2, 3], "y": [0.5, 0.7]}, seed=3)
+    searcher = as_searcher(OptunaSearch(sampler=sampler), GRID_SPACE, num_samples=-1, metric="loss", mode="min")
+    configs = play_out(searcher, at_once)
+    assert sorted((config["x"], config["y"]) for config in configs) == [(x, y) for x in (1, 2, 3) for y in (0.5, 0.7)]
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_brute_force_sampler_that_has_been_everywhere_is_finished() -> None:
+    sampler = optuna.samplers.BruteForceSampler(seed=3)
+    searcher = as_searcher(OptunaSearch(sampler=sampler), GRID_SPACE, num_samples=-1, metric="loss", mode="min")
+    assert len(play_out(searcher, 1)) == 6
+    again = as_searcher(
+        OptunaSearch(sampler=optuna.samplers.BruteForceSampler(seed=3)),
+        GRID_SPACE,
+        num_samples=-1,
+        metric="loss",
+        mode="min",
+    )
+    again.set_state(cloudpickle.loads(cloudpickle.dumps(searcher.get_state())))
+    assert again.suggest("later") == Searcher.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"samplers": None}, "did you mean 'sampler'"),
+        ({"study_name": 3}, "study_name=3 is not accepted"),
+        ({"constraints": 3}, "constraints=3 is not accepted"),
+        ({"constraints": ["a", 1]}, "constraints=.'a', 1. is not accepted"),
+        ({"points_to_evaluate": 3}, "points_to_evaluate=3 is not accepted"),
+        ({"points_to_evaluate": {"x": 1}}, "points_to_evaluate=.* is not accepted"),
+        ({"points_to_evaluate": [3]}, "points_to_evaluate=.* is not accepted"),
+        ({"points_to_evaluate": [{"x": 1}], "evaluated_rewards": 3}, "evaluated_rewards=3 is not accepted"),
+        ({"seed": "a"}, "seed='a' is not accepted"),
+        ({"sampler": 3}, "sampler=3 is not accepted"),
+    ],
+    ids=str,
+)
+def test_an_argument_that_is_not_accepted_is_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        OptunaSearch(**arguments)

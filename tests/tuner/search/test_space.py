@@ -304,3 +304,57 @@ def test_an_edited_function_is_one_warning() -> None:
 
 def test_searched_paths() -> None:
     assert searched_paths({"a": 1, "b": {"c": tune.uniform(0, 1), "d": [2, tune.grid_search([1])]}}) == ["b/c", "b/d/1"]
+
+
+# --- names and constants -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("space", "places"),
+    [
+        ({"a/b": tune.uniform(0, 1), "a": {"b": tune.uniform(0, 1)}}, ("config['a/b']", "config['a']['b']", "'a/b'")),
+        ({"a": {"b": tune.grid_search([1])}, "a/b": tune.choice([1])}, ("config['a']['b']", "config['a/b']", "'a/b'")),
+        ({1: tune.uniform(0, 1), "1": tune.randint(0, 9)}, ("config[1]", "config['1']", "'1'")),
+        ({"a": [tune.uniform(0, 1)], "a/0": tune.uniform(0, 1)}, ("config['a'][0]", "config['a/0']", "'a/0'")),
+        (
+            {"c": tune.choice([{"x/y": tune.uniform(0, 1), "x": {"y": tune.uniform(0, 1)}}])},
+            ("config['c'] (branch 0)['x/y']", "config['c'] (branch 0)['x']['y']", "'c[0]/x/y'"),
+        ),
+    ],
+    ids=["dict", "grid", "number", "list", "branch"],
+)
+def test_two_places_of_one_name_are_an_error_that_names_both(space: Any, places: tuple[str, ...]) -> None:
+    with pytest.raises(SettingError, match="rename one of the keys") as caught:
+        Space(space)
+    assert all(place in str(caught.value) for place in places)
+
+
+def test_a_function_that_returns_two_domains_of_one_name_is_told() -> None:
+    space = Space({"f": tune.sample_from(lambda: {"a/b": tune.uniform(0, 1), "a": {"b": tune.uniform(0, 1)}})})
+    with pytest.raises(SettingError, match="always get the same value"):
+        space.resolve(HashDraw("1"))
+
+
+def test_branches_of_one_choice_may_have_the_same_keys_and_constants_any() -> None:
+    Space({"c": tune.choice([{"x": tune.uniform(0, 1)}, {"x": tune.uniform(5, 6)}]), "a/b": 1, "a": {"b": 2}})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ({"c": {"epochs": 10}}, {"c": {"epochs": 20}}, "the constant at 'c/epochs' was 10 and is 20: "),
+        ({"p": "a"}, {"p": None}, "the constant at 'p' was 'a' and is None: "),
+        ({"p": [1, (2, 3)]}, {"p": [1, (2, 4)]}, "the constant at 'p' was [1, (2, 3)] and is [1, (2, 4)]: "),
+        ({"p": "x" * 100 + "1"}, {"p": "x" * 100 + "2"}, "the constant at 'p' was 'xxx"),
+    ],
+)
+def test_a_changed_constant_is_no_difference_but_told_with_both_values(old: Any, new: Any, line: str) -> None:
+    before, after = fingerprint(old), fingerprint(new)
+    assert space_difference(before, after) == []
+    (said,) = space_warnings(before, after)
+    assert said.startswith(line) and said.endswith("new trials get it, the others keep theirs") and len(said) < 300
+    assert space_warnings(before, before) == []
+
+
+def test_constants_that_cannot_be_told_apart_are_not_compared() -> None:
+    assert space_warnings(fingerprint({"p": object()}), fingerprint({"p": object()})) == []

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import trainables.job  # noqa: F401  loaded before the fork: every trial unpickles one
+from trainables.tracebacks import message_of, writable
 from trainables.wire import Errored, SocketLink
 from tuner import knobs
 from tuner.executors.local.preload import unpickle
@@ -84,7 +85,7 @@ def _run(setup: dict[str, Any], packed: bytes, link: SocketLink, pipes: list[int
         job = pickle.loads(packed)
         worker = importlib.import_module(shared.worker)
     except BaseException as error:
-        link.send(Errored(type(error).__name__, str(error), traceback.format_exc()))
+        link.send(Errored(type(error).__name__, message_of(error), writable(traceback.format_exc())))
         raise
     try:
         worker.run_job(job, trainable, link)

@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,7 @@ class LocalExecutor:
         self._deadlines = Deadlines()
         self._epoll: select.epoll | None = None
         self._wake_fd = -1
+        self._waking = threading.RLock()  # of a signal handler's thread too, which may hold it already
 
     # --- the contract -----------------------------------------------------------------------------------
 
@@ -141,8 +143,9 @@ class LocalExecutor:
             dispatch(events)
 
     def wake(self) -> None:
-        if self._wake_fd >= 0:
-            os.eventfd_write(self._wake_fd, 1)
+        with self._waking:  # a number that was closed meanwhile may be another file's
+            if self._wake_fd >= 0:
+                os.eventfd_write(self._wake_fd, 1)
 
     def owned_processes(self) -> list[tuple[int, int]]:
         pids = [keeper.pid for keeper in self._keepers.values() if keeper.pid and not keeper.gone]
@@ -164,8 +167,9 @@ class LocalExecutor:
             self._close(attempt)
         if self._shipped is not None:
             self._shipped.path.unlink(missing_ok=True)
-        wake, self._wake_fd = self._wake_fd, -1
-        os.close(wake)
+        with self._waking:
+            wake, self._wake_fd = self._wake_fd, -1
+            os.close(wake)
         self._epoll.close()
         self._epoll = self._server = None
         self._handlers.clear()
@@ -232,7 +236,7 @@ class LocalExecutor:
             pipes = [tee.pipe for tee in attempt.tees]
             try:
                 socket.send_fds(keeper.control, [b"L"], [*(end.fileno() for end in attempt.ends), *pipes])
-            except OSError:
+            except ConnectionError:  # no wider: a signal handler of the user's may raise an OSError right here
                 continue  # it died just now and will be reported; the attempt has not begun
             self._unplaced.pop(0)
             keeper.attempt, attempt.keeper = attempt, keeper
@@ -434,12 +438,13 @@ class LocalExecutor:
 
     def _kill(self, attempt: Attempt, reason: str | None) -> None:
         attempt.reason = attempt.reason or reason
-        if attempt.keeper is None:
-            return  # done when it gets one
+        keeper = attempt.keeper
+        if keeper is None or keeper.gone:
+            return  # done when it gets one; or the trial went with it
         try:
-            attempt.keeper.control.send(b"K")
-        except OSError:
-            pass  # the keeper is gone, and the trial with it
+            keeper.control.send(b"K")
+        except ConnectionError:
+            pass  # the keeper goes just now, and the trial with it
 
     # --- deadlines ----------------------------------------------------------------------------------------
 

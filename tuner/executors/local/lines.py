@@ -47,7 +47,7 @@ class Line:
             sent = self._sock.send(data)
         except BlockingIOError:
             sent = 0
-        except OSError:
+        except ConnectionError:  # no wider: a signal handler of the user's may raise an OSError right here
             return  # the trial is gone, its end is on the way
         if sent < len(data):
             self._outbox += memoryview(data)[sent:]
@@ -59,7 +59,7 @@ class Line:
             del self._outbox[: self._sock.send(self._outbox)]
         except BlockingIOError:
             return
-        except OSError:
+        except ConnectionError:
             self._outbox.clear()
         if not self._outbox and self.open:
             self._epoll.modify(self.fd, select.EPOLLIN)

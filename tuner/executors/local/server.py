@@ -73,7 +73,7 @@ class ForkServer:
         try:
             self.control.setblocking(True)
             socket.send_fds(self.control, [forkserver.NUMBER.pack(b"K", number, 0)], [end.fileno()])
-        except OSError:
+        except ConnectionError:
             return False
         finally:
             self.control.setblocking(False)

@@ -1,0 +1,138 @@
+"""Population based training under retention, seldom saves and kills: F05, F26, D12, T03, T13."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tuner as tune
+from tests.failures.checkpoint_faults import in_child
+from tuner.schedulers import PopulationBasedTraining
+
+SIDE_BY_SIDE = {"executor": "local", "resources_per_trial": {"cpu": 0.25}}
+"""All eight at once: inline, one trial after another would run to its end."""
+
+
+class Adversary(tune.Trainable):
+    """The newest result is always the worst; what was loaded is checked to be a whole save of somebody."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.history: list[list[Any]] = []
+
+    def step(self) -> dict[str, Any]:
+        self.history.append([self.trial_id, self.config["rate"]])
+        return {"score": -len(self.history) - self.config["rate"], "length": len(self.history)}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        Path(checkpoint_dir, "history").write_text(json.dumps(self.history))
+
+    def load_checkpoint(self, checkpoint_dir: str) -> None:
+        self.history = json.loads(Path(checkpoint_dir, "history").read_text())
+
+
+def every_fourth(config: dict[str, Any]) -> None:
+    weights = [0, ""]
+    if (checkpoint := tune.get_checkpoint()) is not None:
+        weights = checkpoint.to_dict()["weights"]
+    while weights[0] < 40:
+        weights = [weights[0] + 1, tune.get_trial_id()]
+        saved = tune.Checkpoint.from_dict({"weights": weights}) if weights[0] % 4 == 0 else None
+        tune.report({"score": weights[0] * config["rate"], "weights": weights[0]}, checkpoint=saved)
+
+
+def population(interval: int, **settings: Any) -> PopulationBasedTraining:
+    return PopulationBasedTraining(
+        time_attr="training_iteration",
+        perturbation_interval=interval,
+        hyperparam_mutations={"rate": tune.uniform(0, 1)},
+        **settings,
+    )
+
+
+def run(path: Path, trainable: Any, scheduler: Any, **settings: Any) -> Any:
+    chosen = {
+        "executor": "inline", "verbose": 0, "name": "e", "metric": "score", "mode": "max", "seed": 5, "num_samples": 8,
+        "config": {"rate": tune.uniform(0, 1)}, "keep_checkpoints_num": 1, **settings,
+    }  # fmt: skip
+    return tune.run(trainable, storage_path=path, scheduler=scheduler, **chosen)
+
+
+def iterations(trial: Any) -> list[int]:
+    return [json.loads(line)["training_iteration"] for line in Path(trial.path, "result.json").read_text().splitlines()]
+
+
+def adversarial(path: Path, steps: int, *, synch: bool) -> None:
+    beside: dict[str, Any] = {} if synch else SIDE_BY_SIDE
+    analysis = run(
+        path, Adversary, population(1, synch=synch), stop={"training_iteration": steps}, checkpoint_freq=1, **beside
+    )  # fmt: skip
+    assert [trial.status for trial in analysis.trials] == ["TERMINATED"] * 8
+    assert sum(len(trial.clones) for trial in analysis.trials) >= 8
+    for trial in analysis.trials:
+        assert iterations(trial) == list(range(1, steps + 1))
+        assert trial.error is None and trial.num_failures == 0
+        kept = [name for name in os.listdir(trial.path) if name.startswith("checkpoint")]
+        assert 1 <= len(kept) <= 2, kept
+
+
+@pytest.mark.parametrize("synch", [False, True])
+def test_f05_a_donors_checkpoint_is_there_whatever_retention_does(tmp_path: Path, synch: bool) -> None:
+    adversarial(tmp_path, 25, synch=synch)
+
+
+@pytest.mark.soak
+def test_f05_the_full_size(tmp_path: Path) -> None:
+    adversarial(tmp_path, 500, synch=False)
+
+
+def test_f26_functions_that_save_seldom_are_cloned_from_whole_checkpoints_and_never_stall(tmp_path: Path) -> None:
+    analysis = run(tmp_path, every_fourth, population(3), keep_checkpoints_num=None, **SIDE_BY_SIDE)
+    clones = [(trial, clone) for trial in analysis.trials for clone in trial.clones]
+    assert clones and all(trial.status == "TERMINATED" for trial in analysis.trials)
+    for trial in analysis.trials:
+        assert iterations(trial) == list(range(1, len(iterations(trial)) + 1)), "the count never goes back"
+    for trial, clone in clones:
+        assert clone.donor.iteration % 4 == 0 or clone.donor.trial_id != trial.trial_id
+        rows = [json.loads(line) for line in Path(trial.path, "result.json").read_text().splitlines()]
+        donor = next(one for one in analysis.trials if one.trial_id == clone.donor.trial_id)
+        given = [json.loads(line) for line in Path(donor.path, "result.json").read_text().splitlines()]
+        saved = next(row for row in given if row["training_iteration"] == clone.donor.iteration)
+        if saved["weights"] == 40:
+            continue  # the donor's work was done, and so is the clone's
+        after = next(row for row in rows if row["training_iteration"] == clone.iteration + 1)
+        assert after["weights"] == saved["weights"] + 1, "the weights are the donor's, of that very checkpoint"
+        assert set(clone.changed) <= {"rate"}
+
+
+@pytest.mark.parametrize("at", [30, 57, 90, 121])
+def test_d12_a_population_goes_on_after_a_kill(tmp_path: Path, at: int) -> None:
+    """T03: each iteration counts once, in the files and for the scheduler."""
+
+    class Die(tune.Callback):
+        changes_results = False
+        left = at
+
+        def __reduce__(self) -> Any:
+            return tune.Callback, ()
+
+        def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
+            self.left -= 1
+            if self.left == 0:
+                os._exit(9)
+
+    def once(callbacks: list[Any]) -> Any:
+        return run(
+            tmp_path, Adversary, population(2, synch=True), stop={"training_iteration": 20}, checkpoint_freq=1,
+            resume="AUTO", callbacks=callbacks,
+        )  # fmt: skip
+
+    assert in_child(lambda: once([Die()])) == 9 << 8
+    analysis = once([])
+    assert [trial.status for trial in analysis.trials] == ["TERMINATED"] * 8
+    for trial in analysis.trials:
+        assert iterations(trial) == list(range(1, 21))
+    assert sum(len(trial.clones) for trial in analysis.trials) >= 8

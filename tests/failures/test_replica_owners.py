@@ -1,0 +1,430 @@
+"""Several machines, one replica: who owns it, whose history holds, and who reads it meanwhile.
+
+F13 (e), F39, T04, T08, T14, T15, and design rules R2 to R5 on a machine that has nothing but the replica.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from checkpoint_faults import count_up, facts, killed_at, rows, run
+from lifecycle_scripts import contents
+from replicas import Store, refusal, stage_of, start
+
+import tuner as tune
+from trainables.store import verify
+from trainables.transfer import checkpoints
+from trainables.transfer.local import LocalBackend
+from tuner import cli
+from tuner.error import ExperimentDivergedError, TuneError
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.reader import load_state
+from tuner.syncer.remote import Remote
+from tuner.syncer.uploader import InlineUploader
+
+ELSEWHERE = """
+import os, sys
+from pathlib import Path
+script = Path(__file__).parent / "script.py"
+os.execvp("unshare", ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, str(script)])
+"""
+"""Runs the script where the processes of others cannot be seen, as on another machine."""
+
+
+@pytest.fixture
+def there(tmp_path):
+    """A replica in a directory, as a shared filesystem is."""
+    (tmp_path / "there").mkdir()
+    return Store(LocalBackend(tmp_path / "there", str(tmp_path / "there")))
+
+
+def sync(store, **settings):
+    return tune.SyncConfig(upload_dir=store.uri, **settings)
+
+
+def copies(store, **settings):
+    """Settings of a run that copies, at once and on this thread: what is there when it dies is always the same."""
+    return {"sync_config": sync(store), "executor": "inline", **settings}
+
+
+def bytes_of(store):
+    return {key: store.backend.read(key) for key in store.keys()}
+
+
+# --- a machine that has nothing but the replica -----------------------------------------------------------------
+
+
+def test_r4_an_empty_machine_runs_what_is_unfinished_from_the_newest_that_is_there(tmp_path, store, direct):
+    config = {"i": {"grid_search": [1, 2, 3, 4]}, "n": 4}
+    with stage_of(tmp_path) as stage:
+        gates = {"3": 2, "4": 3}
+        script = start(stage, store.uri, direct, config=config, gated=gates, keep_checkpoints_num=1)
+        script.hear("", 4 + 4 + 4 + 1 + 1 + 2 + 3)  # every start, two ends, and saves: the others wait
+        script.kill()
+        stage.unread()
+        newest = {name: max(found) for name, found in store.checkpoints().items()}
+        state = store.state(tmp_path / "books")
+        ended = {trial.config["i"] for trial in state.trials if trial.status == "TERMINATED"}
+        assert ended <= {1, 2}
+        again = start(stage, store.uri, direct, results="empty", config=config, keep_checkpoints_num=1)
+        assert f"resuming from {store.uri}/e" in again.ends_well()
+        begun = {int(line.split()[1]): int(line.split()[2]) for line in stage.unread() if line.startswith("started")}
+        names = {trial.config["i"]: trial.dirname for trial in state.trials}
+        assert begun == {i: newest.get(names[i], 0) for i in names if not (i in ended and newest.get(names[i]) == 4)}
+    assert store.iterations() == [[4]] * 4
+    assert store.without_manifest() == set()
+    for trial in tune.ExperimentAnalysis(stage.place / "empty" / "e").trials:
+        assert [row["training_iteration"] for row in rows(trial)] == [1, 2, 3, 4]
+
+
+def test_r4_the_newest_over_there_is_used_although_the_books_let_go_of_it(tmp_path, store, watched):
+    """The journal is ahead of the checkpoints: it knows of newer ones, which were lost with the disk."""
+    watched.before = lambda method, key, headers: (
+        refusal(503, "SlowDown") if method == "PUT" and any(f"checkpoint_00000{n}/" in key for n in (2, 3, 4)) else None
+    )
+    with stage_of(tmp_path) as stage:
+        options = {"config": {"n": 5}, "keep_checkpoints_num": 1}
+        script = start(stage, store.uri, watched.url, gated=1, **options)
+        watched.wait_for("checkpoint_000001/.manifest.json", script)
+        stage.let(3)
+        script.hear("saved 1 4")
+        seen, before = len(watched.writes), threading.Event()
+        while not any("/journal/" in key for _, key in watched.writes[seen:]):  # which says that 1 was let go
+            before.wait(0.01)
+        watched.wait_for(watched.writes[-1][1], script)
+        script.kill()
+        stage.unread()
+        assert store.iterations() == [[1]]
+        (trial,) = store.state(tmp_path / "books").trials
+        assert 1 not in [record.iteration for record in trial.checkpoints]
+        watched.before = lambda method, key, headers: None
+        start(stage, store.uri, watched.url, results="empty", **options).ends_well()
+        assert [line.split()[2] for line in stage.unread() if line.startswith("started")] == ["1"]
+    assert store.iterations() == [[5]]
+    assert store.without_manifest() == set()
+
+
+def no_description(root):
+    (root / "experiment.json").write_bytes(b'{"format": 1, "na')
+
+
+def no_first_segment(root):
+    min((root / "journal").iterdir()).unlink()
+
+
+def of_a_newer_version(root):
+    text = (root / "experiment.json").read_text()
+    assert '"format": 1' in text
+    (root / "experiment.json").write_text(text.replace('"format": 1', '"format": 99'))
+
+
+def no_journal(root):
+    shutil.rmtree(root / "journal")
+
+
+DAMAGES = [no_description, no_first_segment, no_journal, of_a_newer_version]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_r5_a_replica_that_cannot_be_continued_raises_and_is_not_touched(tmp_path, there, damage):
+    killed_at(5, count_up, path=tmp_path / "first", config={"n": 6}, **copies(there))
+    assert len(list((tmp_path / "there" / "e" / "journal").iterdir())) > 1
+    damage(tmp_path / "there" / "e")
+    before = contents(tmp_path / "there")
+    with pytest.raises(TuneError):
+        run(count_up, tmp_path / "second", config={"n": 6}, resume="AUTO", **copies(there))
+    after = contents(tmp_path / "there")
+    assert {name: after[name] for name in after if "/generations/" not in name} == {
+        name: before[name] for name in before if "/generations/" not in name
+    }
+    assert not (tmp_path / "second" / "e" / "experiment.json").exists()
+
+
+# --- F13 (e), F39: moved, copied --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["file", "bucket"])
+def test_f13_e_an_experiment_is_continued_from_a_uri_under_a_new_root(tmp_path, there, store, kind):
+    place = store if kind == "bucket" else there
+    uri = store.uri if kind == "bucket" else f"file://{tmp_path}/there"
+    settings = {"config": {"n": 6}, "keep_checkpoints_num": 2, "sync_config": tune.SyncConfig(upload_dir=uri)}
+    old = tmp_path / "the-old-root"
+    killed_at(3, count_up, path=old, executor="inline", **settings)
+    shutil.rmtree(old)
+    ((*_, newest_there),) = place.iterations()
+    analysis = run(count_up, tmp_path / "new", resume="REMOTE", metric="score", mode="max", **settings)
+    (trial,) = analysis.trials
+    assert facts(tmp_path / "new" / "e", "attempt")[-1]["iteration"] == newest_there
+    assert [row["training_iteration"] for row in rows(trial)] == [1, 2, 3, 4, 5, 6]
+    assert Path(analysis.best_checkpoint.path).is_relative_to(tmp_path / "new")
+    assert place.iterations() == [[5, 6]]
+    brought = place.bring(tmp_path / "brought")
+    for root in (tmp_path / "new" / "e", brought):
+        holding = [path for path in root.rglob("*") if path.is_file() and b"the-old-root" in path.read_bytes()]
+        assert holding == []
+
+
+def test_f39_checkpoints_copied_by_hand_from_and_to_a_bucket_are_valid(tmp_path, store):
+    settings = {"config": {"n": 5}, "keep_checkpoints_num": 2}
+    killed_at(4, count_up, path=tmp_path / "first", **copies(store, **settings))
+    by_hand = store.bring(tmp_path / "second" / "e")  # file by file; hashes every checkpoint
+    (directory,) = by_hand.glob("count_up_*")
+    ((*_, newest_there),) = kept = store.iterations()
+    assert [published.ref.iteration for published in verify.list_checkpoints(directory)] == kept[0]
+    files = [str(path.relative_to(by_hand)) for path in by_hand.rglob("*") if path.is_file()]
+    store.backend.push(by_hand, "copied/e", files)
+    there = checkpoints.listed(store.backend, f"copied/e/{directory.name}")
+    assert [remote.ref.iteration for remote in there.complete] == kept[0]
+    assert (there.broken, there.unknown) == ([], [])
+    for path in (tmp_path / "second", tmp_path / "third"):  # the one from its disk, the other from the bucket
+        place = tune.SyncConfig(upload_dir=f"{store.uri}/copied") if path.name == "third" else None
+        (trial,) = run(count_up, path, resume="AUTO", takeover=True, sync_config=place, **settings).trials
+        assert facts(path / "e", "attempt")[-1]["iteration"] == newest_there
+        assert trial.iteration == 5
+
+
+CLUTTER = ["backup/weights", "checkpoint-10100/weights", "checkpoint_000000_tmp/weights", "mine.txt"]
+
+
+def test_f39_what_is_unknown_in_a_replica_is_reported_and_never_deleted(tmp_path, store, capsys):
+    settings = {"config": {"n": 6}, "keep_checkpoints_num": 1}
+    killed_at(3, count_up, path=tmp_path / "first", **copies(store, **settings))
+    (name,) = store.checkpoints()
+    clutter = [f"e/{name}/{key}" for key in CLUTTER] + ["e/foreign/checkpoint_000001/weights", "e/notes.txt"]
+    (newest,) = store.checkpoints()[name].values()
+    for key in [key for key in store.keys() if key.startswith(newest)]:  # a copy keeps the name in its manifest
+        store.backend.put(key.replace(newest, f"e/{name}/checkpoint_555555"), store.backend.read(key))
+    for key in clutter:
+        store.backend.put(key, b"mine")
+    unknown = set(checkpoints.listed(store.backend, f"e/{name}").unknown)
+    wanted = {"backup", "checkpoint-10100", "checkpoint_000000_tmp", "checkpoint_555555"}
+    assert unknown == {f"e/{name}/{directory}" for directory in wanted}
+    run(count_up, tmp_path / "second", resume="AUTO", **copies(store, **settings))
+    assert [remote.ref.iteration for remote in checkpoints.listed(store.backend, f"e/{name}").complete] == [6]
+    assert set(checkpoints.listed(store.backend, f"e/{name}").unknown) == unknown
+    assert set(clutter) <= set(store.keys())
+    cli.main(["verify", f"{store.uri}/e"])
+    said = capsys.readouterr().out
+    assert all(f"{name}/{directory}" in said for directory in wanted - {"checkpoint_555555"}), said
+
+
+# --- T14: no checkpoint is ahead of the journal -----------------------------------------------------------------
+
+
+def test_t14_no_checkpoint_in_a_replica_is_ahead_of_its_journal(tmp_path, store, watched):
+    """Looked at when each manifest goes there: the books over there hold the result that it belongs to."""
+    seen, wrong = [], []
+
+    def look(method, key):
+        if method != "PUT" or not key.endswith("/.manifest.json"):
+            return
+        seen.append(key)
+        at = tmp_path / f"books{len(seen)}"
+        state = store.state(at)
+        done = [fact["iteration"] for fact in facts(at, "result")]
+        published = [fact["ref"]["name"] for fact in facts(at, "published")]
+        name = key.split("/")[-2]
+        if int(name[-6:]) not in done or name not in published or not state.trials:
+            wrong.append((name, done, published))
+
+    watched.after = look
+    run(count_up, tmp_path / "results", config={"n": 8}, sync_config=sync(store))
+    assert len(seen) == 8
+    assert wrong == []
+
+
+# --- T04: two owners --------------------------------------------------------------------------------------------
+
+
+def taken_over(store, direct, place, *, takeover):
+    with stage_of(place) as stage:
+        stage.write(ELSEWHERE, "elsewhere.py")
+        options = {"config": {"n": 5}, "keep_checkpoints_num": 1}
+        stopped = start(stage, store.uri, direct, life="a", gated=2, **options)
+        stopped.hear("saved 1 2")
+        stopped.send(signal.SIGSTOP)
+        beside = start(stage, store.uri, direct, results="beside", **options)
+        assert beside.wait() == 1
+        assert "is owned by another driver" in beside.output  # it lives, and this is its host
+        assert not (place / "beside" / "e" / "experiment.json").exists()
+        more = {"takeover": True} if takeover else {}
+        other = start(stage, store.uri, direct, results="b", life="b", script="elsewhere.py", **options, **more)
+        output = other.stage and other.wait(120) == 0 and other.output
+        assert output, other.output
+        assert "STATUS TERMINATED" in output
+        before = bytes_of(store)
+        stage.let(5)  # its trial would go on and save
+        stopped.send(signal.SIGCONT)
+        assert stopped.wait() == 1
+        assert "has taken over" in stopped.output
+        assert bytes_of(store) == before  # nothing published, deleted or pushed any more
+        assert store.iterations() == [[5]]
+        (directory,) = store.bring(place / "brought").rglob("checkpoint_*")
+        assert sorted(os.listdir(directory)) == [".manifest.json", "b-0", "count"]
+
+
+@pytest.mark.root
+def test_t04_an_owner_that_was_taken_over_writes_nothing_more_and_says_why(tmp_path, store, direct):
+    taken_over(store, direct, tmp_path, takeover=True)
+
+
+@pytest.mark.root
+@pytest.mark.soak
+def test_t04_a_stale_owner_is_taken_over_after_sixty_seconds(tmp_path, store, direct):
+    taken_over(store, direct, tmp_path, takeover=False)
+
+
+# --- T15: who comes back ----------------------------------------------------------------------------------------
+
+
+def test_t15_a_host_that_comes_back_joins_the_newer_history(tmp_path, store, line, direct):
+    options = {"config": {"n": 6}, "keep_checkpoints_num": 2}
+    with stage_of(tmp_path) as stage:
+        first = start(stage, store.uri, line.url, results="a", gated=2, **options)
+        first.hear("saved 1 2")
+        pause = threading.Event()
+        while not store.iterations():
+            pause.wait(0.01)
+        line.outage = True  # nobody hears of what it does from here on
+        line.cut()
+        stage.let(2)
+        first.hear("saved 1 4")
+        first.kill()
+        start(stage, store.uri, direct, results="b", **options).ends_well()
+        line.outage = False
+        theirs = store.state(tmp_path / "theirs")
+        output = start(stage, store.uri, line.url, results="a", **options).ends_well()
+        assert len([text for text in output.splitlines() if "taken over from there" in text]) == 1, output
+        assert "STATUS TERMINATED" in output
+    mine = load_state(ExperimentPaths(stage.place / "a" / "e"))
+    assert mine.trials[0].checkpoints[-1].digest == theirs.trials[0].checkpoints[-1].digest
+    assert [row["training_iteration"] for row in rows(mine.trials[0])] == [1, 2, 3, 4, 5, 6]
+    assert store.iterations() == [[5, 6]]
+
+
+def newest_of(root):
+    """The iteration of the newest checkpoint on disk."""
+    (directory,) = root.glob("count_up_*")
+    return verify.list_checkpoints(directory)[-1].ref.iteration
+
+
+def newest(root):
+    (trial,) = load_state(ExperimentPaths(root)).trials
+    return trial.iteration, trial.checkpoints[-1].digest
+
+
+def manifests(root):
+    return {path.parent.name: path.read_bytes() for path in root.rglob(".manifest.json")}
+
+
+@pytest.mark.parametrize(
+    ("choice", "keep", "dies"),
+    [("LOCAL", 1, 4), ("REMOTE", 1, 4), ("LOCAL", None, 6)],
+    ids=["LOCAL", "REMOTE", "alike"],
+)
+def test_t15_two_heads_that_each_lack_the_other_raise_and_resume_chooses(tmp_path, there, choice, keep, dies):
+    """Alike: both have segments and checkpoints of the same names, and other contents."""
+    settings = {"config": {"n": 6}, "keep_checkpoints_num": keep}
+    a, b = tmp_path / "a", tmp_path / "b"
+    killed_at(3, count_up, path=a, **copies(there, **settings))
+    killed_at(5, count_up, path=a, resume=True, executor="inline", **settings)  # on its own
+    killed_at(dies, count_up, path=b, resume="AUTO", **copies(there, **settings))
+    before = contents(a / "e"), contents(tmp_path / "there")
+    with pytest.raises(ExperimentDivergedError, match='resume="LOCAL" or resume="REMOTE"') as raised:
+        run(count_up, a, resume="AUTO", **copies(there, **settings))
+    assert str(a / "e") in str(raised.value)
+    assert there.uri in str(raised.value)
+    assert (contents(a / "e"), contents(tmp_path / "there")) == before
+    started_from = newest_of(a / "e") if choice == "LOCAL" else there.iterations()[0][-1]
+    alike = set(manifests(a / "e")) & set(manifests(tmp_path / "there"))
+    run(count_up, a, resume=choice, **copies(there, **settings))
+    assert facts(a / "e", "attempt")[-1]["iteration"] == started_from
+    brought = there.bring(tmp_path / "brought")
+    if choice == "LOCAL":
+        assert manifests(brought) == manifests(a / "e")
+        assert (len(alike) > 1) == (keep is None)
+    assert there.iterations() == [[6] if keep else [1, 2, 3, 4, 5, 6]]
+    assert newest(a / "e") == newest(brought)
+    (aside,) = (a / ".set-aside").iterdir()  # what lost is kept here
+    assert (aside / "journal").is_dir()
+    run(count_up, b, resume="REMOTE", **copies(there, **settings))
+    assert newest(b / "e") == newest(a / "e")
+
+
+# --- T08: readers -----------------------------------------------------------------------------------------------
+
+WRITER = """
+import os
+import tuner.experiment.journal_writer as writer
+writer.COMPACT_BYTES = 20_000
+writer.JournalWriter.compact.__kwdefaults__["grace_s"] = 0.2  # what it replaces goes soon, here and there
+
+def train(config):
+    for n in range(config["n"]):
+        tune.report(n=n, text="x" * 50)
+
+tune.run(train, name="e", config={"n": int(os.environ["N"])}, storage_path=os.environ["RESULTS"],
+         sync_config=tune.SyncConfig(upload_dir=os.environ["WHERE"]))
+"""
+
+
+def read_while_written(store, endpoint, place, monkeypatch, *, readers, n):
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0.02")
+    over, wrong, looks = threading.Event(), [], []
+
+    def read(number):
+        uploader = InlineUploader({"place": store.uri})
+        last, at = 0, place / f"reader{number}"
+        try:
+            while not over.is_set():
+                remote = Remote(uploader, store.uri, "e", timeout_s=30)
+                if not remote.exists:
+                    continue
+                shutil.rmtree(at, ignore_errors=True)
+                state = load_state(remote.fetch_books(at))
+                now = state.trials[0].iteration if state.trials else 0
+                if now < last:
+                    wrong.append(f"{last} results, then {now}")
+                last = now
+                looks.append(now)
+        except Exception as error:
+            wrong.append(repr(error))
+        finally:
+            uploader.close()
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(readers)]
+    with stage_of(place) as stage:
+        stage.write(WRITER)
+        script = stage.start(WHERE=store.uri, N=str(n), AWS_ENDPOINT_URL=endpoint)
+        for thread in threads:
+            thread.start()
+        try:
+            script.wait(3600)
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+        assert script.process.returncode == 0, script.output
+    assert wrong == []
+    assert len(set(looks)) > 2  # it was read while it grew
+    assert store.state(place / "last").trials[0].iteration == n
+    assert any("snapshot" in key for key in store.keys())  # and while it was compacted
+
+
+def test_t08_readers_of_a_bucket_lose_nothing_while_it_is_pushed_and_compacted(tmp_path, store, direct, monkeypatch):
+    read_while_written(store, direct, tmp_path, monkeypatch, readers=2, n=4000)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
+def test_t08_the_full_size(tmp_path, store, direct, monkeypatch):
+    read_while_written(store, direct, tmp_path, monkeypatch, readers=8, n=100_000)

@@ -1,0 +1,137 @@
+"""Every kind of search, killed five times at any point: what it proposes and what is done with it stays the same."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from lifecycle_scripts import Stage, iterations
+
+import tuner as tune
+
+SEARCH = """
+import json, os, sys
+import optuna
+from tuner.search.optuna import OptunaSearch
+
+def train(config):
+    for n in (1, 2):
+        tell("result")
+        tune.report({"loss": (config["x"] - 2.5) ** 2 + 1 / n})
+
+SAMPLERS = {
+    "qmc": lambda: {"sampler": optuna.samplers.QMCSampler(seed=1, warn_asynchronous_seeding=False)},
+    "tpe": lambda: {},
+    "tpe ahead": lambda: {"ask_ahead": True},
+    "cmaes ahead": lambda: {"sampler": optuna.samplers.CmaEsSampler(seed=1, n_startup_trials=3), "ask_ahead": True},
+    "nsga": lambda: {"sampler": optuna.samplers.NSGAIISampler(seed=1, population_size=4)},
+    "sqlite": lambda: {"storage": "sqlite:///" + os.environ["RESULTS"] + ".db", "study_name": os.environ["NAME"]},
+}
+
+if __name__ == "__main__":
+    how, samples, workers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    space = {"x": tune.grid_search([0, 1, 2, 3]) if how == "grid" else tune.uniform(0, 5)}
+    if how in SAMPLERS:
+        space["n"] = tune.randint(0, 9)
+    analysis = tune.run(
+        train, config=space, name=os.environ["NAME"], storage_path=os.environ["RESULTS"], num_samples=samples, seed=7,
+        search_alg=OptunaSearch(**SAMPLERS[how]()) if how in SAMPLERS else None, metric="loss", mode="min",
+        resources_per_trial={"cpu": 0.2}, max_concurrent_trials=workers, resume="AUTO", verbose=0,
+    )
+    print("configs", json.dumps([trial.config for trial in analysis.trials]))
+"""
+TOTAL = {"grid": 2}
+TRIALS = 8
+
+
+def configs(output: str) -> list[dict]:
+    (line,) = [line for line in output.splitlines() if line.startswith("configs ")]
+    found: list[dict] = json.loads(line.removeprefix("configs "))
+    return found
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("how", ["grid", "random", "qmc", "tpe", "tpe ahead", "cmaes ahead", "nsga", "sqlite"])
+def test_f14_f51_killed_five_times_it_ends_as_if_it_had_not_been(tmp_path: Path, how: str) -> None:
+    samples = TOTAL.get(how, TRIALS)
+    learns = how not in ("grid", "random", "qmc")
+    draw = random.Random(how)
+    with Stage(tmp_path) as stage:
+        stage.write(SEARCH)
+        # What learns is fed the same history only where results come in one order.
+        workers = 1 if learns else 3
+        for _ in range(5):
+            script = stage.start("script.py", how, samples, workers, NAME="killed")
+            script.hear("result", draw.randint(1, 3 if learns else 6))
+            script.kill()
+            stage.unread()
+        killed = configs(stage.run("script.py", how, samples, workers, NAME="killed"))
+        trials = tune.ExperimentAnalysis(stage.results / "killed").trials
+        assert [(trial.status, iterations(trial)) for trial in trials] == [("TERMINATED", [1, 2])] * TRIALS
+        assert killed == configs(stage.run("script.py", how, samples, 1 if learns else 8, NAME="whole"))
+        if how == "grid":
+            assert [config["x"] for config in killed] == [0, 1, 2, 3] * 2
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("how", ["grid", "tpe ahead"])
+def test_f25_a_larger_num_samples_after_kills_runs_what_is_missing(tmp_path: Path, how: str) -> None:
+    fewer, more = (1, 2) if how == "grid" else (4, 8)
+    with Stage(tmp_path) as stage:
+        stage.write(SEARCH)
+        script = stage.start("script.py", how, fewer, 2, NAME="e")
+        script.hear("result", 3)
+        script.kill()
+        first = configs(stage.run("script.py", how, fewer, 2, NAME="e"))
+        script = stage.start("script.py", how, more, 2, NAME="e")
+        script.hear("result", 3)
+        script.kill()
+        made = configs(stage.run("script.py", how, more, 2, NAME="e"))
+        assert made[:4] == first and len(made) == 8
+        trials = tune.ExperimentAnalysis(stage.results / "e").trials
+        assert [(trial.status, iterations(trial)) for trial in trials] == [("TERMINATED", [1, 2])] * 8
+        if how != "grid":
+            assert len({config["x"] for config in made}) == 8
+
+
+DIES = """
+import os, signal
+from pathlib import Path
+
+def train(config):
+    mark = Path(os.environ["RESULTS"] + f"-{config['x']}")
+    if config["x"] in (1, 4, 6) and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    tune.report({"loss": config["x"]})
+
+if __name__ == "__main__":
+    analysis = tune.run(
+        train, config={"x": tune.grid_search(list(range(8)))}, name="e", storage_path=os.environ["RESULTS"],
+        max_failures=int(os.environ["RETRIES"]), resume=os.environ["RESUME"], raise_on_failed_trial=False, verbose=0,
+    )
+"""
+
+
+@pytest.mark.parametrize("how", ["retried", "resumed"])
+def test_f14_each_grid_point_ends_with_one_finished_result_also_when_three_were_killed(
+    tmp_path: Path, how: str
+) -> None:
+    with Stage(tmp_path) as stage:
+        stage.write(DIES)
+        stage.run(RETRIES="1" if how == "retried" else "0", RESUME="AUTO")
+        if how == "resumed":
+            errors = [trial.status for trial in tune.ExperimentAnalysis(stage.results / "e").trials].count("ERROR")
+            assert errors == 3
+            stage.run(RETRIES="0", RESUME="AUTO+RESTART_ERRORED")
+        trials = tune.ExperimentAnalysis(stage.results / "e").trials
+    assert [trial.config["x"] for trial in trials] == list(range(8))
+    assert [(trial.status, trial.last_result["loss"], iterations(trial)) for trial in trials] == [
+        ("TERMINATED", x, [1]) for x in range(8)
+    ]

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainables.errors import InvalidSettingError, MissingExtraError
+from trainables.transfer.open import open_backend, shown
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "uri"),
+    [
+        ("/mnt/share/", "LocalBackend", "/mnt/share"),
+        ("file:///mnt/my%20share", "LocalBackend", "file:///mnt/my%20share"),
+        ("gs://bucket/path/", "GcsBackend", "gs://bucket/path"),
+        ("az://container/path", "AzureBackend", "az://container/path"),
+        (
+            "abfs://container@account.dfs.core.windows.net/path",
+            "AzureBackend",
+            "abfs://container@account.dfs.core.windows.net/path",
+        ),
+        ("memory://place", "MemoryBackend", "memory://place"),
+        ("user@host:/path", "RsyncBackend", "user@host:/path"),
+    ],
+)
+def test_a_place_is_known_by_its_form(place: str, kind: str, uri: str) -> None:
+    backend = open_backend(place)
+    assert (type(backend).__name__, backend.uri) == (kind, uri)
+    backend.close()
+
+
+def test_a_file_address_is_decoded_and_a_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for place in (f"file://{tmp_path}/a%20b", f"file://localhost{tmp_path}/a%20b", "~/a b"):
+        backend = open_backend(place)
+        backend.put("key", place.encode())
+        assert (tmp_path / "a b" / "key").read_bytes() == place.encode()
+
+
+def test_what_the_user_gave_comes_first(tmp_path: Path) -> None:
+    template = open_backend(f"{tmp_path}/x", syncer="cp -r {source} {target}")
+    function = open_backend("s3://bucket/x", syncer=lambda source, target: None)
+    assert type(template).__name__ == "CommandBackend"
+    assert type(function).__name__ == "FunctionBackend"
+
+
+def test_an_unknown_scheme_lists_the_known_ones_and_the_extras() -> None:
+    with pytest.raises(InvalidSettingError) as caught:
+        open_backend("s4://bucket/path?secret=hunter2")
+    text = str(caught.value)
+    for part in ("'s4'", "s3:// (tuner[s3])", "gs:// (tuner[gcs])", "az:// (tuner[azure])", "user@host:/path", "sftp"):
+        assert part in text
+    assert "hunter2" not in text
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["", "gs://", "gs://bucket/../other", "file://elsewhere/path", "az://c/p?sas=hunter2", "gs://me:hunter2@bucket/p"],
+)
+def test_what_cannot_be_meant_is_an_error_without_secrets(place: str) -> None:
+    with pytest.raises(InvalidSettingError) as caught:
+        open_backend(place)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_password_is_never_shown() -> None:
+    assert shown("sftp://me:hunter2@host/path?token=hunter2") == "sftp://me@host/path"
+    assert shown("abfs://container@account.dfs.core.windows.net/path") == (
+        "abfs://container@account.dfs.core.windows.net/path"
+    )
+    assert shown("/mnt/what?/a@b:c") == "/mnt/what?/a@b:c"
+
+
+@pytest.mark.parametrize(
+    ("place", "module", "extra"),
+    [
+        ("gs://bucket", "google.cloud.storage", "gcs"),
+        ("az://container", "azure.storage.blob", "azure"),
+        ("memory://x", "fsspec", "fsspec"),
+    ],
+)
+def test_a_missing_library_names_its_extra(
+    place: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, _, name = module.rpartition(".")
+    monkeypatch.setitem(sys.modules, module, None)
+    if parent:
+        monkeypatch.delattr(sys.modules[parent], name, raising=False) if parent in sys.modules else None
+    with pytest.raises(MissingExtraError, match=rf"tuner\[{extra}\]"):
+        open_backend(place)
+
+
+def test_a_delete_template_goes_with_a_command() -> None:
+    with pytest.raises(InvalidSettingError, match="delete_template"):
+        open_backend("/x", syncer=lambda source, target: None, delete_template="rm -r {target}")

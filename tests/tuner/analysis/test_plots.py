@@ -1,0 +1,283 @@
+"""`results.plot`: each kind shows what there is, or says why not."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from lab import Lab
+
+from trainables import tagged
+from trainables.errors import MissingExtraError
+from trainables.transfer.open import open_backend
+from trainables.wire import CheckpointRef
+from tuner.analysis import ResultGrid
+from tuner.analysis.plots import KINDS
+from tuner.analysis.spans import Restart, restarts_of, spans_of
+from tuner.error import SettingError
+from tuner.experiment import events as ev
+from tuner.logger import JsonLoggerCallback
+
+NASTY = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path / "experiment", JsonLoggerCallback())
+
+
+def tuned(lab: Lab, trials: int = 6) -> Lab:
+    """An experiment with everything in it that can be shown."""
+    for number in range(trials):
+        trial = lab.trial(lr=0.1 * (number + 1), width=number % 3, opt=NASTY if number % 2 else "sgd")
+        for step in range(1, 4):
+            lab.report(
+                trial, loss=number / step, size=float(trials - number), timestamp=1000 + step, time_since_restore=step,
+                iterations_since_restore=step,
+            )  # fmt: skip
+        lab.save(trial)
+        lab.end(trial, ev.ErrorInfo("RuntimeError", NASTY) if number == 1 else None)
+    return lab
+
+
+def exploit(lab: Lab, clone: int, donor: int, iteration: int, **config: Any) -> None:
+    trial, source = lab.state.trials[clone], lab.state.trials[donor]
+    ref = CheckpointRef(source.trial_id, "checkpoint_000003", 1, 1, 1, 3)
+    lab.state.apply(ev.Exploited(trial.trial_id, ref, msgspec.Raw(tagged.dumps(config)), iteration))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "schedule"])
+def test_each_kind_is_a_figure(lab: Lab, kind: str) -> None:
+    metrics = ["loss", "size"] if kind == "pareto" else "loss"
+    analysis = tuned(lab).analysis(metrics, "min")
+
+    made = analysis.plot(kind)
+
+    assert made.data and made.layout.title.text
+    assert made.to_json()
+
+
+def test_a_curve_has_the_history_of_its_trial(lab: Lab) -> None:
+    made = ResultGrid(tuned(lab).analysis()).plot("curves")
+
+    assert [list(line.x) for line in made.data] == [[1, 2, 3]] * 6
+    assert [list(line.y) for line in made.data] == [[number / step for step in (1, 2, 3)] for number in range(6)]
+    assert made.layout.yaxis.title.text == "loss"
+    assert ResultGrid(lab.analysis()).plot("curves", metric="size", mode="max").layout.yaxis.title.text == "size"
+
+
+def test_of_many_trials_the_best_have_curves_and_the_title_says_so(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.analysis.plots.CURVES", 2)
+
+    made = tuned(lab).analysis("loss", "max").plot("curves")
+
+    assert [line.name for line in made.data] == ["4 TERMINATED", "5 TERMINATED"]
+    assert "the best 2 of 6" in made.layout.title.text
+
+
+def test_the_pareto_front_is_that_of_the_finished_trials(lab: Lab) -> None:
+    made = tuned(lab).analysis(["loss", "size"], "min").plot("pareto")
+
+    best = [trace for trace in made.data if "Best Trial" in trace.hovertemplate]
+    assert sorted(point for trace in best for point in zip(trace.x, trace.y, strict=True)) == [
+        (number / 3, 6.0 - number) for number in (0, 2, 3, 4, 5)
+    ]
+
+
+def test_the_schedule_shows_each_exploit_with_its_donor(lab: Lab) -> None:
+    tuned(lab)
+    exploit(lab, 0, 2, 2, lr=0.3, width=2, opt="sgd")
+    exploit(lab, 0, 4, 3, lr=0.5, width=2, opt="sgd")
+
+    made = lab.analysis().plot("schedule")
+
+    assert [made.layout[axis].title.text for axis in ("yaxis", "yaxis2")] == ["lr", "width"]
+    first = made.data[0]
+    assert (list(first.x), list(first.y)) == ([0, 2, 3, 3], [0.1, 0.3, 0.5, 0.5])
+    donor = lab.state.trials[2].trial_id
+    assert f"from {donor} at iteration 3" in first.hovertext[1]
+    assert list(made.data[1].y) == [0.2, 0.2]  # never changed
+
+
+def test_the_timeline_has_lines_checkpoints_and_errors(lab: Lab) -> None:
+    made = tuned(lab).analysis().plot("timeline")
+
+    named = {trace.name: trace for trace in made.data}
+    assert set(named) == {"running", "checkpoint (kept)", "error"}
+    assert list(named["checkpoint (kept)"].y) == list(range(6))
+    assert list(named["error"].y) == [1]
+    ended = datetime.datetime.fromtimestamp(lab.state.trials[1].ended_at or 0)
+    assert [str(at) for at in named["error"].x] == [str(ended)]
+
+
+def rows_of(trial: Any, *attempts: tuple[int, int]) -> None:
+    """Attempts that report every second."""
+    iteration = 0
+    with (trial.directory / "result.json").open("w") as file:
+        for start, steps in attempts:
+            for step in range(1, steps + 1):
+                iteration += 1
+                row = {"training_iteration": iteration, "iterations_since_restore": step, "timestamp": start + step}
+                file.write(json.dumps(row | {"time_since_restore": float(step)}) + "\n")
+
+
+def test_what_was_between_two_attempts_is_why_the_first_ended(lab: Lab) -> None:
+    trial = lab.trial(x=1)
+    rows_of(trial, (0, 5), (20, 5), (40, 2))
+    facts: list[ev.AnyFact] = [
+        ev.AttemptStarted(trial.trial_id, 1, 1, 0.0),
+        ev.AttemptEnded(trial.trial_id, 1, "paused"),
+        ev.AttemptStarted(trial.trial_id, 2, 1, 20.4),
+        ev.AttemptEnded(trial.trial_id, 2, "failed"),
+        ev.AttemptStarted(trial.trial_id, 3, 1, 39.8),
+    ]
+    restarts = restarts_of(facts)[trial.trial_id]
+
+    known = [(span.kind, span.start, span.end) for span in spans_of(trial, restarts, 60.0)]
+    compacted = [span.kind for span in spans_of(trial, restarts[1:], 60.0)]
+
+    assert restarts == [Restart(20.4, "paused"), Restart(39.8, "failed")]
+    assert known == [
+        ("running", 0.0, 5.0),
+        ("paused", 5.0, 20.0),
+        ("running", 20.0, 25.0),
+        ("failed", 25.0, 40.0),
+        ("running", 40.0, 42.0),
+    ]
+    assert compacted == ["running", "waiting", "running", "failed", "running"]
+
+
+def test_a_trial_that_was_ended_while_it_was_paused_did_not_run_until_then(lab: Lab) -> None:
+    paused, ran = lab.trial(x=1), lab.trial(x=2)
+    for trial in (paused, ran):
+        rows_of(trial, (0, 5))
+        lab.state.apply(ev.TrialEnded(trial.trial_id, "TERMINATED", 60.0))
+    stop = ev.AttemptEnded(paused.trial_id, 1, "paused")
+    restarts = restarts_of([stop, ev.TrialEnded(paused.trial_id, "TERMINATED", 60.0)])
+
+    spans = [
+        [(span.kind, span.start, span.end) for span in spans_of(trial, restarts.get(trial.trial_id, ()), 60.0)]
+        for trial in (paused, ran)
+    ]
+
+    assert spans == [[("running", 0.0, 5.0), ("paused", 5.0, 60.0)], [("running", 0.0, 60.0)]]
+
+
+def test_a_trial_that_is_paused_is_so_until_the_end(lab: Lab) -> None:
+    trial = lab.trial(x=1)
+    lab.report(trial, loss=1.0)
+    lab.save(trial)
+    rows_of(trial, (0, 5))
+    lab.state.apply(ev.AttemptEnded(trial.trial_id, 1, "paused"))
+
+    assert [(span.kind, span.start, span.end) for span in spans_of(trial, [], 60.0)] == [
+        ("running", 0.0, 5.0),
+        ("paused", 5.0, 60.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("curves", "no trial has reported a number 'loss'"),
+        ("parallel", "two finished trials with loss; there are 0"),
+        ("importances", "two finished trials"),
+        ("contour", "two finished trials"),
+        ("rank", "two finished trials"),
+        ("pareto", "two or three metrics; there are 1"),
+        ("schedule", "no trial was cloned"),
+    ],
+)
+def test_a_kind_that_shows_nothing_says_why(lab: Lab, kind: str, reason: str) -> None:
+    lab.report(lab.trial(x=1), other=1.0)
+
+    with pytest.raises(SettingError, match=f"kind='{kind}' shows nothing of this experiment: .*{reason}"):
+        lab.analysis().plot(kind)
+
+
+def test_one_metric_of_several_goes_by_its_own_mode(lab: Lab) -> None:
+    analysis = tuned(lab).analysis(["loss", "size"], ["min", "max"])
+
+    assert analysis.plot("curves", metric="size").layout.yaxis.title.text == "size"
+    assert analysis.plot("rank").layout.title.text == "Rank: loss"
+    with pytest.raises(SettingError, match="mode=None"):
+        analysis.plot("curves", metric="other")
+
+
+def test_one_parameter_is_no_contour(lab: Lab) -> None:
+    for number in range(3):
+        trial = lab.trial(x=float(number), same=1)
+        lab.report(trial, loss=float(number))
+        lab.end(trial)
+
+    assert lab.analysis().plot("importances").data
+    with pytest.raises(SettingError, match="2 searched parameters with several values; there are 1"):
+        lab.analysis().plot("contour")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kind": "curve"}, "kind='curve' is not accepted.*curves, parallel"),
+        ({"kind": "curves", "metric": "loss", "mode": "least"}, "mode='least'"),
+        ({"kind": "curves", "path": "curves.gif"}, r"'curves.gif' is not accepted; it ends in one of .html, .png"),
+        ({"kind": None, "path": "all.png"}, "a page .* or a directory; an image shows one kind: curves"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(lab: Lab, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        tuned(lab).analysis().plot(**arguments)
+
+
+def test_without_plotly_the_extra_is_named(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+
+    with pytest.raises(MissingExtraError, match=r'pip install "tuner\[plot\]"'):
+        tuned(lab).analysis().plot("curves")
+
+
+def test_all_of_them_as_a_directory_of_pages(lab: Lab, tmp_path: Path) -> None:
+    analysis = tuned(lab).analysis(["loss", "eval/size"], ["min", "max"])
+
+    made = analysis.plot(path=tmp_path / "plots")
+
+    assert set(made) == {"curves-loss", "timeline"}  # no trial has an eval/size, so none is complete
+    assert sorted(file.name for file in (tmp_path / "plots").iterdir()) == ["curves-loss.html", "timeline.html"]
+
+
+def test_a_plot_is_written_elsewhere_too(lab: Lab) -> None:
+    tuned(lab).analysis().plot("curves", path="memory://plotted/here/curves.html")
+
+    backend = open_backend("memory://plotted/here")
+    assert b"Learning curves: loss" in backend.read("curves.html")
+
+
+needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium could not be installed")
+
+
+@needs_chromium
+@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<svg")])
+def test_an_image_is_drawn_by_the_browser_of_this_machine(lab: Lab, tmp_path: Path, suffix: str, begins: bytes) -> None:
+    tuned(lab).analysis().plot("curves", path=tmp_path / f"curves.{suffix}")
+
+    assert (tmp_path / f"curves.{suffix}").read_bytes().startswith(begins)
+
+
+def test_without_a_browser_an_image_says_what_is_missing(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "none"))
+
+    with pytest.raises(MissingExtraError, match="need Chrome or Chromium on this machine"):
+        tuned(lab).analysis().plot("curves", path=tmp_path / "curves.png")
+    assert not (tmp_path / "curves.png").exists()

@@ -1,0 +1,38 @@
+"""`tuner show` of a trial that went on from another one's checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tuner.test_clones import RATES, Counter, Scripted, clone_of, run
+from tuner.cli import main
+from tuner.schedulers.base import Decision
+
+
+def test_the_lineage_names_donor_checkpoint_and_what_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scheduler = Scripted({(0, 4): Decision.SAVE, (1, 3): clone_of(0, 10.0)})
+    results = run(tmp_path, Counter, scheduler, config=RATES, max_concurrent_trials=1)
+    donor, clone = results.trials
+    capsys.readouterr()
+
+    assert main(["show", str(tmp_path / "e"), clone.trial_id, "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["clones"]
+    assert main(["show", str(tmp_path / "e"), clone.trial_id]) == 0
+    said = capsys.readouterr().out
+
+    (made,) = clone.clones
+    assert told == {
+        "iteration": 3,
+        "donor": donor.trial_id,
+        "checkpoint": made.donor.name,
+        "changed": {"rate": [100.0, 10.0]},
+    }
+    assert f"at iteration 3 from {donor.trial_id}/{made.donor.name}  rate: 100 -> 10\n" in said
+    line = results.plot("schedule").data[1]
+    assert (list(line.x), list(line.y)) == ([0, 3, 8], [100.0, 10.0, 10.0])
+    assert line.hovertext[1] == f"{clone.trial_id}<br>from {donor.trial_id} at iteration 4"

@@ -1,0 +1,56 @@
+"""How often the journal goes to a replica: as often as costs 5 % of the time, or as TUNE_GLOBAL_CHECKPOINT_S says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tuner import knobs
+from tuner.clock import VirtualClock
+from tuner.experiment import events as ev
+from tuner.experiment.journal import JournalWriter
+from tuner.experiment.paths import ExperimentPaths
+from tuner.syncer.books_push import BooksPush
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> ExperimentPaths:
+    paths = ExperimentPaths(tmp_path / "e")
+    for directory in (paths.journal, paths.blobs, paths.generations):
+        directory.mkdir(parents=True)
+    paths.experiment_json.write_text("{}")
+    return paths
+
+
+@pytest.fixture
+def journal(paths: ExperimentPaths) -> Iterator[JournalWriter]:
+    made = JournalWriter(paths, 1, next_seq=1, clock=VirtualClock(), sync="inline")
+    yield made
+    made.close()
+
+
+def next_push(paths: ExperimentPaths, journal: JournalWriter, every_s: float | None, *, took: float) -> float | None:
+    """When the second push may begin, after one that began at 100 s and took so long."""
+    books = BooksPush(paths, journal, name="e", guard="", there=(), every_s=every_s, removes=True, at_once=False)
+    journal.append(ev.encode(ev.RunEnded("first", 0.0)))
+    assert books.push(100.0, waited_for=True, closing=False, snapshots=True) is not None
+    books.arrived(100.0 + took, whole=True)
+    journal.append(ev.encode(ev.RunEnded("second", 0.0)))
+    return books.due_at(waited_for=True, closing=False)
+
+
+@pytest.mark.parametrize("took", [0.01, 1.0, 30.0])
+def test_pushing_takes_a_twentieth_of_the_time(paths: ExperimentPaths, journal: JournalWriter, took: float) -> None:
+    assert next_push(paths, journal, None, took=took) == pytest.approx(100.0 + 20 * took)
+
+
+@pytest.mark.parametrize(("text", "after"), [("300", 400.0), ("0.5", 100.5), ("auto", 120.0), ("", 120.0)])
+def test_the_variable_sets_the_seconds_from_push_to_push(
+    paths: ExperimentPaths, journal: JournalWriter, monkeypatch: pytest.MonkeyPatch, text: str, after: float
+) -> None:
+    monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", text)
+
+    took = 1.0 if text in ("", "auto") else 0.25
+    assert next_push(paths, journal, knobs.journal_push_s(), took=took) == pytest.approx(after)

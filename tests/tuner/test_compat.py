@@ -1,0 +1,111 @@
+"""Scripts written for Ray Tune, run unchanged; each in an interpreter of its own, for the hook is there to stay."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import os, sys, tempfile
+import ray
+from ray import train, tune
+from ray.air import RunConfig, session
+from ray.train import Checkpoint, CheckpointConfig
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search.optuna import OptunaSearch
+import ray.tune.search.sample
+
+ray.init(num_cpus=2)
+
+def objective(config):
+    import ray.tune as again
+
+    assert ray.is_initialized() and again is tune
+    checkpoint = train.get_checkpoint()
+    for step in range(3):
+        with tempfile.TemporaryDirectory() as directory:
+            with open(os.path.join(directory, "step"), "w") as file:
+                file.write(str(step))
+            train.report({"score": config["x"] * step}, checkpoint=Checkpoint.from_directory(directory))
+
+class Classic(tune.Trainable):
+    def step(self):
+        return {"score": self.config["x"], "done": True}
+
+for trainable in (objective, Classic):
+    results = tune.Tuner(
+        trainable,
+        param_space={"x": tune.uniform(0, 1)},
+        tune_config=tune.TuneConfig(
+            num_samples=2, metric="score", mode="max", scheduler=ASHAScheduler(), search_alg=OptunaSearch()
+        ),
+        run_config=RunConfig(
+            name=trainable.__name__, storage_path=sys.argv[1], verbose=0,
+            checkpoint_config=CheckpointConfig(num_to_keep=1),
+        ),
+    ).fit()
+    assert len(results) == 2 and not results.errors
+    print(trainable.__name__, results.get_best_result().checkpoint is not None)
+ray.shutdown()
+"""
+
+
+def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=100)
+
+
+def test_a_script_for_ray_runs_unchanged(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = python("-m", "tuner.compat", "script.py", str(tmp_path / "results"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "objective True\nClassic False\n"
+    assert {path.name for path in (tmp_path / "results").iterdir() if not path.name.startswith(".")} == {
+        "objective",
+        "Classic",
+    }
+
+
+def test_installed_from_within_and_twice(tmp_path: Path) -> None:
+    code = """
+import tuner.compat, sys
+tuner.compat.install(); tuner.compat.install()
+from ray import tune
+import tuner, trainables, ray.train
+assert tune is tuner and ray.train is trainables and tuner.__spec__.name == "tuner"
+from ray.air import session
+from ray.tune.schedulers import ASHAScheduler
+import tuner.schedulers
+assert ASHAScheduler is tuner.schedulers.ASHAScheduler
+print("ok")
+"""
+    done = python("-c", code, cwd=tmp_path)
+    assert done.stdout == "ok\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("ray.remote", "ray.remote has no counterpart"),
+        ("import ray.rllib", "ray.rllib has no counterpart"),
+        ("import ray.tune.schedulerz", "did you mean ray.tune.schedulers?"),
+        ("from ray.tune import nothing_like_it", "nothing_like_it"),
+        ("ray.init(address='10.0.0.1:6379')", "address='10.0.0.1:6379'"),
+    ],
+)
+def test_what_there_is_not_is_an_error_that_names_it(tmp_path: Path, line: str, named: str) -> None:
+    done = python("-c", f"import tuner.compat; tuner.compat.install()\nimport ray\n{line}", cwd=tmp_path)
+    assert done.returncode == 1 and named in done.stderr.splitlines()[-1]
+
+
+def test_a_ray_that_is_imported_already_is_not_shadowed(tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("real = True\n")
+    done = python("-c", "import ray, tuner.compat; tuner.compat.install()", cwd=tmp_path)
+    assert done.returncode == 1 and "ray is imported already" in done.stderr and "ray.py" in done.stderr
+
+
+def test_a_script_that_is_not_there(tmp_path: Path) -> None:
+    assert "no file nothing.py" in python("-m", "tuner.compat", "nothing.py", cwd=tmp_path).stderr
+    assert python("-m", "tuner.compat", cwd=tmp_path).returncode == 2

@@ -1,0 +1,32 @@
+"""Variables of the environment that are no numbers are named, with what is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tuner import knobs
+from tuner.error import SettingError
+
+SECONDS = {
+    "TUNE_SILENT_AFTER_S": knobs.silent_after_s,
+    "TUNE_GRACE_S": knobs.grace_s,
+    "TUNE_GLOBAL_CHECKPOINT_S": knobs.journal_push_s,
+}
+
+
+@pytest.mark.parametrize("text", ["often", "-1", "nan"])
+@pytest.mark.parametrize(("name", "knob"), SECONDS.items())
+def test_d20_what_is_no_number_of_seconds_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, knob: Callable[[], float | None], text: str
+) -> None:
+    monkeypatch.setenv(name, text)
+    with pytest.raises(SettingError, match=f"{name}='{text}' is not accepted; accepted are seconds"):
+        knob()
+
+
+@pytest.mark.parametrize(("name", "default"), [("TUNE_SILENT_AFTER_S", 300), ("TUNE_GRACE_S", 30)])
+def test_an_empty_one_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch, name: str, default: float) -> None:
+    monkeypatch.setenv(name, "")
+    assert SECONDS[name]() == default

@@ -1,0 +1,116 @@
+"""`SyncConfig`: where copies of an experiment go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainables.settings import (
+    Config,
+    checked_names,
+    flag,
+    invalid,
+    parse_bytes,
+    path_or_none,
+    seconds,
+    text_or_none,
+    whole_number,
+)
+
+
+@checked_names
+@dataclass(repr=False)
+class SyncConfig(Config):
+    """Where copies of the experiment go.
+
+    Args:
+        upload_dir: a bucket ("s3://..."), a shared directory or a host; None: nowhere.
+        syncer: "auto" (by the form of `upload_dir`), None (no syncing), a command with {source} and {target},
+            a function (source, target), or a `Syncer`.
+        sync_on_checkpoint: queue an upload at every checkpoint, and not only every `sync_period`.
+        sync_period: seconds between two uploads of what is not a checkpoint.
+        sync_timeout: seconds without progress after which one operation is given up, and how long the end waits.
+        sync_artifacts: upload the other files of a trial's directory too.
+        sync_artifacts_on_checkpoint: upload them at every checkpoint.
+        excludes: patterns of artifacts that are not copied.
+        delete_template: a command with {target} that deletes there what a command or a function has copied.
+        options: what stands for {options} in the commands, as a shell would split it.
+        ssh_key, ssh_port: of a host; None: as the user's ssh configuration says.
+        keep_local: how many checkpoints of each trial stay on this machine once they are in the copy too, the newest of
+            those that are kept; "all": every one.
+        max_backlog: bytes, or a text like "10GB": a trial waits with its next checkpoint while more than that of it is
+            still to be copied.
+        max_backlog_s: the same, while its oldest checkpoint waits longer than so many seconds.
+    """
+
+    upload_dir: str | os.PathLike[str] | None = None
+    syncer: Any = "auto"
+    sync_on_checkpoint: bool = True
+    sync_period: float = 300
+    sync_timeout: float = 1800
+    sync_artifacts: bool = False
+    sync_artifacts_on_checkpoint: bool = True
+    excludes: Sequence[str] | None = None
+    delete_template: str | None = None
+    options: str = ""
+    ssh_key: str | os.PathLike[str] | None = None
+    ssh_port: int | None = None
+    keep_local: int | str = "all"
+    max_backlog: int | str = "10GB"
+    max_backlog_s: float = 86400
+
+    def __post_init__(self) -> None:
+        path_or_none("SyncConfig: upload_dir", self.upload_dir, 'None, or a URI or path like "s3://bucket/path"')
+        self._check_syncer()
+        for name in ("sync_on_checkpoint", "sync_artifacts", "sync_artifacts_on_checkpoint"):
+            flag(f"SyncConfig: {name}", getattr(self, name))
+        seconds("SyncConfig: sync_period", self.sync_period, zero=True)
+        seconds("SyncConfig: sync_timeout", self.sync_timeout, zero=False)
+        if self.excludes is not None:
+            if isinstance(self.excludes, str) or not all(isinstance(item, str) for item in self.excludes):
+                raise invalid("SyncConfig: excludes", self.excludes, 'None, or a list of patterns like ["*.tmp"]')
+            self.excludes = tuple(self.excludes)
+        text_or_none("SyncConfig: delete_template", self.delete_template)
+        if self.delete_template is not None and "{target}" not in self.delete_template:
+            raise invalid("SyncConfig: delete_template", self.delete_template, "a command with {target}")
+        if not isinstance(self.options, str):
+            raise invalid("SyncConfig: options", self.options, "a text, as a shell would split it")
+        path_or_none("SyncConfig: ssh_key", self.ssh_key, "None, or the path of a private key")
+        if self.ssh_port is not None:
+            self.ssh_port = whole_number("SyncConfig: ssh_port", self.ssh_port, least=1)
+        if self.keep_local != "all":
+            accepted = '"all", or a whole number >= 1'
+            self.keep_local = whole_number("SyncConfig: keep_local", self.keep_local, least=1, accepted=accepted)
+        self.max_backlog = parse_bytes(self.max_backlog, name="SyncConfig: max_backlog")
+        seconds("SyncConfig: max_backlog_s", self.max_backlog_s, zero=False)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """`max_backlog` as the number that it is after construction."""
+        return int(self.max_backlog)
+
+    def place(self) -> dict[str, Any]:
+        """What `trainables.transfer.open.open_backend` takes."""
+        assert self.upload_dir is not None
+        return {
+            "place": os.fspath(self.upload_dir),
+            "syncer": self.syncer,
+            "delete_template": self.delete_template,
+            "options": self.options,
+            "ssh_key": None if self.ssh_key is None else os.fspath(self.ssh_key),
+            "ssh_port": self.ssh_port,
+        }
+
+    def _check_syncer(self) -> None:
+        syncer = self.syncer
+        accepted = '"auto", None, a command with {source} and {target}, a function (source, target), or a Syncer'
+        if syncer is None or syncer == "auto":
+            return
+        if isinstance(syncer, str):
+            missing = [place for place in ("{source}", "{target}") if place not in syncer]
+            if missing:
+                raise invalid("SyncConfig: syncer", syncer, f"{accepted} (missing: {', '.join(missing)})")
+        elif not callable(syncer) and not callable(getattr(syncer, "sync_up", None)):
+            raise invalid("SyncConfig: syncer", syncer, accepted)

@@ -1,0 +1,324 @@
+"""The agent of a replica: a process that moves bytes, so that neither driver nor trial does.
+
+The driver (`tuner.syncer.uploader`) starts one per replica, sends it jobs over a socket and gets one answer for each,
+with word of bytes that moved in between. What hangs in here is killed with the process and loses nothing: every job may
+be done again. `Worker` alone does the jobs; the inline executor and the tests call it without a process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Union
+
+import cloudpickle
+import msgspec
+
+from trainables.errors import AccessRefusedError, CheckpointError, TransferError
+from trainables.transfer import checkpoints
+from trainables.transfer.base import Backend
+from trainables.transfer.open import open_backend
+from trainables.wire import Frames, frame
+
+THREADS = 6
+"""So many jobs at once; each of them may move several files at a time."""
+PROGRESS_BYTES = 1024 * 1024
+"""Word of progress is sent each time that much has moved."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, tag_field="job"):
+    """Base of all jobs."""
+
+    id: int = 0
+    guard: str = ""
+    """A key: if there is something of that name the replica has another owner, and nothing is done."""
+
+
+class Push(Job, frozen=True, tag="push"):
+    """Copy small files: group after group, in that order."""
+
+    groups: list[tuple[str, str, list[str]]]
+    """(source directory, prefix, names)."""
+
+
+class PushPayload(Job, frozen=True, tag="payload"):
+    """Copy a published checkpoint without its manifest: nobody sees it yet."""
+
+    directory: str
+    key: str
+
+
+class PushManifest(Job, frozen=True, tag="manifest"):
+    """Copy its manifest: from now on it is complete there."""
+
+    directory: str
+    key: str
+
+
+class DeleteCheckpoint(Job, frozen=True, tag="delete_checkpoint"):
+    """Delete a checkpoint, its manifest first. Nothing there is no error."""
+
+    key: str
+
+
+class Delete(Job, frozen=True, tag="delete"):
+    """Delete files, in that order."""
+
+    keys: list[str]
+
+
+class FetchCheckpoint(Job, frozen=True, tag="fetch_checkpoint"):
+    """Bring a checkpoint to a local directory, whole and hashed or not at all."""
+
+    key: str
+    target: str
+    digest: str = ""
+
+
+class Fetch(Job, frozen=True, tag="fetch"):
+    """Bring files; without names all under the prefix."""
+
+    prefix: str
+    target: str
+    names: list[str] | None = None
+
+
+class Put(Job, frozen=True, tag="put"):
+    """Write a small file."""
+
+    key: str
+    data: bytes
+    exclusive: bool = False
+
+
+class Read(Job, frozen=True, tag="read"):
+    """The content of a small file is the answer."""
+
+    key: str
+
+
+class ListKeys(Job, frozen=True, tag="list"):
+    """Every key under the prefix, as a JSON list, is the answer."""
+
+    prefix: str
+
+
+class Children(Job, frozen=True, tag="children"):
+    """The names directly under the prefix, those of directories with a slash, are the answer as a JSON list."""
+
+    prefix: str
+
+
+class Learn(Job, frozen=True, tag="learn"):
+    """What that checkpoint over there holds need not be sent again: it may be copied from there."""
+
+    key: str
+
+
+AnyJob = Union[
+    Push, PushPayload, PushManifest, DeleteCheckpoint, Delete, FetchCheckpoint, Fetch, Put, Read, ListKeys, Children,
+    Learn
+]  # fmt: skip
+
+
+class Opened(msgspec.Struct, frozen=True, tag="opened", tag_field="answer"):
+    """The place was looked at and takes what is written to it."""
+
+    can: dict[str, bool]
+    """The back end's `Can`."""
+    uri: str
+    """The place as messages and facts name it."""
+
+
+class Done(msgspec.Struct, frozen=True, tag="done", tag_field="answer"):
+    id: int
+    data: bytes = b""
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed", tag_field="answer"):
+    """`id` 0: the place could not be opened."""
+
+    id: int
+    type: str
+    message: str
+    transient: bool = False
+
+
+class Moved(msgspec.Struct, frozen=True, tag="moved", tag_field="answer"):
+    """So many bytes of a job moved since the last word of it."""
+
+    id: int
+    bytes: int
+
+
+Answer = Union[Opened, Done, Failed, Moved]
+
+TAKEN = "Taken"
+"""The type of a `Failed` that says: the guard is there."""
+
+decode_answer = msgspec.json.Decoder(Answer).decode
+_decode_job = msgspec.json.Decoder(AnyJob).decode
+
+
+class Worker:
+    """Does jobs on one back end; safe to use from several threads."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self._index = checkpoints.ContentIndex()
+        self._receipts: dict[str, dict[str, str]] = {}
+        """Of payloads that did not arrive whole: what did. A second try leaves it out."""
+
+    def do(self, job: AnyJob, moved: Callable[[int], None]) -> Done | Failed:
+        """Do one job, whatever comes of it."""
+        try:
+            if job.guard and self.backend.can.list and self.backend.exists(job.guard):
+                return Failed(job.id, TAKEN, f"{self.backend.url(job.guard)} was written by another driver")
+            return Done(job.id, self._do(job, moved))
+        except AccessRefusedError as error:
+            self.backend.renew()  # expired credentials are read anew, and the next try has them
+            return Failed(job.id, type(error).__name__, str(error), error.transient)
+        except TransferError as error:
+            return Failed(job.id, type(error).__name__, str(error), error.transient)
+        except (CheckpointError, OSError, ValueError) as error:
+            return Failed(job.id, type(error).__name__, str(error))
+        except Exception as error:  # a user's function or Syncer may raise anything; the agent lives on
+            return Failed(job.id, type(error).__name__, f"{type(error).__name__}: {error}")
+
+    def _do(self, job: AnyJob, moved: Callable[[int], None]) -> bytes:
+        backend = self.backend
+        match job:
+            case Push():
+                for source, prefix, names in job.groups:
+                    if names:
+                        backend.push(Path(source), prefix, names, progress=moved)
+            case PushPayload():
+                receipts = self._receipts.setdefault(job.key, {})
+                checkpoints.push_payload(
+                    backend, Path(job.directory), job.key, index=self._index, receipts=receipts, progress=moved
+                )
+                del self._receipts[job.key]
+            case PushManifest():
+                checkpoints.push_manifest(backend, Path(job.directory), job.key)
+            case DeleteCheckpoint():
+                self._index.forget(job.key)
+                self._receipts.pop(job.key, None)
+                checkpoints.delete(backend, job.key)
+            case Delete():
+                backend.delete(job.keys)
+            case FetchCheckpoint():
+                checkpoints.fetch(backend, job.key, Path(job.target), digest=job.digest or None, progress=moved)
+            case Fetch():
+                backend.fetch(job.prefix, Path(job.target), job.names, progress=moved)
+            case Put():
+                backend.put(job.key, job.data, exclusive=job.exclusive)
+            case Read():
+                return backend.read(job.key)
+            case Children():
+                return msgspec.json.encode(list(backend.children(job.prefix)))
+            case Learn():
+                self._index.add(checkpoints.read_manifest(backend, job.key).manifest, job.key)
+            case ListKeys():
+                return msgspec.json.encode([entry.key for entry in backend.list(job.prefix)])
+        return b""
+
+
+class Spoken:
+    """The agent's end of the line: answers from several threads, whole."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line, self._lock = line, threading.Lock()
+
+    def say(self, answer: Answer) -> None:
+        with self._lock:
+            self._line.sendall(frame(answer))
+
+
+class _Progress:
+    """Adds up what moved of one job, and says so now and then."""
+
+    def __init__(self, id: int, spoken: Spoken) -> None:
+        self._id, self._spoken, self._sum, self._lock = id, spoken, 0, threading.Lock()
+
+    def __call__(self, moved: int) -> None:
+        with self._lock:
+            self._sum += moved
+            if self._sum < PROGRESS_BYTES:
+                return
+            told, self._sum = self._sum, 0
+        self._spoken.say(Moved(self._id, told))
+
+
+def serve(line: socket.socket) -> None:
+    """Read what place is meant, open it, then do jobs until the other end closes."""
+    frames, spoken = Frames(), Spoken(line)
+    waiting: list[bytes] = []
+
+    def receive() -> bytes | None:
+        while not waiting:
+            try:
+                data = line.recv(65536)
+            except ConnectionResetError:  # killed, with answers of ours that it had not read
+                return None
+            if not data:
+                return None
+            waiting.extend(frames.feed(data))
+        return waiting.pop(0)
+
+    opening = receive()
+    if opening is None:
+        return
+    try:
+        worker = Worker(_open(opening))
+    except Exception as error:  # said to the driver, which raises it
+        spoken.say(Failed(0, type(error).__name__, str(error)))
+        return
+    spoken.say(Opened(dataclasses.asdict(worker.backend.can), worker.backend.uri))
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="transfer") as pool:
+        while (body := receive()) is not None:
+            pool.submit(_answer, worker, _decode_job(body), spoken)
+        os._exit(0)  # the driver is gone: what is under way may hang, and may be done again
+
+
+def _answer(worker: Worker, job: AnyJob, spoken: Spoken) -> None:
+    spoken.say(worker.do(job, _Progress(job.id, spoken)))
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What the agent is told first."""
+
+    pickled: bytes
+    """cloudpickle of the keyword arguments of `open_backend`."""
+    path: list[str]
+    """The driver's `sys.path`: a user's function may come from there."""
+    check: bool = True
+    """Look whether the place can be used before anything else."""
+
+
+def _open(body: bytes) -> Backend:
+    place = msgspec.json.decode(body, type=Place)
+    sys.path.extend(entry for entry in place.path if entry not in sys.path)
+    backend = open_backend(**cloudpickle.loads(place.pickled))
+    if place.check:
+        backend.check()
+    gc.collect()  # opening leaves more behind than the agent needs for its work
+    return backend
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`python -m trainables.transfer.agent FD`: serve the socket of that number until its other end closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: it may want to finish
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    serve(socket.socket(fileno=int(arguments[0])))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

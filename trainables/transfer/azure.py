@@ -1,0 +1,248 @@
+"""Azure Blob Storage: `az://container/path`, `abfs://container@account.dfs.core.windows.net/path`.
+
+The account and its credentials come from `AZURE_STORAGE_*`, as adlfs has them, else from Azure's default credential.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from trainables import knobs
+from trainables.errors import (
+    AccessRefusedError,
+    MissingExtraError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StoreMissingError,
+    TransferCorruptError,
+    TransferError,
+)
+from trainables.transfer.base import Entry
+from trainables.transfer.objects import ObjectBackend, Sink, Source, escaped, unescaped
+
+_BLOCK = 8 * 1024 * 1024
+_BLOCKS_AT_ONCE = 4
+_TIMEOUTS = {"connection_timeout": 10, "read_timeout": 60}
+"""Seconds until there is a connection, and between two bytes of an answer."""
+_MARK = "writer"
+_EXISTS = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet"}
+_TRANSIENT = {408, 429, 500, 502, 503, 504}
+
+
+class AzureBackend(ObjectBackend):
+    """Blobs under a prefix of a container.
+
+    The MD5 of every block is checked by the service when it arrives, and that of the whole is kept with the blob and
+    checked by a fetch.
+
+    Args:
+        uri: `az://container/path`; an account in it counts more than the environment's.
+        patient: repeat a request that failed in passing.
+    """
+
+    def __init__(self, uri: str, *, patient: bool = True) -> None:
+        super().__init__(uri.rstrip("/"))
+        try:
+            import azure.storage.blob
+        except ImportError as error:
+            raise MissingExtraError(f'{uri} needs azure-storage-blob: pip install "tuner[azure]"') from error
+        self._library = azure.storage.blob
+        self._retries = 4 if patient else 0
+        place, _, self._root = self.uri.partition("://")[2].partition("/")
+        self._container_name, _, self._host = place.partition("@")
+        self._lock = threading.Lock()
+        self._container: Any = None
+
+    def renew(self) -> None:
+        with self._lock:
+            self._container = None  # who still uses the old one keeps it
+
+    def close(self) -> None:
+        with self._lock:
+            if self._container is not None:
+                self._container.close()
+
+    def children(self, prefix: str = "") -> list[str]:
+        above = self._name(prefix) + "/" if prefix or self._root else ""
+        with self._saying(prefix):
+            found = self._connected().walk_blobs(name_starts_with=above or None, delimiter="/")
+            return sorted(unescaped(item.name[len(above) :]) for item in found)
+
+    def _prober(self) -> AzureBackend:
+        return AzureBackend(self.uri, patient=False)
+
+    # --- one blob ------------------------------------------------------------------------------------------
+
+    def _send(self, source: Source, key: str, *, exclusive: bool) -> str:
+        md5 = _md5(source)
+        blob = self._blob(key)
+        mark = secrets.token_hex(16)
+        settings = self._library.ContentSettings(content_type="application/octet-stream", content_md5=bytearray(md5))
+        try:
+            answer = blob.upload_blob(
+                source,
+                length=source.size,
+                overwrite=not exclusive,
+                content_settings=settings,
+                metadata={_MARK: mark},
+                validate_content=True,
+                max_concurrency=_BLOCKS_AT_ONCE,
+            )
+        except Exception as error:
+            if not exclusive or not isinstance(self._failure(error, ""), ObjectExistsError):
+                raise
+            if blob.get_blob_properties().metadata.get(_MARK) != mark:
+                raise
+            answer = {}  # it was ours: the answer was lost and the library asked again
+        computed = answer.get("content_md5")
+        if source.size > _BLOCK or not answer:  # came in blocks: the answer tells the MD5 of their list
+            found = blob.get_blob_properties()
+            computed = found.content_settings.content_md5
+            if found.size != source.size:
+                raise TransferCorruptError(f"{self.url(key)} has {found.size} bytes, sent were {source.size}")
+        if bytes(computed or b"") != md5:
+            raise TransferCorruptError(f"{self.url(key)} has another MD5 than what was sent", transient=True)
+        return f"md5:{md5.hex()}"
+
+    def _receive(self, key: str, sink: Sink) -> None:
+        stream = self._blob(key).download_blob()
+        hasher = hashlib.md5(usedforsecurity=False)
+        for chunk in stream.chunks():
+            hasher.update(chunk)
+            sink.write(chunk)
+        expected = stream.properties.content_settings.content_md5
+        if expected and bytes(expected) != hasher.digest():
+            raise TransferCorruptError(f"{self.url(key)} has another MD5 than what arrived", transient=True)
+
+    def _copy(self, known: str, key: str, *, exclusive: bool) -> str:
+        from azure.core import MatchConditions
+
+        blob = self._blob(key)
+        condition = {"match_condition": MatchConditions.IfMissing} if exclusive else {}
+        status = blob.start_copy_from_url(self._blob(known).url, **condition)["copy_status"]
+        wait = 0.05
+        while status == "pending":  # within an account it is done at once, between two the service takes its time
+            time.sleep(wait)
+            wait = min(2 * wait, 5.0)
+            status = blob.get_blob_properties().copy.status
+        if status != "success":
+            raise TransferError(f"{self.url(known)} could not be copied to {key}: {status}", transient=True)
+        md5 = blob.get_blob_properties().content_settings.content_md5
+        return f"md5:{bytes(md5).hex()}" if md5 else ""
+
+    def _size(self, key: str) -> int | None:
+        from azure.core.exceptions import ResourceNotFoundError
+
+        try:
+            return int(self._blob(key).get_blob_properties().size)
+        except ResourceNotFoundError as error:
+            if _code(error) == "ContainerNotFound":
+                raise
+            return None
+
+    def _walk(self, prefix: str) -> Iterator[Entry]:
+        above = f"{self._root}/" if self._root else ""
+        found = self._connected().list_blobs(name_starts_with=above + escaped(prefix) or None, include=["metadata"])
+        for blob in found:
+            if (blob.metadata or {}).get("hdi_isfolder") != "true":  # directories of a hierarchical account
+                yield Entry(unescaped(blob.name[len(above) :]), int(blob.size))
+
+    def _remove(self, key: str) -> None:
+        from azure.core.exceptions import ResourceNotFoundError
+
+        try:
+            self._blob(key).delete_blob(delete_snapshots="include")
+        except ResourceNotFoundError as error:
+            if _code(error) == "ContainerNotFound":
+                raise
+
+    def _failure(self, error: Exception, url: str) -> TransferError | None:
+        from azure.core import exceptions
+
+        if not isinstance(error, exceptions.AzureError):
+            return None
+        text = str(error.message).partition("\n")[0]
+        code = _code(error)
+        status = getattr(error, "status_code", None)
+        if code in ("ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"):
+            return StoreMissingError(
+                f"there is no container {self._container_name}: make it, or mend the address {url}"
+            )
+        if code in _EXISTS or isinstance(error, exceptions.ResourceExistsError):
+            return ObjectExistsError(f"{url} is there already")
+        if isinstance(error, exceptions.ClientAuthenticationError) or status in (401, 403):
+            return AccessRefusedError(
+                f"{url}: access is refused ({text}): may the credentials in AZURE_STORAGE_*, or of `az login`, "
+                "read, write and delete there?"
+            )
+        if status == 404:
+            return ObjectNotFoundError(f"there is no {url}")
+        if status == 400 and "md5" in f"{code} {text}".lower():
+            return TransferCorruptError(f"{url}: what arrived is not what was sent", transient=True)
+        if isinstance(error, exceptions.ServiceRequestError | exceptions.ServiceResponseError):
+            return TransferError(f"{url} cannot be reached: {text}", transient=True)
+        return TransferError(f"{url}: {text}", transient=status in _TRANSIENT)
+
+    # --- the library ---------------------------------------------------------------------------------------
+
+    def _connected(self) -> Any:
+        with self._lock:
+            if self._container is None:
+                self._container = self._service().get_container_client(self._container_name)
+            return self._container
+
+    def _service(self) -> Any:
+        retries = self._library.ExponentialRetry(initial_backoff=1, increment_base=2, retry_total=self._retries)
+        options: dict[str, Any] = {
+            "retry_policy": retries,
+            "max_single_put_size": _BLOCK,
+            "max_block_size": _BLOCK,
+            **_TIMEOUTS,
+        }
+        said = knobs.azure_storage()
+        if "connection_string" in said and not self._host:
+            return self._library.BlobServiceClient.from_connection_string(said["connection_string"], **options)
+        host = self._host.replace(".dfs.", ".blob.") or f"{said.get('account_name', '')}.blob.core.windows.net"
+        if host.startswith("."):
+            raise AccessRefusedError(
+                f"{self.uri} does not say whose it is: set AZURE_STORAGE_ACCOUNT_NAME or "
+                "AZURE_STORAGE_CONNECTION_STRING, or write abfs://container@account.dfs.core.windows.net/path"
+            )
+        credential = said.get("account_key") or said.get("sas_token") or self._identity(said)
+        return self._library.BlobServiceClient(f"https://{host}", credential=credential, **options)
+
+    def _identity(self, said: dict[str, str]) -> Any:
+        try:
+            from azure.identity import ClientSecretCredential, DefaultAzureCredential
+        except ImportError as error:
+            raise MissingExtraError(f'{self.uri} needs azure-identity: pip install "tuner[azure]"') from error
+        if {"tenant_id", "client_id", "client_secret"} <= set(said):
+            return ClientSecretCredential(said["tenant_id"], said["client_id"], said["client_secret"])
+        return DefaultAzureCredential()
+
+    def _blob(self, key: str) -> Any:
+        return self._connected().get_blob_client(self._name(key))
+
+    def _name(self, key: str) -> str:
+        return "/".join(part for part in (self._root, escaped(key)) if part)
+
+
+def _code(error: Exception) -> str:
+    """The service's word for what is wrong; only answers of the service have one."""
+    code = getattr(error, "error_code", None)
+    return str(getattr(code, "value", code) or "")  # an Enum where the library knows it
+
+
+def _md5(source: Source) -> bytes:
+    hasher, left = hashlib.md5(usedforsecurity=False), source.size
+    while left:
+        data = source.peek(min(left, _BLOCK))
+        hasher.update(data)
+        left -= len(data)
+    source.seek(0)
+    return hasher.digest()

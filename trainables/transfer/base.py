@@ -1,0 +1,153 @@
+"""What every back end of `transfer` is: a place elsewhere that holds files under keys, and what it can do.
+
+A key is a relative path with `/` below the back end's URI. Back ends move bytes and nothing else: what a checkpoint is
+lies in `transfer.checkpoints`, order and retries over whole jobs in the driver's queue.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainables.errors import ObjectNotFoundError, TransferError
+
+Progress = Callable[[int], None]
+"""Told of bytes that have just moved; from any thread. What raises in it ends the operation."""
+
+
+def unwatched(moved: int) -> None:
+    """The progress of what nobody watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Can:
+    """What a back end can do beyond copying a tree there and back (design.md section 8)."""
+
+    ordered: bool = True
+    """What `push` has returned from is there before what is pushed next: a manifest after its payload."""
+    list: bool = True
+    delete: bool = True
+    verify: bool = True
+    """Size and checksum are compared after a push with what the place says it holds."""
+    exclusive: bool = True
+    """`exclusive=True` creates a file only where there is none, of two that try one fails."""
+    reuse: bool = True
+    """`same=` is honoured: content that is there already is not sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file that a place holds."""
+
+    key: str
+    size: int
+
+
+class Backend(ABC):
+    """A place that holds files under keys. Safe to use from several threads.
+
+    Every method raises TransferError; its `transient` says whether trying again may help.
+    """
+
+    can: Can = Can()
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        """Where keys start, without a slash at its end."""
+
+    def url(self, key: str) -> str:
+        """The whole address of a key, as people write it."""
+        return f"{self.uri}/{key}" if key else self.uri
+
+    @abstractmethod
+    def check(self, timeout_s: float = 10.0) -> None:
+        """Look once whether the place can be written to, before anything depends on it.
+
+        Raises TransferError with the cause and the remedy, within about `timeout_s` seconds also when nobody answers.
+        """
+
+    @abstractmethod
+    def push(
+        self,
+        source: Path,
+        prefix: str,
+        names: Sequence[str],
+        *,
+        same: Mapping[str, str] | None = None,
+        exclusive: bool = False,
+        receipts: MutableMapping[str, str] | None = None,
+        progress: Progress = unwatched,
+    ) -> None:
+        """Copy the files `names` under the directory `source` to `prefix/name`; what is there is replaced.
+
+        Args:
+            same: name -> key that holds the same content already; where the back end can, it is copied over there.
+                A key that has gone meanwhile is no error: the file is sent.
+            exclusive: raise ObjectExistsError where there is one of that name, and leave it.
+            receipts: filled with name -> checksum that the place computed ("" where it has none), file by file as they
+                arrive, so that a second try can leave out what is there.
+        """
+
+    @abstractmethod
+    def fetch(
+        self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
+    ) -> None:
+        """Copy `prefix/name` to `target/name`; without `names` everything under `prefix`.
+
+        A name that would leave `target` is refused, and so is one that is a link over there. Raises
+        ObjectNotFoundError when there is nothing of that name.
+        """
+
+    def put(self, key: str, data: bytes, *, exclusive: bool = False) -> None:
+        """Write a small file. Raises ObjectExistsError, with `exclusive`, where there is one."""
+        prefix, _, name = key.rpartition("/")
+        with tempfile.TemporaryDirectory(prefix="transfer-") as directory:
+            (Path(directory) / name).write_bytes(data)
+            self.push(Path(directory), prefix, [name], exclusive=exclusive)
+
+    def read(self, key: str) -> bytes:
+        """The content of a small file. Raises ObjectNotFoundError."""
+        prefix, _, name = key.rpartition("/")
+        with tempfile.TemporaryDirectory(prefix="transfer-") as directory:
+            self.fetch(prefix, Path(directory), [name])
+            return (Path(directory) / name).read_bytes()
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        """Every file under `prefix`, at any depth; nothing when there is none."""
+        raise TransferError(f"{self.uri}: what is there cannot be listed")
+
+    def children(self, prefix: str = "") -> Sequence[str]:
+        """The names directly under `prefix`, sorted; those of directories end in `/`."""
+        skip = len(prefix) + 1 if prefix else 0
+        found = set()
+        for entry in self.list(prefix):
+            name, slash, _ = entry.key[skip:].partition("/")
+            found.add(name + slash)
+        return sorted(found)
+
+    def exists(self, key: str) -> bool:
+        """Whether there is a file of that key."""
+        try:
+            self.read(key)
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove files, in the order given as far as others can see. What is not there is no error."""
+        raise TransferError(f"{self.uri}: nothing can be deleted there")
+
+    def delete_tree(self, prefix: str) -> None:
+        """Remove everything under `prefix`, which may not be empty. Nothing there is no error."""
+        if not prefix:
+            raise ValueError("an empty prefix is the whole place")
+        self.delete([entry.key for entry in self.list(prefix)])
+
+    def renew(self) -> None:
+        """Build connections and credentials anew: the old ones were refused, or have expired."""
+
+    def close(self) -> None:
+        """Let go of connections. Nothing else may be called after it."""

@@ -1,0 +1,89 @@
+"""A checkpoint from one place to another, by the rule that holds everywhere: its manifest goes last."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError
+from trainables.places import parent_and_name
+from trainables.store import manifest, publish, staging, tree
+from trainables.store.manifest import Manifest
+from trainables.transfer import checkpoints
+from trainables.transfer.base import Backend
+from trainables.transfer.local import LocalBackend
+from trainables.transfer.open import check_scheme, open_backend, shown
+from trainables.wire import CheckpointRef
+
+
+def copy(source: Backend, key: str, target: Backend, to: str) -> Manifest:
+    """Copy the checkpoint `key` of one place to the key `to` of another. The same one there already is no error.
+
+    Raises CheckpointNotFoundError, CheckpointCorruptError, CheckpointError when there is another one, TransferError.
+    """
+    content = checkpoints.read_manifest(source, key)
+    if _is_there(target, to, content.manifest):
+        return content.manifest
+    if isinstance(target, LocalBackend):
+        return checkpoints.fetch(source, key, target.root / to, digest=content.digest).manifest
+    if isinstance(source, LocalBackend):
+        return push(source.root / key, target, to)
+    with tempfile.TemporaryDirectory(prefix="copy-") as directory:
+        brought = checkpoints.fetch(source, key, Path(directory) / "checkpoint", digest=content.digest)
+        return push(brought.path, target, to)
+
+
+def push(directory: Path, target: Backend, to: str) -> Manifest:
+    """Copy a published checkpoint. Raises as `copy` does."""
+    content = manifest.read(directory).manifest
+    if not _is_there(target, to, content):
+        checkpoints.push_payload(target, directory, to, index=checkpoints.ContentIndex())
+        checkpoints.push_manifest(target, directory, to)
+    return content
+
+
+def push_to(directory: Path, uri: str) -> str:
+    """Copy any directory of files to a URI, where it is a published checkpoint then. Returns the URI as it is shown."""
+    check_scheme(uri)
+    place, name = parent_and_name(uri)
+    if not name:
+        raise InvalidSettingError(f"{shown(uri)!r} names no checkpoint: scheme://bucket/path or host:/path is expected")
+    backend = open_backend(place)
+    try:
+        if manifest.is_published(directory):
+            push(directory, backend, name)
+        else:
+            with tempfile.TemporaryDirectory(prefix="copy-") as beside:
+                push(_published(directory, Path(beside), name), backend, name)
+    finally:
+        backend.close()
+    return shown(uri).rstrip("/")
+
+
+def _published(directory: Path, beside: Path, name: str) -> Path:
+    """Files that were never reported, with a manifest: of no trial, and as old as the newest of them."""
+    staged = staging.lend(directory, beside, "copy")
+    newest = max((os.stat(file.source).st_mtime for file in tree.scan(directory, follow=True).files), default=0.0)
+    ref = CheckpointRef("", name, 1, 1, 1, 0)
+    return publish.prepare(staged, ref=ref, metrics=msgspec.Raw(b"{}"), created=newest).staged
+
+
+def _is_there(target: Backend, key: str, content: Manifest) -> bool:
+    """Whether the same checkpoint is there whole. Raises CheckpointError when it is another: none is ever replaced."""
+    try:
+        there = checkpoints.read_manifest(target, key).manifest
+    except CheckpointNotFoundError:
+        return False
+    if _files(there) != _files(content) or there.directories != content.directories or there.ref != content.ref:
+        raise CheckpointError(f"there is another checkpoint at {target.url(key)}, and none is ever replaced: remove it")
+    sizes = {entry.key[len(key) + 1 :]: entry.size for entry in target.list(key)} if target.can.list else None
+    if sizes is not None and any(sizes.get(entry.name) != entry.size for entry in there.files):
+        raise CheckpointError(f"{target.url(key)} is not complete: remove it first")
+    return True
+
+
+def _files(content: Manifest) -> list[tuple[str, int, str]]:
+    return sorted((entry.name, entry.size, entry.blake3) for entry in content.files)

@@ -1,0 +1,327 @@
+"""Whole checkpoints at a place elsewhere, by the same rule as on disk: one exists when its manifest is there.
+
+The payload goes there before the manifest and is removed after it. What is fetched is hashed, made durable and renamed
+into place, so that no reader ever sees a part of it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainables.errors import (
+    CheckpointCorruptError,
+    CheckpointError,
+    CheckpointNotFoundError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+)
+from trainables.store import fs, manifest, publish, staging, tree, verify
+from trainables.store.manifest import MANIFEST_NAME, FileEntry, Manifest, Published
+from trainables.transfer.base import Backend, Progress, unwatched
+from trainables.wire import CheckpointRef
+
+_SMALL = 4096
+"""Up to so many bytes a file is sent again: asking for a copy costs as much."""
+_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A checkpoint that has its manifest at a place."""
+
+    key: str
+    manifest: Manifest
+    digest: str
+    """BLAKE3 of the manifest file, hex."""
+
+    @property
+    def ref(self) -> CheckpointRef:
+        return self.manifest.ref
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A checkpoint at a place that cannot be used."""
+
+    key: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Listing:
+    """What lies under a trial's prefix."""
+
+    complete: list[Remote] = field(default_factory=list)
+    """With a manifest, and every file of it there with its size; the oldest save first."""
+    broken: list[Broken] = field(default_factory=list)
+    """With a manifest that cannot be read, or with a file missing or of another size."""
+    unknown: list[str] = field(default_factory=list)
+    """Keys of directories without a manifest, or with another's: still being pushed, or not ours."""
+
+
+class ContentIndex:
+    """Which content a place holds already, of all checkpoints of an experiment. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names: dict[tuple[str, int], dict[str, str]] = {}
+        """(BLAKE3, size) -> key of a checkpoint -> name of a file in it; the checkpoint added last comes last."""
+        self._held: dict[str, list[tuple[str, int]]] = {}
+
+    def add(self, manifest: Manifest, key: str) -> None:
+        """The files of that checkpoint are there, under its key."""
+        with self._lock:
+            self._forget(key)
+            contents = {(entry.blake3, entry.size): entry.name for entry in manifest.files if entry.size > _SMALL}
+            for content, name in contents.items():
+                self._names.setdefault(content, {})[key] = name
+            self._held[key] = list(contents)
+
+    def forget(self, key: str) -> None:
+        """The checkpoint of that key is, or will be, deleted. One that was never added is no error."""
+        with self._lock:
+            self._forget(key)
+
+    def find(self, entry: FileEntry) -> str | None:
+        """The key of a file with the same content, of the checkpoint that was added last; None when there is none."""
+        with self._lock:
+            names = self._names.get((entry.blake3, entry.size))
+            if not names:
+                return None
+            key = next(reversed(names))
+            return f"{key}/{names[key]}"
+
+    def _forget(self, key: str) -> None:
+        for content in self._held.pop(key, ()):
+            names = self._names[content]
+            del names[key]
+            if not names:
+                del self._names[content]
+
+
+# --- there -------------------------------------------------------------------------------------------------
+
+
+def push_payload(
+    backend: Backend,
+    directory: Path,
+    key: str,
+    *,
+    index: ContentIndex,
+    receipts: MutableMapping[str, str] | None = None,
+    progress: Progress = unwatched,
+) -> Manifest:
+    """Copy a published checkpoint without its manifest: nobody sees it yet.
+
+    Args:
+        index: what it holds already is copied over there and not sent; the checkpoint is added to it.
+        receipts: of an earlier try, whose files are left out; filled as they arrive.
+
+    Raises TransferError, CheckpointNotFoundError when the directory is gone, CheckpointCorruptError when somebody
+    wrote into it after it was published.
+    """
+    content = verify.quick(directory)
+    receipts = {} if receipts is None else receipts
+    index.forget(key)  # what an earlier push left under this very key is about to be replaced
+    wanted = {entry.name: entry for entry in content.files if entry.name not in receipts}
+    if wanted:
+        same = {name: known for name, entry in wanted.items() if (known := index.find(entry)) is not None}
+        backend.push(directory, key, list(wanted), same=same, receipts=receipts, progress=progress)
+    index.add(content, key)
+    return content
+
+
+def push_manifest(backend: Backend, directory: Path, key: str) -> None:
+    """Copy the manifest of a checkpoint whose payload is there: from this instant on it exists.
+
+    One with the same bytes that is there already is no error. Raises ObjectExistsError when it is another's: names are
+    unique, so somebody else owns the experiment.
+    """
+    try:
+        backend.push(directory, key, [MANIFEST_NAME], exclusive=backend.can.exclusive)
+    except ObjectExistsError:
+        if backend.read(_manifest_key(key)) != fs.read_file(directory / MANIFEST_NAME):
+            raise
+
+
+def delete(backend: Backend, key: str) -> None:
+    """Delete a checkpoint: its manifest first, so that what is half deleted is none. Nothing there is no error."""
+    backend.delete([_manifest_key(key)])
+    backend.delete_tree(key)
+
+
+def read_manifest(backend: Backend, key: str) -> Remote:
+    """The manifest of the checkpoint at `key`; its files are not looked at.
+
+    Raises CheckpointNotFoundError when there is none, CheckpointCorruptError when it cannot be read,
+    CheckpointError when a newer version of this library wrote it, TransferError.
+    """
+    try:
+        data = backend.read(_manifest_key(key))
+    except ObjectNotFoundError:
+        raise CheckpointNotFoundError(f"there is no complete checkpoint at {backend.url(key)}") from None
+    return Remote(key, manifest.decode(data, Path(backend.url(key))), manifest.digest(data))
+
+
+def listed(backend: Backend, prefix: str) -> Listing:
+    """Look at every checkpoint directly under the prefix, a trial's. Nothing is hashed and nothing changed.
+
+    Raises CheckpointError when a newer version of this library wrote one of them, TransferError.
+    """
+    sizes: dict[str, dict[str, int]] = {}
+    skip = len(prefix) + 1 if prefix else 0
+    for entry in backend.list(prefix):
+        directory, slash, name = entry.key[skip:].partition("/")
+        if slash and not directory.startswith("."):
+            sizes.setdefault(f"{prefix}/{directory}" if prefix else directory, {})[name] = entry.size
+    listing = Listing([], [], [key for key, files in sizes.items() if MANIFEST_NAME not in files])
+    having = [key for key in sizes if MANIFEST_NAME in sizes[key]]
+    if not having:
+        return listing
+    with ThreadPoolExecutor(min(_THREADS, len(having)), thread_name_prefix="listed") as pool:
+        for found in pool.map(lambda key: _read_or_broken(backend, key), having):
+            if isinstance(found, Broken):
+                listing.broken.append(found)
+            elif found is not None:
+                _sort_in(listing, found, sizes[found.key])
+    listing.complete.sort(key=lambda remote: remote.ref.order)
+    return listing
+
+
+def _read_or_broken(backend: Backend, key: str) -> Remote | Broken | None:
+    try:
+        return read_manifest(backend, key)
+    except CheckpointNotFoundError:
+        return None  # deleted meanwhile
+    except CheckpointCorruptError as error:
+        return Broken(key, str(error))
+
+
+def _sort_in(listing: Listing, remote: Remote, sizes: dict[str, int]) -> None:
+    if remote.manifest.name != remote.key.rpartition("/")[2]:
+        listing.unknown.append(remote.key)  # somebody's copy: the one that it was copied from counts
+        return
+    for entry in remote.manifest.files:
+        found = sizes.get(entry.name)
+        if found != entry.size:
+            there = "is missing" if found is None else f"has {found} bytes, published were {entry.size}"
+            listing.broken.append(Broken(remote.key, f"{remote.key}/{entry.name} {there}"))
+            return
+    listing.complete.append(remote)
+
+
+# --- back --------------------------------------------------------------------------------------------------
+
+
+def fetch(
+    backend: Backend, key: str, target: Path, *, digest: str | None = None, progress: Progress = unwatched
+) -> Published:
+    """Bring a checkpoint to the directory `target`, which must not be there: whole and hashed, or not at all.
+
+    Args:
+        digest: BLAKE3 of its manifest, where the journal knows it.
+
+    Raises CheckpointNotFoundError when there is no manifest, CheckpointCorruptError when a file is missing or is not
+    what the manifest says, PublishError when this host's disk does not take it, TransferError.
+    """
+    staged = staging.new_directory(target.parent, target.name)
+    try:
+        remote, data = _fetch_files(backend, key, staged, digest, progress)
+        with staging.disk_errors(staged):
+            _check_and_seal(staged, remote, backend.url(key))
+            # Last: readers believe nothing without it, so everything that it names must be durable before.
+            fs.write_file(staged / MANIFEST_NAME, data, fsync=True, exclusive=True)
+            fs.fsync_dir(staged)
+    except BaseException:
+        fs.remove_quietly(staged)
+        raise
+    return publish.commit(publish.Prepared(staged, remote.manifest, remote.digest), target)
+
+
+def _fetch_files(
+    backend: Backend, key: str, staged: Path, digest: str | None, progress: Progress
+) -> tuple[Remote, bytes]:
+    """Fetch what the manifest names, and return it with its bytes; it is not in `staged` afterwards."""
+    url = backend.url(key)
+    if backend.can.list:
+        with _no_checkpoint(url):
+            data = backend.read(_manifest_key(key))
+        remote = _expected(key, data, url, digest)
+        names = [entry.name for entry in remote.manifest.files]
+        if names:
+            with _missing_file(url):
+                backend.fetch(key, staged, names, progress=progress)
+        return remote, data
+    with _no_checkpoint(url):  # a command copies a whole tree each time it is called
+        backend.fetch(key, staged, progress=progress)
+        found = staged / MANIFEST_NAME
+        if not found.is_file() or found.is_symlink():
+            raise ObjectNotFoundError(f"there is no {url}/{MANIFEST_NAME}")
+        data = fs.read_file(found)
+        fs.unlink(found)
+    return _expected(key, data, url, digest), data
+
+
+def _expected(key: str, data: bytes, url: str, digest: str | None) -> Remote:
+    found = manifest.digest(data)
+    if digest is not None and digest != found:
+        raise CheckpointCorruptError(f"{url}/{MANIFEST_NAME} is not the one that was published")
+    content = manifest.decode(data, Path(url))
+    if any(entry.name == MANIFEST_NAME for entry in content.files):
+        raise CheckpointCorruptError(f"the manifest of {url} names itself")
+    return Remote(key, content, found)
+
+
+def _check_and_seal(staged: Path, remote: Remote, url: str) -> None:
+    """Only what the manifest names stays; it is hashed and made durable, with the times that it was published with."""
+    content = remote.manifest
+    named = {entry.name: entry for entry in content.files}
+    try:
+        found = tree.scan(staged, follow=False)
+    except CheckpointError as error:
+        raise CheckpointCorruptError(f"{url}: {error}") from error
+    for name in (*found.links, *(file.name for file in found.files if file.name not in named)):
+        fs.unlink(staged / name)
+    found.files = [file for file in found.files if file.name in named]
+    missing = sorted(set(named) - {file.name for file in found.files})
+    if missing:
+        raise CheckpointCorruptError(f"{url} is not complete: {missing[0]!r} is missing")
+    for file in found.files:
+        mtime = named[file.name].mtime_ns
+        os.utime(staged / file.name, ns=(mtime, mtime))  # so that nobody need hash it again before it is used
+    for name in content.directories:
+        try:
+            fs.make_dirs(staged / name)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise CheckpointCorruptError(f"the manifest of {url} names {name!r} as file and directory") from error
+    found.directories = tree.scan(staged, follow=False).directories
+    for entry in publish.seal(found, staged):
+        expected = named[entry.name]
+        if (entry.blake3, entry.size) != (expected.blake3, expected.size):
+            raise CheckpointCorruptError(f"{url}/{entry.name} is not what was published: its BLAKE3 hash differs")
+
+
+@contextmanager
+def _no_checkpoint(url: str) -> Iterator[None]:
+    try:
+        yield
+    except ObjectNotFoundError as error:
+        raise CheckpointNotFoundError(f"there is no complete checkpoint at {url}") from error
+
+
+@contextmanager
+def _missing_file(url: str) -> Iterator[None]:
+    try:
+        yield
+    except ObjectNotFoundError as error:
+        raise CheckpointCorruptError(f"{url} is not complete: {error}") from error
+
+
+def _manifest_key(key: str) -> str:
+    return f"{key}/{MANIFEST_NAME}"

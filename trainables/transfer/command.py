@@ -1,0 +1,188 @@
+"""A command template, or a function of the user's, that copies directories.
+
+`"aws s3 sync {source} {target}"` and `'rsync -savz -e "ssh -i key.pem" {source} {target}'` both work: source and
+target are directories and end in `/`, so that contents go to contents (see `copying`).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+
+from trainables.errors import InvalidSettingError, TransferError
+from trainables.transfer import programs
+from trainables.transfer.base import Can
+from trainables.transfer.copying import PROBE, CopyingBackend, Deadline, within
+from trainables.transfer.objects import checked_key
+
+DELETE_LIKE = """sh -c 'aws s3 rm "$0" && aws s3 rm --recursive "$0"' {target}"""
+"""`aws s3 rm` alone removes a file, with --recursive only what is in a directory."""
+_FIELD = re.compile(r"\{(source|target|options)\}")
+_DELETING = re.compile(r"--(delete|del$|remove-source-files|remove$)")
+
+
+class _DeletingBackend(CopyingBackend):
+    """Copies somehow, and removes with a command, where there is one."""
+
+    def __init__(self, uri: str, delete_template: str | None, timeout_s: float) -> None:
+        super().__init__(uri)
+        if uri.startswith("-"):
+            raise InvalidSettingError(f"{uri!r} is no place: a command would take it for an option")
+        self._deletes = delete_template
+        self._delete = _taken_apart(delete_template, ("target",)) if delete_template is not None else None
+        self._timeout_s = timeout_s
+        if self._delete is not None:
+            self.can = Can(list=False, verify=False, exclusive=False, reuse=False)
+
+    def check(self, timeout_s: float = 10.0) -> None:
+        super().check(timeout_s)
+        if self._delete is None:
+            return
+        deadline = Deadline(timeout_s)
+        self._run(_filled(self._delete, {"target": self.url(f"{PROBE}/file")}), "delete", deadline.left)
+        try:
+            left = self._fetched_probe(deadline)
+        except TransferError:
+            left = b""  # the directory went with its last file, and cannot be fetched
+        if left:
+            raise TransferError(
+                f"{self.uri}: {self._deletes!r} did not remove a single file. It has to remove the file or the "
+                f"directory {{target}}, like {DELETE_LIKE!r}: a manifest is removed before the files of its checkpoint"
+            )
+
+    def delete(self, keys: Sequence[str]) -> None:
+        if self._delete is None:
+            super().delete(keys)
+            return
+        for key in keys:
+            self._run(_filled(self._delete, {"target": self.url(checked_key(key))}), "delete")
+
+    def delete_tree(self, prefix: str) -> None:
+        if not prefix:
+            raise ValueError("an empty prefix is the whole place")
+        self.delete([prefix])
+
+    def _run(self, program: Sequence[str], what: str, limit_s: float | None = None) -> None:
+        ended = programs.run(program, timeout_s=limit_s or self._timeout_s)
+        if ended.code != 0 or ended.timed_out:
+            said = f": {ended.last_lines}" if ended.last_lines else ""
+            raise TransferError(
+                f"{self.uri}: could not {what}: {shlex.join(program)} {ended.how}{said}",
+                transient=ended.code not in (2, 126, 127),
+            )
+
+
+class CommandBackend(_DeletingBackend):
+    """Copies with a command.
+
+    Args:
+        template: a command with `{source}` and `{target}`, and perhaps `{options}`. It is taken apart once, as a shell
+            would, and each value stands in as it is: nothing of it is ever read by a shell of this host.
+        uri: the place. What it means is the command's business.
+        delete_template: a command with `{target}` that removes the file or directory of that name with all that is in
+            it, and does not fail when there is none. Without it nothing is removed over there.
+        options: stands for `{options}`: a string, taken apart as a shell would, or a list of arguments.
+        timeout_s: seconds after which a command and what it started is ended.
+
+    Raises:
+        InvalidSettingError: a field is missing, or the command would delete.
+    """
+
+    def __init__(
+        self,
+        template: str,
+        uri: str,
+        delete_template: str | None = None,
+        *,
+        options: str | Sequence[str] = (),
+        timeout_s: float = 1800.0,
+    ) -> None:
+        super().__init__(uri, delete_template, timeout_s)
+        self._copy = _taken_apart(template, ("source", "target"))
+        for word in self._copy:
+            if _DELETING.match(word):
+                raise InvalidSettingError(
+                    f"the sync command {template!r} has {word}: a manifest is sent alone, after its checkpoint, and "
+                    "that would remove the checkpoint again. Leave it out"
+                )
+        self._options = _words(options) if isinstance(options, str) else [str(word) for word in options]
+
+    def _upload(self, local: str, remote: str, limit_s: float | None) -> None:
+        program = _filled(self._copy, {"source": local, "target": remote}, self._options)
+        self._run(program, "push", limit_s)
+
+    def _download(self, remote: str, local: str, limit_s: float | None) -> None:
+        program = _filled(self._copy, {"source": remote, "target": local}, self._options)
+        self._run(program, "fetch", limit_s)
+
+
+class FunctionBackend(_DeletingBackend):
+    """Copies with a function `f(source, target)`, which raises when it cannot.
+
+    Args:
+        f: called with two directories; one of them is below `uri`, and both end in `/`.
+        uri: the place. What it means is the function's business.
+        delete_template: as of a command.
+        timeout_s: seconds after which the command that deletes is ended. The function itself is never interrupted.
+    """
+
+    def __init__(
+        self,
+        f: Callable[[str, str], object],
+        uri: str,
+        delete_template: str | None = None,
+        *,
+        timeout_s: float = 1800.0,
+    ) -> None:
+        super().__init__(uri, delete_template, timeout_s)
+        if not callable(f):
+            raise InvalidSettingError(f"{f!r} cannot copy: a function f(source, target) is accepted")
+        self._f = f
+
+    def _upload(self, local: str, remote: str, limit_s: float | None) -> None:
+        within(limit_s, self.uri, lambda: self._call(local, remote))
+
+    def _download(self, remote: str, local: str, limit_s: float | None) -> None:
+        within(limit_s, self.uri, lambda: self._call(remote, local))
+
+    def _call(self, source: str, target: str) -> None:
+        try:
+            self._f(source, target)
+        except TransferError:
+            raise
+        except Exception as error:
+            name = getattr(self._f, "__name__", repr(self._f))
+            raise TransferError(
+                f"{self.uri}: {name}({source!r}, {target!r}) raised {type(error).__name__}: {error}", transient=True
+            ) from error
+
+
+def _taken_apart(template: str, required: Sequence[str]) -> list[str]:
+    words = _words(template)
+    missing = [f"{{{name}}}" for name in required if not any(f"{{{name}}}" in word for word in words)]
+    if missing:
+        like = "aws s3 sync {source} {target}" if len(required) > 1 else DELETE_LIKE
+        raise InvalidSettingError(f"the command {template!r} lacks {' and '.join(missing)}: write it like {like!r}")
+    if _FIELD.search(words[0]):
+        raise InvalidSettingError(f"the command {template!r} starts with a field: the program comes first")
+    return words
+
+
+def _filled(template: Sequence[str], values: Mapping[str, str], options: Sequence[str] = ()) -> list[str]:
+    """The words of a command, with every field replaced once: what a value says is not looked at again."""
+    fields = {**values, "options": shlex.join(options)}
+    program: list[str] = []
+    for word in template:
+        if word == "{options}":
+            program += options
+        else:
+            program.append(_FIELD.sub(lambda field: fields.get(field[1], field[0]), word))
+    return program
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise InvalidSettingError(f"{text!r} cannot be read as a command: {error}") from error

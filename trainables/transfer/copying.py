@@ -1,0 +1,266 @@
+"""What can only copy a directory there and back: a command, a function, a Syncer.
+
+A push makes a view (a directory with nothing but the files it is about, hard links or clones) and copies that; a fetch
+copies all that lies under a prefix and picks from it. Both sides are named with a `/` at their end, so that `rsync`,
+which would else make a directory in the directory, and `aws s3 sync`, which never does, mean the same: contents to
+contents.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainables.errors import ObjectNotFoundError, TransferCorruptError, TransferError
+from trainables.store import fs, staging
+from trainables.transfer.base import Backend, Can, Progress, unwatched
+from trainables.transfer.objects import checked_key, joined
+
+_NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
+_SMALL = 256 * 1024
+PROBE = ".probe/as/deep"
+"""Under it, as deep as a checkpoint, a small file is sent there and back. It stays, where nothing can be deleted."""
+
+
+class CopyingBackend(Backend):
+    """A place to which directories can be copied, and from which they can be copied back.
+
+    `exclusive=` is not honoured: looking whether a file is there would fetch everything beside it.
+    """
+
+    can = Can(list=False, delete=False, verify=False, exclusive=False, reuse=False)
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri.rstrip("/") or "/")
+        self._needs_parents = False
+        self._made: set[str] = set()
+        self._probed: bytes | None = None
+        self._probing = threading.Lock()
+        self._stamp = 0
+        self._stamping = threading.Lock()
+
+    # --- what a subclass does
+
+    @abstractmethod
+    def _upload(self, local: str, remote: str, limit_s: float | None) -> None:
+        """Copy the content of the directory `local` into `remote`; both end in `/`.
+
+        Raises TransferError, also after `limit_s` seconds; None: after as many as it usually may take.
+        """
+
+    @abstractmethod
+    def _download(self, remote: str, local: str, limit_s: float | None) -> None:
+        """Copy the content of `remote` into the directory `local`; the rest as `_upload`."""
+
+    # --- what they all do
+
+    def check(self, timeout_s: float = 10.0) -> None:
+        self._probe(Deadline(timeout_s))
+
+    def push(
+        self,
+        source: Path,
+        prefix: str,
+        names: Sequence[str],
+        *,
+        same: Mapping[str, str] | None = None,
+        exclusive: bool = False,
+        receipts: MutableMapping[str, str] | None = None,
+        progress: Progress = unwatched,
+    ) -> None:
+        if prefix:
+            checked_key(prefix)
+        if not names:
+            return
+        with self._view(source, names) as view:
+            self._send(view, prefix, None)
+            size = sum((view / name).stat().st_size for name in names)
+        progress(size)
+        if receipts is not None:
+            receipts.update(dict.fromkeys(names, ""))
+
+    def fetch(
+        self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
+    ) -> None:
+        for name in (*((prefix,) if prefix else ()), *(names or ())):
+            checked_key(name)
+        fs.make_dirs(target)
+        # On the same filesystem, so that what arrived is moved and not copied; and never through a link of theirs.
+        staged = Path(tempfile.mkdtemp(prefix=".fetch-", dir=target))
+        try:
+            try:
+                self._download(f"{self.url(prefix)}/", f"{staged}/", None)
+            except TransferError as error:
+                self._probe(None)  # raises when nothing can be fetched at all; else there is nothing
+                raise ObjectNotFoundError(f"{self.url(prefix)}: there is nothing ({error})") from error
+            found = _plain(self.url(prefix), staged)
+            if not found:
+                self._probe(None)
+                raise ObjectNotFoundError(f"{self.url(prefix)}: there is nothing")
+            wanted = found if names is None else names
+            for name in wanted:
+                if name not in found:
+                    raise ObjectNotFoundError(f"there is no {self.url(joined(prefix, name))}")
+            progress(sum(size for name, size in found.items() if name in wanted))
+            for name in wanted:
+                fs.make_dirs((target / name).parent)
+                fs.rename(staged / name, target / name)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+
+    # --- inside
+
+    @contextmanager
+    def _view(self, source: Path, names: Sequence[str]) -> Iterator[Path]:
+        """A directory beside `source` that has the files `names` and nothing else."""
+        for name in names:
+            checked_key(name)
+            if not (source / name).is_file():
+                raise TransferError(f"{source / name} cannot be pushed: it is no file, or not there")
+        try:
+            # Beside it: on the same filesystem. Hidden, and after a crash a leftover like that of any save.
+            root = Path(tempfile.mkdtemp(prefix=staging.PREFIX, dir=source.parent))
+        except OSError:
+            root = Path(tempfile.mkdtemp(prefix="view-"))
+        view = root / "view"  # made with the usual permissions, which rsync -a takes over to the other side
+        try:
+            view.mkdir()
+            for name in names:
+                (view / name).parent.mkdir(parents=True, exist_ok=True)
+                self._stand_in(source / name, view / name)
+            yield view
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+
+    def _stand_in(self, file: Path, place: Path) -> None:
+        """The same content under another name: never a symlink, which commands treat in different ways.
+
+        What is small is copied and thereby new: many commands leave out a file that has the size of the one over there
+        and is not newer, by whole seconds. Small files are those that are written to and pushed again.
+        """
+        try:
+            if file.stat().st_size > _SMALL:
+                fs.link(os.path.realpath(file), place)
+                return
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+        fs.copy_file(file, place)
+        with self._stamping:
+            self._stamp = max(int(place.stat().st_mtime), self._stamp + 1)
+            os.utime(place, (self._stamp, self._stamp))
+
+    def _send(self, view: Path, prefix: str, deadline: Deadline | None) -> None:
+        parent = prefix.rpartition("/")[0]
+        if self._needs_parents and parent not in self._made:
+            self._make(parent, deadline)
+        try:
+            self._upload(f"{view}/", f"{self.url(prefix)}/", left(deadline))
+        except TransferError:
+            if self._needs_parents or parent in self._made:
+                raise
+            # rsync makes the last directory of a path and none above it: those are sent as a tree of empty ones.
+            self._make(parent, deadline)
+            self._upload(f"{view}/", f"{self.url(prefix)}/", left(deadline))
+            self._needs_parents = True
+        self._made.add(parent)
+
+    def _make(self, directory: str, deadline: Deadline | None) -> None:
+        with tempfile.TemporaryDirectory(prefix="parents-") as root:
+            tree = Path(root) / "tree"
+            (tree / directory).mkdir(parents=True)
+            self._upload(f"{tree}/", f"{self.uri}/", left(deadline))
+        self._made.add(directory)
+
+    def _probe(self, deadline: Deadline | None) -> None:
+        """Send a small file there, once, and fetch it. Raises TransferError when it does not come back."""
+        with self._probing:
+            if self._probed is not None and self._fetched_probe(deadline) == self._probed:
+                return
+            self._probed = secrets.token_hex(8).encode()  # again: another process has sent its own meanwhile
+            with tempfile.TemporaryDirectory(prefix="probe-") as root:
+                there = Path(root) / "there"
+                there.mkdir()
+                (there / "file").write_bytes(self._probed)
+                self._send(there, PROBE, deadline)
+                if self._fetched_probe(deadline) == self._probed:
+                    return
+                # A function may say nothing when a directory above it is missing.
+                self._make(PROBE.rpartition("/")[0], deadline)
+                self._upload(f"{there}/", f"{self.url(PROBE)}/", left(deadline))
+                self._needs_parents = True
+            if self._fetched_probe(deadline) != self._probed:
+                raise TransferError(
+                    f"{self.uri}: a small file that was sent there did not come back. What copies must copy all that "
+                    "is in the directory {source}, at whatever depth, into the directory {target}, and fail when it "
+                    "cannot: `rsync` without -r, for one, copies no directory"
+                )
+
+    def _fetched_probe(self, deadline: Deadline | None) -> bytes:
+        with tempfile.TemporaryDirectory(prefix="probe-") as root:
+            back = Path(root) / "back"
+            back.mkdir()
+            self._download(f"{self.url(PROBE)}/", f"{back}/", left(deadline))
+            file = back / "file"
+            return file.read_bytes() if file.is_file() else b""
+
+
+class Deadline:
+    """A moment after which nothing is waited for."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until then."""
+        return max(0.1, self._end - time.monotonic())
+
+
+def left(deadline: Deadline | None) -> float | None:
+    """Seconds until then; None without a deadline."""
+    return None if deadline is None else deadline.left
+
+
+def within(limit_s: float | None, uri: str, call: Callable[[], None]) -> None:
+    """Call a user's code; with a limit in a thread, which is left behind when it does not return in time."""
+    if limit_s is None:
+        call()
+        return
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            call()
+        except BaseException as error:  # raised where it was called from
+            raised.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if thread.is_alive():
+        raise TransferError(f"{uri}: no answer within {limit_s:.0f} s", transient=True)
+    if raised:
+        raise raised[0]
+
+
+def _plain(uri: str, directory: Path) -> dict[str, int]:
+    """Every file below a directory that came from outside, with its size. A link in it is refused."""
+    found = {}
+    for path, directories, files in os.walk(directory):
+        for name in (*directories, *files):
+            entry = Path(path) / name
+            if entry.is_symlink() or (name in files and not entry.is_file()):
+                raise TransferCorruptError(f"{uri}/{entry.relative_to(directory)} is a link, or no plain file: refused")
+            if name in files:
+                found[entry.relative_to(directory).as_posix()] = entry.lstat().st_size
+    return found

@@ -1,0 +1,202 @@
+"""Google Cloud Storage: `gs://bucket/path`.
+
+Credentials are Google's application default ones; `STORAGE_EMULATOR_HOST` names another server, as Google's own
+library has it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from trainables.errors import (
+    AccessRefusedError,
+    MissingExtraError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StoreMissingError,
+    TransferCorruptError,
+    TransferError,
+)
+from trainables.transfer.base import Entry
+from trainables.transfer.objects import ObjectBackend, Sink, Source, escaped, unescaped
+
+_TIMEOUT = (10, 60)
+"""Seconds until there is a connection, and between two bytes of an answer."""
+_RETRY_S = 60.0
+"""So long one request is repeated before the transfer is given up, for the queue to try it again."""
+_CHUNK = 8 * 1024 * 1024
+_TRANSIENT = {408, 429, 500, 502, 503, 504}
+_MARK = "writer"
+
+
+class GcsBackend(ObjectBackend):
+    """Objects under a prefix of a bucket.
+
+    Every upload carries a CRC32C that the service compares; exclusive ones a generation that must not be there yet.
+
+    Args:
+        uri: `gs://bucket` or `gs://bucket/path`.
+        patient: repeat a request that failed in passing.
+    """
+
+    def __init__(self, uri: str, *, patient: bool = True) -> None:
+        super().__init__(uri.rstrip("/"))
+        try:
+            from google.cloud import storage
+        except ImportError as error:
+            raise MissingExtraError(f'{uri} needs google-cloud-storage: pip install "tuner[gcs]"') from error
+        self._library = storage
+        self._patient = patient
+        self._bucket_name, _, self._root = self.uri.partition("://")[2].partition("/")
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def renew(self) -> None:
+        with self._lock:
+            self._client = None  # who still uses the old one keeps it
+
+    def close(self) -> None:
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+
+    def children(self, prefix: str = "") -> list[str]:
+        above = self._name(prefix) + "/" if prefix or self._root else ""
+        with self._saying(prefix):
+            found = self._connected().list_blobs(self._bucket_name, prefix=above, delimiter="/", timeout=_TIMEOUT)
+            names = [blob.name for blob in found]
+            return sorted(unescaped(name[len(above) :]) for name in (*names, *found.prefixes))
+
+    def _prober(self) -> GcsBackend:
+        return GcsBackend(self.uri, patient=False)
+
+    # --- one object ----------------------------------------------------------------------------------------
+
+    def _send(self, source: Source, key: str, *, exclusive: bool) -> str:
+        from google.cloud.storage.retry import DEFAULT_RETRY
+
+        blob = self._blob(key, chunk_size=_CHUNK)
+        mark = secrets.token_hex(16)
+        if exclusive:
+            blob.metadata = {_MARK: mark}
+        try:
+            blob.upload_from_file(
+                source,
+                size=source.size,
+                content_type="application/octet-stream",
+                if_generation_match=0 if exclusive else None,
+                checksum="crc32c",
+                timeout=_TIMEOUT,
+                retry=DEFAULT_RETRY.with_timeout(_RETRY_S) if self._patient else None,
+            )
+        except Exception as error:
+            failure = self._failure(error, self.url(key))
+            if isinstance(failure, ObjectNotFoundError):
+                raise self._no_bucket() from error  # nothing else can be missing where one writes
+            if not exclusive or not isinstance(failure, ObjectExistsError):
+                raise
+            there = self._bucket().get_blob(blob.name, timeout=_TIMEOUT)
+            if there is None or (there.metadata or {}).get(_MARK) != mark:
+                raise
+            blob = there  # it was ours: the answer was lost and the library asked again
+        if blob.size != source.size:
+            raise TransferCorruptError(
+                f"{self.url(key)} has {blob.size} bytes, sent were {source.size}", transient=True
+            )
+        return f"crc32c:{blob.crc32c}"
+
+    def _receive(self, key: str, sink: Sink) -> None:
+        # raw: no one decompresses what somebody declared to be compressed
+        self._blob(key).download_to_file(sink, raw_download=True, checksum="crc32c", timeout=_TIMEOUT)
+
+    def _copy(self, known: str, key: str, *, exclusive: bool) -> str:
+        target, token = self._blob(key), None
+        while True:
+            token, _, _ = target.rewrite(
+                self._blob(known), token=token, if_generation_match=0 if exclusive else None, timeout=_TIMEOUT
+            )
+            if token is None:
+                return f"crc32c:{target.crc32c}"
+
+    def _size(self, key: str) -> int | None:
+        blob = self._bucket().get_blob(self._name(key), timeout=_TIMEOUT)
+        return None if blob is None else int(blob.size)
+
+    def _walk(self, prefix: str) -> Iterator[Entry]:
+        above = f"{self._root}/" if self._root else ""
+        start = above + escaped(prefix)
+        fields = "items(name,size),nextPageToken"
+        for blob in self._connected().list_blobs(self._bucket_name, prefix=start, fields=fields, timeout=_TIMEOUT):
+            if not blob.name.endswith("/"):  # what consoles make to show a folder
+                yield Entry(unescaped(blob.name[len(above) :]), int(blob.size))
+
+    def _remove(self, key: str) -> None:
+        from google.api_core.exceptions import NotFound
+
+        try:
+            self._blob(key).delete(timeout=_TIMEOUT)
+        except NotFound:
+            pass
+
+    def _failure(self, error: Exception, url: str) -> TransferError | None:
+        import requests
+        from google.api_core import exceptions
+        from google.auth import exceptions as auth
+        from google.cloud.storage import exceptions as media
+
+        match error:
+            case auth.TransportError():
+                return TransferError(f"{url}: Google's credentials could not be had: {error}", transient=True)
+            case auth.GoogleAuthError():
+                remedy = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
+                return AccessRefusedError(f"{url}: no credentials of Google that work ({error}); {remedy}")
+            case media.DataCorruption():
+                return TransferCorruptError(f"{url}: what arrived is not what was sent: {error}", transient=True)
+            case exceptions.RetryError() | requests.ConnectionError() | requests.Timeout():
+                return TransferError(f"{url} cannot be reached: {error}", transient=True)
+            case requests.RequestException():
+                return TransferError(f"{url}: {error}", transient=True)
+            case media.InvalidResponse():
+                return self._refusal(int(error.response.status_code), str(error), url)
+            case exceptions.GoogleAPICallError():
+                return self._refusal(int(error.code or 0), error.message or "", url)
+        return None
+
+    def _refusal(self, code: int, text: str, url: str) -> TransferError:
+        match code:
+            case 401 | 403:
+                return AccessRefusedError(
+                    f"{url}: access is refused ({code} {text}): may these credentials read, write and delete there?"
+                )
+            case 404 if "bucket does not exist" in text:
+                return self._no_bucket()
+            case 400 if "CRC32C" in text or "MD5" in text:
+                return TransferCorruptError(f"{url}: what arrived is not what was sent: {text}", transient=True)
+            case 404:
+                return ObjectNotFoundError(f"there is no {url}")
+            case 412:
+                return ObjectExistsError(f"{url} is there already")
+        return TransferError(f"{url}: {code} {text}", transient=code in _TRANSIENT)
+
+    def _no_bucket(self) -> StoreMissingError:
+        return StoreMissingError(f"there is no bucket {self._bucket_name}: make it, or mend the address {self.uri}")
+
+    # --- the library ---------------------------------------------------------------------------------------
+
+    def _connected(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                self._client = self._library.Client()
+            return self._client
+
+    def _bucket(self) -> Any:
+        return self._connected().bucket(self._bucket_name)
+
+    def _blob(self, key: str, **more: Any) -> Any:
+        return self._bucket().blob(self._name(key), **more)
+
+    def _name(self, key: str) -> str:
+        return "/".join(part for part in (self._root, escaped(key)) if part)

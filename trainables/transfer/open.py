@@ -1,0 +1,167 @@
+"""From what people write as `upload_dir` and `syncer` to a back end."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from trainables.errors import InvalidSettingError
+from trainables.transfer.base import Backend
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_PASSWORD = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://[^/@:]*):[^/@]*@")
+
+EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
+"""Scheme -> the extra that it needs."""
+_OURS = {*EXTRAS, "s3a", "s3n", "file", "local", "memory"}
+
+
+def open_backend(
+    place: str,
+    *,
+    syncer: Any = "auto",
+    delete_template: str | None = None,
+    options: str = "",
+    ssh_key: str | None = None,
+    ssh_port: int | None = None,
+) -> Backend:
+    """The back end for a place. Nothing is connected to yet: `check` does that.
+
+    Args:
+        place: "s3://bucket/path", "gs://...", "az://...", "file://...", "memory://..." or another scheme that fsspec
+            knows; "user@host:/path"; or a directory. Credentials and endpoints come from the environment.
+        syncer: "auto": by the form of `place`; a command with {source} and {target}, a function (source, target), or a
+            `Syncer` copy to whatever `place` means to them.
+        delete_template, options: of a command.
+        ssh_key, ssh_port: of a host.
+
+    Raises:
+        InvalidSettingError: the scheme is not known, or the place cannot be meant.
+        MissingExtraError: the library that it needs is not installed.
+    """
+    place = os.fspath(place)
+    if not place:
+        raise InvalidSettingError("the place of the copies is empty: a URI, a host or a directory is expected")
+    if syncer is not None and syncer != "auto":
+        return _users(place, syncer, delete_template=delete_template, options=options)
+    found = _SCHEME.match(place)
+    if found is not None:
+        return _by_scheme(found[1].lower(), place)
+    if ":" in place.partition("/")[0]:  # as rsync and scp tell a host from a path
+        from trainables.transfer.rsync import RsyncBackend
+
+        return RsyncBackend(place, key=ssh_key, port=ssh_port)
+    return _directory(place, place)
+
+
+def check_scheme(place: str) -> None:
+    """Raise InvalidSettingError for a scheme that nothing here knows. Nothing is opened."""
+    found = _SCHEME.match(place)
+    if found is None or found[1].lower() in _OURS:
+        return
+    known = _known_to_fsspec()
+    if found[1].lower() not in known:
+        raise InvalidSettingError(_unknown(found[1].lower(), place, known))
+
+
+def shown(place: str) -> str:
+    """A place as it may be printed and logged: without a password, and without what follows a question mark.
+
+    >>> shown("sftp://me:secret@host/path?token=abc")
+    'sftp://me@host/path'
+    """
+    if _SCHEME.match(place):
+        place = place.partition("?")[0]
+    return _PASSWORD.sub(r"\1@", place)
+
+
+def _users(place: str, syncer: Any, *, delete_template: str | None, options: str) -> Backend:
+    if isinstance(syncer, str):
+        from trainables.transfer.command import CommandBackend
+
+        return CommandBackend(syncer, place, delete_template, options=options)
+    if delete_template is not None:
+        raise InvalidSettingError(f"delete_template={delete_template!r} goes with a command, and syncer is {syncer!r}")
+    if callable(getattr(syncer, "sync_up", None)):
+        from trainables.transfer.user import SyncerBackend
+
+        return SyncerBackend(syncer, place)
+    if callable(syncer):
+        from trainables.transfer.command import FunctionBackend
+
+        return FunctionBackend(syncer, place)
+    accepted = '"auto", a command with {source} and {target}, a function (source, target), or a Syncer'
+    raise InvalidSettingError(f"syncer={syncer!r} is not accepted; accepted: {accepted}")
+
+
+def _by_scheme(scheme: str, place: str) -> Backend:
+    match scheme:
+        case "s3" | "s3a" | "s3n":
+            from trainables.transfer.s3 import S3Backend
+
+            return S3Backend(place)
+        case "gs" | "gcs":
+            from trainables.transfer.gcs import GcsBackend
+
+            return GcsBackend(_plain(place))
+        case "az" | "abfs" | "abfss":
+            from trainables.transfer.azure import AzureBackend
+
+            return AzureBackend(_plain(place))
+        case "file" | "local":
+            return _directory(_file_path(place), place)
+        case "memory":
+            from trainables.transfer.fsspec import MemoryBackend
+
+            return MemoryBackend(_plain(place))
+    check_scheme(place)
+    from trainables.transfer.fsspec import FsspecBackend
+
+    return FsspecBackend(place, shown=shown(place))
+
+
+def _directory(path: str, uri: str) -> Backend:
+    from trainables.transfer.local import LocalBackend
+
+    expanded = os.path.expanduser(path)
+    return LocalBackend(Path(expanded), uri if uri != path else expanded)
+
+
+def _file_path(place: str) -> str:
+    host, _, path = place.partition("://")[2].partition("/")
+    if host not in ("", "localhost"):
+        raise InvalidSettingError(f"{place!r} names the host {host!r}: write file:///path, or {host}:/path for rsync")
+    return unquote(f"/{path}")
+
+
+def _plain(place: str) -> str:
+    """The place, if it says where and nothing else."""
+    if "?" in place or _PASSWORD.match(place):
+        raise InvalidSettingError(
+            f"{shown(place)}: options and passwords in an address are not read, and would be printed; "
+            "put them into the environment"
+        )
+    rest = place.partition("://")[2]
+    if ".." in rest.split("/") or not rest.strip("/"):
+        raise InvalidSettingError(f"{place!r} does not say where: scheme://bucket/path is expected, without '..'")
+    return place
+
+
+def _known_to_fsspec() -> set[str]:
+    try:
+        from fsspec.registry import known_implementations, registry
+    except ImportError:
+        return set()
+    return set(known_implementations) | set(registry)
+
+
+def _unknown(scheme: str, place: str, known: set[str]) -> str:
+    ours = ", ".join(f"{name}:// (tuner[{extra}])" for name, extra in EXTRAS.items() if name not in ("gcs", "abfss"))
+    others = ", ".join(sorted(known - set(EXTRAS))) if known else 'those of fsspec (pip install "tuner[fsspec]")'
+    return (
+        f"{shown(place)}: the scheme {scheme!r} is not known. Known: {ours}, file://, user@host:/path, a directory, "
+        f"and, where its package is installed, {others}"
+    )

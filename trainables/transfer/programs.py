@@ -1,0 +1,164 @@
+"""Programs that back ends run: rsync, ssh, a user's command. Never through a shell of this host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainables.errors import MissingExtraError, TransferError
+
+GRACE_S = 5.0
+"""Seconds between asking a program to end and killing it: rsync removes its temporary files meanwhile."""
+_LAST_LINES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A program that has ended."""
+
+    code: int
+    """Its exit status; negative when a signal ended it."""
+    out: bytes
+    """What it printed; empty where somebody watched."""
+    err: str
+    timed_out: bool
+
+    @property
+    def last_lines(self) -> str:
+        """The end of what it complained about, for an error of ours."""
+        lines = [line.strip() for line in (self.err or self.out.decode("utf-8", "replace")).splitlines()]
+        return " | ".join([line for line in lines if line][-_LAST_LINES:])
+
+    @property
+    def how(self) -> str:
+        """How it ended, in words."""
+        if self.timed_out:
+            return "did not end in time and was stopped"
+        if self.code < 0:
+            return f"was ended by {signal.Signals(-self.code).name}"
+        return f"ended with exit status {self.code}"
+
+
+def run(
+    program: Sequence[str | Path],
+    *,
+    stdin: bytes = b"",
+    timeout_s: float | None = None,
+    watch: Callable[[str], None] | None = None,
+) -> Ended:
+    """Run a program to its end, in a process group of its own.
+
+    Args:
+        program: its name or path, and its arguments as they are.
+        timeout_s: seconds after which its whole process group is ended.
+        watch: told what it prints, piece by piece, from another thread. What raises in it ends the program, and is
+            raised here.
+
+    Raises:
+        TransferError: there is no such program.
+        MissingExtraError: the library that runs programs is not installed.
+    """
+    try:
+        import sh
+    except ImportError as error:
+        raise MissingExtraError(
+            'running rsync and sync commands needs the library sh: pip install "tuner[rsync]"'
+        ) from error
+    name, *arguments = (str(argument) for argument in program)
+    try:
+        command = sh.Command(name)
+    except sh.CommandNotFound as error:
+        raise TransferError(f"there is no program {name!r} on this host: install it, or correct its name") from error
+    raised: list[BaseException] = []
+    timed_out = threading.Event()
+    ending = _Ending()
+
+    def on_output(piece: str | bytes) -> None:
+        if watch is None or raised:
+            return
+        try:
+            watch(piece if isinstance(piece, str) else piece.decode("utf-8", "replace"))
+        except BaseException as error:  # raised where it was called from
+            raised.append(error)
+            ending.begin()
+
+    def on_timeout() -> None:
+        timed_out.set()
+        ending.begin()
+
+    options: dict[str, Any] = {"_out": on_output, "_out_bufsize": 0} if watch else {}
+    process = command(
+        *arguments,
+        _in=stdin,
+        _bg=True,
+        _bg_exc=False,
+        _new_group=True,
+        _tty_out=False,
+        _encoding="utf-8",
+        _decode_errors="replace",
+        _return_cmd=True,
+        _no_pipe=True,
+        **options,
+    )
+    ending.process = process.process
+    timer = threading.Timer(timeout_s, on_timeout) if timeout_s is not None else None
+    if timer is not None:
+        timer.start()
+    try:
+        if raised:
+            ending.begin()  # it printed before anybody could end it
+        try:
+            process.wait()
+        except sh.ErrorReturnCode:
+            pass  # the caller knows what its exit status means
+        except BaseException:  # Ctrl-C, or an exception that ends this thread: nothing of ours goes on behind it
+            ending.begin()
+            raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+        ending.over()
+    if raised:
+        raise raised[0]
+    found = process.process
+    return Ended(found.exit_code, found.stdout, found.stderr.decode("utf-8", "replace"), timed_out.is_set())
+
+
+class _Ending:
+    """Ends a process group: asks it first, kills it after a grace time."""
+
+    def __init__(self) -> None:
+        self.process: Any = None
+        self._kill: threading.Timer | None = None
+        self._lock = threading.Lock()
+        self._over = False
+
+    def begin(self) -> None:
+        with self._lock:
+            if self._over or self._kill is not None or self.process is None:
+                return
+            self._kill = threading.Timer(GRACE_S, self._signal, [signal.SIGKILL])
+            self._kill.daemon = True
+            self._kill.start()
+        self._signal(signal.SIGTERM)
+
+    def over(self) -> None:
+        """The program has ended: its children are not waited for."""
+        with self._lock:
+            self._over = True
+            begun = self._kill is not None
+            if self._kill is not None:
+                self._kill.cancel()
+        if begun:
+            self._signal(signal.SIGKILL)  # what it left behind in its group
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self.process.pgid, number)
+        except (ProcessLookupError, PermissionError):
+            pass  # it has ended by itself

@@ -1,0 +1,398 @@
+"""Another host, reached by rsync over ssh.
+
+rsync writes under temporary names and renames, so that what has its name over there is whole. It is told names
+through files with NULs between them, never through a shell, and never to follow or to make links.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import secrets
+import shlex
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainables.errors import (
+    InvalidSettingError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    TransferCorruptError,
+    TransferError,
+)
+from trainables.store.manifest import stays_inside
+from trainables.transfer import programs
+from trainables.transfer.base import Backend, Can, Entry, Progress, unwatched
+from trainables.transfer.objects import checked_key, joined
+from trainables.transfer.programs import Ended
+from trainables.transfer.ssh import Ssh, failure, parse
+
+_CHUNK = 1024 * 1024 * 1024
+"""Bytes that one rsync is given to push: a second try leaves out the chunks that have arrived."""
+_LINK_DESTS = 20
+"""So many directories of known content rsync takes at once."""
+_FSYNC_SINCE = (3, 2, 4)
+_OLDEST_HERE, _OLDEST_THERE = (3, 1, 0), (3, 0, 0)
+_VERSION = re.compile(rb"^rsync\s+version v?(\d+)\.(\d+)\.(\d+)", re.MULTILINE)
+_PROGRESS = re.compile(r"(\d+)\s+\d+%")
+_LISTED = re.compile(rb"([-a-z])\S{9,}\s+(\d+) \d{4}/\d\d/\d\d \d\d:\d\d:\d\d (.+)")
+_ESCAPED = re.compile(rb"\\#(\d{3})")
+_UNWRITABLE_HERE = re.compile(r"\[(?:receiver|generator)\].*(?:No space|quota|Permission denied|Read-only)", re.I)
+_ABSENT = "No such file or directory (2)"
+_VANISHED = 24
+
+
+class RsyncBackend(Backend):
+    """The directory `user@host:/path` of another host.
+
+    Args:
+        uri: `user@host:/path`; a path without `/` at its start lies in the user's home. Directories that are missing
+            are made.
+        key: file of the private key; without it the ssh configuration says which.
+        port: of the ssh server; without it the ssh configuration says which.
+        ssh_config: a configuration file instead of the user's own.
+        timeout_s: seconds without a byte after which an operation is given up.
+
+    Host keys are checked as the ssh configuration says, and nobody is asked for a password.
+    """
+
+    can = Can(exclusive=False)
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        key: str | os.PathLike[str] | None = None,
+        port: int | None = None,
+        ssh_config: str | os.PathLike[str] | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        super().__init__(uri.rstrip("/") if not uri.endswith(":/") else uri[:-1])
+        if port is not None and not 0 < port < 65536:
+            raise InvalidSettingError(f"{uri}: port {port!r} is none: a number from 1 to 65535")
+        address = parse(uri)
+        self._root = address.path
+        self._place = f"{address.rsync}:{address.path}"
+        self._timeout_s = timeout_s
+        self._ssh = Ssh(
+            address,
+            key=_file(uri, "key", key),
+            port=port,
+            config=_file(uri, "ssh_config", ssh_config),
+            timeout_s=timeout_s,
+        )
+        self._fsync: bool | None = None
+
+    def check(self, timeout_s: float = 10.0) -> None:
+        for program, package in (("rsync", "rsync"), ("ssh", "openssh-client")):
+            if shutil.which(program) is None:
+                raise TransferError(f"{self.uri}: there is no {program} on this host: install it ({package})")
+        here = _version(programs.run(["rsync", "--version"], timeout_s=timeout_s).out)
+        if here is None or here < _OLDEST_HERE:
+            raise TransferError(
+                f"{self.uri}: the rsync of this host is too old: install {_dotted(_OLDEST_HERE)} or newer"
+            )
+        name = f".check-{secrets.token_hex(8)}"
+        ended = self._ssh.run(
+            'rsync --version || exit; mkdir -p -- "$1" && printf x >"$1/$2" && rm -f -- "$1/$2"',
+            self._root,
+            name,
+            timeout_s=timeout_s,
+        )
+        if ended.code != 0:
+            raise failure(self.uri, "write there", ended)
+        there = _version(ended.out)
+        if there is None or there < _OLDEST_THERE:
+            raise TransferError(
+                f"{self.uri}: the rsync over there is too old: install {_dotted(_OLDEST_THERE)} or newer"
+            )
+        self._fsync = min(here, there) >= _FSYNC_SINCE
+
+    def push(
+        self,
+        source: Path,
+        prefix: str,
+        names: Sequence[str],
+        *,
+        same: Mapping[str, str] | None = None,
+        exclusive: bool = False,
+        receipts: MutableMapping[str, str] | None = None,
+        progress: Progress = unwatched,
+    ) -> None:
+        _checked(prefix, names)
+        sizes = {name: _size(source, name) for name in names}
+        if exclusive:
+            taken = self._present(prefix, names)
+            if taken:
+                raise ObjectExistsError(f"{self.url(joined(prefix, min(taken)))} is there already")
+        known, new = _split(names, same or {})
+        # Content over there is compared by checksum before it is linked; what is new is sent without looking.
+        jobs = [(chunk, ["--checksum", *_link_dests(prefix, bases)]) for bases, chunk in known]
+        jobs += [(chunk, ["--ignore-times"]) for chunk in _chunks(new, sizes)]
+        for chunk, options in jobs:
+            self._send(source, prefix, chunk, options, progress)
+            if receipts is not None:
+                receipts.update(dict.fromkeys(chunk, ""))
+
+    def fetch(
+        self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
+    ) -> None:
+        _checked(prefix, names or ())
+        if names is None:
+            found, links = self._listed(prefix)
+            if links:
+                raise TransferCorruptError(f"{self.url(min(links))} is a link: only plain files are fetched")
+            names = [entry.key[len(prefix) + 1 if prefix else 0 :] for entry in found]
+            if not names:
+                raise ObjectNotFoundError(f"{self.url(prefix)}: there is nothing")
+        target.mkdir(parents=True, exist_ok=True)
+        watch = _Watch(progress)
+        ended = self._rsync(
+            ["--ignore-times", *_PROGRESS_OPTIONS, self._source(), f"{os.path.abspath(target)}/"],
+            [f"./{prefix}/./{name}" if prefix else f"./{name}" for name in names],
+            watch,
+        )
+        if "skipping non-regular file" in watch.text:
+            raise TransferCorruptError(f"{self.url(prefix)}: a link, or no plain file: {watch.text.strip()[-300:]}")
+        if ended.code != 0:
+            if _all_absent(ended):
+                raise ObjectNotFoundError(f"{self.url(prefix)}: not everything is there ({ended.last_lines})")
+            if _UNWRITABLE_HERE.search(ended.err):
+                raise TransferError(f"{self.uri}: could not write to {target} ({ended.last_lines})")
+            raise failure(self.uri, "fetch", ended)
+        for name in names:
+            path = target / name
+            if path.is_symlink() or not path.is_file():
+                raise TransferCorruptError(f"{self.url(joined(prefix, name))} did not arrive as a plain file")
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        _checked(prefix)
+        found, _ = self._listed(prefix)
+        yield from found
+
+    def exists(self, key: str) -> bool:
+        return bool(self._present("", [checked_key(key)]))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        _checked("", keys)
+        if not keys:
+            return
+        self._each('[ -d "$1" ] || exit 0; cd "$1" && xargs -0 rm -f --', keys, "delete")
+        # A directory goes with its last file, up to the one that all of them lay in.
+        top = posixpath.commonpath([posixpath.dirname(key) for key in keys])
+        empty = {top} - {""}
+        for key in keys:
+            above = posixpath.dirname(key)
+            while above != top:
+                empty.add(above)
+                above = posixpath.dirname(above)
+        if empty:
+            deepest_first = sorted(empty, key=lambda name: (-name.count("/"), name))
+            script = '[ -d "$1" ] || exit 0; cd "$1" && { xargs -0 rmdir -- 2>/dev/null || :; }'
+            self._each(script, deepest_first, "delete empty directories")
+
+    def delete_tree(self, prefix: str) -> None:
+        if not prefix:
+            raise ValueError("an empty prefix is the whole place")
+        self._each('[ -d "$1" ] || exit 0; cd "$1" && xargs -0 rm -rf --', [checked_key(prefix)], "delete")
+
+    def renew(self) -> None:
+        self._ssh.disconnect()
+        self._fsync = None
+
+    def close(self) -> None:
+        self._ssh.disconnect()
+
+    # --- inside
+
+    def _send(
+        self, source: Path, prefix: str, names: Sequence[str], options: Sequence[str], progress: Progress
+    ) -> None:
+        there = posixpath.join(self._root, prefix)
+        command = [*options, *_PROGRESS_OPTIONS, "--copy-links", "--chmod=Du+rwx,Fu+rw"]
+        # The shell over there reads this; everything else goes through rsync's own protocol.
+        command.append(f"--rsync-path=mkdir -p -- {shlex.quote(there)} && rsync")
+        if self._syncs():
+            command.append("--fsync")
+        command += [f"{os.path.abspath(source)}/", self._place.removesuffix(self._root) + there.rstrip("/") + "/"]
+        ended = self._rsync(command, [f"./{name}" for name in names], _Watch(progress))
+        if ended.code == 0:
+            return
+        for name in names:
+            _size(source, name)  # it may have vanished here meanwhile, which is no fault over there
+        raise failure(self.uri, "push", ended)
+
+    def _listed(self, prefix: str) -> tuple[Sequence[Entry], Sequence[str]]:
+        """Files under a prefix, and the keys of links."""
+        ended = self._rsync(["--recursive", "--list-only", self._source(), "."], [f"./{prefix}" if prefix else "."])
+        if ended.code not in (0, _VANISHED) and not _all_absent(ended):
+            raise failure(self.uri, "list", ended)
+        found, links = [], []
+        start = f"{prefix}/" if prefix else ""
+        for kind, size, key in _parsed(self.uri, ended.out):
+            if kind == "l":
+                links.append(key)
+            elif kind == "-" and key.startswith(start):
+                found.append(Entry(key, size))
+        return found, links
+
+    def _present(self, prefix: str, names: Sequence[str]) -> set[str]:
+        """Those of the names that are files over there."""
+        keys = {joined(prefix, name): name for name in names}
+        ended = self._rsync(["--list-only", self._source(), "."], [f"./{key}" for key in keys])
+        if ended.code not in (0, _VANISHED) and not _all_absent(ended):
+            raise failure(self.uri, "list", ended)
+        return {keys[key] for kind, _, key in _parsed(self.uri, ended.out) if kind == "-" and key in keys}
+
+    def _each(self, script: str, keys: Iterable[str], what: str) -> None:
+        stdin = b"".join(f"./{key}\0".encode() for key in keys)
+        ended = self._ssh.run(script, self._root, stdin=stdin, timeout_s=self._timeout_s)
+        if ended.code != 0:
+            raise failure(self.uri, what, ended)
+
+    def _source(self) -> str:
+        """The root as rsync reads from it: it takes patterns there, also without a shell."""
+        head, path = self._place.removesuffix(self._root), self._root
+        if any(character in path for character in "*?["):
+            path = re.sub(r"([*?\[\\])", r"\\\1", path)
+        return f"{head}{path.rstrip('/')}/"
+
+    def _rsync(self, options: Sequence[str], names: Sequence[str], watch: _Watch | None = None) -> Ended:
+        command = ["env", "LC_ALL=C", "rsync", "--secluded-args", "--no-human-readable", "--from0", "--files-from=-"]
+        command += [f"--timeout={max(1, int(self._timeout_s))}", "-e", self._ssh.as_option(min(self._timeout_s, 20))]
+        return programs.run([*command, *options], stdin=b"".join(f"{name}\0".encode() for name in names), watch=watch)
+
+    def _syncs(self) -> bool:
+        """Whether both sides can be told to make a file durable before it gets its name."""
+        if self._fsync is None:
+            versions = [_version(programs.run(["rsync", "--version"], timeout_s=self._timeout_s).out)]
+            ended = self._ssh.run("rsync --version", timeout_s=self._timeout_s)
+            if ended.code != 0:
+                raise failure(self.uri, "push", ended)
+            versions.append(_version(ended.out))
+            self._fsync = all(version is not None and version >= _FSYNC_SINCE for version in versions)
+        return self._fsync
+
+
+_PROGRESS_OPTIONS = ("--info=progress2,nonreg",)
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Makes progress of what rsync prints."""
+
+    progress: Progress
+    text: str = ""
+    """All but the progress."""
+    _rest: str = ""
+    _told: int = 0
+
+    def __call__(self, piece: str) -> None:
+        *lines, self._rest = re.split(r"[\r\n]", self._rest + piece)
+        for line in lines:
+            found = _PROGRESS.match(line.strip())
+            if found is None:
+                self.text += line + "\n"
+            elif int(found[1]) > self._told:
+                moved = int(found[1]) - self._told
+                self._told += moved
+                self.progress(moved)
+
+
+def _file(uri: str, name: str, path: str | os.PathLike[str] | None) -> Path | None:
+    if path is None:
+        return None
+    found = Path(path).expanduser()
+    if not found.is_file():
+        raise InvalidSettingError(f"{uri}: {name}={os.fspath(path)!r} is no file")
+    return found.absolute()
+
+
+def _size(source: Path, name: str) -> int:
+    try:
+        path = source / name
+        if not path.is_file():
+            raise FileNotFoundError("it is no file, or not there")
+        return path.stat().st_size
+    except OSError as error:
+        raise TransferError(f"{source / name} cannot be pushed: {error}") from error
+
+
+def _checked(prefix: str, names: Iterable[str] = ()) -> None:
+    """Refuse names that lead out of where they belong."""
+    if prefix:
+        checked_key(prefix)
+    for name in names:
+        checked_key(name)
+
+
+def _split(names: Sequence[str], same: Mapping[str, str]) -> tuple[list[tuple[list[str], list[str]]], list[str]]:
+    """Names whose content lies over there under the same name in another directory, in groups with those
+    directories; and the others."""
+    bases: dict[str, list[str]] = {}
+    new = []
+    for name in names:
+        key = same.get(name, "")
+        if key == name or key.endswith(f"/{name}"):
+            bases.setdefault(key[: -len(name)].rstrip("/"), []).append(name)
+        else:
+            new.append(name)
+    grouped = []
+    found = sorted(bases)
+    for start in range(0, len(found), _LINK_DESTS):
+        some = found[start : start + _LINK_DESTS]
+        grouped.append((some, [name for base in some for name in bases[base]]))
+    return grouped, new
+
+
+def _link_dests(prefix: str, bases: Iterable[str]) -> list[str]:
+    """Directories of known content, relative to where the files will be."""
+    return [f"--link-dest={posixpath.relpath(f'/{base}', f'/{prefix}')}" for base in bases]
+
+
+def _chunks(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    size = 0
+    for name in names:
+        if chunk and size + sizes[name] > _CHUNK:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(name)
+        size += sizes[name]
+    if chunk:
+        yield chunk
+
+
+def _parsed(uri: str, listing: bytes) -> Iterator[tuple[str, int, str]]:
+    """Kind, size and key of each line of `rsync --list-only`, in which odd bytes are written as `\\#ooo`."""
+    for line in listing.split(b"\n"):
+        found = _LISTED.fullmatch(line)
+        if found is None:
+            continue
+        kind, size, name = found[1].decode(), int(found[2]), found[3]
+        if kind == "l":
+            name = name.partition(b" -> ")[0]
+        key = _ESCAPED.sub(lambda escape: bytes([int(escape[1], 8)]), name).decode("utf-8", "surrogateescape")
+        if key != "." and not stays_inside(key):
+            raise TransferCorruptError(f"{uri}: a file of the name {key!r} is refused: it leads out of there")
+        yield kind, size, key
+
+
+def _all_absent(ended: Ended) -> bool:
+    """Whether rsync complains of nothing but that something is not there."""
+    said = [line for line in ended.err.splitlines() if line.startswith("rsync: ")]
+    if ended.code == 12 and said and "] change_dir " in said[0]:  # the whole place is not there: the other side gave up
+        said = said[:1]
+    return ended.code in (3, 12, 23) and bool(said) and all(line.endswith(_ABSENT) for line in said)
+
+
+def _version(text: bytes) -> tuple[int, int, int] | None:
+    found = _VERSION.search(text)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def _dotted(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,111 @@
+"""What the errors of boto3 mean: which of ours, whether trying again may help, and what to do about it."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from botocore import exceptions as boto
+
+from trainables.errors import (
+    AccessRefusedError,
+    ObjectNotFoundError,
+    StoreMissingError,
+    TransferCorruptError,
+    TransferError,
+)
+
+CUT = (boto.ConnectionError, boto.HTTPClientError, boto.IncompleteReadError)
+"""An answer that was cut off; what is missing can be asked for again."""
+
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "RequestExpired", "TokenRefreshRequired"}
+"""Credentials made anew may be taken."""
+_REFUSED = {"AccessDenied", "AllAccessDisabled", "InvalidAccessKeyId", "NotSignedUp", "SignatureDoesNotMatch"}
+_CORRUPT = {"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}
+_ABSENT = {"404", "NoSuchKey", "NotFound"}
+_ELSEWHERE = {"301", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
+_AGAIN = {
+    "NoSuchUpload",  # ended by a lifecycle rule, or by a try whose answer was lost: a new upload may succeed
+    "OperationAborted",
+    "RequestLimitExceeded",
+    "RequestTimeout",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+}
+_NO_CREDENTIALS = (
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.ProfileNotFound,
+    boto.NoAuthTokenError,
+    boto.TokenRetrievalError,
+    boto.SSOError,
+)
+_SETTING = (boto.ParamValidationError, boto.InvalidRegionError, boto.NoRegionError, boto.UnknownEndpointError)
+
+_WHERE = "AWS_ENDPOINT_URL and AWS_REGION say which server is asked"
+_CREDENTIALS = (
+    "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN for temporary ones), "
+    "or run `aws configure`"
+)
+
+
+def code_of(error: boto.ClientError) -> tuple[str, int]:
+    """S3's name of an error, and the HTTP status it came with."""
+    response: dict[str, Any] = error.response
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return str(response.get("Error", {}).get("Code", "")), int(status)
+
+
+def meaning(error: Exception, url: str) -> TransferError | None:
+    """Ours for one of boto3's; None when it is not one of those."""
+    if isinstance(error, boto.ClientError):
+        return _answered(error, url)
+    if isinstance(error, boto.FlexibleChecksumError):
+        return TransferCorruptError(f"{url}: {error}", transient=True)
+    if isinstance(error, boto.CredentialRetrievalError):
+        return AccessRefusedError(f"{url}: {error}; {_CREDENTIALS}", transient=True)
+    if isinstance(error, _NO_CREDENTIALS):
+        return AccessRefusedError(f"{url}: there are no usable credentials: {error}; {_CREDENTIALS}")
+    if isinstance(error, _SETTING) or (isinstance(error, ValueError) and "endpoint" in str(error)):
+        return StoreMissingError(f"{url}: {error}; {_WHERE}")
+    if isinstance(error, boto.SSLError) and "CERTIFICATE_VERIFY" in str(error):
+        return AccessRefusedError(f"{url}: {error}; AWS_CA_BUNDLE names the certificates to trust")
+    if isinstance(error, boto.EndpointConnectionError | boto.ConnectTimeoutError):
+        return StoreMissingError(f"{url}: the server cannot be reached: {error}; {_WHERE}", transient=True)
+    if isinstance(error, boto.ReadTimeoutError):
+        return TransferError(f"{url}: the server does not answer: {error}", transient=True)
+    if isinstance(error, (*CUT, ssl.SSLError, ConnectionError, TimeoutError)):
+        return TransferError(f"{url}: the connection broke: {error}", transient=True)
+    if isinstance(error, boto.BotoCoreError | UnicodeEncodeError):
+        return TransferError(f"{url!r}: {error}")
+    return None
+
+
+def _answered(error: boto.ClientError, url: str) -> TransferError:
+    """The meaning of what the server said."""
+    code, status = code_of(error)
+    text = f"{url}: {error}"
+    if code == "NoSuchBucket":
+        return StoreMissingError(f"{url}: there is no such bucket: create it, or correct its name; {_WHERE}")
+    if code in _ABSENT:
+        return ObjectNotFoundError(f"there is no {url}")
+    if code in _EXPIRED:
+        return AccessRefusedError(f"{text}; new credentials are needed", transient=True)
+    if code == "400":  # the answer to a HEAD has no body that would say why
+        return AccessRefusedError(f"{text}; most often this means that new credentials are needed", transient=True)
+    if code == "RequestTimeTooSkewed":
+        return AccessRefusedError(f"{text}; set this machine's clock")
+    if code in _CORRUPT:
+        return TransferCorruptError(text, transient=True)
+    if status >= 500 or status in (408, 429) or code in _AGAIN:
+        return TransferError(text, transient=True)
+    if code in _ELSEWHERE:
+        return StoreMissingError(f"{text}; the bucket is in another region: {_WHERE}")
+    if code in _REFUSED or status in (401, 403):
+        remedy = "may this user read, write, list and delete there?" if code == "AccessDenied" else _CREDENTIALS
+        return AccessRefusedError(f"{text}; {remedy}")
+    if status in (409, 412):
+        return TransferError(f"{text}; it was changed meanwhile", transient=True)
+    return TransferError(text)

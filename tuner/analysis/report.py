@@ -1,0 +1,188 @@
+"""Plots as files, and a report: one HTML page with all of them that needs no network."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from os import PathLike, fspath
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from trainables.errors import MissingExtraError
+from trainables.places import parent_and_name
+from trainables.store import fs
+from tuner.analysis import scopes
+from tuner.analysis.plots import KINDS, NothingToPlot, Seen, best_first, figure, plotly
+from tuner.error import SettingError
+from tuner.experiment.paths import as_local_path, is_elsewhere
+from tuner.experiment.trial import Trial
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+IMAGES = (".png", ".svg", ".pdf", ".jpeg", ".webp")
+ROWS = 50
+"""At most so many trials stand in the table, the first by rank."""
+
+BUTTONS = {"showSendToCloud": False, "plotlyServerURL": "", "displaylogo": False}
+"""No button of a page sends what it shows anywhere."""
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #222; }
+table { border-collapse: collapse; font-size: 13px; } td, th { padding: .2em .8em .2em 0; text-align: left; }
+th { border-bottom: 1px solid #999; } td { border-bottom: 1px solid #eee; } .scroll { overflow-x: auto; }
+.left-out { color: #666; font-size: 13px; } h1 { margin-bottom: 0; }
+"""
+
+
+def plot(seen: Seen, kind: str | None, path: str | PathLike[str] | None) -> Any:
+    """The figure of a kind, or {name: figure} of all that there is something to show for; written where `path` says.
+
+    Raises SettingError for a kind that shows nothing, with the reason; MissingExtraError.
+    """
+    plotly()
+    target = None if path is None else fspath(path)
+    if kind is None:
+        return _plot_all(seen, target)
+    try:
+        made = figure(seen, kind)
+    except NothingToPlot as reason:
+        raise SettingError(f"kind={kind!r} shows nothing of this experiment: {reason}") from None
+    if target is not None:
+        write(made, target)
+    return made
+
+
+def _plot_all(seen: Seen, target: str | None) -> dict[str, go.Figure]:
+    suffix = PurePath(target or "").suffix
+    if suffix not in ("", ".html"):
+        raise SettingError(
+            f"path={target!r} is not accepted: of all kinds it is a page (.html) or a directory; an image shows one "
+            f"kind: {', '.join(KINDS)}"
+        )
+    made, left_out = everything(seen)
+    if target is not None and suffix:
+        put(target, page(seen, {}, PurePath(target).stem, made, left_out).encode())
+    elif target is not None:
+        for name, each in made.items():
+            write(each, f"{target}/{name.replace('/', '_')}.html")
+    return made
+
+
+def everything(seen: Seen) -> tuple[dict[str, go.Figure], dict[str, str]]:
+    """All figures by name, and why kinds are left out."""
+    made: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
+    for kind, known in KINDS.items():
+        count = len(seen.metrics) if known.per_metric and len(seen.metrics) > 1 else 1
+        for number in range(count):
+            name = f"{kind}-{seen.metrics[number]}" if count > 1 else kind
+            try:
+                made[name] = figure(seen, kind, number)
+            except NothingToPlot as reason:
+                left_out[name] = str(reason)
+    return made, left_out
+
+
+def write(made: go.Figure, target: str) -> None:
+    """A figure as an interactive page, or an image, at a path or a URI. Raises SettingError, MissingExtraError."""
+    suffix = PurePath(target).suffix
+    if suffix == ".html":
+        put(target, made.to_html(include_plotlyjs=True, config=BUTTONS).encode())
+    elif suffix in IMAGES:
+        put(target, image(made, suffix[1:]))
+    else:
+        accepted = ", ".join((".html", *IMAGES))
+        raise SettingError(f"path={target!r} is not accepted; it ends in one of {accepted}")
+
+
+def image(made: go.Figure, form: str) -> bytes:
+    """A figure as an image. A browser of this machine draws it; none is ever downloaded."""
+    try:
+        import kaleido  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError('plots as images need kaleido: pip install "tuner[plot]"') from error
+    try:
+        drawn: bytes = made.to_image(format=form, width=1100, height=made.layout.height or 650)
+    except RuntimeError as error:  # so are all of its errors about a browser
+        raise MissingExtraError(
+            "plots as images need Chrome or Chromium on this machine (Debian: apt-get install chromium); "
+            f"interactive pages (.html) need none: {error}"
+        ) from error
+    return drawn
+
+
+def put(target: str, data: bytes) -> str:
+    """Write a file to a path or a URI, and return that as it may be shown."""
+    if not is_elsewhere(target):
+        path = as_local_path(target)
+        fs.make_dirs(path.parent)
+        fs.replace_file(path, data)
+        return str(path)
+    from trainables.transfer.open import open_backend, shown
+
+    above, name = parent_and_name(target)
+    backend = open_backend(above)
+    try:
+        backend.put(name, data)
+    finally:
+        backend.close()
+    return shown(target)
+
+
+def publish(seen: Seen, facts: Mapping[str, Any], title: str, target: str) -> str:
+    """Write the report to a path or a URI, and return that."""
+    plotly()
+    return put(target, page(seen, facts, title, *everything(seen)).encode())
+
+
+# --- the page -----------------------------------------------------------------------------------------------
+
+
+def page(
+    seen: Seen, facts: Mapping[str, Any], title: str, made: Mapping[str, go.Figure], left_out: Mapping[str, str]
+) -> str:
+    """The report: facts in words, a table of the trials, all plots, and why others are left out. plotly is in it."""
+    from plotly.offline import get_plotlyjs
+
+    parts = [each.to_html(full_html=False, include_plotlyjs=False, config=BUTTONS) for each in made.values()]
+    reasons = "".join(f"<li>{_safe(name)}: {_safe(reason)}</li>" for name, reason in left_out.items())
+    said = "".join(f"<tr><th>{_safe(name)}</th><td>{_safe(value)}</td></tr>" for name, value in facts.items())
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_safe(title)}</title>'
+        f"<style>{_STYLE}</style><script>{get_plotlyjs()}</script></head><body><h1>{_safe(title)}</h1>"
+        f"<table>{said}</table>{_trials(seen)}{''.join(parts)}"
+        + (f'<div class="left-out">Left out:<ul>{reasons}</ul></div>' if reasons else "")
+        + "</body></html>"
+    )
+
+
+def _trials(seen: Seen) -> str:
+    ranked = best_first(seen, 0) if seen.metrics else list(seen.trials)
+    keys = list(dict.fromkeys(key for trial in ranked[:ROWS] for key in trial.evaluated_params))
+    header = ["trial", "status", "iteration", *seen.metrics, *keys, "checkpoints"]
+    rows = []
+    for trial in ranked[:ROWS]:
+        params = trial.evaluated_params
+        scores = [_score(trial, metric) for metric in seen.metrics]
+        values = [_number(params.get(key, "")) for key in keys]
+        rows.append([trial.trial_id, trial.status, trial.iteration, *scores, *values, len(trial.checkpoints)])
+    head = "".join(f"<th>{_safe(name)}</th>" for name in header)
+    body = "".join(f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    more = f"<p>the first {ROWS} of {len(ranked)} trials</p>" if len(ranked) > ROWS else ""
+    return f'<h2>Trials</h2><div class="scroll"><table><tr>{head}</tr>{body}</table></div>{more}'
+
+
+def _score(trial: Trial, metric: str) -> str:
+    """The last value of a metric, or nothing."""
+    value = scopes.score(trial, metric, "min", "last")
+    return "" if value is None else _number(value)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _safe(value: Any) -> str:
+    """Names and values come from configs: they are text, whatever is in them."""
+    return html.escape(str(value))

@@ -1,0 +1,77 @@
+"""The beginning of an experiment: until its first trial has started it can be taken back."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from pathlib import Path
+from typing import Any
+
+from trainables.store import fs
+from tuner.callback import Callback, Trials
+from tuner.experiment import replacing
+from tuner.experiment.lock import Ownership
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.trial import Trial
+
+
+class Beginning(Callback):
+    """Holds what a new experiment replaces, and lets go of it when the first trial starts.
+
+    Args:
+        paths, ownership: of the experiment.
+        new: False for one that is continued: there is nothing to take back.
+        made: the experiment's directory was not there before.
+    """
+
+    changes_results = False
+
+    def __init__(self, paths: ExperimentPaths, ownership: Ownership, *, new: bool, made: bool) -> None:
+        self.inline = False
+        """Remove the old one on the caller's thread."""
+        self._paths, self._ownership = paths, ownership
+        self._open, self._made = new, made
+        self._remover: threading.Thread | None = None
+
+    def on_trial_start(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        self.settle()
+
+    def settle(self) -> None:
+        """The new experiment is the one from here on; the old one goes, beside the run."""
+        if not self._open:
+            return
+        self._open = False
+        self._ownership.check()
+        removed = replacing.give_up(self._paths)
+        if removed is not None and self.inline:
+            fs.remove_quietly(removed)
+        elif removed is not None:
+            self._remover = threading.Thread(target=fs.remove_quietly, args=(removed,), name="tuner-replacing")
+            self._remover.start()
+
+    @property
+    def replaces(self) -> bool:
+        """True while an old experiment can still come back."""
+        return self._open and fs.is_dir(self._paths.replaced)
+
+    def take_back(self) -> None:
+        """Leave the directory as it was before, unless a trial has started. The journal must be closed."""
+        if not self._open:
+            return
+        self._open = False
+        self._ownership.check()
+        if not replacing.put_back(self._paths):
+            replacing.remove_begun(self._paths)
+            if self._made:
+                _remove_root(self._paths.root)
+
+    def close(self) -> None:
+        """Wait until the old one is gone."""
+        if self._remover is not None:
+            self._remover.join()
+
+
+def _remove_root(root: Path) -> None:
+    gone = root.with_name(f".removed-{secrets.token_hex(4)}")
+    fs.rename(root, gone)  # at once, so that nobody finds half of it
+    fs.remove_quietly(gone)

@@ -1,0 +1,221 @@
+"""An experiment brought into step with a copy of it elsewhere, by hand: `tuner sync`.
+
+A push is a driver's life in which no trial runs: it claims the next generation, here and there, and its facts are
+those of the copies. So it is refused beside a live driver, and of two histories neither is ever lost.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from trainables.config import SyncConfig
+from trainables.places import parent_and_name
+from trainables.store import fs
+from trainables.transfer import agent
+from trainables.transfer.open import shown
+from tuner import syncing
+from tuner.clock import Clock, SystemClock
+from tuner.error import ExperimentDivergedError, ExperimentNotFoundError, OwnedElsewhereError, SettingError, SyncError
+from tuner.experiment import events as ev
+from tuner.experiment.journal import JournalWriter, read_journal
+from tuner.experiment.lock import Ownership, claim
+from tuner.experiment.paths import ExperimentPaths, parse_generation
+from tuner.experiment.reader import is_experiment, load_state, read_settings
+from tuner.experiment.state import ExperimentState
+from tuner.syncer import views
+from tuner.syncer.claim import RemoteClaim, as_ended_here
+from tuner.syncer.remote import Relation, Remote, adopt, complete
+from tuner.syncer.replica import Replica
+from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
+
+
+def place_of_copies(paths: ExperimentPaths) -> str:
+    """Where copies of an experiment went, by its settings and its journal. Nothing is unpickled.
+
+    Raises SettingError when nothing says so, or several places are told of.
+    """
+    upload_dir = read_settings(paths).get("upload_dir")
+    if upload_dir:
+        return f"{upload_dir.rstrip('/')}/{paths.root.name}"
+    trials = load_state(paths).trials
+    places = sorted({place for trial in trials for record in trial.checkpoints for place in record.copies})
+    if len(places) == 1:
+        return places[0]
+    told = (
+        f"there are several: {', '.join(places)}" if places else "nothing says where (a command or a function did it)"
+    )
+    raise SettingError(f"{paths.root}: which copy is meant? {told}; give --to URI, or resume the run")
+
+
+def push(paths: ExperimentPaths, uri: str, *, inline: bool = False, clock: Clock | None = None) -> list[str]:
+    """Bring to the copy what it lacks; returns lines about what is not here to be copied.
+
+    Args:
+        uri: of the copy, whose name is that of the experiment here. It need not exist.
+        inline: do the work in this process.
+
+    Raises OwnedElsewhereError beside a live driver, ExperimentDivergedError when the copy has facts that are not here,
+    SyncError with what did not arrive, SettingError, TransferError.
+    """
+    clock = clock or SystemClock()
+    place, name = parent_and_name(uri)
+    if name != paths.root.name:
+        raise SettingError(
+            f"{shown(uri)!r} is not accepted: a copy has the name of its experiment, as in .../{paths.root.name} "
+            "(`tuner cp` copies to another name)"
+        )
+    config = SyncConfig(upload_dir=place)
+    uploader: Uploader = InlineUploader(config.place()) if inline else ProcessUploader(config.place())
+    link = syncing.Link(uploader, config)
+    try:
+        remote = link.remote = Remote(uploader, uploader.uri, name, timeout_s=config.sync_timeout)
+        link.highest = _free(remote, paths, clock)
+        _check_older(remote, paths)
+        ownership = claim(paths, clock=clock, above=link.highest)
+        try:
+            if not syncing.take(link, ownership, clock):
+                raise OwnedElsewhereError(f"{remote.uri} was claimed by another driver just now")
+            return _push(link, paths, ownership, clock)
+        finally:
+            ownership.release()
+    finally:
+        link.close()
+
+
+def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> int:
+    """Bring here all that the copy has: books, small files, and every checkpoint that is kept; returns how many.
+
+    Raises OwnedElsewhereError beside a live driver here, ExperimentNotFoundError when there is no copy,
+    ExperimentDivergedError when each side has facts that the other lacks, CheckpointError, TransferError.
+    """
+    with views.opened(uri) as remote, tempfile.TemporaryDirectory(prefix="books-") as directory:
+        if not remote.exists:
+            raise ExperimentNotFoundError(f"there is no experiment at {remote.uri}")
+        relation = _relation(remote, paths, Path(directory) / "incoming")
+        if relation is Relation.DIVERGED:
+            raise _diverged(remote, paths)
+        numbers = (parse_generation(key.removeprefix("generations/")) for key in remote.keys)
+        ownership = claim(paths, clock=clock or SystemClock(), above=max(filter(None, numbers), default=0))
+        try:
+            if relation is Relation.NEWER:
+                remote.fetch_rest(paths.root, have=lambda key: key.startswith("blobs/") and fs.exists(paths.root / key))
+                adopt(ExperimentPaths(Path(directory) / "incoming"), paths)
+            return _fetch_checkpoints(remote, paths)
+        finally:
+            ownership.release()
+
+
+def _free(remote: Remote, paths: ExperimentPaths, clock: Clock) -> int:
+    """The highest generation over there, once its owner is known to be gone."""
+    watch = RemoteClaim(
+        remote.uploader, remote.name, place=remote.uri, clock=clock, timeout_s=views.TIMEOUT_S, wait=time.sleep
+    )
+    head = as_ended_here(watch.head([f"{remote.name}/{key}" for key in remote.keys]), paths)
+    watch.wait_until_free(head, takeover=False)
+    return head.highest
+
+
+def _check_older(remote: Remote, paths: ExperimentPaths) -> None:
+    with tempfile.TemporaryDirectory(prefix="books-") as directory:
+        relation = _relation(remote, paths, Path(directory) / "incoming")
+    if relation is Relation.NEWER:
+        raise ExperimentDivergedError(
+            f"{remote.uri} continues what is at {paths.root}: `tuner sync --from {remote.uri}` brings it here"
+        )
+    if relation is Relation.DIVERGED:
+        raise _diverged(remote, paths)
+
+
+def _relation(remote: Remote, paths: ExperimentPaths, incoming: Path) -> Relation:
+    if remote.exists and is_experiment(paths) and read_settings(paths).get("id") != remote.settings().get("id"):
+        return Relation.DIVERGED
+    return remote.relation(paths, incoming)[0]
+
+
+def _diverged(remote: Remote, paths: ExperimentPaths) -> ExperimentDivergedError:
+    return ExperimentDivergedError(
+        f"{paths.root} and {remote.uri} are two experiments, or two histories of one: nothing was touched. A resume "
+        'with resume="LOCAL" or resume="REMOTE" chooses; `tuner cp` brings one of them elsewhere'
+    )
+
+
+def _push(link: syncing.Link, paths: ExperimentPaths, ownership: Ownership, clock: Clock) -> list[str]:
+    contents = read_journal(paths)
+    state = ExperimentState.from_snapshot(paths.root, contents.snapshot)
+    for _, body in contents.bodies:
+        state.apply(ev.decode(body))
+    journal = JournalWriter(
+        paths,
+        ownership.generation,
+        next_seq=contents.last_seq + 1,
+        clock=clock,
+        sync="inline",
+        parents=contents.chain,
+        guard=ownership.check,
+    )
+    try:
+        ended = state.run_ended
+        _tell(
+            ev.GenerationStarted(
+                ownership.generation, contents.generation or None, contents.generation_id, contents.last_seq
+            ),
+            journal,
+            state,
+        )
+        if ended is not None:
+            _tell(ev.RunEnded(ended, clock.time()), journal, state)
+        journal.sync_now()
+        replica = syncing.replica_of(link, paths, journal, ownership.generation, clock, new=False)
+        syncing.start(link, replica, state, new=False)
+        missing = _bring(replica, journal, state)
+    finally:
+        journal.close()
+    assert link.remote is not None
+    if missing:
+        shown = "".join(f"\n  {line}" for line in missing)
+        raise SyncError(f"{len(missing)} things did not arrive at {link.remote.uri}:{shown}", missing=missing)
+    return [
+        f"{trial.directory / record.ref.name} is not here, and not at {link.remote.uri}"
+        for trial in state.trials
+        for record in trial.checkpoints
+        if not fs.is_dir(trial.directory / record.ref.name) and not replica.holds(trial, record)
+    ]
+
+
+def _bring(replica: Replica, journal: JournalWriter, state: ExperimentState) -> list[str]:
+    """Wait until everything is there; returns what did not arrive."""
+    replica.closing()
+    try:
+        while True:
+            facts = replica.finished()
+            for fact in facts:
+                _tell(fact, journal, state)
+            journal.flush()
+            if facts:
+                continue  # the journal has grown, and goes there too
+            if replica.complete or replica.given_up:
+                return replica.missing()
+            replica.wait(replica.due())
+    finally:
+        replica.release()
+
+
+def _tell(fact: ev.AnyFact, journal: JournalWriter, state: ExperimentState) -> None:
+    state.apply(fact)
+    journal.append(ev.encode(fact))
+
+
+def _fetch_checkpoints(remote: Remote, paths: ExperimentPaths) -> int:
+    fetched = 0
+    whole = complete(remote.checkpoints())
+    for trial in load_state(paths).trials:
+        for record in trial.checkpoints:
+            path = trial.directory / record.ref.name
+            if not fs.is_dir(path) and record.ref.name in whole.get(trial.dirname, ()):
+                key = f"{remote.name}/{trial.dirname}/{record.ref.name}"
+                job = agent.FetchCheckpoint(key=key, target=str(path), digest=record.digest)
+                remote.uploader.call(job, timeout_s=views.TIMEOUT_S)
+                fetched += 1
+    return fetched

@@ -1,0 +1,73 @@
+"""`tuner cp SRC DST`: copy an experiment or one checkpoint between any two places."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from tuner.cli import place, text
+from tuner.error import ExperimentNotFoundError, SettingError
+
+
+def add(verbs: Any) -> None:
+    verb: argparse.ArgumentParser = verbs.add_parser("cp", help="copy an experiment or a checkpoint to another place")
+    verb.add_argument("source", metavar="SRC", help="a path, a URI, or an experiment's name under ~/tuner_results")
+    verb.add_argument("target", metavar="DST", help="its new path or URI; with a slash at the end: under that")
+    verb.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from trainables.places import parent_and_name
+    from trainables.store.manifest import MANIFEST_NAME
+    from trainables.transfer import between
+    from trainables.transfer.open import open_backend, shown
+    from tuner.duplicate import copy_experiment
+    from tuner.syncer import views
+
+    given = _source(arguments.source)
+    above, name = parent_and_name(given)
+    into, new = _target(arguments.target, name)
+    source, target = open_backend(above), open_backend(into)
+    try:
+        if name and source.exists(f"{name}/{MANIFEST_NAME}"):
+            size = between.copy(source, name, target, new).bytes
+            text.say(f"{shown(target.url(new))}: a checkpoint, {text.size(size)}")
+            return 0
+        if not name or not source.exists(f"{name}/experiment.json"):
+            raise ExperimentNotFoundError(f"{shown(given)} is neither an experiment nor a checkpoint")
+        with views.opened(given) as remote:
+            copied = copy_experiment(source, remote, target, new)
+    finally:
+        source.close()
+        target.close()
+    for line in copied.problems:
+        text.say(f"tuner cp: {line}", sys.stderr)
+    text.say(f"{shown(target.url(new))}: {copied.checkpoints} checkpoints, {text.size(copied.bytes)}")
+    return 1 if copied.problems else 0
+
+
+def _source(given: str) -> str:
+    from tuner.experiment.paths import as_local_path, is_elsewhere
+
+    if is_elsewhere(given):
+        return given
+    try:
+        return str(place.experiment(given))
+    except ExperimentNotFoundError:
+        return str(as_local_path(given))
+
+
+def _target(given: str, name: str) -> tuple[str, str]:
+    """(place, name) of what is made."""
+    from trainables.places import parent_and_name
+    from trainables.transfer.open import shown
+    from tuner.experiment.paths import as_local_path, is_elsewhere
+
+    whole = given if is_elsewhere(given) else str(as_local_path(given))
+    if given.endswith("/"):
+        return whole, name
+    above, new = parent_and_name(whole)
+    if not new:
+        raise SettingError(f"{shown(given)!r} is not accepted: DST is a path or URI to copy to, or one with a slash")
+    return above, new

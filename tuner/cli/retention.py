@@ -1,0 +1,99 @@
+"""`tuner retention EXPERIMENT --policy latest:3`: what another policy would have kept. Nothing is touched."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tuner.cli import place, text
+
+if TYPE_CHECKING:
+    from tuner.experiment.trial import CheckpointRecord
+
+
+def add(verbs: Any) -> None:
+    verb: argparse.ArgumentParser = verbs.add_parser("retention", help="what another retention policy would have kept")
+    verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
+    verb.add_argument(
+        "--policy",
+        action="append",
+        required=True,
+        metavar="POLICY",
+        help="latest:3, best:2:auc, best:2:min-loss, every:10, every:600s, pinned:10,100, pareto:acc,min-latency, all; "
+        "given several times, what one of them keeps is kept",
+    )
+    verb.add_argument("--json", action="store_true", help="for programs")
+    verb.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from trainables.config import CheckpointConfig
+    from tuner.experiment import events as ev
+    from tuner.experiment.journal import read_journal
+    from tuner.experiment.reader import read_settings
+    from tuner.experiment.state import ExperimentState
+    from tuner.retention.explain import Chronicle, would_keep
+    from tuner.retention.manager import TrialRetention
+    from tuner.retention.rules import policy_of
+
+    retention = TrialRetention(CheckpointConfig(keep=[policy_of(given) for given in arguments.policy]))
+    with place.books(arguments.experiment) as (paths, address):
+        settings = read_settings(paths)
+        contents = read_journal(paths)
+    for line in (*map(str, contents.damaged), *contents.notes):
+        text.say(f"tuner retention: {line}", sys.stderr)
+    state = ExperimentState.from_snapshot(paths.root, contents.snapshot)
+    chronicle = Chronicle(state, (ev.decode(body) for _, body in contents.bodies))
+    kept = would_keep(chronicle.steps, retention)
+    rows = []
+    for trial in state.trials:
+        rows.append(
+            {
+                "id": trial.trial_id,
+                "saved": trial.saves,
+                "unknown": chronicle.unknown(trial),
+                "kept": _of(trial.checkpoints),
+                "would_keep": _of(kept.get(trial.trial_id, [])),
+            }
+        )
+    answer = {"path": address, "policy": retention.rule, "now": settings.get("retention"), "trials": rows}
+    text.say(text.as_json(answer) if arguments.json else _text(answer))
+    return 0
+
+
+def _of(records: list[CheckpointRecord]) -> list[dict[str, Any]]:
+    return [{"name": record.ref.name, "iteration": record.iteration, "bytes": record.bytes} for record in records]
+
+
+def _text(answer: dict[str, Any]) -> str:
+    rows = answer["trials"]
+    lines = ((row["id"], _amount(row["kept"]), _amount(row["would_keep"]), _names(row)) for row in rows)
+    shown = text.table(
+        ("trial", "kept", "would be", "which"), lines, width=text.terminal_width(), first=("trial", "would be")
+    )
+    whole = {name: _amount([one for row in rows for one in row[name]]) for name in ("kept", "would_keep")}
+    told = [
+        f"{text.value(answer['path'])}",
+        f"kept: {whole['kept']}" + (f"  by {' or '.join(answer['now'])}" if answer["now"] else ""),
+        f"with {answer['policy']}: {whole['would_keep']}, the latest of each trial among them",
+    ]
+    unknown = sum(row["unknown"] for row in rows)
+    if unknown:
+        told.append(
+            f"{unknown} checkpoints were deleted before the journal was compacted: nothing is known of them any more, "
+            "and whether they would have been kept neither"
+        )
+    return "\n".join([*told, "", shown])
+
+
+def _amount(checkpoints: list[dict[str, Any]]) -> str:
+    return f"{len(checkpoints)} ({text.size(sum(one['bytes'] for one in checkpoints))})"
+
+
+def _names(row: dict[str, Any]) -> str:
+    """Those that would be there; with + what is gone, and without what only is there now."""
+    now = {one["name"] for one in row["kept"]}
+    then = [one["name"] for one in row["would_keep"]]
+    gone = [f"-{one['name']}" for one in row["kept"] if one["name"] not in then]
+    return " ".join([name if name in now else f"+{name}" for name in then] + gone) or "none"

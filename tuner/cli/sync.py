@@ -1,0 +1,52 @@
+"""`tuner sync EXPERIMENT [--to URI | --from URI]`: bring an experiment and a copy of it into step, by hand."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from tuner.cli import place, text
+from tuner.error import ExperimentNotFoundError, SyncError
+
+
+def add(verbs: Any) -> None:
+    verb: argparse.ArgumentParser = verbs.add_parser("sync", help="push what a copy lacks, or fetch it all")
+    verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, or a name under ~/tuner_results")
+    way = verb.add_mutually_exclusive_group()
+    way.add_argument("--to", metavar="URI", help="the copy, made where there is none; default: where the run copied to")
+    way.add_argument("--from", dest="source", metavar="URI", help="bring everything from there")
+    verb.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from trainables.transfer.open import shown
+    from tuner import by_hand
+    from tuner.experiment.paths import ExperimentPaths, as_local_path
+
+    if arguments.source is not None:
+        try:
+            root = place.experiment(arguments.experiment)
+        except ExperimentNotFoundError:
+            root = as_local_path(arguments.experiment)
+        fetched = by_hand.fetch(ExperimentPaths(root), _whole(arguments.source))
+        text.say(f"{root}: up to date with {shown(arguments.source)}; {fetched} checkpoints were fetched")
+        return 0
+    paths = ExperimentPaths(place.experiment(arguments.experiment))
+    target = by_hand.place_of_copies(paths) if arguments.to is None else _whole(arguments.to)
+    try:
+        lacking = by_hand.push(paths, target)
+    except SyncError as error:
+        text.say(f"tuner sync: {error}", sys.stderr)
+        return 1
+    for line in lacking:
+        text.say(f"tuner sync: {line}", sys.stderr)
+    text.say(f"{shown(target)}: {'everything that is here is there' if lacking else 'complete'}")
+    return 1 if lacking else 0
+
+
+def _whole(given: str) -> str:
+    """A place as it does not depend on where the command is typed."""
+    from tuner.experiment.paths import as_local_path, is_elsewhere
+
+    return given if is_elsewhere(given) else str(as_local_path(given))

@@ -1,0 +1,155 @@
+"""Runs a script that was written for Ray Tune, unchanged: `python -m tuner.compat SCRIPT`, or `tuner.compat.install()`.
+
+An import hook maps `ray.tune` onto `tuner`, `ray.train` and `ray.air` onto `trainables`, module for module; the modules
+are the very same objects, so that what a trial's process gets by name is found there too. Of `ray` itself `init`,
+`shutdown` and `is_initialized` are accepted; anything else is an error that names it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from trainables.settings import nearest_name
+from tuner.error import SettingError
+
+__all__ = ["install"]
+
+MAPPED = {"ray.tune": "tuner", "ray.train": "trainables", "ray.air": "trainables"}
+"""Ray's packages -> ours."""
+MOVED = {
+    "ray.air.config": "trainables.config",
+    "ray.air.result": "trainables.result",
+    "ray.air.checkpoint": "trainables.checkpoint",
+    "ray.train._checkpoint": "trainables.checkpoint",
+    "ray.tune.tune_config": "tuner.tuner",
+    "ray.tune.impl.placeholder": "tuner.search.sample",
+}
+"""Modules that have another place here."""
+
+
+def install() -> None:
+    """Map Ray's names from now on, in this process and in the trials that it starts. Doing it twice is no error.
+
+    Raises SettingError if a Ray is imported already: it is not shadowed.
+    """
+    there = sys.modules.get("ray")
+    if isinstance(there, _Ray):
+        return
+    if there is not None:
+        place = getattr(there, "__file__", None) or "somewhere"
+        raise SettingError(f"ray is imported already (from {place}): call tuner.compat.install() before, or not at all")
+    sys.meta_path.insert(0, _Finder())
+    importlib.import_module("ray")
+
+
+def _installed() -> ModuleType:
+    """The stand-in, in a process that has got it by name."""
+    install()
+    return sys.modules["ray"]
+
+
+class _Ray(ModuleType):
+    """`ray` itself: what a Tune script does with it outside of tune, train and air."""
+
+    def init(self, address: str | None = None, **settings: Any) -> None:
+        """Accepted without an address: one machine needs no service."""
+        if address not in (None, "local"):
+            raise SettingError(
+                f"ray.init(address={address!r}): a cluster is not supported yet; without address this machine is used"
+            )
+
+    def shutdown(self, *arguments: Any, **named: Any) -> None:
+        """Nothing was started."""
+
+    def is_initialized(self) -> bool:
+        """True, so that nobody starts what is not needed."""
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return importlib.import_module(f"ray.{name}")
+        except ModuleNotFoundError:
+            raise AttributeError(
+                f"ray.{name} has no counterpart here: tuner.compat maps ray.tune, ray.train and ray.air, and takes "
+                "ray.init(), ray.shutdown() and ray.is_initialized()"
+            ) from None
+
+    def __reduce__(self) -> Any:
+        return _installed, ()
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == "ray":
+            return ModuleSpec("ray", _RayLoader(), is_package=True)
+        if not fullname.startswith("ray."):
+            return None
+        ours = MOVED.get(fullname) or _mapped(fullname)
+        if ours is None:
+            raise ModuleNotFoundError(
+                f"{fullname} has no counterpart here: tuner.compat maps ray.tune, ray.train and ray.air", name=fullname
+            )
+        if not _exists(ours):
+            package = ours.rpartition(".")[0]
+            near = nearest_name(ours.rpartition(".")[2], _modules(package))
+            hint = f"; did you mean {fullname.rpartition('.')[0]}.{near}?" if near else ""
+            raise ModuleNotFoundError(f"{fullname} would be {ours}, which does not exist{hint}", name=fullname)
+        return ModuleSpec(fullname, _Alias(ours), is_package=True)
+
+
+def _mapped(fullname: str) -> str | None:
+    for theirs, ours in MAPPED.items():
+        if fullname == theirs or fullname.startswith(theirs + "."):
+            return ours + fullname[len(theirs) :]
+    return None
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _modules(package: str) -> list[str]:
+    import pkgutil
+
+    found = importlib.import_module(package)
+    return [module.name for module in pkgutil.iter_modules(getattr(found, "__path__", ()))]
+
+
+class _RayLoader(Loader):
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = _Ray("ray", "The stand-in of tuner.compat.")
+        module.__path__ = []
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """There is nothing to run."""
+
+
+class _Alias(Loader):
+    """Gives a module of ours a second name; it stays the same object, and keeps its own spec."""
+
+    def __init__(self, ours: str) -> None:
+        self._ours = ours
+        self._spec: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self._ours)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec

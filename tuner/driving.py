@@ -1,0 +1,392 @@
+"""One driver's life on an experiment: catch up, run the loop, leave in order whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trainables.checkpoint import Checkpoint
+from trainables.config import CheckpointStrategy
+from trainables.store import fs
+from trainables.trainable import saves
+from tuner import knobs, syncing
+from tuner.analysis import ExperimentAnalysis
+from tuner.callback import CallbackList
+from tuner.clock import Clock
+from tuner.error import (
+    SyncError,
+    TrialError,
+    TrialProcessDiedError,
+    TrialsFailedError,
+    TrialTimeoutError,
+)
+from tuner.executors import InlineExecutor, SimulatedExecutor
+from tuner.executors.base import Executor
+from tuner.executors.resources import parse_resources
+from tuner.experiment import events as ev
+from tuner.experiment.journal import JournalWriter
+from tuner.experiment.leftovers import Look, check_nothing_lost, remove_halves, remove_void
+from tuner.experiment.paths import TrialPaths
+from tuner.experiment.resume import reconcile
+from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import Trial
+from tuner.launching import LoopSettings, describe
+from tuner.logger.rows import RowLogger
+from tuner.loop import TrialLoop
+from tuner.opening import Opened
+from tuner.plugins import Plugins
+from tuner.progress import ProgressFacts, text, traceback_tail
+from tuner.progress.callback import Announcer
+from tuner.retention import Custodian
+from tuner.signals import Signals
+from tuner.spec import Spec
+from tuner.syncer.copies import Copies
+
+FINAL_COMPACT_BYTES = 256 * 1024
+SHOWN_MISSING = 20
+
+
+class Run:
+    """One driver's life on an experiment that it owns."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        opened: Opened,
+        plugins: Plugins,
+        reporter: Announcer,
+        executor: Executor,
+        clock: Clock,
+        link: syncing.Link | None = None,
+    ) -> None:
+        self.link = link
+        self.copies = Copies()
+        self.missing: list[str] = []
+        """What did not reach the replica."""
+        self.spec, self.opened, self.executor, self.clock = spec, opened, executor, clock
+        self.inline = isinstance(executor, (InlineExecutor, SimulatedExecutor))
+        contents = opened.contents
+        self.state = ExperimentState.from_snapshot(opened.paths.root, contents.snapshot if contents else None)
+        # First: when somebody else's callback fails at the start of a trial, that trial has started.
+        self.callbacks = plugins.callbacks = CallbackList([opened.beginning, *plugins.callbacks.callbacks])
+        self.plugins, self.reporter = plugins, reporter
+        opened.beginning.inline = self.inline
+        self.taken_up: list[Trial] = []
+        """Trials that ran when the last driver was killed."""
+        self.ended: list[Trial] = []
+        """Trials whose good end was decided before that, and is written down only now."""
+        self.touched: dict[str, Trial] = {}
+        """Trials of which the journal speaks after its last snapshot: a power cut may have undone work on them."""
+        self.only: frozenset[str] | None = None
+        """The trials that may run now; None: all."""
+
+    def run(self, note: str) -> ExperimentAnalysis:
+        self.reporter.announce(note)
+        for line in self.link.notes if self.link is not None else ():
+            self.reporter.announce(line)
+        warnings = self._catch_up()
+        if self.opened.contents is not None:
+            self.opened.write_settings()
+        journal = JournalWriter(
+            self.opened.paths,
+            self.opened.ownership.generation,
+            next_seq=self.opened.contents.last_seq + 1 if self.opened.contents else 1,
+            clock=self.clock,
+            sync="inline" if self.inline else "thread",
+            on_durable=self.executor.wake,
+            parents=self.opened.contents.chain if self.opened.contents else (),
+            guard=self.opened.ownership.check,
+        )
+        try:
+            for fact in self._first_facts(warnings):
+                journal.append(ev.encode(fact))
+            journal.flush()
+            journal.sync_now()
+            for line in warnings:
+                self.reporter.announce(line)
+            loop = self._loop(journal)
+            self._drive(loop, journal)
+        finally:
+            journal.close()
+        return self._leave(loop)
+
+    # --- bringing the state up ------------------------------------------------------------------------
+
+    def _catch_up(self) -> list[str]:
+        contents = self.opened.contents
+        self.plugins.load(self.state)
+        if contents is None:
+            return []
+        results: dict[str, dict[int, msgspec.Raw]] = {}
+        self.plugins.replay(self.state, _noting((ev.decode(body) for _, body in contents.bodies), results))
+        check_nothing_lost(self.opened.paths, contents, self.state)  # before anything is touched
+        if self.link is not None and self.link.fetched:
+            for known in self.state.trials:
+                if not fs.exists(TrialPaths(known.directory).trial_json):
+                    describe(known, int(self.opened.settings["seed"]))  # what else is in it comes when it is needed
+        loggers = [callback for callback in self.callbacks.callbacks if isinstance(callback, RowLogger)]
+        for trial_id, found in results.items():
+            trial = self.state.trials.get(trial_id)
+            assert trial is not None
+            self.touched[trial_id] = trial
+            for logger in loggers:
+                logger.complete(trial, found)
+        lost = (f"{damage}; the run goes on from what stands before them" for damage in contents.damaged)
+        notes, seed = [*contents.notes, *lost, *self.opened.changes], self.opened.settings["seed"]
+        if self.spec.seed not in (None, seed):
+            notes.append(f"seed={self.spec.seed!r} has no effect: this experiment was started with seed={seed!r}")
+        return notes
+
+    def _first_facts(self, notes: list[str]) -> Iterator[ev.AnyFact]:
+        """Whose history this generation continues, and what is really on disk."""
+        contents, ownership = self.opened.contents, self.opened.ownership
+        started = ev.GenerationStarted(ownership.generation)
+        if contents is not None:
+            started = ev.GenerationStarted(
+                ownership.generation, contents.generation, contents.generation_id, contents.last_seq
+            )
+        self.state.apply(started)
+        yield started
+        if contents is None:
+            return
+        remove_halves(self.state, self.touched)
+        look = Look()
+        facts, problems = reconcile(
+            self.state,
+            listed=look.listed,
+            resume=self.spec.resume_choice,
+            now=self.clock.time(),
+            elsewhere=syncing.elsewhere(self.link),
+            let_go=syncing.let_go(self.link),
+            fetched=self.link is not None and self.link.fetched,
+        )
+        notes.extend([*problems, *look.set_aside(self.state, facts)])
+        if self.link is not None and self.link.fetched:
+            notes.extend(remove_void(self.state))
+        if self.spec.resume_choice.only_errored:
+            self.only = frozenset(fact.trial for fact in facts if isinstance(fact, ev.TrialReopened))
+        for fact in facts:
+            trial_id = fact.trial if isinstance(fact, (ev.TrialEnded, ev.AttemptEnded)) else ""
+            taken_up = self.state.trials.get(trial_id)
+            if taken_up is not None:
+                self.taken_up.append(taken_up)
+                if isinstance(fact, ev.TrialEnded):
+                    self.plugins.on_trial_end(taken_up, taken_up.last_result, failed=False)
+                    self.ended.append(taken_up)
+        yield from facts
+
+    # --- the parts --------------------------------------------------------------------------------------
+
+    def _loop(self, journal: JournalWriter) -> TrialLoop:
+        spec, config = self.spec, self.spec.checkpoint_config
+        stdout, stderr = _log_files(spec.log_to_file)
+        settings = LoopSettings(
+            experiment_name=self.opened.paths.root.name,
+            root=self.opened.paths.root,
+            temporary=self.opened.temporary,
+            seed=int(self.opened.settings["seed"]),
+            class_api=spec.class_api,
+            can_save=spec.class_api and saves(spec.trainable),
+            resources=parse_resources(spec.resources),
+            max_concurrent=spec.max_concurrent_trials or None,
+            max_failures=spec.failure_config.max_failures,
+            fail_fast=bool(spec.failure_config.fail_fast),
+            time_budget_s=spec.time_budget_s,  # type: ignore[arg-type]
+            trial_timeout_s=spec.trial_timeout_s,
+            checkpoint_frequency=getattr(config, "checkpoint_frequency", 0) or 0,
+            checkpoint_at_end=bool(getattr(config, "checkpoint_at_end", False)),
+            publish="blocking" if self.inline else getattr(config, "publish", "background"),
+            name_by_index=isinstance(config, CheckpointStrategy),
+            only=self.only,
+            restore=self._restore_directory(),
+            max_publish_failures=knobs.max_publish_failures(),
+            keep_local=None if spec.sync_config.keep_local == "all" else int(spec.sync_config.keep_local),
+            stdout=stdout,
+            stderr=stderr,
+            tee=(spec.verbose or 0) >= 3,
+            chdir=knobs.chdir_to_trial_dir() if spec.chdir_to_trial_dir is None else spec.chdir_to_trial_dir,
+            original_cwd=Path.cwd(),
+            grace_s=knobs.grace_s(),
+        )
+        metric = spec.metric if isinstance(spec.metric, str) else None
+        if self.link is not None:
+            generation, new = self.opened.ownership.generation, self.opened.contents is None
+            paths, clock = self.opened.paths, self.clock
+            self.copies = replica = syncing.replica_of(self.link, paths, journal, generation, clock, new=new)
+            syncing.start(self.link, replica, self.state, new=new, touched=self.touched)
+        custodian = Custodian(
+            config,
+            budget=spec.budget,
+            metric=metric,
+            mode=spec.mode if isinstance(spec.mode, str) else None,
+            inline=self.inline,
+            wake=self.executor.wake,
+            is_read=self.copies.reads,
+        )
+        self.reporter.facts = self._progress
+        self.plugins.callbacks.append(self.reporter)
+        return TrialLoop(
+            settings,
+            state=self.state,
+            journal=journal,
+            ownership=self.opened.ownership,
+            executor=self.executor,
+            plugins=self.plugins,
+            custodian=custodian,
+            clock=self.clock,
+            copies=self.copies,
+        )
+
+    def _restore_directory(self) -> Path | None:
+        """Where the checkpoint of `restore=` lies; one from memory is written out for as long as the run takes."""
+        restore = self.spec.restore
+        if isinstance(restore, Checkpoint):
+            return Path(restore.to_directory(self.opened.temporary / "restore"))
+        return None if restore is None else Path(restore)
+
+    def _progress(self) -> ProgressFacts:
+        counts, backlog = self.state.counts, self.copies.backlog
+        return ProgressFacts(
+            pending=counts[Trial.PENDING],
+            running=counts[Trial.RUNNING],
+            paused=counts[Trial.PAUSED],
+            done=counts[Trial.TERMINATED],
+            failed=counts[Trial.ERROR],
+            checkpoints=self.state.checkpoint_count,
+            checkpoint_bytes=self.state.checkpoint_bytes,
+            to_copy=backlog.checkpoints,
+            bytes_to_copy=backlog.bytes,
+            copy_error=backlog.error,
+        )
+
+    # --- running and leaving -------------------------------------------------------------------------------
+
+    def _drive(self, loop: TrialLoop, journal: JournalWriter) -> None:
+        why = "failed"
+        ownership = self.opened.ownership
+        self.callbacks.setup(
+            stop=self.spec.stop, num_samples=self.spec.num_samples, total_num_samples=self.spec.num_samples
+        )
+        for trial in self.ended:
+            self.callbacks.on_trial_complete(0, self.state.trials, trial)
+        try:
+            with Signals(loop, self.executor):
+                self.executor.start(
+                    self.spec.trainable,
+                    lock_fds=[ownership.lock_fd],
+                    marker=ownership.id,
+                    temporary=self.opened.temporary,
+                )
+                ownership.record_processes(self.executor.owned_processes())
+                loop.run(taken_up=self.taken_up, unsynced=self.touched.values())
+                why = loop.halted or "finished"
+        except KeyboardInterrupt:
+            why = loop.halted or "interrupted"
+            raise
+        finally:
+            self.executor.shutdown(grace_s=0.0)
+            loop.finish(why)
+            if why == "finished" and journal.bytes_since_snapshot > FINAL_COMPACT_BYTES:
+                loop.compact()  # so that looking at the results, and a larger num_samples, start at once
+            self.callbacks.on_experiment_end(self.state.trials)
+            if (backlog := loop.backlog).checkpoints:
+                self.reporter.announce(
+                    f"waiting until {backlog.checkpoints} checkpoints ({text.size(backlog.bytes)}) are copied; "
+                    "Ctrl-C does not wait"
+                )
+            self.missing = loop.copy_rest()
+            loop.close()
+
+    def _leave(self, loop: TrialLoop) -> ExperimentAnalysis:
+        spec = self.spec
+        analysis = ExperimentAnalysis(
+            self.opened.paths.root,
+            trials=self.state.trials,
+            metric=spec.metric,
+            mode=spec.mode,
+            settings=self.opened.settings,
+        )
+        failed = [trial for trial in self.state.trials if trial.status == trial.ERROR]
+        if loop.halted is not None and self.opened.beginning.replaces:
+            self.opened.beginning.take_back()
+            self.reporter.announce(
+                f"ended early ({loop.halted}), before a trial had started: the experiment that was at "
+                f"{self.opened.paths.root} before is back"
+            )
+        elif loop.halted is not None:
+            self.reporter.announce(
+                f"ended early ({loop.halted}); to continue: the same call with "
+                f'name={self.opened.paths.root.name!r} and resume="AUTO"'
+            )
+        self.opened.beginning.settle()
+        if self.missing:
+            self.reporter.announce(_not_copied(self.link, self.missing))
+        if loop.halted == "preempted":
+            raise SystemExit(143)
+        if loop.failure is not None and spec.failure_config.fail_fast == "raise":
+            raise _exception(loop, *loop.failure)
+        if failed and spec.raise_on_failed_trial:
+            names = ", ".join(trial.name for trial in failed[:5])
+            more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
+            first = failed[0].error
+            shown = traceback_tail(first.traceback) or f"{first.type}: {first.message}" if first is not None else ""
+            raise TrialsFailedError(
+                f"{len(failed)} of {len(self.state.trials)} trials failed: {names}{more} "
+                f'(see {failed[0].path}/error.txt; resume="AUTO+ERRORED" continues them); the first:\n{shown}',
+                analysis,
+            )
+        if self.missing:
+            raise SyncError(_not_copied(self.link, self.missing), analysis, self.missing)
+        return analysis
+
+
+def _not_copied(link: syncing.Link | None, missing: list[str]) -> str:
+    assert link is not None and link.remote is not None
+    shown = "".join(f"\n  {line}" for line in missing[:SHOWN_MISSING])
+    more = f"\n  and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
+    return (
+        f"{len(missing)} things did not arrive at {link.remote.uri}; everything is here, and `tuner sync` or a resume "
+        f"copies the rest:{shown}{more}"
+    )
+
+
+def _noting(facts: Iterable[ev.AnyFact], results: dict[str, dict[int, msgspec.Raw]]) -> Iterator[ev.AnyFact]:
+    """Pass facts on, and note by trial the results that stand after them."""
+    for fact in facts:
+        if isinstance(fact, (ev.CheckpointDeleted, ev.PublishFailed)):
+            results.setdefault(fact.ref.trial_id, {})
+        if isinstance(fact, ev.ResultReported):
+            results.setdefault(fact.trial, {})[fact.iteration] = fact.metrics
+        elif isinstance(fact, ev.RolledBack):
+            found = results.get(fact.trial, {})
+            results[fact.trial] = {reached: raw for reached, raw in found.items() if reached <= fact.iteration}
+        yield fact
+
+
+def _exception(loop: TrialLoop, trial_id: str, error: ev.ErrorInfo) -> BaseException:
+    """The trial's own exception where it could be shipped, else ours with its text."""
+    pickled = loop.exceptions.get(trial_id)
+    if pickled:
+        import cloudpickle
+
+        with contextlib.suppress(Exception):  # a class that is not importable here: its text is shown below
+            original: BaseException = cloudpickle.loads(pickled)
+            return original
+    kinds: dict[str, Callable[[str, str], TrialError]] = {
+        "TrialTimeoutError": TrialTimeoutError,
+        "TrialProcessDiedError": TrialProcessDiedError,
+    }
+    return kinds.get(error.type, TrialError)(f"{error.type}: {error.message}", error.traceback)
+
+
+def _log_files(setting: Any) -> tuple[str | None, str | None]:
+    if isinstance(setting, str):
+        return setting, setting
+    if isinstance(setting, (tuple, list)):
+        first, second = setting
+        return str(first), str(second)
+    return "stdout", "stderr"

@@ -1,0 +1,131 @@
+"""A copy of an experiment at another address: `tuner cp`. Nothing is unpickled, and what is there is never replaced.
+
+First what a journal names, then the journal, then checkpoints, each with its manifest last, and the description that
+makes it an experiment at the very end. A copy that was cut off is taken up again by the same command.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import blake3
+import msgspec
+
+from trainables.errors import CheckpointError
+from trainables.transfer import between
+from trainables.transfer.base import Backend
+from trainables.transfer.local import LocalBackend
+from tuner.error import ExperimentDamagedError, ExperimentExistsError
+from tuner.experiment.lock import Record, encode_record
+from tuner.experiment.paths import ExperimentPaths, parse_generation
+from tuner.experiment.reader import load_state
+from tuner.experiment.state import ExperimentState
+from tuner.syncer.claim import beat_name, encode_beat
+from tuner.syncer.remote import Remote
+
+_BOOKS = ("experiment.json", "generations", "journal")
+
+
+@dataclass(slots=True)
+class Copied:
+    """What came over."""
+
+    checkpoints: int = 0
+    bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+    """Checkpoints that could not be copied, one line each."""
+
+
+def copy_experiment(source: Backend, remote: Remote, target: Backend, to: str) -> Copied:
+    """Copy an experiment, dead or running, to the key `to` of another place.
+
+    Args:
+        source, remote: the place it lies in, and the experiment there.
+
+    Raises ExperimentExistsError, ExperimentDamagedError for a blob that is not itself, TransferError.
+    """
+    if target.exists(f"{to}/experiment.json"):
+        raise ExperimentExistsError(f"there is an experiment at {target.url(to)}: `tuner sync` brings it up to date")
+    before = remote.checkpoints()
+    with tempfile.TemporaryDirectory(prefix="experiment-") as directory:
+        beside = Path(directory) / "books"
+        paths = remote.fetch_books(beside)
+        state = load_state(paths)
+        remote.look()  # what is whole by now, and known to these books or to those of before
+        chosen = _chosen(before, remote.checkpoints(), state)
+        there = remote.checkpoints()
+        rest = [key for key in remote.keys if _is_plain(key, there)]
+        where = source.root / remote.name if isinstance(source, LocalBackend) else beside
+        if where == beside and rest:
+            source.fetch(remote.name, beside, rest)
+        _check_blobs(where, rest)
+        _push(target, where, to, [key for key in rest if key.startswith("blobs/")])
+        _push(target, beside, to, _under(beside, paths.journal))
+        _push(target, where, to, [key for key in rest if not key.startswith("blobs/")])
+        copied = _checkpoints(source, remote, target, to, chosen)
+        _push_generations(target, paths, to)
+        _push(target, beside, to, [paths.experiment_json.name])  # last: from now on it is an experiment
+    return copied
+
+
+def _chosen(
+    before: dict[str, dict[str, bool]], now: dict[str, dict[str, bool]], state: ExperimentState
+) -> list[tuple[str, str]]:
+    """(trial directory, name) of the checkpoints to copy: none is ahead of the journal that goes with it."""
+    known = {(trial.dirname, record.ref.name) for trial in state.trials for record in trial.checkpoints}
+    gone = {(trial.dirname, ref.name) for trial in state.trials for ref in trial.forgotten}
+    whole = {(dirname, name) for dirname, names in now.items() for name, is_whole in names.items() if is_whole}
+    older = {(dirname, name) for dirname, names in before.items() for name, is_whole in names.items() if is_whole}
+    return sorted((whole & (known | older)) - gone)
+
+
+def _is_plain(key: str, there: Mapping[str, Collection[str]]) -> bool:
+    """Whether a file is no part of the books, of a checkpoint, or of what is not finished."""
+    parts = key.split("/")
+    if parts[0] in _BOOKS or any(part.startswith(".") for part in parts):
+        return False
+    return len(parts) < 3 or parts[1] not in there.get(parts[0], ())
+
+
+def _checkpoints(
+    source: Backend, remote: Remote, target: Backend, to: str, chosen: Sequence[tuple[str, str]]
+) -> Copied:
+    copied = Copied()
+    for dirname, name in chosen:
+        try:
+            content = between.copy(source, f"{remote.name}/{dirname}/{name}", target, f"{to}/{dirname}/{name}")
+        except CheckpointError as error:
+            copied.problems.append(str(error))
+        else:
+            copied.checkpoints += 1
+            copied.bytes += content.bytes
+    return copied
+
+
+def _check_blobs(where: Path, keys: Sequence[str]) -> None:
+    for key in keys:
+        if key.startswith("blobs/") and blake3.blake3((where / key).read_bytes()).hexdigest() != key[len("blobs/") :]:
+            raise ExperimentDamagedError(f"{where / key} is not what was stored: its BLAKE3 hash differs")
+
+
+def _push(target: Backend, source: Path, to: str, names: Sequence[str]) -> None:
+    if names:
+        target.push(source, to, names)
+
+
+def _under(root: Path, directory: Path) -> list[str]:
+    return sorted(path.relative_to(root).as_posix() for path in directory.iterdir()) if directory.is_dir() else []
+
+
+def _push_generations(target: Backend, paths: ExperimentPaths, to: str) -> None:
+    """The copy has the same history, and no owner."""
+    names = [name for name in _under(paths.generations, paths.generations) if parse_generation(name) is not None]
+    for name in names:
+        record = msgspec.json.decode((paths.generations / name).read_bytes(), type=Record)
+        target.put(f"{to}/generations/{name}", encode_record(record, released=True))
+    if names:
+        highest = max(number for name in names if (number := parse_generation(name)) is not None)
+        target.put(f"{to}/generations/{beat_name(highest)}", encode_beat("released", 0))

@@ -1,0 +1,228 @@
+"""The checkpoints of a running experiment: what is in use stays, retention names the rest, copies and deletions follow.
+
+Everything is journaled first (rule R2): forgotten before deleted, here and in the replica.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from trainables import wire
+from trainables.store import fs
+from trainables.wire import CheckpointRef
+from tuner.books import Books
+from tuner.clock import Clock
+from tuner.error import OwnedElsewhereError, StorageFullError
+from tuner.experiment import events as ev
+from tuner.experiment.lock import Ownership
+from tuner.experiment.resume import candidates
+from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.retention.custodian import Custodian
+from tuner.retention.rules import BUDGET
+from tuner.running import Running
+from tuner.syncer.copies import Copies
+
+log = logging.getLogger(__name__)
+
+Used = set[tuple[str, tuple[int, int, int]]]
+
+
+class Keeping:
+    """Knows what is in use, and does what retention decides.
+
+    Args:
+        running: the loop's attempts, live.
+        keep_local: so many checkpoints of a trial stay here once the replica holds them too; None: all.
+    """
+
+    def __init__(
+        self,
+        state: ExperimentState,
+        books: Books,
+        custodian: Custodian,
+        copies: Copies,
+        *,
+        ownership: Ownership | None,
+        running: Mapping[str, Running],
+        keep_local: int | None,
+        class_api: bool,
+    ) -> None:
+        self._state, self._books, self._custodian, self._copies = state, books, custodian, copies
+        self._ownership, self._running = ownership, running
+        self._keep_local, self._class_api = keep_local, class_api
+        self._lent: dict[str, CheckpointRef] = {}
+        """Clones -> the donor's checkpoint that was kept for them when they were last looked at."""
+        self._fetched: set[tuple[str, tuple[int, int, int]]] = set()
+        """Given up here in an earlier life, and brought here again."""
+
+    def take_over(self) -> None:
+        """Go on from what is kept, and with deletions that were decided before and are not known to be done."""
+        self._custodian.take_over(self._state)
+        self._lent = dict(self._state.borrowed)
+        for trial in self._state.trials:
+            for ref in trial.forgotten:
+                self._delete_when_durable(ref)
+
+    def best_start(self, trial: Trial) -> CheckpointRecord | None:
+        """The donor's checkpoint of a clone that has none of its own yet, else the trial's own newest."""
+        borrowed = trial.next_start or self._state.borrowed.get(trial.trial_id)
+        own = None if trial.next_start else next(iter(candidates(trial)), None)
+        if own is not None or borrowed is None:
+            return own
+        donor = self._holder(borrowed)
+        found = next((record for record in donor.checkpoints if record.order == borrowed.order), None)
+        if found is None:
+            log.warning(
+                "%s was to go on from checkpoint %s of %s, which is gone: it starts anew with its config",
+                trial.name,
+                borrowed.name,
+                donor.name,
+            )
+        return found
+
+    def check(self, record: CheckpointRecord, then: Callable[[str | None], None]) -> None:
+        """Hash a checkpoint before a trial gets it, brought here first if only the replica has it."""
+        holder = self._holder(record.ref)
+        path = holder.directory / record.ref.name
+        if not fs.is_dir(path) and self._copies.holds(holder, record):
+            self._fetched.add((holder.trial_id, record.order))
+            self._copies.fetch(holder, record, then)
+        else:
+            self._custodian.check(path, record.digest, then)
+
+    def set_aside(self, record: CheckpointRecord, problem: str) -> None:
+        """It is broken: not used, not counted."""
+        self._books.add(ev.CheckpointSetAside(record.ref, problem))
+        self._custodian.gone(record.ref)
+
+    # --- saves ----------------------------------------------------------------------------------------------
+
+    def refusal(self, run: Running, size: int, result: dict[str, Any]) -> str | None:
+        """Why a save of so many bytes does not fit into the budget, or None: it does."""
+        return self._custodian.refusal(run.trial, size, result, self.in_use(run))
+
+    def published(self, run: Running, body: wire.Published, seq: int) -> str | None:
+        """A save is on the disk, and the fact `seq` says so; returns why it cannot stay, or None."""
+        trial, record = run.trial, run.trial.checkpoints[-1]
+        # Of a class trainable's save nobody knew the size before.
+        problem = self._custodian.saved(trial, record, self.in_use(), admitted=not self._class_api)
+        if problem is not None:
+            self._custodian.gone(body.ref)
+            self._let_go(body.ref, BUDGET)
+            return problem
+        self._copies.published(trial, record, seq)
+        self.forget(trial)
+        self.given_back(trial)
+        return None
+
+    def not_saved(self, trial: Trial, body: wire.PublishFailed) -> None:
+        self._books.add(ev.PublishFailed(body.ref, body.error))
+        self._custodian.not_saved(trial)
+
+    def left_behind(self, run: Running) -> Iterator[wire.Published]:
+        """What an attempt published before it died and did not tell."""
+        trial = run.trial
+        known = {record.order for record in trial.checkpoints} | {ref.order for ref in trial.forgotten}
+        for found in self._custodian.after_death(trial.directory):
+            ref = found.ref
+            mine = (trial.trial_id, trial.attempt_generation, run.attempt)
+            if (ref.trial_id, ref.generation, ref.attempt) == mine and ref.order not in known:
+                yield wire.Published(ref, found.manifest.bytes, found.digest)
+
+    def attempt_ended(self, trial: Trial) -> None:
+        """Nothing of this attempt is on its way any more."""
+        self._custodian.attempt_ended(trial)
+        self._copies.ended(trial)
+        self.given_back(trial)
+
+    def given_back(self, trial: Trial) -> None:
+        """A clone may not need its donor's checkpoint any more: retention decides about that again."""
+        before, now = self._lent.pop(trial.trial_id, None), self._state.borrowed.get(trial.trial_id)
+        if now is not None:
+            self._lent[trial.trial_id] = now
+        if before is not None and before != now:
+            self.forget(self._holder(before))
+
+    # --- what goes --------------------------------------------------------------------------------------------
+
+    def forget(self, trial: Trial) -> None:
+        """Let go of what the settings do not keep."""
+        for ref, why in self._custodian.to_forget(trial, self.in_use()):
+            self._let_go(ref, why)
+
+    def closed(self, run: Running, ref: CheckpointRef) -> None:
+        """A trial reads a checkpoint no more: retention decides about it again."""
+        run.open.discard(ref)
+        self.forget(self._holder(ref))
+
+    def give_up_local(self, trial: Trial) -> None:
+        """Delete what the replica holds and this machine need not (`keep_local`)."""
+        if self._keep_local is None:
+            return
+        used, again = self.in_use(), self._fetched
+        here = [record for record in trial.checkpoints if record.here or (trial.trial_id, record.order) in again]
+        for record in here[: -self._keep_local]:
+            if self._copies.holds(trial, record) and (trial.trial_id, record.order) not in used:
+                again.discard((trial.trial_id, record.order))
+                self._books.add(ev.LocalCopyDropped(record.ref))
+                self._delete_when_durable(record.ref)
+
+    def in_use(self, but: Running | None = None) -> Used:
+        """Checkpoints that attempts read, or started from, or are to start from, and have nothing of their own yet."""
+        used = {
+            (run.trial.started_from.trial_id, run.trial.started_from.order)
+            for run in self._running.values()
+            if run.trial.started_from is not None and not run.published and run is not but
+        }
+        used |= {(ref.trial_id, ref.order) for run in self._running.values() for ref in run.open}
+        return used | {(ref.trial_id, ref.order) for ref in self._state.borrowed.values()}
+
+    def _let_go(self, ref: CheckpointRef, why: str) -> None:
+        seq = self._books.add(ev.CheckpointForgotten(ref, why))
+        self._copies.forgotten(self._holder(ref), ref, seq)
+        self._delete_when_durable(ref)  # forgotten first, deleted after: rule R2
+
+    def _delete_when_durable(self, ref: CheckpointRef) -> None:
+        path = self._holder(ref).directory / ref.name
+
+        def go() -> None:
+            if self._ownership is not None:
+                self._ownership.check()
+            self._custodian.delete(ref, path)
+
+        self._books.when_durable(go)
+
+    def _holder(self, ref: CheckpointRef) -> Trial:
+        trial = self._state.trials.get(ref.trial_id)
+        assert trial is not None, ref
+        return trial
+
+    # --- the end of the run ----------------------------------------------------------------------------------
+
+    def copy_rest(self, clock: Clock, until: float) -> list[str]:
+        """Wait until the replica has everything; returns what did not arrive, one line each.
+
+        Given up when nothing arrives for `sync_timeout`, at the end of a preemption's grace time, and by Ctrl-C.
+        """
+        copies = self._copies
+        copies.closing()
+        try:
+            while True:
+                facts = copies.finished()
+                for fact in facts:
+                    self._books.add(fact)
+                    self.give_up_local(self._holder(fact.ref))
+                self._books.run_due()
+                if facts:
+                    continue  # the journal has grown, and goes there too
+                if copies.complete or copies.given_up or clock.monotonic() >= until:
+                    break
+                copies.wait(copies.due())
+        except (KeyboardInterrupt, OwnedElsewhereError, StorageFullError) as error:
+            log.warning("%s: not waited for any longer: %s", copies.place, str(error) or "Ctrl-C")
+        missing = copies.missing()
+        copies.release()
+        return missing

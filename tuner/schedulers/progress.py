@@ -1,0 +1,65 @@
+"""What schedulers have in common that compare trials by a metric at equal progress."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+from trainables.metrics import as_score, nearest_keys, score_of
+from tuner.error import SettingError
+from tuner.schedulers.base import TrialScheduler
+
+log = logging.getLogger(__name__)
+
+
+class ProgressScheduler(TrialScheduler):
+    """Reads a result as (time, score), where a higher score is the better one.
+
+    Args:
+        time_attr: what progress is measured by; it must not go down.
+        metric, mode: what is compared; None: the run's.
+
+    Raises:
+        SettingError: a time_attr that is no name.
+    """
+
+    needs_metric = True
+
+    def __init__(self, *, time_attr: str, metric: str | None, mode: str | None) -> None:
+        super().__init__(metric=metric, mode=mode)
+        if not isinstance(time_attr, str) or not time_attr:
+            raise SettingError(f"time_attr={time_attr!r} is not accepted; it is the name of a metric")
+        self.time_attr = time_attr
+        self._warned: set[str] = set()
+
+    def _time(self, result: dict[str, Any]) -> float | None:
+        time_attr = str(self.time_attr)
+        time = score_of(result, time_attr)
+        if time is None and result:
+            self._warn(time_attr, result)
+        return None if time is None or math.isnan(time) else time
+
+    def _score(self, result: dict[str, Any]) -> float | None:
+        """The metric, turned so that higher is better; NaN stays."""
+        if self._metric is None:
+            raise SettingError(f"{type(self).__name__} needs a metric: give metric= and mode= to it or to the run")
+        score = score_of(result, self._metric)
+        if score is None:
+            return None
+        return -score if self._mode == "min" else score
+
+    def _warn(self, name: str, result: dict[str, Any]) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            near = ", ".join(nearest_keys(result, name))
+            log.warning(
+                "%s: a result has no number %r, so it decides nothing; it has: %s", type(self).__name__, name, near
+            )
+
+
+def check_number(name: str, value: Any, fits: Callable[[float], bool], accepted: str) -> None:
+    """Raise SettingError for what is no number, or one that does not fit."""
+    if as_score(value) is None or not fits(value):
+        raise SettingError(f"{name}={value!r} is not accepted; accepted: {accepted}")

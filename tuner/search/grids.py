@@ -1,0 +1,82 @@
+"""The combinations of all grids of a space, found by index."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tuner.search.tree import Grid, Items, Node, Path
+
+
+class Grids:
+    """All combinations of the grids of a tree, in Ray's order, found by index without making the ones before.
+
+    The grids that are not inside another one run as digits, the first by path fastest; the grids inside a chosen value
+    run fastest of all.
+    """
+
+    def __init__(self, root: Node) -> None:
+        self._outer = sorted(_outer_grids(root, ()), key=lambda item: _order(item[0]))
+        self._inner = [[Grids(node) for node in grid.nodes] for _, grid in self._outer]
+        self._flat = all(inner.size == 1 for grids in self._inner for inner in grids)
+        self._starts: list[int] = []
+        self.size: int
+        if self._flat:
+            self.size = _product(len(grids) for grids in self._inner)
+            return
+        # Values with grids in them make combinations of unequal size: their starts are summed up once.
+        self.size = 0
+        for digits in self._all_digits():
+            self._starts.append(self.size)
+            self.size += _product(grids[digit].size for grids, digit in zip(self._inner, digits, strict=True))
+
+    def _all_digits(self) -> Iterator[tuple[int, ...]]:
+        for reversed_digits in itertools.product(*(range(len(grids)) for grids in reversed(self._inner))):
+            yield reversed_digits[::-1]
+
+    def _digits(self, index: int) -> tuple[int, ...]:
+        digits = []
+        for grids in self._inner:
+            index, digit = divmod(index, len(grids))
+            digits.append(digit)
+        return tuple(digits)
+
+    def chosen(self, index: int) -> Chosen:
+        """Which value each grid has in combination `index`."""
+        if self._flat:
+            digits, rest = self._digits(index), 0
+        else:
+            number = bisect.bisect_right(self._starts, index) - 1
+            digits, rest = self._digits(number), index - self._starts[number]
+        values: dict[Path, tuple[int, Chosen]] = {}
+        for (path, _), grids, digit in zip(self._outer, self._inner, digits, strict=True):
+            rest, inner = divmod(rest, grids[digit].size)
+            values[path] = (digit, grids[digit].chosen(inner))
+        return Chosen(values)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    values: Mapping[Path, tuple[int, Chosen]] = field(default_factory=dict)
+    """path (from the enclosing grid) -> index of the value, and the choices inside of it."""
+
+
+def _outer_grids(node: Node, path: Path) -> Iterator[tuple[Path, Grid]]:
+    if isinstance(node, Grid):
+        yield path, node
+    elif isinstance(node, Items):
+        for key, inner in node.nodes:
+            yield from _outer_grids(inner, (*path, key))
+
+
+def _order(path: Path) -> tuple[tuple[bool, int, str], ...]:
+    return tuple((not isinstance(key, int), key if isinstance(key, int) else 0, str(key)) for key in path)
+
+
+def _product(sizes: Iterator[int]) -> int:
+    total = 1
+    for size in sizes:
+        total *= size
+    return total

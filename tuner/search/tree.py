@@ -1,0 +1,125 @@
+"""A search space as a tree: what is fixed, what is drawn, what is chosen, at any depth of dicts, lists and tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.error import SettingError
+from tuner.search.domains import Categorical, Domain, Function
+
+Path = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A subtree without anything to search; it is passed on as it is, without a copy."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A domain that is neither a choice nor a function."""
+
+    domain: Domain
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A `sample_from`."""
+
+    domain: Function
+
+
+@dataclass(frozen=True)
+class Branches:
+    """A choice; each category is a subtree."""
+
+    domain: Categorical
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A grid; each value is a subtree."""
+
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Items:
+    """A dict, list or tuple with something to search in it."""
+
+    kind: type
+    nodes: tuple[tuple[Any, Node], ...]
+
+
+Node = Fixed | Leaf | Computed | Branches | Grid | Items
+
+
+def is_grid(value: Any) -> bool:
+    """True for what `grid_search` makes."""
+    return isinstance(value, Mapping) and len(value) == 1 and "grid_search" in value
+
+
+def compile_node(value: Any, path: Path = (), *, branch: str | None = None) -> Node:
+    """The tree of a search space. Raises SettingError for a grid in a branch of a choice."""
+    if isinstance(value, Categorical):
+        inside = path_text(path) or "the space"
+        nodes = tuple(compile_node(category, path, branch=branch or inside) for category in value.categories)
+        return Branches(value, nodes)
+    if isinstance(value, Function):
+        return Computed(value)
+    if isinstance(value, Domain):
+        return Leaf(value)
+    if is_grid(value):
+        if branch is not None:
+            raise SettingError(
+                f"{path_text(path)}: a grid_search cannot be in a branch of a choice or sample_from (at {branch}): the "
+                "number of trials would depend on the draw; make that choice a grid_search too, or this grid a choice"
+            )
+        values = value["grid_search"]
+        if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
+            raise SettingError(
+                f"{path_text(path)}: grid_search of {values!r} is not accepted; it is a list with at least one value"
+            )
+        return Grid(tuple(compile_node(item, path) for item in values))
+    if isinstance(value, dict):
+        return _items(value, dict, value.items(), path, branch)
+    if type(value) in (list, tuple):
+        return _items(value, type(value), enumerate(value), path, branch)
+    return Fixed(value)
+
+
+def _items(value: Any, kind: type, pairs: Any, path: Path, branch: str | None) -> Node:
+    nodes = tuple((key, compile_node(item, (*path, key), branch=branch)) for key, item in pairs)
+    return Fixed(value) if all(isinstance(node, Fixed) for _, node in nodes) else Items(kind, nodes)
+
+
+def path_text(path: Path) -> str:
+    return "/".join(map(str, path))
+
+
+def check_distinct(root: Node) -> None:
+    """Raise SettingError when two places have one name: what is drawn goes by names, so both would get one value."""
+    found: dict[str, str] = {}
+    for name, place in _searched(root, "", "config"):
+        if name in found:
+            raise SettingError(
+                f"{found[name]} and {place} are both called {name!r}, so they would always get the same value; "
+                "rename one of the keys"
+            )
+        found[name] = place
+
+
+def _searched(node: Node, name: str, place: str) -> Iterator[tuple[str, str]]:
+    """(name, place in Python) of everything that is drawn or chosen, in every branch."""
+    if isinstance(node, Items):
+        for key, inner in node.nodes:
+            yield from _searched(inner, f"{name}/{key}" if name else str(key), f"{place}[{key!r}]")
+    elif not isinstance(node, Fixed):
+        yield name, place
+        for index, inner in enumerate(node.nodes if isinstance(node, (Branches, Grid)) else ()):
+            yield from _searched(inner, f"{name}[{index}]", f"{place} (branch {index})")

@@ -1,0 +1,87 @@
+"""Stoppers made of others, of a function, and of nothing."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from trainables.settings import checked_names
+from tuner.error import SettingError
+from tuner.stopper.stopper import Stopper
+
+
+@checked_names
+class FunctionStopper(Stopper):
+    """Ends a trial when a function `(trial_id, result)` says so."""
+
+    def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
+        if not self.is_valid_function(function):
+            raise SettingError(
+                f"stop={function!r} is not accepted; a function for it takes (trial_id, result) and returns a bool"
+            )
+        self._function = function
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return bool(self._function(trial_id, result))
+
+    def stop_all(self) -> bool:
+        return False
+
+    def get_state(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def is_valid_function(cls, function: Any) -> bool:
+        """True if it can be called with (trial_id, result)."""
+        if not callable(function) or isinstance(function, (Stopper, type)):
+            return False
+        try:
+            inspect.signature(function).bind("trial", {})
+        except ValueError:
+            return True  # a builtin without a signature: it will say so itself
+        except TypeError:
+            return False
+        return True
+
+
+class CombinedStopper(Stopper):
+    """Ends a trial, or all, when one of several stoppers does.
+
+    >>> CombinedStopper(MaximumIterationStopper(5), TrialPlateauStopper("loss")).stop_all()
+    False
+    """
+
+    def __init__(self, *stoppers: Stopper) -> None:
+        for stopper in stoppers:
+            if not isinstance(stopper, Stopper):
+                raise SettingError(f"CombinedStopper: {stopper!r} is not accepted; all are Stoppers")
+        self._stoppers = stoppers
+
+    @property
+    def stoppers(self) -> tuple[Stopper, ...]:
+        return self._stoppers
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        # All are asked, also after a yes: each counts for itself.
+        return True in [stopper(trial_id, result) for stopper in self._stoppers]
+
+    def stop_all(self) -> bool:
+        return True in [stopper.stop_all() for stopper in self._stoppers]
+
+    def get_state(self) -> dict[str, Any]:
+        return {"stoppers": [stopper.get_state() for stopper in self._stoppers]}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        for stopper, inner in zip(self._stoppers, state["stoppers"], strict=False):
+            stopper.set_state(inner)
+
+
+class NoopStopper(Stopper):
+    """Ends nothing."""
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return False

@@ -1,0 +1,31 @@
+"""`Stopper`: the seam for rules of when a trial, or everything, has done enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.search.state import picklable_state
+
+
+class Stopper:
+    """Says after each result whether a trial, or everything, ends.
+
+    Obligations of a subclass: it does no I/O and keeps no trial; each (trial, training_iteration) is told at most once;
+    `get_state` / `set_state` carry what later answers depend on, but not the arguments of the constructor.
+    """
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """True: this trial ends now, after this result."""
+        raise NotImplementedError(f"{type(self).__name__} does not define __call__(trial_id, result)")
+
+    def stop_all(self) -> bool:
+        """True: every trial ends at its next result, and no other begins."""
+        raise NotImplementedError(f"{type(self).__name__} does not define stop_all()")
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that later answers depend on; what cannot be pickled is left out."""
+        return picklable_state(self)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `get_state` returned."""
+        self.__dict__.update(state)

@@ -1,0 +1,6 @@
+"""Copies of an experiment elsewhere. `SyncConfig` says where; a `Syncer` of one's own says how."""
+
+from trainables.config import SyncConfig
+from trainables.transfer.user import Syncer
+
+__all__ = ["SyncConfig", "Syncer"]

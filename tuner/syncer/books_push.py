@@ -1,0 +1,206 @@
+"""The books of an experiment on their way to a replica: description, blobs, journal, and what is void there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainables.store import fs
+from trainables.transfer import agent
+from tuner.error import StorageFullError
+from tuner.experiment.journal import JournalWriter
+from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
+
+SHARE = 0.05
+"""Of the time, at most, goes into pushing the journal."""
+CALM_S = 1.0
+"""A journal that nobody waits for is pushed at most that often."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Under:
+    """A push under way."""
+
+    seq: int
+    begun: float
+    names: set[str]
+    open_number: int
+    """Segments of this generation below it are sealed."""
+
+
+class BooksPush:
+    """Says when the books are to be pushed, and what. Sealed segments go there whole; a bucket cannot append.
+
+    Args:
+        name: of the experiment over there.
+        there: names (`journal/000001-000001.jsonl`, `blobs/...`) that the replica has already.
+        every_s: seconds between two pushes; None: as often as costs a twentieth of the time.
+        removes: the replica can delete.
+        at_once: do not wait for anything: pushes are done on the caller's thread.
+    """
+
+    def __init__(
+        self,
+        paths: ExperimentPaths,
+        journal: JournalWriter,
+        *,
+        name: str,
+        guard: str,
+        there: Collection[str],
+        every_s: float | None,
+        removes: bool,
+        at_once: bool,
+    ) -> None:
+        self.pushed = 0
+        """The replica has the facts up to this one."""
+        self._paths, self._journal, self._name, self._guard = paths, journal, name, guard
+        self._there, self._every_s, self._removes, self._at_once = set(there), every_s, removes, at_once
+        self._after = self._room_at = 0.0
+        """Not before that monotonic time comes the next push; not before that, at the very end either."""
+        self._described = self._unlooked = self._ripening = False
+        self._owed = {name for name in self._names(paths.journal) if f"journal/{name}" not in self._there}
+        """Of earlier generations, what the replica has never had."""
+        self._sent = 0
+        """So many segments of this generation have gone there, or are in a snapshot there."""
+        self._under: _Under | None = None
+        self._removing: set[str] = set()
+
+    @property
+    def busy(self) -> bool:
+        """A push or a removal is under way."""
+        return self._under is not None or bool(self._removing)
+
+    @property
+    def behind(self) -> bool:
+        """There are facts that the replica has not."""
+        return self._journal.last_seq > self.pushed
+
+    @property
+    def lacks_snapshot(self) -> bool:
+        """A snapshot here is not there: files of trials, which hold what it drops, may not be there either."""
+        return any(
+            f"journal/{name}" not in self._there for name in self._names(self._paths.journal) if parse_snapshot(name)
+        )
+
+    def due_at(self, *, waited_for: bool, closing: bool) -> float | None:
+        """When the next push begins, in monotonic seconds; None: not without anything happening before.
+
+        `waited_for`: a checkpoint waits for its result to be there.
+        """
+        return None if self._ripening and not closing else self._begins_at(waited_for=waited_for, closing=closing)
+
+    def push(self, now: float, *, waited_for: bool, closing: bool, snapshots: bool) -> agent.Push | None:
+        """If it is time: seal the journal; what the replica lacks, blobs before the lines that name them.
+
+        `snapshots`: they may go too; what they drop is in the trials' own files there. None: not now. It is too early,
+        there is no room here for another segment, or compaction removed one before it had gone, for which only a
+        snapshot can stand.
+        """
+        begins = self._begins_at(waited_for=waited_for, closing=closing)
+        if begins is None or begins > now:
+            return None
+        # The loop does not wait for the disk: it is woken when the journal is durable, and comes here again.
+        self._ripening = not closing and not self._journal.ready_to_seal()
+        if self._ripening:
+            return None
+        if not self._sealed():
+            self._room_at = now + CALM_S
+            return None
+        if not (snapshots or self._is_whole()):
+            self._after = now + CALM_S
+            return None
+        groups: list[tuple[str, str, list[str]]] = []
+        sent: set[str] = set()
+        for directory in (self._paths.blobs, self._paths.journal):
+            names = [name for name in self._names(directory) if self._is_new(directory.name, name, snapshots)]
+            sent.update(f"{directory.name}/{name}" for name in names)
+            for some in [names] if directory == self._paths.blobs else _in_order(names):
+                groups.append((str(directory), f"{self._name}/{directory.name}", some))
+        if not self._described:  # last: from then on there is an experiment, and what it names is there
+            groups.append((str(self._paths.root), self._name, [self._paths.experiment_json.name]))
+        self._under = _Under(self._journal.last_seq, now, sent, self._open_number)
+        return agent.Push(groups=groups, guard=self._guard)
+
+    def arrived(self, now: float, *, whole: bool) -> None:
+        """The push has ended; `whole`: everything of it is there."""
+        assert self._under is not None
+        under, self._under = self._under, None
+        took = now - under.begun
+        self._after = now + (took * (1 / SHARE - 1) if self._every_s is None else self._every_s - took)
+        if whole:
+            self._there |= under.names
+            self.pushed, self._described, self._unlooked = under.seq, True, True
+            self._sent, self._owed = max(0, under.open_number - 1), set()
+
+    def removal(self) -> agent.Delete | None:
+        """Delete over there what compaction removed here, once the snapshot that replaces it is there.
+
+        None: nothing. The directories are looked at once after each push, and not again until the next.
+        """
+        if not self._unlooked or not self._removes or self._removing or self._under is not None:
+            return None
+        self._unlooked = False
+        here = {f"journal/{name}" for name in fs.listdir(self._paths.journal)}
+        snapshots = {name for name in here if parse_snapshot(name.removeprefix("journal/"))}
+        gone = {name for name in self._there if name.startswith("journal/")} - here
+        if not gone or not snapshots <= self._there:
+            return None
+        # Blobs go last, and only now: until then a snapshot over there may name them.
+        blobs = {f"blobs/{name}" for name in fs.listdir(self._paths.blobs)} if fs.is_dir(self._paths.blobs) else set()
+        void = {name for name in self._there if name.startswith("blobs/")} - blobs
+        self._removing = gone | void
+        return agent.Delete(keys=[f"{self._name}/{name}" for name in [*sorted(gone), *sorted(void)]], guard=self._guard)
+
+    def removed(self, *, whole: bool) -> None:
+        """The removal has ended."""
+        if whole:
+            self._there -= self._removing
+        self._removing = set()
+
+    @property
+    def _open_number(self) -> int:
+        parsed = parse_segment(self._journal.open_name)
+        return parsed[1] if parsed is not None else 0
+
+    def _is_whole(self) -> bool:
+        """Whether all that the replica lacks of the journal is here, segment by segment."""
+        parsed = parse_segment(self._journal.open_name)
+        generation, number = parsed if parsed is not None else (0, 0)
+        own = {self._paths.segment(generation, each).name for each in range(self._sent + 1, number)}
+        return (own | self._owed) <= set(self._names(self._paths.journal))
+
+    def _names(self, directory: Path) -> list[str]:
+        return sorted(fs.listdir(directory)) if fs.is_dir(directory) else []
+
+    def _begins_at(self, *, waited_for: bool, closing: bool) -> float | None:
+        return self.earliest(waited_for=waited_for, closing=closing) if self.behind else None
+
+    def earliest(self, *, waited_for: bool, closing: bool) -> float | None:
+        """When a push may begin as soon as there is something to push; None: not without anything happening before."""
+        if self._under is not None:
+            return None
+        if self._at_once:
+            return self._room_at if closing or waited_for else None
+        calm = 0.0 if waited_for or self._every_s is not None else CALM_S
+        return self._room_at if closing else max(self._room_at, self._after + calm)
+
+    def _sealed(self) -> bool:
+        try:
+            return self._journal.seal()
+        except StorageFullError:
+            return False  # the loop meets it at its own flush, and says so
+
+    def _is_new(self, directory: str, name: str, snapshots: bool) -> bool:
+        """Whether the replica lacks it, and it is not being written any more."""
+        if name.startswith(".") or name == self._journal.open_name or f"{directory}/{name}" in self._there:
+            return False
+        return snapshots or directory != self._paths.journal.name or parse_snapshot(name) is None
+
+
+def _in_order(names: list[str]) -> list[list[str]]:
+    """One after another, so that whoever reads meanwhile never sees a segment without what comes before it.
+
+    Snapshots go first: they stand for segments that compaction removed before these had gone.
+    """
+    return [[name] for name in sorted(names, key=lambda name: (parse_snapshot(name) is None, name))]

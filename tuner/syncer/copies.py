@@ -1,0 +1,105 @@
+"""What the loop tells of copies elsewhere, and asks. `Copies` alone makes none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainables.wire import CheckpointRef
+from tuner.experiment import events as ev
+from tuner.experiment.trial import CheckpointRecord, Trial
+
+Then = Callable[[str | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How far the copy is behind, for people."""
+
+    checkpoints: int = 0
+    bytes: int = 0
+    error: str | None = None
+    """Why the last try failed; None once one succeeded."""
+
+
+class Copies:
+    """No copies. What does make some is `tuner.syncer.replica.Replica`."""
+
+    place = ""
+    """The experiment's address over there, as facts and messages name it."""
+
+    # --- told -------------------------------------------------------------------------------------------
+
+    def started(self, trial: Trial) -> None:
+        """An attempt of the trial runs. Nothing is touched over there before the first does."""
+
+    def published(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
+        """A checkpoint is complete here, and the fact `seq` says so."""
+
+    def forgotten(self, trial: Trial, ref: CheckpointRef, seq: int) -> None:
+        """Retention let go of a checkpoint, and the fact `seq` says so."""
+
+    def ended(self, trial: Trial) -> None:
+        """The trial is over, or this attempt is."""
+
+    def touched(self, trials: Iterable[Trial]) -> None:
+        """The journal is about to be compacted: these trials' own files hold what it drops."""
+
+    def heartbeat(self) -> None:
+        """Ten seconds have passed. Raises OwnedElsewhereError."""
+
+    def closing(self) -> None:
+        """Nothing more will be told: everything goes there now."""
+
+    # --- asked ------------------------------------------------------------------------------------------
+
+    def finished(self) -> list[ev.CheckpointCopied]:
+        """Go on: take what ended, start what can be started; facts to journal. Raises OwnedElsewhereError."""
+        return []
+
+    def due(self) -> float | None:
+        """When to call `finished` although nothing was heard, in monotonic seconds; None: not by itself."""
+        return None
+
+    def holds(self, trial: Trial, record: CheckpointRecord) -> bool:
+        """The checkpoint is complete over there."""
+        return False
+
+    def fetch(self, trial: Trial, record: CheckpointRecord, then: Then) -> None:
+        """Bring a checkpoint here; `finished` calls `then(problem)`, None: it is here and was hashed."""
+        raise NotImplementedError
+
+    def reads(self, path: Path) -> bool:
+        """That checkpoint's files are being copied just now; asked from other threads too."""
+        return False
+
+    def behind(self, trial: Trial) -> bool:
+        """So much of the trial is to come that it should wait before it saves more."""
+        return False
+
+    @property
+    def backlog(self) -> Backlog:
+        return Backlog()
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    @property
+    def complete(self) -> bool:
+        """Everything is there."""
+        return True
+
+    @property
+    def given_up(self) -> bool:
+        """For so long nothing has arrived that it is not waited for any longer."""
+        return False
+
+    def wait(self, until: float | None) -> None:
+        """Return when something ended, at the latest at that monotonic time, and after a second."""
+
+    def missing(self) -> list[str]:
+        """What did not arrive, one line each."""
+        return []
+
+    def release(self) -> None:
+        """Say over there that this driver is done, if it can be said soon, and end what works for it."""

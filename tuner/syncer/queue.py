@@ -1,0 +1,349 @@
+"""What has to happen to the checkpoints of one replica, and in which order. Pure: no I/O, no clock.
+
+Told of what retention keeps and forgets, of what the replica's journal holds and of how steps ended; says which step
+comes next. A checkpoint is copied in two steps, payload and manifest, and the manifest waits until the journal over
+there holds the result that it belongs to (design rule R2). A newer one supersedes an older one that still waits and is
+not kept any more; one that has begun is brought to its end. What is forgotten is removed once a newer one is complete.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from trainables.wire import CheckpointRef
+
+Order = tuple[int, int, int]
+
+LONGEST_PAUSE_S = 60.0
+REFUSALS = 3
+"""A removal that was refused so often is not waited for at the end."""
+
+
+def pause_s(failures: int) -> float:
+    """Seconds to wait after so many failures in a row (from 1): 0.5, 1, 2, ... 60."""
+    return float(min(0.5 * 2 ** (failures - 1), LONGEST_PAUSE_S))
+
+
+class Kind(Enum):
+    PAYLOAD = "payload"
+    MANIFEST = "manifest"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do on the replica."""
+
+    kind: Kind
+    ref: CheckpointRef
+    path: Path
+    """Where the checkpoint lies, or lay, on its host."""
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Upload:
+    ref: CheckpointRef
+    path: Path
+    bytes: int
+    seq: int
+    since: float
+    sent: bool = False
+    """The payload is there; the manifest is not."""
+    tried: bool = False
+    """Something of it may be there."""
+    forgotten: bool = False
+    """Let go of while it was under way."""
+
+
+@dataclass(slots=True)
+class _Removal:
+    ref: CheckpointRef
+    path: Path
+    seq: int
+    ended: bool
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One trial: its steps are done one after another."""
+
+    uploads: dict[Order, _Upload] = field(default_factory=dict)
+    removals: dict[Order, _Removal] = field(default_factory=dict)
+    present: set[Order] = field(default_factory=set)
+    running: Step | None = None
+    failures: int = 0
+    until: float = 0.0
+    asked: int = 0
+    """The fact that it waits for in the replica's journal, as far as it is queued for it."""
+    ended: bool = False
+
+    @property
+    def idle(self) -> bool:
+        return not self.uploads and not self.removals and self.running is None
+
+
+class Queue:
+    """The order of steps of one replica. Cost per call does not depend on how many trials there are.
+
+    Args:
+        removes: the replica can delete; without, what is forgotten stays there.
+    """
+
+    def __init__(self, *, removes: bool = True) -> None:
+        self.backlog_count = self.backlog_bytes = 0
+        """Of all checkpoints that are to come and not complete there."""
+        self.error: str | None = None
+        """Why the last step failed; None once one succeeded."""
+        self._removes = removes
+        self._lanes: dict[str, _Lane] = {}
+        self._active: set[str] = set()
+        self._ready: dict[str, None] = {}
+        self._waits_for_journal: list[tuple[int, str]] = []
+        self._waits_for_time: list[tuple[float, str]] = []
+        self._journal = 0
+        self._gate = 0.0
+        self._failures = 0
+
+    # --- what is wanted -----------------------------------------------------------------------------
+
+    def known(self, trial: str, present: Iterable[Order]) -> None:
+        """These checkpoints of a trial are complete there already."""
+        self._lane(trial).present.update(present)
+
+    def add(self, ref: CheckpointRef, path: Path, size: int, *, seq: int, now: float) -> None:
+        """Copy a published checkpoint; its manifest goes after the fact `seq`. One that is there is left out."""
+        lane = self._lane(ref.trial_id)
+        lane.ended = False
+        if ref.order not in lane.present and ref.order not in lane.uploads:
+            lane.uploads[ref.order] = _Upload(ref, path, size, seq, now)
+            self.backlog_bytes += size
+            self.backlog_count += 1
+        self._look_at(ref.trial_id)
+
+    def forget(self, ref: CheckpointRef, path: Path, *, seq: int, ended: bool = False) -> None:
+        """Retention let go of it, and the fact `seq` says so.
+
+        `ended`: its trial is over and all of its checkpoints may be older; it goes when everything else is there.
+        """
+        lane = self._lane(ref.trial_id)
+        upload = lane.uploads.get(ref.order)
+        busy = lane.running is not None and lane.running.ref.order == ref.order
+        if upload is not None and not upload.sent and not busy:
+            self._drop(lane, ref.order)  # superseded
+        elif upload is not None:
+            upload.forgotten = True
+        if self._removes and (upload is None or upload.sent or busy or upload.tried):
+            lane.removals[ref.order] = _Removal(ref, path, seq, ended)
+        self._look_at(ref.trial_id)
+
+    def end(self, trial: str) -> None:
+        """The trial is over, for good: what it has forgotten may be newer than all that it kept."""
+        lane = self._lanes.get(trial)
+        if lane is not None:
+            lane.ended = True
+            for removal in lane.removals.values():
+                removal.ended = True
+            self._look_at(trial)
+
+    def abandon(self, ref: CheckpointRef) -> None:
+        """There is nothing to copy any more: it is damaged, or was never whole."""
+        lane = self._lane(ref.trial_id)
+        self._drop(lane, ref.order)
+        self._look_at(ref.trial_id)
+
+    # --- what happened ------------------------------------------------------------------------------
+
+    def journal_at(self, seq: int) -> None:
+        """The replica's journal holds every fact up to this one."""
+        self._journal = seq
+        while self._waits_for_journal and self._waits_for_journal[0][0] <= seq:
+            trial = heapq.heappop(self._waits_for_journal)[1]
+            if trial in self._lanes:
+                self._lanes[trial].asked = 0
+                self._look_at(trial)
+
+    def done(self, step: Step) -> None:
+        """A step succeeded."""
+        lane = self._lanes[step.ref.trial_id]
+        lane.running, lane.failures, lane.until = None, 0, 0.0
+        self.succeeded()
+        order = step.ref.order
+        if step.kind is Kind.PAYLOAD and order in lane.uploads:
+            lane.uploads[order].sent = True
+        elif step.kind is Kind.MANIFEST:
+            self._drop(lane, order)
+            lane.present.add(order)
+        elif step.kind is Kind.REMOVE:
+            del lane.removals[order]
+            lane.present.discard(order)
+        self._look_at(step.ref.trial_id)
+
+    def failed(self, step: Step, error: str, now: float, *, transient: bool) -> None:
+        """A step failed and is tried again: after a pause of the whole replica if that may pass, else of its trial."""
+        lane = self._lanes[step.ref.trial_id]
+        lane.running = None
+        self.error = error
+        upload = lane.uploads.get(step.ref.order)
+        if step.kind is Kind.PAYLOAD and upload is not None:
+            upload.tried = True
+            if upload.forgotten:
+                self._drop(lane, step.ref.order)  # it need not be brought to its end: what arrived of it goes
+        if transient:
+            self.unreachable(now)
+        else:
+            lane.failures += 1
+            lane.until = now + pause_s(lane.failures)
+        self._look_at(step.ref.trial_id)
+
+    def unreachable(self, now: float) -> None:
+        """Something that may pass went wrong: nothing is started for a while, longer each time."""
+        if now >= self._gate:  # what failed side by side counts once
+            self._failures += 1
+            self._gate = now + pause_s(self._failures)
+
+    def succeeded(self) -> None:
+        """The replica answers."""
+        self._failures, self._gate, self.error = 0, 0.0, None
+
+    # --- what comes next ----------------------------------------------------------------------------
+
+    def next(self, now: float) -> Step | None:
+        """The next step, which runs from now on until `done` or `failed`; None: nothing can be done now."""
+        if now < self._gate:
+            return None
+        while self._waits_for_time and self._waits_for_time[0][0] <= now:
+            self._ready[heapq.heappop(self._waits_for_time)[1]] = None
+        while self._ready:
+            trial = next(iter(self._ready))
+            del self._ready[trial]
+            lane = self._lanes.get(trial)
+            if lane is None:
+                continue
+            if lane.running is not None:
+                continue  # looked at again when that is over
+            if lane.until > now:
+                heapq.heappush(self._waits_for_time, (lane.until, trial))
+                continue
+            step = self._step(lane, trial)
+            if step is not None:
+                lane.running = step
+                return step
+        return None
+
+    def due(self, now: float) -> float | None:
+        """When `next` may have something without anything happening before; None: not by itself."""
+        if now < self._gate:
+            return self._gate
+        return self._waits_for_time[0][0] if self._waits_for_time else None
+
+    def blocked(self, now: float) -> bool:
+        """The replica did not answer a while ago: nothing is started."""
+        return now < self._gate
+
+    @property
+    def wants_journal(self) -> bool:
+        """Some step waits for nothing but the journal."""
+        return bool(self._waits_for_journal)
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is to be done, and nothing runs."""
+        return not self._active
+
+    @property
+    def only_refused(self) -> bool:
+        """Nothing is left but removals that were refused again and again."""
+        left = [self._lanes[trial] for trial in self._active]
+        return all(not lane.uploads and lane.running is None and lane.failures >= REFUSALS for lane in left)
+
+    def holds(self, ref: CheckpointRef) -> bool:
+        """It is complete there."""
+        lane = self._lanes.get(ref.trial_id)
+        return lane is not None and ref.order in lane.present
+
+    def busy(self, ref: CheckpointRef) -> bool:
+        """Its files are being read: they may not be deleted just now."""
+        lane = self._lanes.get(ref.trial_id)
+        if lane is None:
+            return False
+        upload = lane.uploads.get(ref.order)
+        running = lane.running
+        return (upload is not None and upload.sent) or (
+            running is not None and running.kind is not Kind.REMOVE and running.ref.order == ref.order
+        )
+
+    def backlog(self, trial: str, now: float) -> tuple[int, float]:
+        """(bytes, age in seconds of the oldest) of what is to come of a trial."""
+        lane = self._lanes.get(trial)
+        if lane is None or not lane.uploads:
+            return 0, 0.0
+        uploads = lane.uploads.values()
+        return sum(upload.bytes for upload in uploads), now - min(upload.since for upload in uploads)
+
+    def missing(self) -> list[CheckpointRef]:
+        """Checkpoints that are not complete there, and were to be."""
+        return [upload.ref for lane in self._lanes.values() for upload in lane.uploads.values()]
+
+    def removals(self) -> list[CheckpointRef]:
+        """Checkpoints that are to go from there, and did not yet."""
+        return [removal.ref for lane in self._lanes.values() for removal in lane.removals.values()]
+
+    # --- within ---------------------------------------------------------------------------------------
+
+    def _lane(self, trial: str) -> _Lane:
+        return self._lanes.setdefault(trial, _Lane())
+
+    def _look_at(self, trial: str) -> None:
+        """Something about the trial is another: `next` looks at it."""
+        lane = self._lanes[trial]
+        if not lane.idle:
+            self._active.add(trial)
+            self._ready[trial] = None
+            return
+        self._active.discard(trial)
+        if lane.ended:
+            del self._lanes[trial]  # a finished trial costs nothing
+
+    def _drop(self, lane: _Lane, order: Order) -> None:
+        upload = lane.uploads.pop(order, None)
+        if upload is not None:
+            self.backlog_bytes -= upload.bytes
+            self.backlog_count -= 1
+
+    def _step(self, lane: _Lane, trial: str) -> Step | None:
+        waits = []
+        for upload in lane.uploads.values():
+            if upload.sent and upload.seq <= self._journal:
+                return Step(Kind.MANIFEST, upload.ref, upload.path)
+            if upload.sent:
+                waits.append(upload.seq)
+        for removal in lane.removals.values():
+            if not self._may_go(lane, removal):
+                continue
+            if removal.seq <= self._journal:
+                return Step(Kind.REMOVE, removal.ref, removal.path)
+            waits.append(removal.seq)
+        if waits and lane.asked != min(waits):
+            lane.asked = min(waits)
+            heapq.heappush(self._waits_for_journal, (lane.asked, trial))
+        if any(upload.sent for upload in lane.uploads.values()):
+            return None  # its manifest first: what comes meanwhile may supersede what waits
+        waiting = list(lane.uploads)
+        if not waiting:
+            return None
+        upload = lane.uploads[max(waiting)]  # the newest first: it is what a resume wants
+        return Step(Kind.PAYLOAD, upload.ref, upload.path, upload.bytes)
+
+    def _may_go(self, lane: _Lane, removal: _Removal) -> bool:
+        """Whether it is not the last complete one over there that a resume could take (design rule R2)."""
+        order = removal.ref.order
+        if order in lane.uploads:
+            return False  # it is under way, and has to be brought to its end first
+        if removal.ended:
+            return not lane.uploads
+        return order not in lane.present or any(present > order for present in lane.present)

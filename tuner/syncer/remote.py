@@ -1,0 +1,277 @@
+"""The experiment as its replica has it, before the loop runs: looked at, compared with what lies here, brought here.
+
+"Newer" is by the chain of generations (design.md section 7), never by a clock: the side whose chain names the other's
+newest generation continues it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trainables.errors import CheckpointCorruptError, ObjectNotFoundError
+from trainables.store import fs, manifest, verify
+from trainables.store.manifest import MANIFEST_NAME, Published
+from trainables.transfer import agent
+from trainables.wire import CheckpointRef
+from tuner.error import ExperimentDamagedError
+from tuner.experiment.journal import JournalContents, read_journal
+from tuner.experiment.lock import Record, encode_record
+from tuner.experiment.paths import ExperimentPaths, is_trial_file, parse_generation
+from tuner.experiment.trial import Trial
+from tuner.syncer.uploader import Uploader
+
+_CHECKPOINT = re.compile(r"checkpoint_\d+(?:-(\d+)\.(\d+))?(?:\.\d+)?")
+READ_AGAIN = 3
+"""Compaction may remove a segment between the look and the fetch: so often is looked again."""
+
+
+class Relation(Enum):
+    """How the replica's history stands to the one here."""
+
+    ABSENT = "there is none over there"
+    OLDER = "what is here continues it, or is the same"
+    NEWER = "it continues what is here, or there is nothing here"
+    DIVERGED = "each has a generation that the other lacks"
+
+
+class Remote:
+    """One experiment in one place.
+
+    Args:
+        uploader: does the work.
+        place: how messages call the place, without credentials.
+        name: of the experiment.
+        timeout_s: without progress, after which an operation is given up.
+    """
+
+    def __init__(self, uploader: Uploader, place: str, name: str, *, timeout_s: float) -> None:
+        self.uploader, self.place, self.name = uploader, place, name
+        self._timeout_s = timeout_s
+        self.keys: list[str] = []
+        """Everything that the experiment has over there, relative to it."""
+        self._published: dict[str, Published | None] = {}
+        self.look()
+
+    @property
+    def uri(self) -> str:
+        return f"{self.place}/{self.name}"
+
+    def look(self) -> None:
+        """See what is there."""
+        if not self.uploader.can.list:
+            return
+        data = self._call(agent.ListKeys(prefix=self.name))
+        self.keys = [key.removeprefix(f"{self.name}/") for key in msgspec.json.decode(data, type=list[str])]
+
+    @property
+    def exists(self) -> bool:
+        """There is an experiment of that name."""
+        if self.uploader.can.list:
+            return "experiment.json" in self.keys
+        try:
+            self._read("experiment.json")
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    def settings(self) -> dict[str, Any]:
+        """Its experiment.json. Raises ExperimentDamagedError."""
+        try:
+            loaded: dict[str, Any] = json.loads(self._read("experiment.json"))
+            int(loaded["format"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ExperimentDamagedError(f"{self.uri}/experiment.json cannot be read: {error}") from error
+        return loaded
+
+    def checkpoints(self) -> dict[str, dict[str, bool]]:
+        """Trial directory -> name of a checkpoint -> whether it is complete."""
+        found: dict[str, dict[str, bool]] = {}
+        for key in self.keys:
+            parts = key.split("/")
+            if len(parts) > 2 and _CHECKPOINT.fullmatch(parts[1]):
+                names = found.setdefault(parts[0], {})
+                names[parts[1]] = names.get(parts[1], False) or parts[2:] == [MANIFEST_NAME]
+        return found
+
+    def not_kept(self, trial: Trial, *, void: bool = False) -> list[tuple[CheckpointRef, Published | None]]:
+        """What is there of checkpoints that `trial` does not have any more; of complete ones with their manifest.
+
+        A complete one that does not belong to its own lineage is left out, unless it was said to be void: it may be the
+        only copy of something. So is one whose manifest is another's, or cannot be read.
+        """
+        kept, lineage = {record.ref.name for record in trial.checkpoints}, set(trial.lineage)
+        found: list[tuple[CheckpointRef, Published | None]] = []
+        there = self.checkpoints().get(trial.dirname, {})
+        for number, name in enumerate(sorted(set(there) - kept), start=1):
+            match = _CHECKPOINT.fullmatch(name)
+            assert match is not None
+            generation, attempt = int(match[1] or 1), int(match[2] or 1)
+            ref = CheckpointRef(trial.trial_id, name, generation, attempt, -number, 0)
+            if not there[name]:
+                found.append((ref, None))
+            elif void or (generation, attempt) in lineage:
+                whole = self._manifest(trial, name)
+                # A void one may stand where one of our own history stands: it is older than all of those.
+                found += [(ref if void else whole.ref, whole)] if whole is not None else []
+        return found
+
+    def others_of(self, trial: Trial) -> list[str]:
+        """Keys of checkpoints over there that are called as one of `trial` here and are not it; manifests first."""
+        here = {record.ref.name: record.digest for record in trial.checkpoints}
+        here |= {found.path.name: found.digest for found in verify.list_checkpoints(trial.directory)}
+        keys = []
+        for name, whole in self.checkpoints().get(trial.dirname, {}).items():
+            if whole and name in here:
+                prefix = f"{trial.dirname}/{name}/"
+                if manifest.digest(self._read(prefix + MANIFEST_NAME)) != here[name]:
+                    keys += [key for key in self.keys if key.startswith(prefix)]
+        return sorted(keys, key=lambda key: not key.endswith(f"/{MANIFEST_NAME}"))
+
+    def _manifest(self, trial: Trial, name: str) -> Published | None:
+        """None: it cannot be read, or is another checkpoint's."""
+        key = f"{trial.dirname}/{name}"
+        if key not in self._published:
+            path = trial.directory / name
+            try:
+                data = self._read(f"{key}/{MANIFEST_NAME}")
+                content = manifest.decode(data, path)
+            except (ObjectNotFoundError, CheckpointCorruptError):
+                self._published[key] = None
+            else:
+                mine = (content.name, content.ref.trial_id) == (name, trial.trial_id)
+                self._published[key] = Published(content.ref, path, content, manifest.digest(data)) if mine else None
+        return self._published[key]
+
+    # --- bringing it here --------------------------------------------------------------------------------
+
+    def fetch_books(self, incoming: Path) -> ExperimentPaths:
+        """Bring description, generations and journal into an empty directory, and nothing else.
+
+        Of a place that cannot list, everything.
+        """
+        paths = ExperimentPaths(incoming)
+        if not self.uploader.can.list:
+            self._call(agent.Fetch(prefix=self.name, target=str(incoming)))
+            return paths
+        for attempt in range(READ_AGAIN):
+            names = [key for key in self.keys if key.split("/")[0] in ("experiment.json", "generations", "journal")]
+            try:
+                self._call(agent.Fetch(prefix=self.name, target=str(incoming), names=names))
+                break
+            except ObjectNotFoundError:
+                if attempt == READ_AGAIN - 1:
+                    raise
+                fs.rmtree(incoming)
+                self.look()
+        return paths
+
+    def fetch_rest(self, root: Path, *, have: Callable[[str], bool]) -> None:
+        """Bring blobs and the small files of trials, of which `have(key)` is not true; checkpoints come when needed."""
+        wanted = [key for key in self.keys if _is_small(key) and not have(key)]
+        if wanted:
+            self._call(agent.Fetch(prefix=self.name, target=str(root), names=wanted))
+
+    def relation(self, paths: ExperimentPaths, incoming: Path) -> tuple[Relation, JournalContents | None]:
+        """Compare with what lies here, and bring the books into `incoming` where that is needed to tell."""
+        if not self.exists:
+            return Relation.ABSENT, None
+        if not paths.experiment_json.exists():
+            return Relation.NEWER, read_journal(self.fetch_books(incoming))
+        here = read_journal(paths)
+        if self.uploader.can.list and not self._is_beyond(here, paths):
+            return Relation.OLDER, None
+        there = read_journal(self.fetch_books(incoming))
+        return compare(here, there), there
+
+    def _is_beyond(self, here: JournalContents, paths: ExperimentPaths) -> bool:
+        """Whether a look at the names does not tell that everything over there is here too."""
+        journal = {key.removeprefix("journal/") for key in self.keys if key.startswith("journal/")}
+        if not journal - set(fs.listdir(paths.journal)):
+            highest = max((number for key in self.keys if (number := _generation(key))), default=0)
+            known = {(link.generation, link.id) for link in here.chain}
+            return bool(highest) and highest <= here.generation and (highest, self._id(highest)) not in known
+        return True
+
+    def _id(self, generation: int) -> str | None:
+        try:
+            return msgspec.json.decode(self._read(f"generations/{generation:06d}.json"), type=Record).id
+        except (ObjectNotFoundError, msgspec.DecodeError):
+            return None
+
+    def _read(self, key: str) -> bytes:
+        return self._call(agent.Read(key=f"{self.name}/{key}"))
+
+    def _call(self, job: agent.AnyJob) -> bytes:
+        return self.uploader.call(job, timeout_s=self._timeout_s)
+
+
+def compare(here: JournalContents, there: JournalContents) -> Relation:
+    """Which of two histories of one experiment continues the other.
+
+    Of one generation both may hold a part: whoever has more of it is newer.
+    """
+    if not there.chain:
+        return Relation.OLDER
+    if not here.chain:
+        return Relation.NEWER
+    mine = {(link.generation, link.id) for link in here.chain}
+    its = {(link.generation, link.id) for link in there.chain}
+    my_head, its_head = here.chain[-1], there.chain[-1]
+    if (my_head.generation, my_head.id) == (its_head.generation, its_head.id):
+        return Relation.NEWER if there.last_seq > here.last_seq else Relation.OLDER
+    if (its_head.generation, its_head.id) in mine:
+        return Relation.OLDER
+    return Relation.NEWER if (my_head.generation, my_head.id) in its else Relation.DIVERGED
+
+
+def adopt(incoming: ExperimentPaths, paths: ExperimentPaths) -> None:
+    """Lay fetched books beside what is here: who reads then follows the newest generation, the rest is void.
+
+    Their owner is gone, which was looked at over there: the records say so here.
+    """
+    fs.make_dirs(paths.journal)
+    fs.make_dirs(paths.generations)
+    for name in sorted(fs.listdir(incoming.generations)) if fs.exists(incoming.generations) else ():
+        if parse_generation(name) is not None:
+            record = msgspec.json.decode(fs.read_file(incoming.generations / name), type=Record)
+            fs.replace_file(paths.generations / name, encode_record(record, released=True))
+    for name in sorted(fs.listdir(incoming.journal)) if fs.exists(incoming.journal) else ():
+        if not fs.exists(paths.journal / name):
+            fs.replace_file(paths.journal / name, fs.read_file(incoming.journal / name))
+    fs.replace_file(paths.experiment_json, fs.read_file(incoming.experiment_json))
+
+
+def set_aside(paths: ExperimentPaths) -> Path:
+    """Move an experiment out of the way, whole; returns where it lies now."""
+    place = paths.root.parent / ".set-aside"
+    fs.make_dirs(place)
+    target = place / f"{paths.root.name}-{secrets.token_hex(4)}"
+    fs.rename(paths.root, target)
+    return target
+
+
+def complete(there: dict[str, dict[str, bool]]) -> dict[str, set[str]]:
+    """Of `Remote.checkpoints` those that are complete."""
+    return {dirname: {name for name, whole in names.items() if whole} for dirname, names in there.items()}
+
+
+def _generation(key: str) -> int | None:
+    return parse_generation(key.removeprefix("generations/")) if key.startswith("generations/") else None
+
+
+def _is_small(key: str) -> bool:
+    parts = key.split("/")
+    return parts[0] == "blobs" or (len(parts) == 2 and is_trial_file(parts[1]))
+
+
+def names_of(keys: Iterable[str]) -> set[str]:
+    """Of an experiment's keys those that `Replica` counts as there."""
+    return {key for key in keys if key.split("/")[0] in ("journal", "blobs") or key.endswith("/result.json")}

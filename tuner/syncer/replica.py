@@ -1,0 +1,490 @@
+"""A replica of the experiment, as the loop sees it: told of what happens, it keeps the copy elsewhere in step.
+
+Everything here returns at once; the bytes are moved by the agent (`tuner.syncer.uploader`). Three streams go there: the
+books (`books_push`), checkpoints in the order that `queue` gives, and the small files of trials (`trial_files`). Facts
+come back through `finished`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainables.errors import ObjectNotFoundError, TransferError
+from trainables.store import fs
+from trainables.transfer import agent
+from trainables.transfer.agent import AnyJob, Done, Failed
+from trainables.wire import CheckpointRef
+from tuner.clock import Clock
+from tuner.error import OwnedElsewhereError
+from tuner.experiment import events as ev
+from tuner.experiment.journal import JournalWriter
+from tuner.experiment.lock import STALE_S
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.syncer.books_push import BooksPush
+from tuner.syncer.claim import beat_name, encode_beat
+from tuner.syncer.copies import Backlog, Copies, Then
+from tuner.syncer.queue import Kind, Order, Queue, Step
+from tuner.syncer.trial_files import Artifacts, TrialFiles
+from tuner.syncer.uploader import Uploader
+
+log = logging.getLogger(__name__)
+
+STEPS = 3
+"""Checkpoints that are moved at once."""
+SILENT_S = 30.0
+"""An operation of which nothing was heard for so long is spoken of."""
+TELL_AGAIN_S = 60.0
+RELEASE_S = 5.0
+LOOK_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How far and how often things go to the replica.
+
+    Args:
+        journal_s: seconds between two pushes of the journal; None: as often as costs a twentieth of the time.
+        period_s: seconds between two pushes of the small files of running trials.
+        at_once: checkpoints are copied when they are published, and not only every `period_s`.
+        timeout_s: seconds without progress after which an operation is given up and tried again.
+        backlog_bytes, backlog_s: of what is to come of one trial; beyond, its next report waits.
+    """
+
+    journal_s: float | None = None
+    period_s: float = 300.0
+    at_once: bool = True
+    timeout_s: float = 1800.0
+    backlog_bytes: int = 10 * 1000**3
+    backlog_s: float = 86400.0
+
+
+class Replica(Copies):
+    """One replica of a running experiment.
+
+    Args:
+        uploader: does the jobs.
+        place: the experiment's address over there, as facts and messages name it.
+        paths: the experiment here.
+        journal: its facts go there too.
+        there: names of journal, blobs and result files (`journal/000001-000001.jsonl`) that the replica has already.
+        clock: its monotonic time paces everything.
+        alone: nobody else can write there, and no sign of life is needed.
+    """
+
+    def __init__(
+        self,
+        uploader: Uploader,
+        *,
+        place: str,
+        paths: ExperimentPaths,
+        journal: JournalWriter,
+        generation: int,
+        there: Collection[str],
+        clock: Clock,
+        pace: Pace,
+        artifacts: Artifacts,
+        alone: bool = False,
+    ) -> None:
+        self.place = place
+        self._uploader, self._journal, self._clock, self._pace = uploader, journal, clock, pace
+        self._name = paths.root.name
+        self._there, self._alone = there, alone
+        self._guard = f"{self._name}/generations/{paths.generation(generation + 1).name}"
+        self._beat_key = f"{self._name}/generations/{beat_name(generation)}"
+        self._queue = Queue(removes=uploader.can.delete)
+        self._files = TrialFiles(self._name, artifacts, self._guard)
+        self._books = BooksPush(
+            paths,
+            journal,
+            name=self._name,
+            guard=self._guard,
+            there=there,
+            every_s=pace.journal_s,
+            removes=uploader.can.delete,
+            at_once=not uploader.beside,
+        )
+        self._under: dict[int, Callable[[Done | Failed], None]] = {}
+        """What is to be done with the answer of each job that is under way."""
+        self._facts: list[ev.CheckpointCopied] = []
+        self._steps = 0
+        self._reading: set[Path] = set()
+        self._later: dict[tuple[str, Order], tuple[Trial, CheckpointRecord, int]] = {}
+        """Checkpoints that wait for the next period."""
+        self._replaced: list[str] = []
+        self.halves: dict[str, list[str]] = {}
+        """Directory of a trial that is not in the journal yet -> what a killed driver copied of its checkpoints."""
+        self._clearing = self._begun = self._closing = False
+        self._abandoned: list[str] = []
+        self._taken: str | None = None
+        self._period_at = clock.monotonic() + pace.period_s
+        self._moved_at = self._beat_at = clock.monotonic()
+        self._beats = 0
+        self._beating = False
+        self._told: tuple[str, float] = ("", 0.0)
+        self._spoken_of = 0
+        self._look_at = self._quiet_until = 0.0
+
+    # --- what the loop tells ----------------------------------------------------------------------------
+
+    def replace(self, keys: Iterable[str]) -> None:
+        """These are of the experiment that is replaced; they go when the first trial starts."""
+        self._replaced = list(keys)
+
+    def start(
+        self, state: ExperimentState, present: Mapping[str, Collection[str]] | None, touched: Collection[str]
+    ) -> None:
+        """Take up an experiment: what is kept here and not there goes there, what is there and not kept goes.
+
+        `present`: trial directory -> names of its complete checkpoints there; None: nothing is known but the facts.
+        `touched`: ids of trials whose files may hold more here than there.
+        """
+        behind = self._books.lacks_snapshot
+        for trial in state.trials:
+            names = present.get(trial.dirname, ()) if present is not None else ()
+            for record in trial.checkpoints:
+                if record.ref.name in names if present is not None else self.place in record.copies:
+                    self._queue.known(trial.trial_id, [record.order])
+                    if self.place not in record.copies:  # a driver was killed before it could say so
+                        self._facts.append(ev.CheckpointCopied(record.ref, self.place))
+                    if trial.status != Trial.TERMINATED and self._uploader.can.reuse:
+                        self._uploader.submit(agent.Learn(key=self._key(trial.dirname, record.ref.name)))
+                elif fs.is_dir(trial.directory / record.ref.name):
+                    self._add(trial, record, self._journal.last_seq)
+            for ref in trial.forgotten if present is None else ():
+                self.forgotten(trial, ref, self._journal.last_seq)
+            if trial.status == Trial.TERMINATED:
+                self._queue.end(trial.trial_id)
+            if behind and trial.attempt:
+                self._files.owe([trial])
+            elif trial.trial_id in touched or (trial.attempt and f"{trial.dirname}/result.json" not in self._there):
+                self._files.changed(trial)
+
+    def stray(self, trial: Trial, ref: CheckpointRef, *, whole: bool) -> None:
+        """A checkpoint is there, `whole` or in part, that the trial has not any more: it goes as what is forgotten."""
+        if whole:
+            self._queue.known(trial.trial_id, [ref.order])
+        self.forgotten(trial, ref, self._journal.last_seq)
+
+    def started(self, trial: Trial) -> None:
+        self._quiet_until = 0.0
+        for number, name in enumerate(self.halves.pop(trial.dirname, ()), start=1):
+            self.stray(trial, CheckpointRef(trial.trial_id, name, 0, 0, -number, 0), whole=False)
+        self._begun = True
+        self._files.started(trial)
+
+    def published(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
+        self._quiet_until = 0.0
+        if self._pace.at_once:
+            self._add(trial, record, seq)
+        else:
+            self._later[trial.trial_id, record.order] = (trial, record, seq)
+        self._files.saved(trial)
+
+    def forgotten(self, trial: Trial, ref: CheckpointRef, seq: int) -> None:
+        self._quiet_until = 0.0
+        if self._later.pop((trial.trial_id, ref.order), None) is not None:
+            return  # nothing of it was copied
+        ended = trial.status == Trial.TERMINATED
+        self._queue.forget(ref, trial.directory / ref.name, seq=seq, ended=ended)
+
+    def ended(self, trial: Trial) -> None:
+        self._quiet_until = 0.0
+        self._begun = True
+        if trial.status == Trial.TERMINATED:
+            self._queue.end(trial.trial_id)
+        self._files.ended(trial)
+
+    def touched(self, trials: Iterable[Trial]) -> None:
+        self._quiet_until = 0.0
+        self._files.owe(trials)
+
+    def heartbeat(self) -> None:
+        """A sign of life over there, and a look whether somebody has taken over. Raises OwnedElsewhereError."""
+        now = self._clock.monotonic()
+        slept, self._beat_at = now - self._beat_at > STALE_S / 2, now
+        if self._alone:
+            return
+        if slept:
+            self._look_at_owner()  # this process was stopped for so long that it may have been taken for dead
+        self._check()
+        if not self._beating:
+            self._beating = True
+            self._submit(self._beat("held"), self._beaten)
+
+    def closing(self) -> None:
+        self._quiet_until = 0.0
+        self._closing = self._begun = True
+        self._moved_at = self._clock.monotonic()
+
+    # --- what the loop asks -----------------------------------------------------------------------------
+
+    def finished(self) -> list[ev.CheckpointCopied]:
+        while True:
+            answers = self._uploader.answers()
+            if not answers and self._clock.monotonic() < self._quiet_until:
+                break  # asked several times per result: it costs next to nothing
+            for answer in answers:
+                self._take(answer)
+            self._check()
+            going = self._go_on()
+            self._quiet_until = self._next_look()
+            if not going and not answers:
+                break
+        facts, self._facts = self._facts, []
+        return facts
+
+    def due(self) -> float | None:
+        now = self._clock.monotonic()
+        times = [now + SILENT_S / 2 if self._under else None]
+        if self._queue.blocked(now):
+            times.append(self._queue.due(now))
+        elif self._begun and not self._clearing:
+            times.append(None if self._closing else self._period_at)
+            times.append(self._books.due_at(waited_for=self._queue.wants_journal, closing=self._closing))
+            times.append(self._queue.due(now) if self._steps < STEPS else None)
+        return min((time for time in times if time is not None), default=None)
+
+    def _next_look(self) -> float:
+        """Until then `_go_on` would do nothing unless something is told or ends; of new facts nobody tells."""
+        due = self.due()
+        push = self._books.earliest(waited_for=self._queue.wants_journal, closing=self._closing)
+        return min(self._look_at, math.inf if due is None else due, math.inf if push is None else push)
+
+    def holds(self, trial: Trial, record: CheckpointRecord) -> bool:
+        return self._queue.holds(record.ref) or self.place in record.copies
+
+    def reads(self, path: Path) -> bool:
+        return path in self._reading
+
+    def fetch(self, trial: Trial, record: CheckpointRecord, then: Then) -> None:
+        job = agent.FetchCheckpoint(
+            key=self._key(trial.dirname, record.ref.name),
+            target=str(trial.directory / record.ref.name),
+            digest=record.digest,
+        )
+
+        def fetched(answer: Done | Failed) -> None:
+            if isinstance(answer, Failed) and answer.transient:
+                self._submit(job, fetched)
+            else:
+                then(answer.message if isinstance(answer, Failed) else None)
+
+        self._submit(job, fetched)
+
+    def behind(self, trial: Trial) -> bool:
+        if not self._uploader.beside:
+            return False
+        size, age = self._queue.backlog(trial.trial_id, self._clock.monotonic())
+        return size > self._pace.backlog_bytes or age > self._pace.backlog_s
+
+    @property
+    def backlog(self) -> Backlog:
+        return Backlog(self._queue.backlog_count, self._queue.backlog_bytes, self._queue.error)
+
+    # --- what comes back ----------------------------------------------------------------------------------
+
+    def _submit(self, job: AnyJob, then: Callable[[Done | Failed], None]) -> None:
+        self._under[self._uploader.submit(job)] = then
+
+    def _take(self, answer: Done | Failed) -> None:
+        now = self._clock.monotonic()
+        if isinstance(answer, Done):
+            self._moved_at = now
+            self._queue.succeeded()
+        elif answer.type == agent.TAKEN:
+            self._taken = f"{self.place}: {answer.message}: it has taken over, and this one writes nothing more"
+        else:
+            if answer.transient:
+                self._queue.unreachable(now)
+            self._complain(answer, now)
+        then = self._under.pop(answer.id, None)
+        if then is not None:
+            then(answer)
+
+    def _complain(self, answer: Failed, now: float) -> None:
+        """Say what is wrong once, and again when it is something else or lasts."""
+        if answer.id in self._under and (self._told[0] != answer.message or now - self._told[1] >= TELL_AGAIN_S):
+            self._told = (answer.message, now)
+            log.warning("%s: %s; tried again", self.place, answer.message)
+
+    def _step_ended(self, step: Step, answer: Done | Failed) -> None:
+        self._steps -= 1
+        if isinstance(answer, Done):
+            self._queue.done(step)
+            if step.kind is Kind.MANIFEST:
+                self._reading.discard(step.path)
+                self._facts.append(ev.CheckpointCopied(step.ref, self.place))
+            return
+        self._queue.failed(step, answer.message, self._clock.monotonic(), transient=answer.transient)
+        if step.kind is Kind.PAYLOAD:
+            self._reading.discard(step.path)  # until it is tried again
+        if step.kind is not Kind.REMOVE and answer.type.startswith("Checkpoint"):
+            self._abandoned.append(f"checkpoint {step.path}: {answer.message}")
+            self._queue.abandon(step.ref)
+            self._reading.discard(step.path)
+
+    def _books_arrived(self, answer: Done | Failed) -> None:
+        self._books.arrived(self._clock.monotonic(), whole=isinstance(answer, Done))
+        self._queue.journal_at(self._books.pushed)
+
+    def _cleared(self, keys: list[str], answer: Done | Failed) -> None:
+        self._clearing = False
+        if isinstance(answer, Failed):
+            self._replaced = keys
+
+    def _beaten(self, answer: Done | Failed) -> None:
+        self._beating = False
+
+    def _check(self) -> None:
+        if self._taken is not None:
+            raise OwnedElsewhereError(self._taken)
+
+    def _look_at_owner(self) -> None:
+        try:
+            record = self._uploader.call(agent.Read(key=self._guard), timeout_s=LOOK_S)
+        except ObjectNotFoundError:
+            return
+        except TransferError as error:
+            log.warning("%s: could not look whether another driver has taken over: %s", self.place, error)
+            return
+        self._taken = f"{self.place} was taken over meanwhile ({record.decode(errors='replace'):.200}); this one stops"
+
+    # --- what goes out --------------------------------------------------------------------------------------
+
+    def _go_on(self) -> bool:
+        """Start what can be started; True if that was anything."""
+        now = self._clock.monotonic()
+        self._look_for_silence(now)
+        if not self._begun or self._clearing or self._queue.blocked(now):
+            return False
+        if self._replaced:
+            keys, self._replaced, self._clearing = self._replaced, [], True
+            self._submit(agent.Delete(keys=keys, guard=self._guard), lambda answer: self._cleared(keys, answer))
+            return True
+        if now >= self._period_at or self._closing:
+            self._period_at = now + self._pace.period_s
+            if not self._closing:
+                self._files.period()
+            for trial, record, seq in self._later.values():
+                self._add(trial, record, seq)
+            self._later.clear()
+        started = self._start_steps(now)
+        job: AnyJob | None = self._books.push(
+            now, waited_for=self._queue.wants_journal, closing=self._closing, snapshots=not self._files.owed
+        )
+        if job is not None:
+            self._submit(job, self._books_arrived)
+            started = True
+        if (job := self._books.removal()) is not None:
+            self._submit(job, lambda answer: self._books.removed(whole=isinstance(answer, Done)))
+            started = True
+        if (job := self._files.push()) is not None:
+            self._submit(job, lambda answer: self._files.arrived(whole=isinstance(answer, Done)))
+            started = True
+        return started
+
+    def _start_steps(self, now: float) -> bool:
+        started = False
+        while self._steps < STEPS and (step := self._queue.next(now)) is not None:
+            self._steps += 1
+            self._submit(self._job(step), lambda answer, step=step: self._step_ended(step, answer))  # type: ignore[misc]
+            started = True
+        return started
+
+    def _add(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
+        path = trial.directory / record.ref.name
+        self._queue.add(record.ref, path, record.bytes, seq=seq, now=self._clock.monotonic())
+
+    def _job(self, step: Step) -> AnyJob:
+        key = self._key(step.path.parent.name, step.ref.name)
+        if step.kind is Kind.PAYLOAD:
+            self._reading.add(step.path)
+            return agent.PushPayload(directory=str(step.path), key=key, guard=self._guard)
+        if step.kind is Kind.MANIFEST:
+            return agent.PushManifest(directory=str(step.path), key=key, guard=self._guard)
+        return agent.DeleteCheckpoint(key=key, guard=self._guard)
+
+    def _beat(self, state: str) -> agent.Put:
+        self._beats += 1
+        return agent.Put(key=self._beat_key, data=encode_beat(state, self._beats), guard=self._guard)
+
+    def _key(self, *names: str) -> str:
+        return "/".join((self._name, *names))
+
+    def _look_for_silence(self, now: float) -> None:
+        if now < self._look_at:
+            return
+        self._look_at = now + 1.0
+        silent = self._uploader.silence(now)
+        if silent is None:
+            return
+        job, seconds = silent
+        if seconds > self._pace.timeout_s:
+            self._uploader.restart(f"{self.place}: {_what(job)} made no progress for {seconds:.0f} s")
+        elif seconds > SILENT_S and self._spoken_of != job.id:
+            self._spoken_of = job.id
+            log.warning("%s: %s has made no progress for %.0f s", self.place, _what(job), seconds)
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    @property
+    def complete(self) -> bool:
+        return self._at_rest and self._queue.empty
+
+    @property
+    def _at_rest(self) -> bool:
+        """But for the queue nothing is to be done."""
+        moving = self._steps or self._clearing or self._replaced or self._books.busy or self._files.waiting
+        return not moving and not self._books.behind
+
+    @property
+    def given_up(self) -> bool:
+        heard = max(self._moved_at, self._uploader.heard_at)
+        if not self._uploader.beside or self._clock.monotonic() - heard >= self._pace.timeout_s:
+            return True
+        return self._at_rest and self._queue.only_refused
+
+    def wait(self, until: float | None) -> None:
+        left = 1.0 if until is None else min(1.0, until - self._clock.monotonic())
+        self._uploader.wait(max(0.01, left))
+
+    def missing(self) -> list[str]:
+        lines = [f"checkpoint {ref.trial_id}/{ref.name}" for ref in self._queue.missing()] + self._abandoned
+        if self._books.behind:
+            lines.append(f"the journal from fact {self._books.pushed + 1} to {self._journal.last_seq}")
+        return lines + [f"result files of {trial.dirname}" for trial in self._files.waiting]
+
+    def release(self) -> None:
+        left = [f"{ref.trial_id}/{ref.name}" for ref in self._queue.removals()]
+        if left and self._taken is None:
+            names = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
+            log.warning("%s: could not delete %s; the next start tries again", self.place, names)
+        try:
+            if not self._alone and self._taken is None and not self._queue.blocked(self._clock.monotonic()):
+                self._uploader.call(self._beat("released"), timeout_s=RELEASE_S)
+        except OSError as error:
+            log.warning("%s: not released: %s", self.place, error)
+        finally:
+            self._uploader.close()
+
+
+def _what(job: AnyJob) -> str:
+    match job:
+        case agent.PushPayload() | agent.PushManifest():
+            return f"copying {job.directory}"
+        case agent.FetchCheckpoint():
+            return f"fetching {job.key}"
+        case agent.DeleteCheckpoint():
+            return f"deleting {job.key}"
+        case agent.Push():
+            return f"copying {', '.join(prefix for _, prefix, _ in job.groups[:3]) or 'the journal'}"
+        case agent.Put():
+            return f"writing {job.key}"
+        case _:
+            return "an operation"

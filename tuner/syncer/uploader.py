@@ -1,0 +1,286 @@
+"""The driver's end of a replica's agent: jobs go out, answers come in, and an agent that hangs is replaced."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import msgspec
+
+from trainables import errors
+from trainables.errors import InvalidSettingError, MissingExtraError, TransferError
+from trainables.transfer import agent
+from trainables.transfer.agent import AnyJob, Done, Failed, Moved, Opened
+from trainables.transfer.base import Can
+from trainables.wire import Frames, frame
+from tuner.error import SettingError
+
+log = logging.getLogger(__name__)
+
+START_S = 30.0
+"""An agent that has not looked at its place after so long is no use: its own look ends after 10 s."""
+_LOST = "AgentLost"
+
+
+class Uploader(ABC):
+    """Does jobs on one place. Safe to use from one thread."""
+
+    can: Can
+    uri: str
+    """The place, as messages name it."""
+    beside: bool = True
+    """Jobs are done beside the caller; it may wait for them."""
+    heard_at: float = 0.0
+    """Monotonic time of the last sign of progress."""
+
+    @abstractmethod
+    def submit(self, job: AnyJob) -> int:
+        """Have a job done; returns the number that its answer will have. Never blocks."""
+
+    @abstractmethod
+    def answers(self) -> list[Done | Failed]:
+        """What ended since the last call."""
+
+    def call(self, job: AnyJob, *, timeout_s: float) -> bytes:
+        """Do one job and wait for it. Raises TransferError, also when nothing moves for `timeout_s` seconds."""
+        number = self.submit(job)
+        waiting: list[Done | Failed] = []
+        while True:
+            for answer in self.answers():
+                if answer.id != number:
+                    waiting.append(answer)
+                    continue
+                self._put_back(waiting)
+                if isinstance(answer, Failed):
+                    raise as_error(answer)
+                return answer.data
+            self._wait(timeout_s)
+
+    def silence(self, now: float) -> tuple[AnyJob, float] | None:
+        """The job of which nothing was heard for longest, and since when in seconds; None: none runs."""
+        return None
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Return when `answers` may have something, at the latest after so many seconds."""
+
+    def restart(self, why: str) -> None:
+        """End what hangs: every job that runs fails, and may be done again."""
+
+    def close(self) -> None:
+        """End it; what still runs is given up."""
+
+    def _put_back(self, answers: list[Done | Failed]) -> None:
+        raise NotImplementedError
+
+    def _wait(self, timeout_s: float) -> None:
+        raise NotImplementedError
+
+
+def as_error(failed: Failed) -> TransferError | InvalidSettingError | MissingExtraError:
+    """What the agent raised, as far as it can be known here."""
+    kind = getattr(errors, failed.type, TransferError)
+    if kind in (InvalidSettingError, MissingExtraError):
+        return InvalidSettingError(failed.message) if kind is InvalidSettingError else MissingExtraError(failed.message)
+    if not (isinstance(kind, type) and issubclass(kind, TransferError)):
+        kind = TransferError
+    error: TransferError = kind(failed.message, transient=failed.transient)
+    return error
+
+
+@dataclass(slots=True)
+class _Running:
+    job: AnyJob
+    heard: float
+    """Monotonic time at which it was last heard of."""
+
+
+class ProcessUploader(Uploader):
+    """In a process of its own: what it costs is not the driver's, and what hangs can be ended.
+
+    Args:
+        arguments: keyword arguments of `trainables.transfer.open.open_backend`.
+        wake: called from a thread when `answers` has something.
+
+    Raises SettingError or TransferError when the place cannot be used.
+    """
+
+    def __init__(self, arguments: dict[str, Any], *, wake: Callable[[], None] = lambda: None) -> None:
+        self._wake = wake
+        self._numbers = itertools.count(1)
+        self._running: dict[int, _Running] = {}
+        self._answers: queue.SimpleQueue[Done | Failed] = queue.SimpleQueue()
+        self._back: list[Done | Failed] = []
+        self._lock = threading.Lock()
+        self._closed = self._dead = False
+        try:
+            self._arguments = cloudpickle.dumps(arguments)
+        except Exception as error:  # whatever a user's object raises
+            text = f"syncer={arguments.get('syncer')!r} cannot be sent to the process that syncs: {error}"
+            raise SettingError(text) from error
+        self._greeting: queue.SimpleQueue[Opened | Failed] = queue.SimpleQueue()
+        self._start(check=True)
+        try:
+            opened = self._greeting.get(timeout=START_S)
+        except queue.Empty:
+            opened = Failed(0, "TransferError", f"{arguments.get('place')}: no answer within {START_S:.0f} s")
+        if isinstance(opened, Failed):
+            self.close()
+            raise as_error(opened)
+        self.can, self.uri = Can(**opened.can), opened.uri
+
+    def submit(self, job: AnyJob) -> int:
+        number = next(self._numbers)
+        job = msgspec.structs.replace(job, id=number)
+        with self._lock:
+            if self._dead:
+                self._start(check=False)
+            self._running[number] = _Running(job, time.monotonic())
+        try:
+            self._line.sendall(frame(job))
+        except OSError as error:
+            self._end(Failed(number, _LOST, f"the process that syncs is gone: {error}", transient=True))
+        return number
+
+    def answers(self) -> list[Done | Failed]:
+        found, self._back = self._back, []
+        while not self._answers.empty():  # nobody else takes from it
+            found.append(self._answers.get())
+        return found
+
+    def silence(self, now: float) -> tuple[AnyJob, float] | None:
+        with self._lock:
+            oldest = min(self._running.values(), key=lambda running: running.heard, default=None)
+        return None if oldest is None else (oldest.job, now - oldest.heard)
+
+    def restart(self, why: str) -> None:
+        log.warning("the process that syncs is started anew: %s", why)
+        self._process.kill()  # its reader says of every job that it was lost
+
+    def close(self) -> None:
+        self._closed = True
+        self._process.kill()
+        self._process.wait()
+        self._line.close()
+
+    def _start(self, *, check: bool) -> None:
+        self._line, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "trainables.transfer.agent", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is the driver's
+            )
+        self._dead = False
+        self._line.sendall(frame(agent.Place(self._arguments, sys.path, check)))
+        threading.Thread(target=self._read, args=(self._line, self._process), name="uploader", daemon=True).start()
+
+    def _read(self, line: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        frames = Frames()
+        while True:
+            try:
+                data = line.recv(65536)
+            except OSError:
+                data = b""
+            if not data:
+                break
+            for body in frames.feed(data):
+                answer = agent.decode_answer(body)
+                if isinstance(answer, Opened) or (isinstance(answer, Failed) and answer.id == 0):
+                    self._greeting.put(answer)
+                elif isinstance(answer, Moved):
+                    self._heard(answer.id)
+                else:
+                    self._end(answer)
+        why = f"the process that syncs ended ({process.wait()})"
+        self._greeting.put(Failed(0, _LOST, why))  # nobody looks after the first
+        with self._lock:
+            self._dead = True
+            lost = [] if self._closed else list(self._running)
+        for number in lost:
+            self._end(Failed(number, _LOST, why, transient=True))
+
+    def _heard(self, number: int) -> None:
+        with self._lock:
+            self.heard_at = time.monotonic()
+            if number in self._running:
+                self._running[number].heard = self.heard_at
+
+    def _end(self, answer: Done | Failed) -> None:
+        with self._lock:
+            known = self._running.pop(answer.id, None)
+        if known is not None:
+            self._answers.put(answer)
+            self._wake()
+
+    def wait(self, timeout_s: float | None) -> None:
+        try:
+            self._back.append(self._answers.get(timeout=timeout_s))
+        except queue.Empty:
+            pass
+
+    def _put_back(self, answers: list[Done | Failed]) -> None:
+        self._back.extend(answers)
+
+    def _wait(self, timeout_s: float) -> None:
+        try:
+            self._back.append(self._answers.get(timeout=1.0))
+        except queue.Empty:
+            silent = self.silence(time.monotonic())
+            if silent is not None and silent[1] > timeout_s:
+                self.restart(f"nothing moved for {silent[1]:.0f} s")
+
+
+class InlineUploader(Uploader):
+    """At once, on the caller's thread: for runs that must repeat, and for places that live in this process.
+
+    Args:
+        arguments: keyword arguments of `trainables.transfer.open.open_backend`.
+        check: look whether the place takes what is written to it; who only reads may not be allowed to write.
+        wake: called when `answers` has something: who waits for other things too need not wait any longer.
+    """
+
+    beside = False
+
+    def __init__(
+        self, arguments: dict[str, Any], *, check: bool = True, wake: Callable[[], None] = lambda: None
+    ) -> None:
+        from trainables.transfer.open import open_backend
+
+        backend = open_backend(**arguments)
+        if check:
+            backend.check()
+        self._worker, self._wake = agent.Worker(backend), wake
+        self._closed = False
+        self.can, self.uri = backend.can, backend.uri
+        self._numbers = itertools.count(1)
+        self._ended: list[Done | Failed] = []
+
+    def submit(self, job: AnyJob) -> int:
+        number = next(self._numbers)
+        self._ended.append(self._worker.do(msgspec.structs.replace(job, id=number), lambda moved: None))
+        self._wake()
+        return number
+
+    def answers(self) -> list[Done | Failed]:
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _put_back(self, answers: list[Done | Failed]) -> None:
+        self._ended.extend(answers)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._worker.backend.close()

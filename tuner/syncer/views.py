@@ -1,0 +1,126 @@
+"""An experiment elsewhere, as far as looking at it needs: its books, brought into the cache. Nothing is unpickled.
+
+A view is fetched anew each time, for the experiment goes on over there; checkpoints come when they are used
+(`Trial.open_checkpoint`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from trainables.errors import ObjectNotFoundError
+from trainables.history import RESULT_FILE
+from trainables.places import parent_and_name
+from trainables.store import fs
+from trainables.store.manifest import stays_inside
+from trainables.transfer import agent
+from trainables.transfer.cached import shelf
+from trainables.transfer.open import check_scheme, shown
+from tuner.error import ExperimentNotFoundError, SettingError
+from tuner.experiment.paths import ExperimentPaths, cache_of
+from tuner.experiment.reader import load_state, read_settings
+from tuner.experiment.state import ExperimentState
+from tuner.syncer.remote import Remote
+from tuner.syncer.uploader import InlineUploader
+
+TIMEOUT_S = 60.0
+_HASH = re.compile(rb"[0-9a-f]{64}")
+
+More = Callable[[ExperimentPaths, ExperimentState], list[str]]
+"""What to bring besides the books, relative to the experiment; what is not there over there is left out."""
+
+
+def books_only(paths: ExperimentPaths, state: ExperimentState) -> list[str]:
+    """Nothing more."""
+    return []
+
+
+def results(paths: ExperimentPaths, state: ExperimentState) -> list[str]:
+    """What an analysis reads: histories, errors, and the blobs that configs name."""
+    names = [f"{trial.dirname}/{name}" for trial in state.trials for name in (RESULT_FILE, "error.txt")]
+    named = {found.decode() for trial in state.trials for found in _HASH.findall(bytes(trial.raw_config))}
+    return names + [f"{paths.blobs.name}/{name}" for name in sorted(named)]
+
+
+def stored_settings(paths: ExperimentPaths, state: ExperimentState) -> list[str]:
+    """The blob of the settings that a restore takes over."""
+    name = read_settings(paths).get("settings_blob")
+    return [f"{paths.blobs.name}/{name}"] if isinstance(name, str) else []
+
+
+@contextmanager
+def opened(uri: str) -> Iterator[Remote]:
+    """An experiment over there, to be read; it need not exist. Raises SettingError, TransferError."""
+    check_scheme(uri)
+    place, name = parent_and_name(uri)
+    if not name:
+        raise SettingError(f"{shown(uri)!r} is no experiment: scheme://bucket/experiment or host:/path is expected")
+    uploader = InlineUploader({"place": place}, check=False)
+    try:
+        yield Remote(uploader, uploader.uri, name, timeout_s=TIMEOUT_S)
+    finally:
+        uploader.close()
+
+
+@contextmanager
+def view(uri: str, more: More = books_only) -> Iterator[ExperimentPaths]:
+    """The books of an experiment as they are over there now, in the cache; nobody else changes them meanwhile.
+
+    Raises ExperimentNotFoundError when there is none, ExperimentDamagedError, and what `opened` raises.
+    """
+    with opened(uri) as remote, shelf(f"{cache_of(uri).name}/{more.__name__}") as directory:
+        incoming, root = directory / ".incoming", directory / remote.name
+        if fs.exists(incoming):
+            fs.rmtree(incoming)  # of a reader that was killed
+        if not remote.exists:
+            raise ExperimentNotFoundError(f"there is no experiment at {remote.uri}")
+        fs.make_dirs(incoming)
+        paths = remote.fetch_books(incoming)
+        there = set(remote.keys)
+        names = [name for name in more(paths, load_state(paths)) if name in there]
+        if names:
+            remote.uploader.call(
+                agent.Fetch(prefix=remote.name, target=str(incoming), names=names), timeout_s=TIMEOUT_S
+            )
+        if fs.exists(root):
+            fs.rmtree(root)
+        fs.rename(incoming, root)
+        yield ExperimentPaths(root)
+
+
+def load(uri: str) -> tuple[dict[str, Any], ExperimentState]:
+    """An experiment elsewhere for an analysis: its settings and its state."""
+    with view(uri, results) as paths:
+        return read_settings(paths), opened_from(uri, load_state(paths))
+
+
+def opened_from(uri: str, state: ExperimentState) -> ExperimentState:
+    """The same state, whose checkpoints lie at that place, wherever they were once copied to."""
+    for trial in state.trials:
+        trial.__dict__["origin"] = uri.rstrip("/")
+    return state
+
+
+def names_under(uri: str) -> tuple[str, list[str]]:
+    """(the place as it may be shown, names of the experiments directly under it)."""
+    check_scheme(uri)
+    uploader = InlineUploader({"place": uri}, check=False)
+    try:
+        listed = uploader.call(agent.Children(prefix=""), timeout_s=TIMEOUT_S)
+        names = [name.rstrip("/") for name in msgspec.json.decode(listed, type=list[str]) if name.endswith("/")]
+        return uploader.uri, [name for name in names if stays_inside(name) and _is_experiment(uploader, name)]
+    finally:
+        uploader.close()
+
+
+def _is_experiment(uploader: InlineUploader, name: str) -> bool:
+    try:
+        uploader.call(agent.Read(key=f"{name}/experiment.json"), timeout_s=TIMEOUT_S)
+    except ObjectNotFoundError:
+        return False
+    return True

@@ -1,0 +1,332 @@
+"""The replica of a run: opened, looked at and claimed before anything is touched; what is newer there is fetched."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainables.config import SyncConfig
+from trainables.store import fs
+from tuner import knobs
+from tuner.clock import Clock, VirtualClock
+from tuner.error import (
+    ExperimentDamagedError,
+    ExperimentDivergedError,
+    ExperimentExistsError,
+    ResumeError,
+    SettingError,
+)
+from tuner.experiment.journal import JournalWriter
+from tuner.experiment.lock import Ownership
+from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
+from tuner.experiment.reader import is_experiment, load_state, read_settings
+from tuner.experiment.resume import Base, Elsewhere, LetGo
+from tuner.experiment.state import ExperimentState
+from tuner.opening import ask
+from tuner.spec import Spec
+from tuner.syncer.claim import RemoteClaim, as_ended_here
+from tuner.syncer.remote import Relation, Remote, adopt, complete, names_of, set_aside
+from tuner.syncer.replica import Pace, Replica
+from tuner.syncer.trial_files import Artifacts
+from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Link:
+    """The line to the place where copies go, from the start of a run to its end."""
+
+    uploader: Uploader
+    config: SyncConfig
+    remote: Remote | None = None
+    highest: int = 0
+    """The highest generation that the replica knows."""
+    fetched: bool = False
+    """The experiment was brought here from there: its checkpoints come when they are needed."""
+    void: list[str] = field(default_factory=list)
+    """Keys over there of a history that was not chosen; none: what is there belongs to the one that is here."""
+    notes: list[str] = field(default_factory=list)
+
+    def close(self) -> None:
+        """End it; `Replica.release` does that for a run that ended in order."""
+        self.uploader.close()
+
+
+def connect(spec: Spec, *, inline: bool, wake: Any) -> Link | None:
+    """Open the place that the settings name, and look whether it takes what is written to it.
+
+    Raises SettingError or TransferError, within about 10 s, before anything is touched. None: no copies are made.
+    """
+    config = spec.sync_config
+    if config.upload_dir is None:
+        if config.syncer not in (None, "auto"):
+            log.warning(
+                "syncer=%.60r has nothing to copy: on one machine every trial's checkpoints are where the driver is; "
+                "upload_dir= says where copies should go",
+                config.syncer,
+            )
+        return None
+    if config.syncer is None:
+        log.warning("upload_dir=%r is not used: syncer=None means that nothing is copied", str(config.upload_dir))
+        return None
+    place = config.upload_dir
+    if config.syncer == "auto" and not is_elsewhere(place) and as_local_path(place).resolve() == spec.storage.resolve():
+        raise SettingError(
+            f"upload_dir={str(place)!r} is where the experiment itself lies (storage_path): copies need another place; "
+            "on a shared directory none are needed"
+        )
+    if spec.name is not None and config.syncer == "auto" and not is_elsewhere(place):
+        root = spec.storage.resolve() / spec.name
+        if as_local_path(place).resolve().is_relative_to(root):
+            raise SettingError(
+                f"upload_dir={str(place)!r} lies within the experiment's own directory {root}: "
+                "copies need another place"
+            )
+    spec.has_replica = True
+    arguments = config.place()
+    here = inline or arguments["place"].startswith("memory://")  # that one lives in this process
+    uploader = InlineUploader(arguments, wake=wake) if here else ProcessUploader(arguments, wake=wake)
+    if config.keep_local != "all" and not uploader.can.verify:
+        uploader.close()
+        raise SettingError(
+            f"SyncConfig: keep_local={config.keep_local!r} is not accepted for {uploader.uri}: what copies there does "
+            'not look whether everything arrived, and these would be the only copies; accepted is "all"'
+        )
+    return Link(uploader, config)
+
+
+def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
+    """Look what the replica has of this experiment, wait until nobody owns it, and bring here what is newer there.
+
+    Raises ExperimentExistsError, ResumeError, ExperimentDivergedError or OwnedElsewhereError; nothing is lost by it.
+    """
+    remote = link.remote = Remote(link.uploader, link.uploader.uri, paths.root.name, timeout_s=link.config.sync_timeout)
+    link.fetched, link.void = False, []
+    link.notes = _limits(link)
+    claim = _claim(link, clock)
+    head = as_ended_here(claim.head([f"{remote.name}/{key}" for key in remote.keys]), paths)
+    link.highest = head.highest
+    if not remote.exists:
+        if spec.resume_choice.base is Base.REMOTE:
+            raise ResumeError(f'resume="REMOTE": there is no experiment at {remote.uri}')
+        if not spec.overwrite and any(complete(remote.checkpoints()).values()):
+            raise ExperimentDamagedError(
+                f"{remote.uri} holds checkpoints but no experiment.json: it is left alone. Bring the file back, choose "
+                "another name or upload_dir, or say overwrite=True"
+            )
+        return
+    if spec.overwrite:
+        claim.wait_until_free(head, takeover=spec.takeover)
+        return
+    base = spec.resume_choice.base
+    if base is Base.LOCAL and not is_experiment(paths):
+        return  # said as without a replica: there is nothing here to resume
+    if base is Base.NEW and not _ever_told(remote, paths):
+        claim.wait_until_free(head, takeover=spec.takeover)
+        return
+    if base is Base.NEW:
+        raise ExperimentExistsError(
+            f'there is an experiment at {remote.uri}: resume="AUTO" continues it, overwrite=True replaces it, another '
+            "name or upload_dir leaves it alone"
+        )
+    claim.wait_until_free(head, takeover=spec.takeover)
+    if base is Base.PROMPT and not is_experiment(paths):
+        if not ask(remote.uri):
+            raise ExperimentExistsError(
+                f"not resumed as answered: {remote.uri} is left alone; overwrite=True replaces it"
+            )
+        spec.resume_choice = dataclasses.replace(spec.resume_choice, base=Base.AUTO)
+    if base is Base.LOCAL and is_experiment(paths):
+        _check_local(remote, paths, link)
+        return
+    with _incoming(paths) as incoming:
+        relation = _relation(remote, paths, incoming)
+        if relation is Relation.DIVERGED:
+            if base is not Base.REMOTE:
+                raise ExperimentDivergedError(
+                    f"{paths.root} and {remote.uri} hold two histories of which neither continues the other; choose "
+                    'one with resume="LOCAL" or resume="REMOTE"'
+                )
+            link.notes.append(f"{paths.root} was set aside: it lies at {set_aside(paths)} now")
+        if relation is Relation.OLDER:
+            return
+        _check_books(remote, incoming)
+        books = ExperimentPaths(incoming)
+        if is_experiment(paths):
+            link.notes.append(f"{remote.uri} continues what is at {paths.root}, and is taken over from there")
+        if remote.uploader.can.list:
+            remote.fetch_rest(incoming, have=lambda key: fs.exists(paths.root / key))
+        _lay(incoming, books, paths)
+        link.fetched = True
+
+
+def _limits(link: Link) -> list[str]:
+    """What the place cannot do, one line each."""
+    can, uri, limits = link.uploader.can, link.uploader.uri, []
+    if not can.exclusive:
+        limits.append(f"{uri} cannot create a file only where there is none: two drivers on it are not prevented")
+    if not can.delete:
+        limits.append(f"{uri}: nothing can be deleted there, and it grows: give a delete_template= to mend that")
+    return limits
+
+
+def _relation(remote: Remote, paths: ExperimentPaths, incoming: Path) -> Relation:
+    if is_experiment(paths):
+        here, there = read_settings(paths).get("id"), remote.settings().get("id")
+        if here != there:
+            remote.fetch_books(incoming)
+            return Relation.DIVERGED  # two experiments of one name
+    return remote.relation(paths, incoming)[0]
+
+
+def _ever_told(remote: Remote, paths: ExperimentPaths) -> bool:
+    """Whether the experiment over there had a result; one that never had is replaced."""
+    with _incoming(paths) as incoming:
+        return any(trial.told for trial in load_state(remote.fetch_books(incoming)).trials)
+
+
+def _check_books(remote: Remote, incoming: Path) -> None:
+    """Raises ExperimentDamagedError when what was fetched cannot be continued; nothing is laid down then."""
+    try:
+        read_settings(ExperimentPaths(incoming))
+    except ExperimentDamagedError as error:
+        raise type(error)(str(error).replace(str(incoming), remote.uri)) from error
+    if remote.uploader.can.list and not any(key.startswith("journal/") for key in remote.keys):
+        raise ExperimentDamagedError(
+            f"{remote.uri} has no journal any more, and what it said is lost: bring it back from a copy; "
+            "overwrite=True replaces the experiment, another name leaves it alone"
+        )
+
+
+def _check_local(remote: Remote, paths: ExperimentPaths, link: Link) -> None:
+    """What is here was chosen: what over there does not belong to it goes out of the way, and is kept here."""
+    with _incoming(paths) as incoming:
+        relation = _relation(remote, paths, incoming)
+        if relation in (Relation.OLDER, Relation.ABSENT):
+            return
+        kept = set_aside(ExperimentPaths(incoming))
+        fs.make_dirs(incoming)
+        link.notes.append(f'what {remote.uri} held beyond {paths.root} is void by resume="LOCAL"; its journal: {kept}')
+        # All of it, also what is called as something here: two histories number segments and checkpoints alike.
+        link.void = [key for key in remote.keys if key.split("/")[0] in ("journal", "generations")]
+        for trial in load_state(paths).trials:
+            link.void += remote.others_of(trial)
+        stale = {*link.void, *(key for key in remote.keys if key.endswith("/result.json"))}
+        remote.keys = [key for key in remote.keys if key not in stale]
+
+
+def _lay(incoming: Path, books: ExperimentPaths, paths: ExperimentPaths) -> None:
+    """Give what was fetched its place: small files first, then the books that make it an experiment."""
+    for directory in [entry for entry in sorted(incoming.iterdir()) if entry.is_dir()]:
+        if directory.name in (books.journal.name, books.generations.name):
+            continue
+        for file in (file for file in sorted(directory.rglob("*")) if file.is_file()):
+            target = paths.root / file.relative_to(incoming)
+            fs.make_dirs(target.parent)
+            os.replace(file, target)
+    adopt(books, paths)
+
+
+@contextmanager
+def _incoming(paths: ExperimentPaths) -> Iterator[Path]:
+    """An empty directory beside the experiment; what a killed driver left in it is removed first."""
+    directory = paths.root.parent / f".{paths.root.name}.incoming"
+    if fs.exists(directory):
+        fs.rmtree(directory)
+    fs.make_dirs(directory)
+    try:
+        yield directory
+    finally:
+        if fs.exists(directory):
+            fs.rmtree(directory)
+
+
+def take(link: Link, ownership: Ownership, clock: Clock) -> bool:
+    """Claim the replica under the generation that was claimed here; False: another driver was faster over there."""
+    return _claim(link, clock).take(ownership.record)
+
+
+def _claim(link: Link, clock: Clock) -> RemoteClaim:
+    assert link.remote is not None
+    return RemoteClaim(
+        link.uploader,
+        link.remote.name,
+        place=link.remote.uri,
+        clock=clock,
+        timeout_s=link.config.sync_timeout,
+        wait=clock.advance if isinstance(clock, VirtualClock) else time.sleep,
+    )
+
+
+def replica_of(
+    link: Link, paths: ExperimentPaths, journal: JournalWriter, generation: int, clock: Clock, *, new: bool
+) -> Replica:
+    """The replica that the loop keeps in step; of a `new` experiment nothing is there yet."""
+    assert link.remote is not None
+    config = link.config
+    return Replica(
+        link.uploader,
+        place=link.remote.uri,
+        paths=paths,
+        journal=journal,
+        generation=generation,
+        there=set() if new else names_of(link.remote.keys),
+        clock=clock,
+        pace=Pace(
+            journal_s=knobs.journal_push_s(),
+            period_s=config.sync_period,
+            at_once=config.sync_on_checkpoint,
+            timeout_s=config.sync_timeout,
+            backlog_bytes=config.backlog_bytes,
+            backlog_s=config.max_backlog_s,
+        ),
+        artifacts=Artifacts.of(config),
+        alone=not link.uploader.can.list,
+    )
+
+
+def start(
+    link: Link, replica: Replica, state: ExperimentState, *, new: bool, touched: Collection[str] = frozenset()
+) -> None:
+    """Take up what the replica holds; for a `new` experiment that is of another one, and is to go.
+
+    `touched`: ids of trials of which the journal speaks after its last snapshot.
+    """
+    assert link.remote is not None
+    there = {} if new else link.remote.checkpoints()
+    if new:
+        keys = [key for key in link.remote.keys if not key.startswith("generations/")]
+        keys.sort(key=lambda key: key != "experiment.json")  # first: nobody takes the rest for an experiment then
+        replica.replace(f"{link.remote.name}/{key}" for key in keys)
+    elif link.void:
+        replica.replace(f"{link.remote.name}/{key}" for key in link.void)
+    replica.start(state, complete(there) if link.uploader.can.list else None, touched)
+    for trial in state.trials if there else ():
+        there.pop(trial.dirname, None)
+        for ref, published in link.remote.not_kept(trial, void=bool(link.void)):
+            replica.stray(trial, ref, whole=published is not None)
+    replica.halves = {dirname: [name for name, whole in found.items() if not whole] for dirname, found in there.items()}
+
+
+def elsewhere(link: Link | None) -> Elsewhere:
+    """Which checkpoints are complete in the replica."""
+    if link is None or link.remote is None:
+        return lambda trial, ref: False
+    whole = complete(link.remote.checkpoints())
+    return lambda trial, ref: ref.name in whole.get(trial.dirname, ())
+
+
+def let_go(link: Link | None) -> LetGo:
+    """What the replica still holds complete of what was let go of here: its deletions come later than those here."""
+    remote = link.remote if link is not None else None
+    if link is None or remote is None or link.void:
+        return lambda trial: ()
+    return lambda trial: [published for _, published in remote.not_kept(trial) if published is not None]
