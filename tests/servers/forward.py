@@ -57,6 +57,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _pass_on(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length) if length else b""
+        if len(body) < length:  # its sender died meanwhile: passed on, the server behind would wait for the rest
+            self.close_connection = True
+            return
         status, headers, content = self.server.handle_one(self.command, self.path, dict(self.headers), body)
         self.send_response(status)
         told = {name.lower(): value for name, value in headers.items()}
