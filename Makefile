@@ -58,7 +58,7 @@ run: $(STAMP)
 	$(BIN)/python examples/digits_asha.py
 
 test: $(STAMP) $(SYSTEM)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not soak' -rs $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -rs $(ARGS)
 
 soak: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m soak --timeout 14400 $(ARGS)
