@@ -26,12 +26,13 @@ HEAVY = {
 }
 
 SURFACE = """
-    BasicVariantGenerator CLIReporter Callback Checkpoint CheckpointConfig CombinedStopper Experiment ExperimentAnalysis
-    FailureConfig FunctionStopper JupyterNotebookReporter ProgressReporter ResultGrid ResumeConfig RunConfig Stopper
-    SyncConfig Trainable TuneConfig TuneError Tuner checkpoint_dir choice create_scheduler create_searcher
-    get_checkpoint get_context get_trial_dir get_trial_id get_trial_name get_trial_resources grid_search lograndint
-    loguniform qlograndint qloguniform qrandint qrandn quniform randint randn register_env register_trainable report
-    run run_experiments sample_from syncConfig uniform with_parameters with_resources wrap_function
+    BasicVariantGenerator CLIReporter Callback Checkpoint CheckpointConfig CombinedStopper Experiment
+    ExperimentAnalysis FailureConfig FunctionStopper JupyterNotebookReporter PlacementGroupFactory ProgressReporter
+    ResultGrid ResumeConfig RunConfig Stopper SyncConfig Trainable TuneConfig TuneContext TuneError Tuner
+    checkpoint_dir choice create_scheduler create_searcher get_checkpoint get_context get_trial_dir get_trial_id
+    get_trial_name get_trial_resources grid_search lograndint loguniform qlograndint qloguniform qrandint qrandn
+    quniform randint randn register_env register_trainable report run run_experiments sample_from syncConfig uniform
+    with_parameters with_resources wrap_function
 """.split()
 
 # Ray's module path -> a name that has to be found under it here.
@@ -65,6 +66,20 @@ MODULES = {
     "tuner.executors": ["InlineExecutor", "LocalExecutor", "SimulatedExecutor"],
     "trainables": ["Checkpoint", "CheckpointConfig", "RunConfig", "get_checkpoint", "get_context", "report"],
     "trainables.session": ["get_checkpoint", "report"],
+    "trainables.torch": [
+        "AdvancedTooFarError",
+        "AtomicDirectory",
+        "DistributedShardedDataset",
+        "HasNotResetProgressError",
+        "InterruptableDistributedGroupedBatchSampler",
+        "InterruptableDistributedSampler",
+        "InterruptableSampler",
+        "InterruptibleSampler",
+        "MetricsTracker",
+        "TimestampedTimer",
+        "TrainState",
+        "atomic_torch_save",
+    ],
 }
 
 
@@ -77,7 +92,7 @@ def test_a_module_has_the_names_that_users_expect(module: str) -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("package", ["tuner", "trainables"])
+@pytest.mark.parametrize("package", ["tuner", "trainables", "trainables.torch"])
 def test_every_exported_name_is_there_and_the_list_is_sorted(package: str) -> None:
     found = importlib.import_module(package)
 
@@ -106,6 +121,7 @@ def loaded_by(statement: str) -> set[str]:
         "import tuner as tune; tune.run, tune.Tuner, tune.Callback, tune.uniform, tune.report",
         "import tuner.cli",
         "import trainables.worker",
+        "import trainables.torch as torch; torch.AtomicDirectory, torch.AdvancedTooFarError",
     ],
 )
 def test_importing_loads_nothing_heavy(statement: str) -> None:

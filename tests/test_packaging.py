@@ -51,6 +51,7 @@ def test_what_is_imported_is_asked_for() -> None:
     distributions = {
         "sklearn": "scikit-learn",
         "yaml": "pyyaml",
+        "PIL": "pillow",
         "botocore": "boto3",
         "azure": "azure-storage-blob",
         "google": "google-cloud-storage",

@@ -40,6 +40,7 @@ class Attempt:
 
     def __init__(self, job: Job, link: Link, *, clock: Clock) -> None:
         self.job = job
+        self.clock = clock
         self.context = AttemptContext(self)
         self.saver = Saver(job, link, clock=clock)
         self.keys = AutomaticKeys(
@@ -60,6 +61,8 @@ class Attempt:
         """A signal told this process to leave."""
         self.on_leaving: Callable[[], None] = lambda: None
         """Called whenever the trial sees that it is to leave: the grace time runs from the first time on."""
+        self.on_notice: Callable[[], None] = lambda: None
+        """Called in the handler of a signal that tells this process to leave."""
         self.looked_at_stop = False
         self.looked_at_checkpoint = False
         self._link = link
@@ -85,17 +88,41 @@ class Attempt:
             plain = tagged.plain_metrics(metrics)
             self._last_metrics = plain
             staged, lent, failure = self._stage(checkpoint)
-            saves = staged is not None or lent is not None
-            self._warn_if_deaf(saves=checkpoint is not None or saves)
-            self.deliver(self.keys.complete(plain), staged, lent)
-            if failure is not None:
-                self.saver.failed(self.saver.name(self.keys.iteration), failure)
-            self.saver.raise_if_failing()
-            if self.answer.then != "continue":
-                self._leave()
-            if self.leaving() and self._ends_here(saves):
-                self.preempted = True
-                self._leave()
+            self._report(plain, staged, lent, failure)
+
+    def report_staged(
+        self, metrics: Mapping[str, Any], staged: Staged | None, failure: PublishError | None = None
+    ) -> None:
+        """Like `report`, with a save that the processes of a group have staged (`Saver.adopt`), or why they could not.
+
+        The save is this attempt's from now on, whatever is raised.
+        """
+        with self._reporting:
+            self._report(metrics, staged, None, failure)
+
+    def _report(
+        self,
+        metrics: Mapping[str, Any],
+        staged: Staged | None,
+        lent: Checkpoint | None,
+        failure: PublishError | None,
+    ) -> None:
+        saves = staged is not None or lent is not None
+        self._warn_if_deaf(saves=saves or failure is not None)
+        self.deliver(self.keys.complete(metrics), staged, lent)
+        if failure is not None:
+            self.saver.failed(self.saver.name(self.keys.iteration), failure)
+        self.saver.raise_if_failing()
+        if self.answer.then != "continue":
+            self._leave()
+        if self.leaving() and self._ends_here(saves):
+            self.preempted = True
+            self._leave()
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Have `changed` called, in some thread or handler, whenever `leaving()` may have become true."""
+        self.on_notice = changed
+        self._link.watch(changed)
 
     def deliver(
         self, result: Mapping[str, Any], staged: Staged | None = None, directory: Checkpoint | None = None
@@ -162,7 +189,7 @@ class Attempt:
     def checkpoint_dir(self, step: int | None = None) -> Iterator[str]:
         """A directory to save into; the next report takes it. Of two before one report, the later counts."""
         self._check_process()
-        staged = self.saver.open(_step_number(step))
+        staged = self.saver.open(step_number(step))
         try:
             yield str(staged.path)
         except BaseException:
@@ -206,6 +233,7 @@ class Attempt:
     def notice(self) -> None:
         """A signal told this process to leave. Called in its handler."""
         self.notified = True
+        self.on_notice()
 
     def end(self, message: Finished | Errored | Preempted) -> None:
         """Say how the trial ended, once: what comes later is not sent."""
@@ -268,7 +296,8 @@ class AttemptContext(TrainContext):
         return attempt.preempted
 
 
-def _step_number(step: int | None) -> int | None:
+def step_number(step: int | None) -> int | None:
+    """`checkpoint_dir(step=)` as a number. Raises InvalidSettingError for what is none."""
     if step is None:
         return None
     try:

@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
 DATE = "date"
@@ -54,7 +55,6 @@ class AutomaticKeys:
         self._since_restore = 0
         self._time_since_restore = 0.0
         self._last = clock.monotonic()
-        self._second, self._date = -1, ""
         self.constant: dict[str, Any] = {
             TRIAL_ID: trial_id,
             EXPERIMENT_TAG: experiment_tag,
@@ -83,9 +83,6 @@ class AutomaticKeys:
         self._since_restore += 1
         self._time_since_restore += took
         wall = int(self._clock.time())
-        if wall != self._second:
-            self._second = wall
-            self._date = time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(wall))
         return {
             DONE: False,
             **metrics,
@@ -95,6 +92,12 @@ class AutomaticKeys:
             TIME_SINCE_RESTORE: self._time_since_restore,
             ITERATIONS_SINCE_RESTORE: self._since_restore,
             TIMESTAMP: wall,
-            DATE: self._date,
+            DATE: _date_of(wall),
             **self.constant,
         }
+
+
+@lru_cache(maxsize=1)
+def _date_of(wall: int) -> str:
+    """A second as people read it: kept, for results of the same second are many."""
+    return time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(wall))

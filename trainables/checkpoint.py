@@ -357,6 +357,16 @@ class Checkpoint:
         if self._metadata:
             fs.write_file(directory / METADATA_FILE, json.dumps(self._metadata).encode(), fsync=False)
 
+    def in_memory_dict(self) -> dict[str, Any] | None:
+        """The dict that it is until it is reported; None for everything else. Unpickles nothing."""
+        return self._data
+
+    def with_dict(self, data: Mapping[str, Any]) -> Checkpoint:
+        """The same checkpoint in memory, its metadata too, of another dict."""
+        made = type(self).from_dict(data)
+        made._metadata = dict(self._metadata)
+        return made
+
     def _pickled_dict(self) -> bytes | None:
         if self._packed is not None:
             if _is_pickle(self._packed):

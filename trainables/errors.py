@@ -5,6 +5,11 @@ TrainablesError
  ├── InvalidSettingError (ValueError)   a setting with a value that is not accepted
  ├── SessionError (RuntimeError)        report() and friends outside a trial, or misused
  ├── MissingExtraError (ImportError)    an optional dependency is not installed
+ ├── SamplerError (RuntimeError)        a sampler was moved where it cannot go
+ │    ├── AdvancedTooFarError           beyond the end of the epoch
+ │    └── HasNotResetProgressError      to another epoch, in the middle of one
+ ├── RanksError (RuntimeError)          the ranks of a job disagree, or one of them is gone
+ ├── TrainingFailedError (RuntimeError) a trainer's fit() or run() failed; the failure is its cause
  ├── TransferError (OSError)            a place elsewhere did not take, or give, what it should
  │    ├── StoreMissingError             the bucket, the host or the directory is not there
  │    ├── AccessRefusedError            credentials are missing, refused or expired
@@ -39,6 +44,26 @@ class SessionError(TrainablesError, RuntimeError):
 
 class MissingExtraError(TrainablesError, ImportError):
     """An optional dependency is missing; the message names the extra to install."""
+
+
+class SamplerError(TrainablesError, RuntimeError):
+    """A sampler was moved where it cannot go."""
+
+
+class AdvancedTooFarError(SamplerError):
+    """More samples were counted than the epoch has for this rank."""
+
+
+class HasNotResetProgressError(SamplerError):
+    """Another epoch was asked for while this one is not over."""
+
+
+class RanksError(TrainablesError, RuntimeError):
+    """The ranks of a distributed job disagree, or one of them is gone; the message says which and about what."""
+
+
+class TrainingFailedError(TrainablesError, RuntimeError):
+    """A trainer's training failed as often as it may; `__cause__` is the last failure."""
 
 
 class TransferError(TrainablesError, OSError):

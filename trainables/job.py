@@ -42,6 +42,8 @@ class Job:
     """`CheckpointStrategy`: directories are numbered by save, from 1, not by iteration."""
     save_count: int = 0
     """Saves of all earlier attempts (only for `name_by_index`)."""
+    keep_all_ranks: bool = False
+    """What the workers of a group save is kept in `rank_<i>/` each, not merged."""
     max_publish_failures: int = 3
     """After that many publishes in a row that failed, the trial fails."""
     chdir: bool = True

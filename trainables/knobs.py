@@ -16,3 +16,29 @@ def azure_storage() -> dict[str, str]:
 def cache_dir() -> str:
     """TUNE_CACHE_DIR: where copies of what lies elsewhere are kept; default ~/.cache/tuner."""
     return os.environ.get("TUNE_CACHE_DIR") or "~/.cache/tuner"
+
+
+def torchrun_rank() -> int | None:
+    """RANK, as torchrun sets it; None outside of it."""
+    return _number("RANK")
+
+
+def torchrun_world_size() -> int | None:
+    """WORLD_SIZE, as torchrun sets it; None outside of it."""
+    return _number("WORLD_SIZE")
+
+
+def _number(name: str) -> int | None:
+    value = os.environ.get(name, "")
+    return int(value) if value.isdecimal() else None
+
+
+def default(name: str, value: str) -> None:
+    """Set a variable that a library reads, unless the user has."""
+    os.environ.setdefault(name, value)
+
+
+def limit_threads(threads: int) -> None:
+    """Tell libraries that are loaded from now on, and programs started, how many threads they may use."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
+        os.environ[name] = str(threads)

@@ -68,11 +68,13 @@ def _descend(metrics: Mapping[str, Any], name: str, spans: list[tuple[int, int]]
 
 def as_score(value: Any) -> float | None:
     """A value as a number that can be ranked: None for what is no number (booleans are none); NaN stays NaN."""
+    if type(value) is float:  # what nearly every one is
+        return value
     if isinstance(value, bool):
         return None
     if isinstance(value, float):
         return float(value)
-    if isinstance(value, numbers.Real):  # ints, and numpy's numbers
+    if isinstance(value, int) or isinstance(value, numbers.Real):  # an ABC, which is slow to ask: numpy's numbers
         try:
             return float(value)
         except OverflowError:  # an int beyond the range of floats

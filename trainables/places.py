@@ -4,9 +4,38 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+
+
+_KERNELS = frozenset(
+    "bpf binfmt_misc cgroup cgroup2 configfs debugfs devpts efivarfs fusectl mqueue nsfs proc pstore securityfs "
+    "selinuxfs sysfs tracefs".split()
+)
+"""Filesystems in which the kernel shows what it knows; nobody's files can be kept there."""
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def kernels_filesystem(path: str | os.PathLike[str]) -> str | None:
+    """The type of the filesystem that a path of this machine is on, if files cannot be kept in that: "proc", "sysfs".
+
+    >>> kernels_filesystem("/proc/self/mine"), kernels_filesystem("/")
+    ('proc', None)
+    """
+    whole = os.path.realpath(path)
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    best, found = "", None
+    for line in mounts:
+        fields, _, kind = line.partition(" - ")
+        point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), fields.split(" ")[4])
+        if len(point) >= len(best) and (whole == point or whole.startswith(point.rstrip("/") + "/")):
+            best, found = point, kind.split(" ")[0]
+    return found if found in _KERNELS else None
 
 
 def is_elsewhere(place: str | os.PathLike[str]) -> bool:

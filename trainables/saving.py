@@ -84,6 +84,11 @@ class Saver:
         how = staging.hand_over if handed_over else staging.lend
         return self._opened(Staged(how(directory, self._job.directory, str(self._index + 1)), extra=dict(extra or {})))
 
+    def adopt(self, staged: Path, extra: Mapping[str, Any]) -> Staged:
+        """Take over a directory that another process of this trial has staged."""
+        self.wait()
+        return self._opened(Staged(staged, extra=dict(extra)))
+
     def stage(self, checkpoint: Checkpoint) -> Staged:
         """Stage what a user reports: written out from memory, moved, or cloned."""
         if not checkpoint.in_memory:

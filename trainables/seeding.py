@@ -18,13 +18,14 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 
-def trial_seed(seed: int, index: int, start_iteration: int = 0) -> int:
+def trial_seed(seed: int, index: int, start_iteration: int = 0, rank: int = 0) -> int:
     """The 64 bits that a trial's generators start from.
 
     Args:
         seed: The experiment's seed.
         index: The trial's number in the experiment, from 0.
         start_iteration: The trial's own iteration at the checkpoint that it starts from.
+        rank: The worker's number in a group; rank 0 draws what the trial alone would draw.
 
     Returns:
         An int in [0, 2**64), the same on every machine and version.
@@ -33,10 +34,10 @@ def trial_seed(seed: int, index: int, start_iteration: int = 0) -> int:
         >>> trial_seed(1, 0) == trial_seed(1, 0), trial_seed(1, 0) == trial_seed(1, 1)
         (True, False)
     """
-    return _hashed(f"{seed}/{index}/{start_iteration}")
+    return _hashed(f"{seed}/{index}/{start_iteration}" + (f"/{rank}" if rank else ""))
 
 
-def seed_everything(seed: int | None, index: int, start_iteration: int = 0) -> int:
+def seed_everything(seed: int | None, index: int, start_iteration: int = 0, rank: int = 0) -> int:
     """Seed python's, numpy's and torch's generators for a trial; return the seed used.
 
     numpy and torch are seeded at once where they are loaded, else at the moment somebody imports them: seeding never
@@ -48,7 +49,7 @@ def seed_everything(seed: int | None, index: int, start_iteration: int = 0) -> i
         >>> again = seed_everything(7, 0); a == random.random()
         True
     """
-    value = secrets.randbits(64) if seed is None else trial_seed(seed, index, start_iteration)
+    value = secrets.randbits(64) if seed is None else trial_seed(seed, index, start_iteration, rank)
     random.seed(value)
     _SeedAtImport.remove()
     later: dict[str, Callable[[ModuleType], None]] = {}

@@ -92,7 +92,7 @@ def report(
             "Checkpoint.from_directory(path)"
         )
     if checkpoint_dir_name is not None:
-        _warn_once("report(checkpoint_dir_name=) has no effect: checkpoints are named by iteration")
+        warn_once("report(checkpoint_dir_name=) has no effect: checkpoints are named by iteration")
     if type(metrics) is dict and not more:
         _current.report(metrics, checkpoint)
     else:
@@ -201,7 +201,8 @@ _OUTSIDE = TrainContext()
 _warned: set[str] = set()
 
 
-def _warn_once(text: str) -> None:
+def warn_once(text: str) -> None:
+    """Log a warning, the first time that this process has cause to."""
     if text not in _warned:
         _warned.add(text)
         _log.warning(text)

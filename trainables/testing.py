@@ -54,6 +54,7 @@ class MemoryLink(Link):
         self._everything_durable = durable
         self._durable = -1
         self._halted = False
+        self._tell_halt: Callable[[], None] = nothing
         self._changed = threading.Condition()
 
     # ------------------------------------------------------------ what tests say
@@ -61,6 +62,7 @@ class MemoryLink(Link):
     def halt(self) -> None:
         """The experiment ends early."""
         self._halted = True
+        self._tell_halt()
 
     def make_durable(self, iteration: int) -> None:
         """The journal has the results up to that iteration."""
@@ -119,6 +121,9 @@ class MemoryLink(Link):
 
     def halted(self) -> bool:
         return self._halted or self.gone
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        self._tell_halt = changed
 
     def vanish(self) -> None:
         """The driver dies."""

@@ -15,6 +15,9 @@ from trainables.errors import TrainablesError
 LIMIT = 64 * 1024
 """Characters that are kept of a message, and of a traceback."""
 
+ELSEWHERE = "_traceback_elsewhere"
+"""Attribute of an exception that was raised in another process: its traceback there, as text."""
+
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -23,8 +26,11 @@ def user_traceback(error: BaseException) -> str:
 
     Frames of the package before the user's first are cut, in every exception of the chain. Those after the user's
     last are cut when the package raised on purpose: then the user's own line is what is wrong, and the last one.
-    An error that has no frame of the user's is shown whole.
+    An error that has no frame of the user's is shown whole. One that comes from another process of the trial brings its
+    text with it.
     """
+    if isinstance(text := error.__dict__.get(ELSEWHERE), str):
+        return text
     shown = traceback.TracebackException.from_exception(error)
     for part, original in _chain(shown, error):
         _cut(part.stack, below=isinstance(original, TrainablesError))

@@ -202,6 +202,10 @@ class Link(Protocol):
     def halted(self) -> bool:
         """True once the driver said `Halt` or is gone; never blocks, never raises."""
 
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Have `changed` called, in a thread, when `halted` has become true. A line that cannot tell never calls."""
+        return
+
 
 class SocketLink:
     """`Link` over the two sockets of a trial's process.
@@ -217,6 +221,7 @@ class SocketLink:
         self._changed = threading.Condition()
         self._sending = threading.Lock()
         self._reader: threading.Thread | None = None
+        self._changed_hook: Callable[[], None] = nothing
         self._durable = -1
         self._halted = False
         self._gone = False
@@ -250,9 +255,7 @@ class SocketLink:
 
     def wait_durable(self, iteration: int) -> None:
         with self._changed:
-            if self._reader is None:
-                self._reader = threading.Thread(target=self._read_side, name="trial-side-reader", daemon=True)
-                self._reader.start()
+            self._start_reader()
             self._changed.wait_for(lambda: self._durable >= iteration or self._gone)
             if self._durable < iteration:
                 raise ConnectionError("the driver is gone")
@@ -263,6 +266,11 @@ class SocketLink:
                 if self._reader is None:
                     self._look_at_side()
         return self._halted or self._gone
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        with self._changed:
+            self._changed_hook = changed
+            self._start_reader()
 
     def close(self) -> None:
         """Close both sockets; what was sent still arrives. The reader ends."""
@@ -277,6 +285,11 @@ class SocketLink:
     def _send(self, end: socket.socket, data: bytes) -> None:
         with self._sending:  # the timer of a preemption may speak while the trial's thread does
             end.sendall(data)
+
+    def _start_reader(self) -> None:
+        if self._reader is None:
+            self._reader = threading.Thread(target=self._read_side, name="trial-side-reader", daemon=True)
+            self._reader.start()
 
     def _look_at_side(self) -> None:
         try:
@@ -296,6 +309,8 @@ class SocketLink:
             with self._changed:
                 self._heard(data)
                 self._changed.notify_all()
+                changed = self._changed_hook if self._halted or self._gone else nothing
+            changed()
 
     def _heard(self, data: bytes) -> None:
         if not data:

@@ -25,6 +25,7 @@ _EXPORTS = {
     "FailureConfig": "trainables.config",
     "FunctionStopper": "tuner.stopper",
     "JupyterNotebookReporter": "tuner.progress_reporter",
+    "PlacementGroupFactory": "tuner.resources",
     "ProgressReporter": "tuner.progress_reporter",
     "Result": "trainables.result",
     "ResultGrid": "tuner.analysis",
@@ -34,6 +35,7 @@ _EXPORTS = {
     "SyncConfig": "trainables.config",
     "Trainable": "trainables.trainable",
     "TuneConfig": "tuner.tuner",
+    "TuneContext": "trainables.context",
     "TuneError": "tuner.error",
     "Tuner": "tuner.tuner",
     "at_least": "tuner.stopper",
@@ -71,6 +73,8 @@ _EXPORTS = {
     "wrap_function": "trainables.function",
 }
 
+_RENAMED = {"TuneContext": "TrainContext", "syncConfig": "SyncConfig"}
+
 _MODULES = frozenset(
     {
         "analysis",
@@ -95,7 +99,7 @@ __all__ = sorted([*_EXPORTS, "__version__"])
 def __getattr__(name: str) -> Any:
     module = _EXPORTS.get(name)
     if module is not None:
-        value = getattr(importlib.import_module(module), "SyncConfig" if name == "syncConfig" else name)
+        value = getattr(importlib.import_module(module), _RENAMED.get(name, name))
         globals()[name] = value
         return value
     if name in _MODULES:

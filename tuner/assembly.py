@@ -26,6 +26,7 @@ from tuner.executors import InlineExecutor, LocalExecutor, SimulatedExecutor
 from tuner.executors.base import Executor
 from tuner.executors.local.shipping import check_shippable
 from tuner.executors.resources import check_fits, parse_resources
+from tuner.executors.simulated import has_directories
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.naming import Names
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
@@ -34,7 +35,7 @@ from tuner.experiment.resume import Base
 from tuner.inheriting import inherit
 from tuner.logger import default_loggers
 from tuner.logger.policy import PolicyFiles
-from tuner.opening import Opened, open_experiment, prepare, recover, take_over_place
+from tuner.opening import Opened, open_experiment, prepare, recover, remove_fetched, take_over_place
 from tuner.plugins import Plugins
 from tuner.progress import default_reporter
 from tuner.progress.callback import Announcer
@@ -54,6 +55,10 @@ def execute(spec: Spec) -> ExperimentAnalysis:
     link = syncing.connect(spec, inline=not isinstance(executor, LocalExecutor), wake=executor.wake)
     try:
         return _execute(spec, executor, clock, link, continued)
+    except BaseException:
+        if link is not None:
+            syncing.give_up(link)
+        raise
     finally:
         if link is not None:
             link.close()
@@ -91,21 +96,34 @@ def _open(spec: Spec, executor: Executor, clock: Clock, link: syncing.Link | Non
         recover(spec, paths, clock)
         if link is not None:
             syncing.join(link, spec, paths, clock)
-        prepared = prepare(spec, paths, clock)
-        plugins = _plugins(spec, prepared.settings, paths, clock, executor.total())
-        reporter = default_reporter(spec.progress_reporter, verbose=spec.verbose, metric=spec.metric, mode=spec.mode)
         try:
+            prepared = prepare(spec, paths, clock)
+            plugins = _plugins(spec, prepared.settings, paths, clock, executor)
+            reporter = default_reporter(
+                spec.progress_reporter, verbose=spec.verbose, metric=spec.metric, mode=spec.mode
+            )
             if link is None:
                 opened = open_experiment(spec, paths, prepared, clock=clock)
             else:
-                confirm = partial(syncing.take, link, clock=clock)
-                opened = open_experiment(spec, paths, prepared, clock=clock, above=link.highest, confirm=confirm)
+                opened = open_experiment(
+                    spec,
+                    paths,
+                    prepared,
+                    clock=clock,
+                    above=link.highest,
+                    confirm=partial(syncing.take, link, clock=clock),
+                    fetched=link.made,
+                )
             if opened is not None:
                 return opened, plugins, reporter
         except (OwnedElsewhereError, ExperimentExistsError):
             if spec.name is not None or spec.resume_choice.base is Base.AUTO:
                 raise
             # a driver that started in the same second was faster: the next name is free
+        except BaseException:
+            if link is not None:
+                remove_fetched(spec, paths, clock, link.made, link.highest)
+            raise
 
 
 def _executor(spec: Spec) -> Executor:
@@ -121,7 +139,7 @@ def _executor(spec: Spec) -> Executor:
 
 
 def _plugins(
-    spec: Spec, settings: Mapping[str, Any], paths: ExperimentPaths, clock: Clock, total: Mapping[str, float]
+    spec: Spec, settings: Mapping[str, Any], paths: ExperimentPaths, clock: Clock, executor: Executor
 ) -> Plugins:
     """Searcher, scheduler, stopper and callbacks, ready to be asked; SettingError for what is none."""
     seed = int(settings["seed"])
@@ -133,12 +151,12 @@ def _plugins(
         metric=spec.metric,
         mode=spec.mode,
         seed=seed,
-        total_resources=total,
+        total_resources=executor.total(),
         trial_resources=parse_resources(spec.resources),
     )
     user = list(spec.callbacks)
     policies = [PolicyFiles()] if getattr(scheduler, "log_config", True) else []
-    callbacks = CallbackList([*user, *default_loggers(user), *policies])
+    callbacks = CallbackList([*user, *(default_loggers(user) if has_directories(executor) else []), *policies])
     return Plugins(
         searcher=searcher,
         scheduler=scheduler,

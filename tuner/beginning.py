@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,13 @@ class Beginning(Callback):
 
     Args:
         paths, ownership: of the experiment.
-        new: False for one that is continued: there is nothing to take back.
-        made: the experiment's directory was not there before.
+        new: False for one that is continued where it lies: there is nothing to take back.
+        made: the directories that were not there before, the experiment's own first and then those above it.
     """
 
     changes_results = False
 
-    def __init__(self, paths: ExperimentPaths, ownership: Ownership, *, new: bool, made: bool) -> None:
+    def __init__(self, paths: ExperimentPaths, ownership: Ownership, *, new: bool, made: Sequence[Path]) -> None:
         self.inline = False
         """Remove the old one on the caller's thread."""
         self._paths, self._ownership = paths, ownership
@@ -64,11 +66,18 @@ class Beginning(Callback):
             replacing.remove_begun(self._paths)
             if self._made:
                 _remove_root(self._paths.root)
+                self._remove_empty()
 
     def close(self) -> None:
         """Wait until the old one is gone."""
         if self._remover is not None:
             self._remover.join()
+        self._remove_empty()  # what a run had in them is gone only now
+
+    def _remove_empty(self) -> None:
+        with contextlib.suppress(OSError):  # others are in it
+            for directory in self._made[1:]:
+                fs.rmdir(directory)
 
 
 def _remove_root(root: Path) -> None:

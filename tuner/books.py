@@ -28,9 +28,14 @@ class Books:
 
     Nothing here blocks but `sync`: facts are appended, `flush` hands them to the system, and an action that needs them
     on the disk (`when_durable`) is run by `run_due` once a group sync has come that far.
+
+    Args:
+        directories: False: trials have no files of their own that a compaction would make durable.
     """
 
-    def __init__(self, state: ExperimentState, journal: JournalWriter, *, clock: Clock) -> None:
+    def __init__(
+        self, state: ExperimentState, journal: JournalWriter, *, clock: Clock, directories: bool = True
+    ) -> None:
         self.state = state
         self.full = False
         """The disk is full: what is appended waits in memory, and so do the trials."""
@@ -38,6 +43,7 @@ class Books:
         self._after: deque[tuple[int, Callable[[], None]]] = deque()
         self._full_since = 0.0
         self._unsynced: set[Trial] = set()
+        self._directories = directories
 
     def add(self, fact: ev.AnyFact) -> int:
         """Journal a fact and apply it; returns its number."""
@@ -49,12 +55,14 @@ class Books:
         """`add` for a result whose metrics are at hand already."""
         seq = self._journal.append(ev.encode(fact))
         self.state.add_result(trial, fact, metrics)
-        self._unsynced.add(trial)
+        if self._directories:
+            self._unsynced.add(trial)
         return seq
 
     def touch(self, trials: Iterable[Trial]) -> None:
         """Files of these trials changed since the last snapshot: they are made durable before the next one."""
-        self._unsynced.update(trials)
+        if self._directories:
+            self._unsynced.update(trials)
 
     @property
     def last_seq(self) -> int:

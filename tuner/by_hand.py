@@ -6,9 +6,11 @@ those of the copies. So it is refused beside a live driver, and of two histories
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from trainables.config import SyncConfig
 from trainables.places import parent_and_name
@@ -22,7 +24,7 @@ from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import Ownership, claim
 from tuner.experiment.paths import ExperimentPaths, parse_generation
-from tuner.experiment.reader import is_experiment, load_state, read_settings
+from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings
 from tuner.experiment.state import ExperimentState
 from tuner.syncer import views
 from tuner.syncer.claim import RemoteClaim, as_ended_here
@@ -31,53 +33,83 @@ from tuner.syncer.replica import Replica
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
 
-def place_of_copies(paths: ExperimentPaths) -> str:
-    """Where copies of an experiment went, by its settings and its journal. Nothing is unpickled.
+def copies_of(paths: ExperimentPaths, syncer: str | None = None, **how: Any) -> SyncConfig:
+    """Where and how copies of an experiment were made, by its settings and its journal.
 
-    Raises SettingError when nothing says so, or several places are told of.
+    Nothing that was read is unpickled or run: the command of a copy that a command made is given again.
+
+    Args:
+        syncer: that command.
+        how: `delete_template` and `options` that go with it.
+
+    Raises SettingError when nothing says so, several places are told of, or a function made them.
     """
-    upload_dir = read_settings(paths).get("upload_dir")
-    if upload_dir:
-        return f"{upload_dir.rstrip('/')}/{paths.root.name}"
+    settings = read_settings(paths)
+    command = settings.get("sync_command")
+    if syncer is not None:
+        if not command:
+            raise SettingError(f"{paths.root} was not copied by a command: --syncer has nothing to say here")
+        return SyncConfig(upload_dir=command["upload_dir"], syncer=syncer, **how)
+    if settings.get("upload_dir"):
+        return SyncConfig(upload_dir=settings["upload_dir"])
+    if command and command["syncer"] is None:
+        raise SettingError(
+            f"{paths.root} was copied to {command['upload_dir']} by a function or a Syncer, which only a resume runs: "
+            "the same call with "
+            f'name={paths.root.name!r} and resume="AUTO" copies the rest; --to URI makes a copy elsewhere'
+        )
+    if command:
+        options = {"--syncer": "syncer", "--delete-template": "delete_template", "--options": "options"}
+        given = [f"{option} {shlex.quote(command[key])}" for option, key in options.items() if command.get(key)]
+        raise SettingError(
+            f"{paths.root} was copied to {command['upload_dir']} by a command. What stands in stored settings is not "
+            f"run unasked; if you trust it, add: {' '.join(given)}"
+        )
     trials = load_state(paths).trials
     places = sorted({place for trial in trials for record in trial.checkpoints for place in record.copies})
     if len(places) == 1:
-        return places[0]
+        return copy_at(paths, places[0])
     told = (
         f"there are several: {', '.join(places)}" if places else "nothing says where (a command or a function did it)"
     )
     raise SettingError(f"{paths.root}: which copy is meant? {told}; give --to URI, or resume the run")
 
 
-def push(paths: ExperimentPaths, uri: str, *, inline: bool = False, clock: Clock | None = None) -> list[str]:
-    """Bring to the copy what it lacks; returns lines about what is not here to be copied.
-
-    Args:
-        uri: of the copy, whose name is that of the experiment here. It need not exist.
-        inline: do the work in this process.
-
-    Raises OwnedElsewhereError beside a live driver, ExperimentDivergedError when the copy has facts that are not here,
-    SyncError with what did not arrive, SettingError, TransferError.
-    """
-    clock = clock or SystemClock()
+def copy_at(paths: ExperimentPaths, uri: str) -> SyncConfig:
+    """The copy of an experiment that has that address; it need not exist. Raises SettingError for another name."""
     place, name = parent_and_name(uri)
     if name != paths.root.name:
         raise SettingError(
             f"{shown(uri)!r} is not accepted: a copy has the name of its experiment, as in .../{paths.root.name} "
             "(`tuner cp` copies to another name)"
         )
-    config = SyncConfig(upload_dir=place)
+    return SyncConfig(upload_dir=place)
+
+
+def push(
+    paths: ExperimentPaths, config: SyncConfig, *, inline: bool = False, clock: Clock | None = None
+) -> tuple[str, list[str]]:
+    """Bring to a copy what it lacks; returns its address and lines about what is not here to be copied.
+
+    Args:
+        config: where it is, and what copies there.
+        inline: do the work in this process.
+
+    Raises OwnedElsewhereError beside a live driver, ExperimentDivergedError when the copy has facts that are not here,
+    SyncError with what did not arrive, SettingError, TransferError.
+    """
+    clock = clock or SystemClock()
     uploader: Uploader = InlineUploader(config.place()) if inline else ProcessUploader(config.place())
     link = syncing.Link(uploader, config)
     try:
-        remote = link.remote = Remote(uploader, uploader.uri, name, timeout_s=config.sync_timeout)
+        remote = link.remote = Remote(uploader, uploader.uri, paths.root.name, timeout_s=config.sync_timeout)
         link.highest = _free(remote, paths, clock)
         _check_older(remote, paths)
         ownership = claim(paths, clock=clock, above=link.highest)
         try:
             if not syncing.take(link, ownership, clock):
                 raise OwnedElsewhereError(f"{remote.uri} was claimed by another driver just now")
-            return _push(link, paths, ownership, clock)
+            return remote.uri, _push(link, paths, ownership, clock)
         finally:
             ownership.release()
     finally:
@@ -131,7 +163,8 @@ def _check_older(remote: Remote, paths: ExperimentPaths) -> None:
 def _relation(remote: Remote, paths: ExperimentPaths, incoming: Path) -> Relation:
     if remote.exists and is_experiment(paths) and read_settings(paths).get("id") != remote.settings().get("id"):
         return Relation.DIVERGED
-    return remote.relation(paths, incoming)[0]
+    with lies_at(incoming, remote.uri):
+        return remote.relation(paths, incoming)[0]
 
 
 def _diverged(remote: Remote, paths: ExperimentPaths) -> ExperimentDivergedError:

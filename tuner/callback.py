@@ -171,6 +171,8 @@ class CallbackList:
     def _tell_of_result(
         hooks: _ResultHooks, iteration: int, trials: Trials, trial: Trial, result: dict[str, Any]
     ) -> None:
+        if not hooks:
+            return
         again = result.get("training_iteration", trial.told + 1) <= trial.told
         for callback, hook, takes_back in hooks:
             if again and not takes_back:

@@ -13,7 +13,7 @@ from trainables.checkpoint import Checkpoint
 from trainables.config import CheckpointStrategy
 from trainables.store import fs
 from trainables.trainable import saves
-from tuner import knobs, syncing
+from tuner import inheriting, knobs, syncing
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.clock import Clock
@@ -27,9 +27,10 @@ from tuner.error import (
 from tuner.executors import InlineExecutor, SimulatedExecutor
 from tuner.executors.base import Executor
 from tuner.executors.resources import parse_resources
+from tuner.executors.simulated import has_directories
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
-from tuner.experiment.leftovers import Look, check_nothing_lost, remove_halves, remove_void
+from tuner.experiment.leftovers import Look, check_nothing_lost, clear_void, remove_halves, remove_set_aside
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.resume import reconcile
 from tuner.experiment.state import ExperimentState
@@ -45,6 +46,7 @@ from tuner.retention import Custodian
 from tuner.signals import Signals
 from tuner.spec import Spec
 from tuner.syncer.copies import Copies
+from tuner.syncer.replica import Replica
 
 FINAL_COMPACT_BYTES = 256 * 1024
 SHOWN_MISSING = 20
@@ -81,6 +83,8 @@ class Run:
         """Trials whose good end was decided before that, and is written down only now."""
         self.touched: dict[str, Trial] = {}
         """Trials of which the journal speaks after its last snapshot: a power cut may have undone work on them."""
+        self.set_aside: list[str] = []
+        """What was said of checkpoints of a history that went on elsewhere."""
         self.only: frozenset[str] | None = None
         """The trials that may run now; None: all."""
 
@@ -122,7 +126,9 @@ class Run:
         if contents is None:
             return []
         results: dict[str, dict[int, msgspec.Raw]] = {}
-        self.plugins.replay(self.state, _noting((ev.decode(body) for _, body in contents.bodies), results))
+        let_go = self.link.let_go if self.link is not None else set()
+        facts = (ev.decode(body) for _, body in contents.bodies)
+        self.plugins.replay(self.state, _noting(facts, results, let_go))
         check_nothing_lost(self.opened.paths, contents, self.state)  # before anything is touched
         if self.link is not None and self.link.fetched:
             for known in self.state.trials:
@@ -144,6 +150,8 @@ class Run:
     def _first_facts(self, notes: list[str]) -> Iterator[ev.AnyFact]:
         """Whose history this generation continues, and what is really on disk."""
         contents, ownership = self.opened.contents, self.opened.ownership
+        if self.link is not None and contents is not None:
+            inheriting.find_origins(self.link, self.opened.settings, self.state)
         started = ev.GenerationStarted(ownership.generation)
         if contents is not None:
             started = ev.GenerationStarted(
@@ -162,14 +170,19 @@ class Run:
             now=self.clock.time(),
             elsewhere=syncing.elsewhere(self.link),
             let_go=syncing.let_go(self.link),
-            fetched=self.link is not None and self.link.fetched,
+            fetched=self.link is not None and (self.link.fetched or self.link.origins is not None),
         )
         notes.extend([*problems, *look.set_aside(self.state, facts)])
         if self.link is not None and self.link.fetched:
-            notes.extend(remove_void(self.state))
+            self.set_aside = clear_void(self.opened.paths, self.state, self.link.let_go)
+            notes.extend(self.set_aside)
         if self.spec.resume_choice.only_errored:
             self.only = frozenset(fact.trial for fact in facts if isinstance(fact, ev.TrialReopened))
         for fact in facts:
+            if isinstance(fact, ev.CheckpointPublished):  # what was found counts for the scheduler too
+                found = self.state.trials.get(fact.ref.trial_id)
+                assert found is not None
+                self.plugins.on_checkpoint(found, fact.ref.iteration)
             trial_id = fact.trial if isinstance(fact, (ev.TrialEnded, ev.AttemptEnded)) else ""
             taken_up = self.state.trials.get(trial_id)
             if taken_up is not None:
@@ -177,13 +190,15 @@ class Run:
                 if isinstance(fact, ev.TrialEnded):
                     self.plugins.on_trial_end(taken_up, taken_up.last_result, failed=False)
                     self.ended.append(taken_up)
+            self.plugins.collect()
         yield from facts
 
     # --- the parts --------------------------------------------------------------------------------------
 
     def _loop(self, journal: JournalWriter) -> TrialLoop:
         spec, config = self.spec, self.spec.checkpoint_config
-        stdout, stderr = _log_files(spec.log_to_file)
+        directories = has_directories(self.executor)
+        stdout, stderr = _log_files(spec.log_to_file) if directories else (None, None)
         settings = LoopSettings(
             experiment_name=self.opened.paths.root.name,
             root=self.opened.paths.root,
@@ -201,6 +216,7 @@ class Run:
             checkpoint_at_end=bool(getattr(config, "checkpoint_at_end", False)),
             publish="blocking" if self.inline else getattr(config, "publish", "background"),
             name_by_index=isinstance(config, CheckpointStrategy),
+            keep_all_ranks=getattr(config, "_checkpoint_keep_all_ranks", False),
             only=self.only,
             restore=self._restore_directory(),
             max_publish_failures=knobs.max_publish_failures(),
@@ -210,6 +226,7 @@ class Run:
             tee=(spec.verbose or 0) >= 3,
             chdir=knobs.chdir_to_trial_dir() if spec.chdir_to_trial_dir is None else spec.chdir_to_trial_dir,
             original_cwd=Path.cwd(),
+            directories=directories,
             grace_s=knobs.grace_s(),
         )
         metric = spec.metric if isinstance(spec.metric, str) else None
@@ -218,6 +235,7 @@ class Run:
             paths, clock = self.opened.paths, self.clock
             self.copies = replica = syncing.replica_of(self.link, paths, journal, generation, clock, new=new)
             syncing.start(self.link, replica, self.state, new=new, touched=self.touched)
+            self._bring_inherited(replica, journal)
         custodian = Custodian(
             config,
             budget=spec.budget,
@@ -240,6 +258,20 @@ class Run:
             clock=self.clock,
             copies=self.copies,
         )
+
+    def _bring_inherited(self, replica: Replica, journal: JournalWriter) -> None:
+        """Copy the checkpoints of an experiment that this one continues to the replica, before the first trial."""
+
+        def tell(fact: ev.AnyFact) -> None:
+            self.state.apply(fact)
+            journal.append(ev.encode(fact))
+            journal.flush()
+
+        if self.link is not None and self.link.origins:
+            self.reporter.announce(f"copying {len(self.link.origins)} checkpoints to {replica.place}")
+            timeout_s, ownership = self.link.config.sync_timeout, self.opened.ownership
+            inheriting.bring(replica, tell, ownership=ownership, clock=self.clock, timeout_s=timeout_s)
+            journal.sync_now()
 
     def _restore_directory(self) -> Path | None:
         """Where the checkpoint of `restore=` lies; one from memory is written out for as long as the run takes."""
@@ -273,8 +305,8 @@ class Run:
         )
         for trial in self.ended:
             self.callbacks.on_trial_complete(0, self.state.trials, trial)
-        try:
-            with Signals(loop, self.executor):
+        with Signals(loop, self.executor) as signals:
+            try:
                 self.executor.start(
                     self.spec.trainable,
                     lock_fds=[ownership.lock_fd],
@@ -284,22 +316,25 @@ class Run:
                 ownership.record_processes(self.executor.owned_processes())
                 loop.run(taken_up=self.taken_up, unsynced=self.touched.values())
                 why = loop.halted or "finished"
-        except KeyboardInterrupt:
-            why = loop.halted or "interrupted"
-            raise
-        finally:
-            self.executor.shutdown(grace_s=0.0)
-            loop.finish(why)
-            if why == "finished" and journal.bytes_since_snapshot > FINAL_COMPACT_BYTES:
-                loop.compact()  # so that looking at the results, and a larger num_samples, start at once
-            self.callbacks.on_experiment_end(self.state.trials)
-            if (backlog := loop.backlog).checkpoints:
-                self.reporter.announce(
-                    f"waiting until {backlog.checkpoints} checkpoints ({text.size(backlog.bytes)}) are copied; "
-                    "Ctrl-C does not wait"
-                )
-            self.missing = loop.copy_rest()
-            loop.close()
+            except KeyboardInterrupt:
+                why = loop.halted or "interrupted"
+                raise
+            finally:
+                signals.leave()
+                self.executor.shutdown(grace_s=0.0)
+                loop.finish(why)
+                if why == "finished" and journal.bytes_since_snapshot > FINAL_COMPACT_BYTES:
+                    loop.compact()  # so that looking at the results, and a larger num_samples, start at once
+                if why == "finished" and not self.set_aside:
+                    remove_set_aside(self.opened.paths)
+                self.callbacks.on_experiment_end(self.state.trials)
+                if (backlog := loop.backlog).checkpoints:
+                    self.reporter.announce(
+                        f"waiting until {backlog.checkpoints} checkpoints ({text.size(backlog.bytes)}) are copied; "
+                        "Ctrl-C does not wait"
+                    )
+                self.missing = loop.copy_rest(lambda: signals.hurried)
+                loop.close()
 
     def _leave(self, loop: TrialLoop) -> ExperimentAnalysis:
         spec = self.spec
@@ -354,9 +389,13 @@ def _not_copied(link: syncing.Link | None, missing: list[str]) -> str:
     )
 
 
-def _noting(facts: Iterable[ev.AnyFact], results: dict[str, dict[int, msgspec.Raw]]) -> Iterator[ev.AnyFact]:
-    """Pass facts on, and note by trial the results that stand after them."""
+def _noting(
+    facts: Iterable[ev.AnyFact], results: dict[str, dict[int, msgspec.Raw]], let_go: set[tuple[str, str]]
+) -> Iterator[ev.AnyFact]:
+    """Pass facts on; note by trial the results that stand after them, and (trial id, name) of what was let go of."""
     for fact in facts:
+        if isinstance(fact, ev.CheckpointForgotten):
+            let_go.add((fact.ref.trial_id, fact.ref.name))
         if isinstance(fact, (ev.CheckpointDeleted, ev.PublishFailed)):
             results.setdefault(fact.ref.trial_id, {})
         if isinstance(fact, ev.ResultReported):

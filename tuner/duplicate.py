@@ -1,7 +1,8 @@
 """A copy of an experiment at another address: `tuner cp`. Nothing is unpickled, and what is there is never replaced.
 
-First what a journal names, then the journal, then checkpoints, each with its manifest last, and the description that
-makes it an experiment at the very end. A copy that was cut off is taken up again by the same command.
+First a note of what is being copied, then what a journal names, the journal, checkpoints, each with its manifest last,
+and the description that makes it an experiment at the very end. A copy that was cut off has that note, and is taken up
+again by the same command.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ from pathlib import Path
 import blake3
 import msgspec
 
-from trainables.errors import CheckpointError
+from trainables.errors import CheckpointError, ObjectNotFoundError
 from trainables.transfer import between
 from trainables.transfer.base import Backend
 from trainables.transfer.local import LocalBackend
-from tuner.error import ExperimentDamagedError, ExperimentExistsError
+from trainables.transfer.open import shown
+from tuner.error import ExperimentDamagedError, ExperimentExistsError, SettingError
 from tuner.experiment.lock import Record, encode_record
 from tuner.experiment.paths import ExperimentPaths, parse_generation
-from tuner.experiment.reader import load_state
+from tuner.experiment.reader import lies_at, load_state
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.claim import beat_name, encode_beat
 from tuner.syncer.remote import Remote
 
+_COPYING = ".copying"
+"""In a copy that is not whole yet: the id of the experiment."""
 _BOOKS = ("experiment.json", "generations", "journal")
 
 
@@ -45,15 +49,15 @@ def copy_experiment(source: Backend, remote: Remote, target: Backend, to: str) -
     Args:
         source, remote: the place it lies in, and the experiment there.
 
-    Raises ExperimentExistsError, ExperimentDamagedError for a blob that is not itself, TransferError.
+    Raises ExperimentExistsError, SettingError when something else is there, ExperimentDamagedError for a blob that is
+    not itself, TransferError.
     """
-    if target.exists(f"{to}/experiment.json"):
-        raise ExperimentExistsError(f"there is an experiment at {target.url(to)}: `tuner sync` brings it up to date")
     before = remote.checkpoints()
-    with tempfile.TemporaryDirectory(prefix="experiment-") as directory:
+    with tempfile.TemporaryDirectory(prefix="experiment-") as directory, lies_at(Path(directory) / "books", remote.uri):
         beside = Path(directory) / "books"
         paths = remote.fetch_books(beside)
         state = load_state(paths)
+        _begin(remote, target, to)
         remote.look()  # what is whole by now, and known to these books or to those of before
         chosen = _chosen(before, remote.checkpoints(), state)
         there = remote.checkpoints()
@@ -61,14 +65,42 @@ def copy_experiment(source: Backend, remote: Remote, target: Backend, to: str) -
         where = source.root / remote.name if isinstance(source, LocalBackend) else beside
         if where == beside and rest:
             source.fetch(remote.name, beside, rest)
-        _check_blobs(where, rest)
+        with lies_at(where, remote.uri):
+            _check_blobs(where, rest)
         _push(target, where, to, [key for key in rest if key.startswith("blobs/")])
         _push(target, beside, to, _under(beside, paths.journal))
         _push(target, where, to, [key for key in rest if not key.startswith("blobs/")])
         copied = _checkpoints(source, remote, target, to, chosen)
         _push_generations(target, paths, to)
         _push(target, beside, to, [paths.experiment_json.name])  # last: from now on it is an experiment
+        target.delete([f"{to}/{_COPYING}"])
     return copied
+
+
+def check_room(target: Backend, to: str, known: Collection[str] = ()) -> None:
+    """Raise SettingError when the key `to` holds something, but for files and directories named in `known`."""
+    there = sorted(name for name in target.children(to) if name.rstrip("/") not in known)
+    if there:
+        url = shown(target.url(to))
+        more = f" and {len(there) - 3} more" if len(there) > 3 else ""
+        raise SettingError(
+            f"{url!r} is not accepted: it holds {', '.join(there[:3])}{more}, and nothing is mixed with what is there. "
+            f"Give a DST that is not there yet, or {url + '/'!r}: then the copy goes under it"
+        )
+
+
+def _begin(remote: Remote, target: Backend, to: str) -> None:
+    """Note what is being copied, unless an earlier copy of the same was cut off there."""
+    if target.exists(f"{to}/experiment.json"):
+        raise ExperimentExistsError(f"there is an experiment at {target.url(to)}: `tuner sync` brings it up to date")
+    note = str(remote.settings().get("id")).encode()
+    try:
+        if target.read(f"{to}/{_COPYING}") == note:
+            return
+    except ObjectNotFoundError:
+        pass
+    check_room(target, to)
+    target.put(f"{to}/{_COPYING}", note)
 
 
 def _chosen(

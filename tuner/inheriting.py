@@ -1,16 +1,20 @@
 """`restore=` an experiment: it is continued under a new name, and what it was is not touched.
 
-Books, small files and the checkpoints that unfinished trials go on from are laid aside first, and get the new name in
-one step: a kill in between leaves nothing that looks like an experiment.
+Books and small files, and the checkpoints of one that lies here, are laid aside first, and get the new name in one
+step: a kill in between leaves nothing that looks like an experiment. Checkpoints that lie elsewhere are copied from
+there to the new replica before the first trial, within a bucket without a file here; a start that was killed in between
+goes on with those that are missing. Where there is no such replica they are all brought here.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
+import logging
 import os
 import secrets
 import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,18 +22,29 @@ from typing import Any
 import msgspec
 
 from trainables.config import SyncConfig
+from trainables.errors import StoreMissingError, TransferError
+from trainables.places import parent_and_name
 from trainables.store import fs
 from trainables.transfer import agent
+from trainables.transfer.open import shown
+from tuner.clock import Clock
 from tuner.error import ExperimentNotFoundError, SettingError
-from tuner.experiment.lock import Record, encode_record
+from tuner.experiment import events as ev
+from tuner.experiment.lock import Ownership, Record, encode_record
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, is_trial_file, parse_generation
 from tuner.experiment.reader import is_experiment, load_state, read_settings
 from tuner.experiment.resume import Base
-from tuner.experiment.trial import Trial
+from tuner.experiment.state import ExperimentState
 from tuner.opening import STORED_SETTINGS
 from tuner.spec import Spec
-from tuner.syncer.remote import Remote
-from tuner.syncer.uploader import ProcessUploader, Uploader
+from tuner.syncer.remote import Remote, complete
+from tuner.syncer.replica import Origin, Replica
+from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
+from tuner.syncing import Link
+
+log = logging.getLogger(__name__)
+
+BEAT_S = 10.0
 
 PLAIN = ("metric", "mode", "num_samples")
 """Settings that are inherited as experiment.json has them."""
@@ -86,8 +101,9 @@ def inherit(spec: Spec, now: datetime.datetime) -> str | None:
             _copy(ExperimentPaths(source), incoming)
         else:
             config = source.config
-            told = _fetch(source, incoming)
-        _rename(ExperimentPaths(incoming), spec.name)
+            told = _fetch(source, incoming, here=not _goes_over_there(spec, source))
+        there = told if is_elsewhere(told) else str(as_local_path(told))
+        _rename(ExperimentPaths(incoming), spec.name, there if _goes_over_there(spec, source) else None)
         fs.rename(incoming, paths.root)
         fs.fsync_dir(paths.root.parent)
     finally:
@@ -116,6 +132,22 @@ def _continues_elsewhere(spec: Spec, source: Path | Elsewhere) -> bool:
     return True
 
 
+def _goes_over_there(spec: Spec, source: Path | Elsewhere) -> bool:
+    """Whether the new experiment has a replica to which checkpoints can be copied from where they are."""
+    config = spec.sync_config
+    if isinstance(source, Path):
+        return False
+    its = source.config.place()
+    if config == SyncConfig():
+        own = its  # it goes on in the place that it was found in
+    elif config.upload_dir is not None:
+        own = config.place()
+    else:
+        return False
+    keys = [own[name] == its[name] for name in its if name != "place"]
+    return all(keys) and own["syncer"] == "auto" and shown(its["place"]) == its["place"]
+
+
 def _copy(source: ExperimentPaths, target: Path) -> None:
     """Copy a local experiment: what its journal keeps, and no more."""
     state = load_state(source)
@@ -126,8 +158,7 @@ def _copy(source: ExperimentPaths, target: Path) -> None:
                 if not name.startswith("."):
                     fs.copy_file(directory / name, target / directory.name / name)
             elif parse_generation(name) is not None:
-                record = msgspec.json.decode(fs.read_file(directory / name), type=Record)
-                fs.write_file(target / directory.name / name, encode_record(record, released=True), fsync=False)
+                _release(directory / name, target / directory.name / name)
     fs.copy_file(source.experiment_json, target / source.experiment_json.name)
     for trial in state.trials:
         if not fs.is_dir(trial.directory):
@@ -141,6 +172,12 @@ def _copy(source: ExperimentPaths, target: Path) -> None:
                 _copy_tree(trial.directory / kept.ref.name, target / trial.dirname / kept.ref.name)
 
 
+def _release(record: Path, target: Path) -> None:
+    """Whoever owns the old experiment does not own the new one."""
+    known = msgspec.json.decode(fs.read_file(record), type=Record)
+    fs.replace_file(target, encode_record(known, released=True))
+
+
 def _copy_tree(source: Path, target: Path) -> None:
     """Copy a checkpoint, by reflinks where the filesystem can; its times stay, by which it is believed unread."""
 
@@ -151,8 +188,8 @@ def _copy_tree(source: Path, target: Path) -> None:
     shutil.copytree(source, target, copy_function=copy)
 
 
-def _fetch(source: Elsewhere, target: Path) -> str:
-    """Bring an experiment from elsewhere, with the checkpoints that its unfinished trials go on from."""
+def _fetch(source: Elsewhere, target: Path, *, here: bool) -> str:
+    """Bring an experiment from elsewhere, `here` with its checkpoints; returns its URI."""
     uploader: Uploader = ProcessUploader(source.config.place())
     try:
         timeout_s = source.config.sync_timeout
@@ -160,17 +197,20 @@ def _fetch(source: Elsewhere, target: Path) -> str:
         remote = Remote(uploader, uploader.uri, name, timeout_s=timeout_s)
         if not remote.exists:
             raise ExperimentNotFoundError(f"restore: there is no experiment at {remote.uri}")
-        remote.fetch_books(target)
+        paths = remote.fetch_books(target)
+        for record in fs.listdir(paths.generations):
+            if parse_generation(record) is not None:
+                _release(paths.generations / record, paths.generations / record)
         if uploader.can.list:
             remote.fetch_rest(target, have=lambda key: False)
-        there = remote.checkpoints()
-        for trial in load_state(ExperimentPaths(target)).trials:
+        there = complete(remote.checkpoints())
+        for trial in load_state(paths).trials:
             fs.make_dirs(target / trial.dirname)
-            for record in trial.checkpoints if trial.status != Trial.TERMINATED else ():
-                if there.get(trial.dirname, {}).get(record.ref.name):
-                    key = f"{name}/{trial.dirname}/{record.ref.name}"
-                    place = str(target / trial.dirname / record.ref.name)
-                    job = agent.FetchCheckpoint(key=key, target=place, digest=record.digest)
+            for kept in trial.checkpoints if here else ():
+                if kept.ref.name in there.get(trial.dirname, ()):
+                    key = f"{name}/{trial.dirname}/{kept.ref.name}"
+                    place = str(target / trial.dirname / kept.ref.name)
+                    job = agent.FetchCheckpoint(key=key, target=place, digest=kept.digest)
                     uploader.call(job, timeout_s=timeout_s)
         return remote.uri
     finally:
@@ -199,10 +239,13 @@ def _is_experiment(uploader: Uploader, name: str, timeout_s: float) -> bool:
     return True
 
 
-def _rename(paths: ExperimentPaths, name: str) -> None:
-    """It is another experiment from now on: its trials stay, their successors get ids of their own."""
+def _rename(paths: ExperimentPaths, name: str, at: str | None) -> None:
+    """It is another experiment from now on: its trials stay, their successors get ids of their own.
+
+    `at`: the URI at which its checkpoints still are.
+    """
     settings = json.loads(fs.read_file(paths.experiment_json))
-    settings.update(name=name, id=secrets.token_hex(4), inherited_from=settings.get("name"))
+    settings.update(name=name, id=secrets.token_hex(4), inherited_from=settings.get("name"), inherited_at=at)
     fs.replace_file(paths.experiment_json, json.dumps(settings, indent=1).encode())
 
 
@@ -221,3 +264,80 @@ def _take_settings(spec: Spec, settings: dict[str, Any], config: SyncConfig | No
         spec.stored.remove("sync_config")
     spec.space_given = bool(spec.param_space) or not settings.get("space")
     spec.restore = None
+
+
+# --- checkpoints that stayed where they were ---------------------------------------------------------------
+
+
+def find_origins(link: Link, settings: Mapping[str, Any], state: ExperimentState) -> None:
+    """Look where the checkpoints of an inherited experiment are that neither this machine nor its replica has.
+
+    Raises TransferError when that cannot be looked at just now.
+    """
+    link.origins = None
+    if not settings.get("inherited_from") or link.remote is None or not link.uploader.can.list:
+        return
+    there = complete(link.remote.checkpoints())
+    wanted: dict[str, list[tuple[str, str]]] = {}
+    for trial in state.trials:
+        for record in trial.checkpoints:
+            name = record.ref.name
+            if name in there.get(trial.dirname, ()) or fs.is_dir(trial.directory / name):
+                continue
+            uri = settings.get("inherited_at") or next(reversed(record.copies), link.remote.uri)
+            wanted.setdefault(uri, []).append((trial.dirname, name))
+    wanted.pop(link.remote.uri, None)
+    for uri, names in wanted.items():
+        place, experiment = parent_and_name(uri)
+        whole = complete(_checkpoints_at(link, place, experiment))
+        link.origins = link.origins or {}
+        for dirname, name in names:
+            if name in whole.get(dirname, ()):
+                link.origins[dirname, name] = Origin(place, f"{experiment}/{dirname}/{name}")
+
+
+def _checkpoints_at(link: Link, place: str, name: str) -> dict[str, dict[str, bool]]:
+    timeout_s = link.config.sync_timeout
+    if place == link.uploader.uri:
+        return Remote(link.uploader, place, name, timeout_s=timeout_s).checkpoints()
+    try:
+        uploader = InlineUploader({**link.config.place(), "place": place}, check=False)
+        try:
+            return Remote(uploader, place, name, timeout_s=timeout_s).checkpoints()
+        finally:
+            uploader.close()
+    except StoreMissingError as error:
+        log.warning("checkpoints that were inherited from %s/%s are not there any more: %s", place, name, error)
+        return {}
+
+
+def bring(
+    replica: Replica, tell: Callable[[ev.AnyFact], None], *, ownership: Ownership, clock: Clock, timeout_s: float
+) -> None:
+    """Return when all that was inherited is complete in the replica, or known to be lost; `tell` gets the facts.
+
+    Raises TransferError when it cannot be copied, or nothing arrives for `timeout_s` seconds; the next start goes on.
+    """
+    left, heard, beat = 0, clock.monotonic(), clock.monotonic() + BEAT_S
+    while True:
+        facts = replica.finished()
+        for lost in replica.lost:
+            log.warning("checkpoint %s of %s is not used: %s", lost.ref.name, lost.ref.trial_id, lost.problem)
+            tell(lost)
+        for fact in facts:
+            tell(fact)
+        replica.lost.clear()
+        before, left, now = left, replica.inherit(), clock.monotonic()
+        if not left:
+            return
+        if left != before:
+            heard = now
+            continue
+        if now - max(heard, replica.heard_at) > timeout_s or not replica.beside:
+            why = replica.backlog.error or "nothing moves"
+            raise TransferError(f"{replica.place}: {left} checkpoints that are inherited did not arrive: {why}")
+        if now >= beat:
+            beat = now + BEAT_S
+            ownership.heartbeat()
+            replica.heartbeat()
+        replica.wait(min(beat, replica.due() or beat))

@@ -202,7 +202,7 @@ class Keeping:
 
     # --- the end of the run ----------------------------------------------------------------------------------
 
-    def copy_rest(self, clock: Clock, until: float) -> list[str]:
+    def copy_rest(self, clock: Clock, until: float, hurried: Callable[[], bool]) -> list[str]:
         """Wait until the replica has everything; returns what did not arrive, one line each.
 
         Given up when nothing arrives for `sync_timeout`, at the end of a preemption's grace time, and by Ctrl-C.
@@ -220,6 +220,8 @@ class Keeping:
                     continue  # the journal has grown, and goes there too
                 if copies.complete or copies.given_up or clock.monotonic() >= until:
                     break
+                if hurried():
+                    raise KeyboardInterrupt
                 copies.wait(copies.due())
         except (KeyboardInterrupt, OwnedElsewhereError, StorageFullError) as error:
             log.warning("%s: not waited for any longer: %s", copies.place, str(error) or "Ctrl-C")

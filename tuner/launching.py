@@ -38,6 +38,8 @@ class LoopSettings:
     checkpoint_at_end: bool = False
     publish: str = "background"
     name_by_index: bool = False
+    keep_all_ranks: bool = False
+    """The workers of a trainer's group save side by side."""
     only: frozenset[str] | None = None
     """The trials that may run, and none is created; None: all."""
     restore: Path | None = None
@@ -52,6 +54,8 @@ class LoopSettings:
     tee: bool = False
     chdir: bool = True
     original_cwd: Path = Path(".")
+    directories: bool = True
+    """False: trials have none; nothing of them lies beside the journal."""
     grace_s: float = 30.0
     """After a SIGTERM: how long running trials have to save."""
     stop_grace_s: float = 5.0
@@ -106,6 +110,7 @@ def launch_of(
         publish=settings.publish,
         name_by_index=settings.name_by_index,
         save_count=trial.saves,
+        keep_all_ranks=settings.keep_all_ranks,
         max_publish_failures=settings.max_publish_failures,
         chdir=settings.chdir,
         original_cwd=settings.original_cwd,

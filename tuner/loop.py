@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from trainables import tagged, wire
@@ -67,7 +67,7 @@ class TrialLoop:
         self.failure: tuple[str, ev.ErrorInfo] | None = None
         """The trial whose failure ended everything (`fail_fast`), and why it failed."""
         self.exceptions: dict[str, bytes] = {}
-        self._books = Books(state, journal, clock=clock)
+        self._books = Books(state, journal, clock=clock, directories=settings.directories)
         self._ownership = ownership
         self._executor = executor
         self._plugins = plugins
@@ -357,7 +357,7 @@ class TrialLoop:
             self._books.add(ev.RolledBack(trial.trial_id, run.attempt, own))
             self._plugins.on_rollback(trial, own)
         first = trial.attempt == 0
-        if first:
+        if first and self.settings.directories:
             describe(trial, self.settings.seed)
         holder = self._trial(record.ref.trial_id) if record is not None else trial
         start = start_at(trial, record, self.settings, holder=holder)
@@ -425,6 +425,7 @@ class TrialLoop:
         result: dict[str, Any] = tagged.loads(bytes(report.metrics))
         again = report.iteration <= trial.told  # told before a rollback: the journaled answer stands
         changed = self._callbacks.on_trial_result(self._iteration, self.state.trials, trial, result)
+        done = bool(result.get("done"))
         verdict = self._plugins.decide(trial, result, report.iteration, again)
         saves = report.saving is not None
         refusal = None
@@ -453,11 +454,11 @@ class TrialLoop:
             self._answers.append((trial.trial_id, answer))
         self._callbacks.after_trial_result(self._iteration, self.state.trials, trial, result)
         metrics = report.metrics if not changed else raw(result)
-        fact = ev.ResultReported(trial.trial_id, run.attempt, report.iteration, metrics, then, saves)
+        fact = ev.ResultReported(trial.trial_id, run.attempt, report.iteration, metrics, then, saves, done)
         seq = self._books.add_result(trial, fact, result)
         run.then = then
         if then == "pause":
-            self._move(trial, run.moves if run.moves is not None else verdict)
+            self._move(trial, verdict)
         if saves:
             self._books.when_durable(lambda: self._allow(run, report.iteration), seq)
         self._carry_out()
@@ -477,7 +478,7 @@ class TrialLoop:
         if isinstance(verdict, Exploit):
             return "pause" if self._donated(verdict) is not None else "continue"
         if isinstance(verdict, Reallocate):
-            run.moves = verdict  # kept until it pauses, which may be at a later result
+            self._plugins.order(run.trial, verdict)  # done when it has paused, which may be at a later result
         if ordered is not None or verdict is Decision.PAUSE or isinstance(verdict, Reallocate):
             run.pausing = True
         if not run.pausing or not (saves or (self.settings.class_api and self.settings.can_save)):
@@ -504,8 +505,8 @@ class TrialLoop:
         donor = self.state.trials.get(exploit.donor)
         return None if donor is None else self._keeping.best_start(donor)
 
-    def _move(self, trial: Trial, verdict: Verdict | None) -> None:
-        """Write down how a trial that pauses now goes on, where that is not from its own checkpoint as it was."""
+    def _move(self, trial: Trial, verdict: Verdict) -> None:
+        """Write down how a trial that pauses goes on, where that is not from its own checkpoint as it was."""
         if isinstance(verdict, Exploit):
             record = self._donated(verdict)
             if record is not None:
@@ -533,7 +534,7 @@ class TrialLoop:
             if order.what is Decision.STOP:
                 self._pending.remove(trial)
                 self._end_trial(trial, None)  # which may be the cause of further orders
-            elif isinstance(order.what, Exploit):
+            else:
                 self._move(trial, order.what)
 
     def _trial(self, trial_id: str) -> Trial:
@@ -623,7 +624,7 @@ class TrialLoop:
     ) -> None:
         trial = run.trial
         del self._running[trial.trial_id]
-        self._books.add(ev.AttemptEnded(trial.trial_id, run.attempt, why, error))
+        self._books.add(ev.AttemptEnded(trial.trial_id, run.attempt, why, error, self.clock.time()))
         self._held.pop(trial.trial_id, None)
         self._keeping.attempt_ended(trial)
         if why == "paused":
@@ -666,10 +667,10 @@ class TrialLoop:
         except StorageFullError as error:
             log.warning("%s; a resume goes on from what is written", error)
 
-    def copy_rest(self) -> list[str]:
-        """Wait until the replica has everything; returns what did not arrive, one line each."""
+    def copy_rest(self, hurried: Callable[[], bool]) -> list[str]:
+        """Wait until the replica has everything, or `hurried`; returns what did not arrive, one line each."""
         until = self.clock.monotonic() + self.settings.grace_s if self.halted == "preempted" else math.inf
-        return self._keeping.copy_rest(self.clock, until)
+        return self._keeping.copy_rest(self.clock, until, hurried)
 
     def close(self) -> None:
         """Wait for deletions that are under way, and end what works beside the loop."""

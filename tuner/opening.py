@@ -11,7 +11,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -21,6 +21,7 @@ from typing import Any
 import cloudpickle
 
 from trainables.config import Budget
+from trainables.places import kernels_filesystem
 from trainables.store import fs
 from tuner import temporary
 from tuner.beginning import Beginning
@@ -28,6 +29,7 @@ from tuner.clock import Clock, VirtualClock
 from tuner.error import (
     ExperimentDamagedError,
     ExperimentExistsError,
+    OwnedElsewhereError,
     ResumeError,
     SettingError,
     StorageError,
@@ -38,7 +40,7 @@ from tuner.experiment import replacing
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.leftovers import trials_with_results
-from tuner.experiment.lock import Ownership, claim
+from tuner.experiment.lock import Ownership, claim, read_records
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import FORMAT, is_experiment, load_state, read_settings
 from tuner.experiment.resume import Base
@@ -131,6 +133,11 @@ def plan(spec: Spec, paths: ExperimentPaths, *, asked: bool = False) -> Plan:
         place = next(parent for parent in root.parents if parent.exists())
         if not place.is_dir():
             raise SettingError(f"{_storage(spec)} is not accepted: {place} is a file, no directory")
+        if kind := kernels_filesystem(root):
+            raise SettingError(
+                f"{_storage(spec)} is not accepted: {kind} is the kernel's own filesystem, and keeps no files; give a "
+                "directory on a disk"
+            )
         if root.exists() and not root.is_dir():
             raise ExperimentDamagedError(f"{root} is a file, not a directory; choose another name or storage_path")
         foreign = [name for name in (os.listdir(root) if root.is_dir() else ()) if not _ours(name)]
@@ -159,7 +166,7 @@ def plan(spec: Spec, paths: ExperimentPaths, *, asked: bool = False) -> Plan:
         )
     if base is Base.PROMPT and not asked and not ask(root):
         raise ExperimentExistsError(f"not resumed as answered: {root} is left alone; overwrite=True replaces it")
-    _check_same(spec, settings, paths)
+    check_same(spec, settings, paths)
     return Plan(Action.RESUME, f"resuming from {root}")
 
 
@@ -190,7 +197,7 @@ def ask(root: Path | str) -> bool:
     return input(f"Resume the experiment at {root}? [Y/n] ").strip().lower() in ("", "y", "yes")
 
 
-def _check_same(spec: Spec, settings: dict[str, Any], paths: ExperimentPaths) -> None:
+def check_same(spec: Spec, settings: dict[str, Any], paths: ExperimentPaths) -> None:
     """Refuse to go on with another trainable or another search space."""
     if settings.get("trainable") not in (None, spec.trainable_name):
         raise ResumeError(
@@ -289,29 +296,50 @@ def open_experiment(
     clock: Clock,
     above: int = 0,
     confirm: Callable[[Ownership], bool] = lambda ownership: True,
+    fetched: Sequence[Path] = (),
 ) -> Opened | None:
     """Claim the directory and bring its journal; a new or replaced one is made.
 
     None: another driver changed it since it was looked at, so look again. Until the first trial has started, all of
     it can be taken back (`Beginning`): what is replaced lies aside, whole.
 
-    `above`: the generation is higher than that; `confirm` claims it elsewhere too, and may find it taken.
+    `above`: the generation is higher than that; `confirm` claims it elsewhere too, and may find it taken; `fetched`:
+    the directories that were made to bring it here, its own first, where there was none.
     """
     with _usable(spec, paths):
-        made = _make_root(paths.root)
+        made = _make_root(paths.root) or fetched
         try:
             ownership = _claim(spec, paths, clock, above)
         except FileNotFoundError:
             return None  # its driver could not start, and took it away just now
     try:
         with _usable(spec, paths):
-            opened = None if not confirm(ownership) else _open(spec, paths, prepared, ownership, made=made)
+            opened = None if not confirm(ownership) else _open(spec, paths, prepared, ownership, made)
     except BaseException:
         ownership.release()
         raise
     if opened is None:
         ownership.release()
     return opened
+
+
+def remove_fetched(spec: Spec, paths: ExperimentPaths, clock: Clock, made: Sequence[Path], highest: int) -> None:
+    """Take back what was brought to a machine that had nothing, unless somebody else has gone on from it since.
+
+    `made`: the directories that were made for it, its own first; `highest`: the last generation that came with it.
+    """
+    if not made or not is_experiment(paths):
+        return
+    try:
+        ownership = _claim(spec, paths, clock)
+    except OwnedElsewhereError:
+        return
+    try:
+        since = [record for record in read_records(paths) if record.generation > highest]
+        if all(record.owner == ownership.record.owner for record in since):
+            Beginning(paths, ownership, new=True, made=made).take_back()
+    finally:
+        ownership.release()
 
 
 def recover(spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
@@ -349,8 +377,10 @@ def _usable(spec: Spec, paths: ExperimentPaths) -> Iterator[None]:
         ) from error
 
 
-def _open(spec: Spec, paths: ExperimentPaths, prepared: Prepared, ownership: Ownership, *, made: bool) -> Opened | None:
-    """`open_experiment`, now that nobody else writes there. `made`: the directory was not there before."""
+def _open(
+    spec: Spec, paths: ExperimentPaths, prepared: Prepared, ownership: Ownership, made: Sequence[Path]
+) -> Opened | None:
+    """`open_experiment`, now that nobody else writes there. `made`: the directories that were not there before."""
     if replacing.put_back(paths):
         return None  # its replacement was killed since it was looked at
     replacing.remove_given_up(paths)
@@ -359,7 +389,7 @@ def _open(spec: Spec, paths: ExperimentPaths, prepared: Prepared, ownership: Own
     before = read_settings(paths) if is_experiment(paths) else {}
     if (decision.action is Action.RESUME) != resumes or (resumes and before.get("id") != prepared.settings["id"]):
         return None  # it came, went or was replaced
-    beginning = Beginning(paths, ownership, new=not resumes, made=made)
+    beginning = Beginning(paths, ownership, new=not resumes or bool(made), made=made)
     try:
         contents: JournalContents | None = None
         if resumes:
@@ -390,8 +420,8 @@ def _write_settings(
         fs.replace_file(paths.experiment_json, json.dumps(settings, indent=1).encode())
 
 
-def _make_root(root: Path) -> bool:
-    """Make the experiment's directory; True if it was not there.
+def _make_root(root: Path) -> list[Path]:
+    """Make the experiment's directory; returns what was not there, it first and then those above it.
 
     A power cut does not take its name away with all that is durable in it.
     """
@@ -402,7 +432,7 @@ def _make_root(root: Path) -> bool:
             fs.fsync_dir(path.parent)
         except PermissionError:
             pass  # one that may not be read: whoever made it for us looks after it
-    return bool(missing)
+    return missing
 
 
 def _remove_unfinished(paths: ExperimentPaths) -> None:

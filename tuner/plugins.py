@@ -8,8 +8,7 @@ calls after it, in order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import cloudpickle
@@ -26,7 +25,7 @@ from tuner.experiment.naming import Names, default_dirname
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.schedulers import Decision, TrialScheduler
-from tuner.schedulers.base import Order, Verdict
+from tuner.schedulers.base import Exploit, Order, Reallocate, Verdict
 from tuner.search import Searcher
 from tuner.search.searcher import Metric
 from tuner.search.space import evaluated_params, merge_constants
@@ -184,6 +183,8 @@ class Plugins:
     def _has_metric(self, plugin: Searcher | TrialScheduler, result: dict[str, Any]) -> bool:
         for metric in _listed(plugin.metric):
             value = lookup(result, metric)
+            if type(value) is float and metric in self._seen:  # what nearly every one is
+                continue
             if value is not MISSING:
                 self._seen.add(metric)
                 if as_score(value) is None and metric not in self._no_number:
@@ -256,8 +257,14 @@ class Plugins:
         """Take what the scheduler has ordered since the last time into `ordered`; True: there was something."""
         with _blamed(self.scheduler, "orders"):
             ordered = self.scheduler.orders()
+        if not ordered:
+            return False
         self.ordered.update((order.trial_id, order) for order in ordered)
-        return bool(ordered)
+        return True
+
+    def order(self, trial: Trial, what: Verdict) -> None:
+        """Note what is to happen to a trial once it waits; what is noted already comes first."""
+        self.ordered.setdefault(trial.trial_id, Order(trial.trial_id, what))
 
     def tagged(self, config: dict[str, Any]) -> msgspec.Raw:
         """A config as it stands in a fact."""
@@ -349,11 +356,15 @@ class Plugins:
             if isinstance(fact, ev.ResultReported):
                 trial = self._trial(state, fact.trial)
                 result: dict[str, Any] = tagged.loads(bytes(fact.metrics))
+                ended = fact.then == "stop" and not fact.done  # by one of those who are told of it now
+                shown = {**result, "done": False} if ended else dict(result)
                 if len(told):
-                    shown = dict(result)
                     told.on_trial_result(0, state.trials, trial, shown)
-                    told.after_trial_result(0, state.trials, trial, shown)
-                self.decide(trial, result, fact.iteration, fact.iteration <= trial.told)
+                verdict = self.decide(trial, shown, fact.iteration, fact.iteration <= trial.told)
+                if isinstance(verdict, Reallocate) or (isinstance(verdict, Exploit) and fact.then == "pause"):
+                    self.order(trial, verdict)  # a fact of its own follows, if the driver came to that
+                if len(told):
+                    told.after_trial_result(0, state.trials, trial, result if ended else shown)
                 state.add_result(trial, fact, result)
                 self.collect()
                 continue
@@ -392,9 +403,16 @@ class Plugins:
                 self.on_trial_end(trial, last, failed=failed)
                 (told.on_trial_error if failed else told.on_trial_complete)(0, state.trials, trial)
             self.collect()
-            if isinstance(fact, (ev.Exploited, ev.TrialEnded)):
-                self.ordered.pop(fact.trial, None)  # it was done
+            if isinstance(fact, (ev.Exploited, ev.Reallocated, ev.TrialEnded)):
+                self._done(fact)
         self._stop_all = self.stopper is not None and self.stopper.stop_all()
+
+    def _done(self, fact: ev.Exploited | ev.Reallocated | ev.TrialEnded) -> None:
+        """What was ordered has happened."""
+        kind = {ev.Exploited: Exploit, ev.Reallocated: Reallocate}.get(type(fact), object)
+        order = self.ordered.get(fact.trial)
+        if order is not None and isinstance(order.what, kind):
+            del self.ordered[fact.trial]
 
     @staticmethod
     def _trial(state: ExperimentState, trial_id: str) -> Trial:
@@ -425,14 +443,23 @@ def _label(plugin: object) -> str:
     return type(getattr(plugin, "unwrapped", plugin)).__name__
 
 
-@contextmanager
-def _blamed(plugin: object, call: str) -> Iterator[None]:
-    """Let an error that a plug-in raises say whose it is; it stays the one that was raised."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"raised by {_label(plugin)}.{call}")
-        raise
+class _blamed:
+    """Lets an error that a plug-in raises say whose it is; it stays the one that was raised.
+
+    A class, for it is entered several times per result: a generator's context costs thrice as much.
+    """
+
+    __slots__ = ("_call", "_plugin")
+
+    def __init__(self, plugin: object, call: str) -> None:
+        self._plugin, self._call = plugin, call
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, Exception):
+            error.add_note(f"raised by {_label(self._plugin)}.{self._call}")
 
 
 def _tagged(config: dict[str, Any], blobs: Blobs | None) -> msgspec.Raw:

@@ -8,7 +8,6 @@ from trainables import wire
 from trainables.wire import CheckpointRef
 from tuner.executors.base import Resources
 from tuner.experiment.trial import Trial
-from tuner.schedulers.base import Reallocate
 
 
 @dataclass(slots=True)
@@ -29,5 +28,3 @@ class Running:
     """A save did not fit into the budget: the process is being ended, and nothing that it still says counts."""
     pausing: bool = False
     """It is to pause, and runs on to its next save."""
-    moves: Reallocate | None = None
-    """What changes when it has paused."""

@@ -12,11 +12,17 @@ from tuner.loop import TrialLoop
 
 
 class Signals:
-    """Context: the first signal ends the run in order, a second Ctrl-C at once; only in the main thread."""
+    """Context: the first signal ends the run in order, a second Ctrl-C at once; only in the main thread.
+
+    Once the loop has ended (`leave`) a Ctrl-C means the wait until everything is copied, also where it comes earlier.
+    """
 
     def __init__(self, loop: TrialLoop, executor: Executor) -> None:
         self._loop, self._executor = loop, executor
         self._before: dict[int, Any] = {}
+        self._leaving = False
+        self.hurried = False
+        """Nothing is to be waited for any longer."""
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
@@ -31,12 +37,26 @@ class Signals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
+        self._give_back(*self._before)
+
+    def leave(self) -> None:
+        """The loop has ended."""
+        self._leaving = True
+        if self._loop.halting and self._loop.halted is None:
+            self.hurried = True  # it came when the loop looked no more
+        self._give_back(*(number for number in self._before if number != signal.SIGINT))
+
+    def _give_back(self, *numbers: int) -> None:
+        for number in numbers:
+            handler = self._before.pop(number)
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self._loop.halting:
+        if self.hurried or (self._loop.halting and not self._leaving):
             raise KeyboardInterrupt
+        if self._leaving:
+            self.hurried = True
+            return
         self._loop.ask_to_halt("interrupted")
         self._executor.wake()
 

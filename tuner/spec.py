@@ -238,6 +238,17 @@ class Spec:
             return None
         return shown(os.fspath(config.upload_dir))
 
+    def _sync_command(self) -> dict[str, Any] | None:
+        """For `tuner sync`: the command that makes copies, as text; without one where a user's own code makes them."""
+        config = self.sync_config
+        if config.upload_dir is None or config.syncer in (None, "auto"):
+            return None
+        place = os.fspath(config.upload_dir)
+        found: dict[str, Any] = {"upload_dir": shown(place), "syncer": None}
+        if isinstance(config.syncer, str) and shown(place) == place:  # what may not be shown is not written down
+            found |= {"syncer": config.syncer, "delete_template": config.delete_template, "options": config.options}
+        return found
+
     def settings(self) -> Mapping[str, Any]:
         """What experiment.json keeps of it: plain values, for readers and for a resume."""
         config = self.checkpoint_config
@@ -259,4 +270,5 @@ class Spec:
             "retention": [rule_of(part) for part in parts_of(policy_for(config))],
             "max_failures": self.failure_config.max_failures,
             "upload_dir": self._shown_upload_dir(),
+            "sync_command": self._sync_command(),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 from trainables.config import SyncConfig
 from trainables.store import fs
+from trainables.transfer import agent
 from tuner import knobs
 from tuner.clock import Clock, VirtualClock
 from tuner.error import (
@@ -23,17 +25,17 @@ from tuner.error import (
     ResumeError,
     SettingError,
 )
-from tuner.experiment.journal import JournalWriter
+from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import Ownership
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
-from tuner.experiment.reader import is_experiment, load_state, read_settings
+from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings
 from tuner.experiment.resume import Base, Elsewhere, LetGo
 from tuner.experiment.state import ExperimentState
-from tuner.opening import ask
+from tuner.opening import ask, check_same
 from tuner.spec import Spec
-from tuner.syncer.claim import RemoteClaim, as_ended_here
-from tuner.syncer.remote import Relation, Remote, adopt, complete, names_of, set_aside
-from tuner.syncer.replica import Pace, Replica
+from tuner.syncer.claim import RemoteClaim, as_ended_here, beat_name, encode_beat
+from tuner.syncer.remote import Relation, Remote, adopt, at_rest, complete, names_of, set_aside
+from tuner.syncer.replica import RELEASE_S, Origin, Pace, Replica
 from tuner.syncer.trial_files import Artifacts
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
@@ -51,6 +53,14 @@ class Link:
     """The highest generation that the replica knows."""
     fetched: bool = False
     """The experiment was brought here from there: its checkpoints come when they are needed."""
+    made: list[Path] = field(default_factory=list)
+    """The directories that were made for that, where there was none: the experiment's own first."""
+    taken: Ownership | None = None
+    """Whose generation was claimed over there too."""
+    origins: dict[tuple[str, str], Origin] | None = None
+    """(trial directory, name) -> where a checkpoint is that neither this machine nor the replica has; None: nowhere."""
+    let_go: set[tuple[str, str]] = field(default_factory=set)
+    """(trial id, name) of checkpoints here that whoever went on elsewhere could see, or that were let go of."""
     void: list[str] = field(default_factory=list)
     """Keys over there of a history that was not chosen; none: what is there belongs to the one that is here."""
     notes: list[str] = field(default_factory=list)
@@ -109,7 +119,7 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
     Raises ExperimentExistsError, ResumeError, ExperimentDivergedError or OwnedElsewhereError; nothing is lost by it.
     """
     remote = link.remote = Remote(link.uploader, link.uploader.uri, paths.root.name, timeout_s=link.config.sync_timeout)
-    link.fetched, link.void = False, []
+    link.fetched, link.void, link.made, link.let_go = False, [], [], set()
     link.notes = _limits(link)
     claim = _claim(link, clock)
     head = as_ended_here(claim.head([f"{remote.name}/{key}" for key in remote.keys]), paths)
@@ -147,23 +157,29 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
     if base is Base.LOCAL and is_experiment(paths):
         _check_local(remote, paths, link)
         return
+    missing = [path for path in (paths.root, *paths.root.parents) if not fs.exists(path)]
     with _incoming(paths) as incoming:
         relation = _relation(remote, paths, incoming)
-        if relation is Relation.DIVERGED:
-            if base is not Base.REMOTE:
-                raise ExperimentDivergedError(
-                    f"{paths.root} and {remote.uri} hold two histories of which neither continues the other; choose "
-                    'one with resume="LOCAL" or resume="REMOTE"'
-                )
-            link.notes.append(f"{paths.root} was set aside: it lies at {set_aside(paths)} now")
+        if relation is Relation.DIVERGED and base is not Base.REMOTE:
+            raise ExperimentDivergedError(
+                f"{paths.root} and {remote.uri} hold two histories of which neither continues the other; choose "
+                'one with resume="LOCAL" or resume="REMOTE"'
+            )
         if relation is Relation.OLDER:
             return
-        _check_books(remote, incoming)
+        _check_books(remote, spec, incoming)
         books = ExperimentPaths(incoming)
+        if relation is Relation.DIVERGED:
+            link.notes.append(f"{paths.root} was set aside: it lies at {set_aside(paths)} now")
         if is_experiment(paths):
             link.notes.append(f"{remote.uri} continues what is at {paths.root}, and is taken over from there")
+            for trial in load_state(paths).trials:
+                copied = (record.ref for record in trial.checkpoints if record.copies)
+                link.let_go |= {(trial.trial_id, ref.name) for ref in (*copied, *trial.forgotten)}
         if remote.uploader.can.list:
-            remote.fetch_rest(incoming, have=lambda key: fs.exists(paths.root / key))
+            later = at_rest(read_journal(books), incoming, complete(remote.checkpoints()))
+            remote.fetch_rest(incoming, have=lambda key: fs.exists(paths.root / key), later=later)
+        link.made = missing
         _lay(incoming, books, paths)
         link.fetched = True
 
@@ -184,21 +200,21 @@ def _relation(remote: Remote, paths: ExperimentPaths, incoming: Path) -> Relatio
         if here != there:
             remote.fetch_books(incoming)
             return Relation.DIVERGED  # two experiments of one name
-    return remote.relation(paths, incoming)[0]
+    with lies_at(incoming, remote.uri):
+        return remote.relation(paths, incoming)[0]
 
 
 def _ever_told(remote: Remote, paths: ExperimentPaths) -> bool:
     """Whether the experiment over there had a result; one that never had is replaced."""
-    with _incoming(paths) as incoming:
+    with _incoming(paths) as incoming, lies_at(incoming, remote.uri):
         return any(trial.told for trial in load_state(remote.fetch_books(incoming)).trials)
 
 
-def _check_books(remote: Remote, incoming: Path) -> None:
-    """Raises ExperimentDamagedError when what was fetched cannot be continued; nothing is laid down then."""
-    try:
-        read_settings(ExperimentPaths(incoming))
-    except ExperimentDamagedError as error:
-        raise type(error)(str(error).replace(str(incoming), remote.uri)) from error
+def _check_books(remote: Remote, spec: Spec, incoming: Path) -> None:
+    """Raises ExperimentDamagedError or ResumeError when this run cannot continue it; nothing is laid down then."""
+    books = ExperimentPaths(incoming)
+    with lies_at(incoming, remote.uri):
+        check_same(spec, read_settings(books), books)
     if remote.uploader.can.list and not any(key.startswith("journal/") for key in remote.keys):
         raise ExperimentDamagedError(
             f"{remote.uri} has no journal any more, and what it said is lost: bring it back from a copy; "
@@ -239,6 +255,7 @@ def _lay(incoming: Path, books: ExperimentPaths, paths: ExperimentPaths) -> None
 def _incoming(paths: ExperimentPaths) -> Iterator[Path]:
     """An empty directory beside the experiment; what a killed driver left in it is removed first."""
     directory = paths.root.parent / f".{paths.root.name}.incoming"
+    made = [path for path in directory.parents if not fs.exists(path)]
     if fs.exists(directory):
         fs.rmtree(directory)
     fs.make_dirs(directory)
@@ -247,11 +264,28 @@ def _incoming(paths: ExperimentPaths) -> Iterator[Path]:
     finally:
         if fs.exists(directory):
             fs.rmtree(directory)
+        with contextlib.suppress(OSError):  # something was laid there
+            for path in made:
+                fs.rmdir(path)
 
 
 def take(link: Link, ownership: Ownership, clock: Clock) -> bool:
     """Claim the replica under the generation that was claimed here; False: another driver was faster over there."""
-    return _claim(link, clock).take(ownership.record)
+    taken = _claim(link, clock).take(ownership.record)
+    link.taken = ownership if taken else None
+    return taken
+
+
+def give_up(link: Link) -> None:
+    """Release the replica after a start that failed; where that cannot be said over there, the next start waits."""
+    if not link.uploader.closed and link.taken is not None and link.remote is not None:
+        prefix, generation = f"{link.remote.name}/generations", link.taken.generation
+        guard = f"{prefix}/{generation + 1:06d}.json"  # whoever was taken over writes nothing more
+        beat = agent.Put(key=f"{prefix}/{beat_name(generation)}", data=encode_beat("released", 0), guard=guard)
+        try:
+            link.uploader.call(beat, timeout_s=RELEASE_S)
+        except OSError as error:
+            log.warning("%s: not released: %s", link.remote.uri, error)
 
 
 def _claim(link: Link, clock: Clock) -> RemoteClaim:
@@ -308,20 +342,25 @@ def start(
         replica.replace(f"{link.remote.name}/{key}" for key in keys)
     elif link.void:
         replica.replace(f"{link.remote.name}/{key}" for key in link.void)
-    replica.start(state, complete(there) if link.uploader.can.list else None, touched)
+    files = {} if new or link.void else link.remote.small_files()
+    for trial in (trial for trial in state.trials if trial.status == trial.TERMINATED and trial.dirname in files):
+        here = set(fs.listdir(trial.directory)) if fs.is_dir(trial.directory) else set()
+        if lacking := [name for name in files[trial.dirname] if name not in here]:
+            replica.wanted[trial.dirname] = lacking
+    replica.start(state, complete(there) if link.uploader.can.list else None, touched, link.origins or {})
     for trial in state.trials if there else ():
         there.pop(trial.dirname, None)
-        for ref, published in link.remote.not_kept(trial, void=bool(link.void)):
+        for ref, published in link.remote.not_kept(trial, void=bool(link.void), given_up=True):
             replica.stray(trial, ref, whole=published is not None)
     replica.halves = {dirname: [name for name, whole in found.items() if not whole] for dirname, found in there.items()}
 
 
 def elsewhere(link: Link | None) -> Elsewhere:
-    """Which checkpoints are complete in the replica."""
+    """Which checkpoints are complete in the replica, or in another place from which it is to get them."""
     if link is None or link.remote is None:
         return lambda trial, ref: False
-    whole = complete(link.remote.checkpoints())
-    return lambda trial, ref: ref.name in whole.get(trial.dirname, ())
+    whole, origins = complete(link.remote.checkpoints()), link.origins or {}
+    return lambda trial, ref: ref.name in whole.get(trial.dirname, ()) or (trial.dirname, ref.name) in origins
 
 
 def let_go(link: Link | None) -> LetGo:

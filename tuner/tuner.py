@@ -13,6 +13,7 @@ import cloudpickle
 from trainables.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
 from trainables.places import parent_and_name
 from trainables.settings import checked_arguments, checked_names
+from trainables.trainer import BaseTrainer
 from tuner.analysis import ResultGrid
 from tuner.assembly import execute
 from tuner.error import ExperimentNotFoundError, SettingError, TuneError
@@ -62,7 +63,7 @@ class Tuner:
         trainable: a function, a `tune.Trainable` subclass, a trainer, or a registered name.
         param_space: the search space.
         tune_config: how to search.
-        run_config: name, storage, checkpoints, failures, callbacks.
+        run_config: name, storage, checkpoints, failures, callbacks; None: a trainer's own.
 
     Example:
         >>> grid = tune.Tuner(train, param_space={"lr": tune.grid_search([0.1, 0.01])}).fit()
@@ -80,6 +81,9 @@ class Tuner:
         for name, value, kind in (("tune_config", tune_config, TuneConfig), ("run_config", run_config, RunConfig)):
             if value is not None and not isinstance(value, kind):
                 raise SettingError(f"{name}={value!r} is not accepted; accepted is a {kind.__name__}")
+        trainer = trainable if isinstance(trainable, BaseTrainer) else None
+        if run_config is None and trainer is not None:
+            run_config = trainer.run_config
         tune, run = tune_config or TuneConfig(), run_config or RunConfig()
         self._results: ResultGrid | None = None
         self._restored = False
@@ -108,6 +112,7 @@ class Tuner:
             callbacks=run.callbacks or (),
             max_concurrent_trials=tune.max_concurrent_trials,
             raise_on_failed_trial=False,
+            restore=None if trainer is None else trainer.resume_from_checkpoint,
             seed=run.seed,
             overwrite=run.overwrite,
             takeover=run.takeover,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,14 @@ from tuner.error import ResourceError, SerializationError, SettingError
 from tuner.executors.local.shipping import check_shippable
 from tuner.registry import resolve_trainable
 
-__all__ = ["diagnose_serialization", "flatten_dict", "unflatten_dict", "validate_save_restore", "wait_for_gpu"]
+__all__ = [
+    "diagnose_serialization",
+    "flatten_dict",
+    "merge_dicts",
+    "unflatten_dict",
+    "validate_save_restore",
+    "wait_for_gpu",
+]
 
 
 def flatten_dict(dt: Mapping[Any, Any], delimiter: str = "/") -> dict[str, Any]:
@@ -47,6 +55,19 @@ def unflatten_dict(dt: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any
             raise SettingError(f"{key!r} cannot be unflattened: there are keys below it")
         inner[last] = value
     return nested
+
+
+def merge_dicts(d1: Mapping[str, Any], d2: Mapping[str, Any]) -> dict[str, Any]:
+    """Both in one new dict; of equal keys the second one's value stays, and of dicts under one key both are merged.
+
+    >>> merge_dicts({"a": {"b": 1}, "c": 2}, {"a": {"d": 3}, "c": 4})
+    {'a': {'b': 1, 'd': 3}, 'c': 4}
+    """
+    merged = copy.deepcopy(dict(d1))
+    for key, value in d2.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge_dicts(merged[key], value) if both else copy.deepcopy(value)
+    return merged
 
 
 def diagnose_serialization(trainable: Any) -> bool:

@@ -82,6 +82,10 @@ class Record:
     def __init__(self) -> None:
         self.jobs: dict[int, Job] = {}
         self.events: list[Event] = []
+        self.clock: Callable[[], int] = lambda: 0
+        """How much had been done to the disk of the machine, where that is recorded too."""
+        self.clocks: list[int] = []
+        """What it showed at each event."""
         self.now = 0
         """The job that is being done; 0: none, what happens counts as a job of its own."""
         self._last = 0
@@ -89,11 +93,15 @@ class Record:
     def submitted(self, kind: str) -> int:
         self._last += 1
         self.jobs[self._last] = Job(kind)
-        self.events.append(("submitted", self._last, None))
+        self._note("submitted", self._last, None)
         return self._last
 
     def ended(self, number: int) -> None:
-        self.events.append(("ended", number, None))
+        self._note("ended", number, None)
+
+    def _note(self, kind: str, number: int, op: Op | None) -> None:
+        self.events.append((kind, number, op))
+        self.clocks.append(self.clock())
 
     @contextmanager
     def group(self) -> Iterator[None]:
@@ -104,7 +112,7 @@ class Record:
     def add(self, op: Op) -> None:
         if op.key.startswith(EXPERIMENT):
             self.jobs[self.now].groups[-1].append(op)
-            self.events.append(("op", self.now, op))
+            self._note("op", self.now, op)
 
     def doing(self, number: int, work: Callable[[], Any]) -> Any:
         """Do the work of a job."""
@@ -267,6 +275,10 @@ class Moment:
     files: Files
     settled: int
     """So many events had happened whose jobs all had ended: what they did is there for certain."""
+    happened: int = 0
+    """So many events had happened."""
+    plain: bool = True
+    """What happened is there, and nothing else."""
 
 
 def moments(record: Record, before: Files, rng: random.Random, *, variants: int) -> Iterator[Moment]:
@@ -280,10 +292,12 @@ def moments(record: Record, before: Files, rng: random.Random, *, variants: int)
         key = hash(frozenset(files.items()))
         if key not in seen:
             seen.add(key)
-            yield Moment(label, dict(files), settled)
+            yield Moment(label, dict(files), settled, happened, plain=not label.startswith("around"))
 
+    happened = 0
     yield from moment("at the start", files)
     for number, (kind, job, op) in enumerate(record.events, start=1):
+        happened = number
         if kind == "submitted":
             under_way[job] = 0
         elif kind == "ended":

@@ -11,6 +11,7 @@ from crash_scenarios import Scenario
 
 from trainables.store import verify
 from trainables.wire import CheckpointRef
+from tuner.experiment.journal import read_journal
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import load_state, read_settings
 from tuner.experiment.trial import Trial
@@ -19,6 +20,21 @@ from tuner.experiment.trial import Trial
 def look_there(root: Path, floor: Floor) -> Left:
     """Read what a replica holds, as a tree, and hold it against the rules that hold at every moment."""
     return look(root, floor, staged=False)
+
+
+def together(here: Left, there: Left) -> Left:
+    """What both sides hold: the newer of two journals, and every checkpoint that is complete on either of them."""
+    newer = here if _facts(here) >= _facts(there) else there
+    refs: dict[str, set[CheckpointRef]] = {}
+    for left in (here, there):
+        for trial_id, found in left.complete.items():
+            refs.setdefault(trial_id, set()).update(found)
+    complete = {trial_id: sorted(found, key=lambda ref: ref.order) for trial_id, found in refs.items()}
+    return Left(newer.root, newer.state, complete)
+
+
+def _facts(left: Left) -> int:
+    return 0 if left.state is None else read_journal(ExperimentPaths(left.root)).last_seq
 
 
 def arrived(left: Left, trial: Trial) -> list[CheckpointRef]:
@@ -68,6 +84,8 @@ def kept_of(scenario: Scenario, left: Left, resumed: Resumed, trial: Trial, outc
         begun = starts[0].start_iteration
         held = {iteration for iteration in held if iteration < begun} | ({begun} if starts[0].checkpoint else set())
         held |= {iteration for iteration in scenario.saved if begun < iteration <= len(outcome.values)}
+    elif not before.is_finished() and complete:
+        held.add(complete[-1].iteration)  # its end had been decided: what it published last is taken up, not the trial
     return best_and_latest(scenario, outcome, held)
 
 
@@ -117,12 +135,7 @@ def _check_there(trial: Trial, directory: Path, kept: list[int]) -> None:
     listing = verify.scan(directory)
     require(not listing.broken and not listing.unknown, f"R2: {trial.name}: there is {listing}")
     recorded = {record.ref: record.digest for record in trial.checkpoints}
-    # Of a life that was given up the replica may hold what a killed driver had let go of: nobody uses it.
-    complete = {
-        published.ref: published.digest
-        for published in listing.complete
-        if published.ref in recorded or published.ref.order[:2] in trial.lineage or trial.error is None
-    }
+    complete = {published.ref: published.digest for published in listing.complete}
     require(recorded == complete, f"R6: {trial.name}: the journal there knows {list(recorded)}, there are {complete}")
     for published in listing.complete:
         problems = verify.problems(published.path)

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from crash_place import Job, Op, Record, recording_place, stored
 from crash_record import lives
 from crash_replica_scenarios import BY_NAME
-from crash_replica_walk import Run, continue_each, record_run, with_replica
+from crash_replica_walk import Run, continue_each, continue_pairs, record_both, record_run, with_replica
 from crash_rules import settings_of
 from crash_walk import Tally
 
@@ -77,6 +77,31 @@ def test_f18_r2_with_jobs_beside_one_another_in_any_order(life: Life, disks: Pat
 @pytest.mark.parametrize("seed", range(2, 12))
 def test_f18_r2_with_jobs_beside_one_another_in_every_order(life: Life, seed: int, disks: Path) -> None:
     require_all(continue_each(recorded(life, disks, seed), disks, seed=seed, variants=3))
+
+
+BOTH = [("keep_one", None), ("class", None), ("pausing", None), ("compacting", 0.6), ("keep_best", 0.4)]
+ALL_BOTH = [*((name, None) for name in BY_NAME), *((name, 0.5) for name in BY_NAME)]
+PAIRS = 0.05
+"""Of the pairs, in `make test`."""
+
+
+@pytest.mark.parametrize(("name", "killed_at"), BOTH)
+def test_f18_r2_a_driver_killed_anywhere_goes_on_from_its_disk_and_the_replica(
+    name: str, killed_at: float | None, disks: Path
+) -> None:
+    both = record_both(BY_NAME[name], disks, seed=1, killed_at=killed_at)
+    require_all(continue_pairs(both, disks, seed=1, variants=1, share=PAIRS))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(14400)
+@pytest.mark.parametrize("seed", [None, 2, 3])
+@pytest.mark.parametrize(("name", "killed_at"), ALL_BOTH)
+def test_f18_r2_a_driver_killed_everywhere_goes_on_from_its_disk_and_the_replica(
+    name: str, killed_at: float | None, seed: int | None, disks: Path
+) -> None:
+    both = record_both(BY_NAME[name], disks, seed=seed, killed_at=killed_at)
+    require_all(continue_pairs(both, disks, seed=seed or 0, variants=1))
 
 
 # --- the harness itself -------------------------------------------------------------------------------------

@@ -148,6 +148,68 @@ def killed_at(at: int, trainable: Any, *, hook: str = "on_trial_result", trials:
     wait_for_its_processes(Path(settings["path"], settings.get("name", "e")))
 
 
+def killed_at_fact(number: int, action: Callable[[], object]) -> bool:
+    """Act in a process of its own that is killed -9 with the n-th fact that it journals; False: it ended before.
+
+    After an even one the journal is written out first, so that what the fact is about is known and not done.
+    """
+    from tuner.experiment.journal import JournalWriter
+
+    real = JournalWriter.append
+    left = number
+
+    def deadly(journal: JournalWriter, body: bytes, **more: Any) -> int:
+        nonlocal left
+        seq = real(journal, body, **more)
+        left -= 1
+        if left == 0:
+            if number % 2 == 0:
+                journal.flush()
+            die()
+        return seq
+
+    return _killed(action, JournalWriter, "append", deadly)
+
+
+def killed_at_order(number: int, action: Callable[[], object]) -> bool:
+    """As `killed_at_fact`, when a scheduler orders something for the n-th time: journaled is why, and not what."""
+    from tuner.experiment.journal import JournalWriter
+    from tuner.plugins import Plugins
+
+    real, append = Plugins.collect, JournalWriter.append
+    left = number
+    journals: list[JournalWriter] = []
+
+    def noted(journal: JournalWriter, body: bytes, **more: Any) -> int:
+        journals[:] = [journal]
+        return append(journal, body, **more)
+
+    def deadly(plugins: Plugins) -> bool:
+        nonlocal left
+        ordered = real(plugins)
+        left -= ordered and bool(journals)  # none yet: a resume that is told what was
+        if ordered and left == 0:
+            journals[0].flush()
+            die()
+        return ordered
+
+    def armed() -> object:
+        JournalWriter.append = noted  # type: ignore[method-assign]
+        return action()
+
+    return _killed(armed, Plugins, "collect", deadly)
+
+
+def _killed(action: Callable[[], object], owner: type, method: str, deadly: Callable[..., Any]) -> bool:
+    def armed() -> None:
+        setattr(owner, method, deadly)
+        action()
+
+    status = in_child(armed)
+    assert status == 0 or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL), f"it failed: {status}"
+    return status != 0
+
+
 def wait_for_its_processes(root: Path) -> None:
     """Return when nothing of a killed driver runs any more: all that it started holds the experiment's lock."""
     with open(root / "generations" / "lock") as lock, contextlib.suppress(OSError):  # a test may have taken locks away

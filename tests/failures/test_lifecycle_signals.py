@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -21,7 +22,7 @@ from lifecycle_scripts import Script, Stage, iterations, kept
 
 import tuner as tune
 from trainables.store import verify
-from tuner.error import TrialsFailedError
+from tuner.error import SyncError, TrialsFailedError
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import load_state
 from tuner.schedulers import ASHAScheduler
@@ -611,3 +612,59 @@ def test_fail_fast_returns_or_raises_with_what_there_is_as_raise_on_failed_trial
     with pytest.raises(TrialsFailedError, match="boom") as caught:
         tune.run(fails, name="two", **settings)
     assert [trial.status for trial in caught.value.analysis.trials] == ["TERMINATED", "ERROR"]
+
+
+# --- between the loop's end and the copying of the rest ----------------------------------------------------------
+
+
+def saves_once(config):
+    tune.report({"n": 1}, checkpoint=tune.Checkpoint.from_dict({"n": 1}))
+
+
+def interrupts(when):
+    """A callback that gets Ctrl-C at that moment."""
+
+    def strike(self, *arguments, **info):
+        signal.raise_signal(signal.SIGINT)
+
+    return type("Interrupts", (tune.Callback,), {when: strike})()
+
+
+def test_f37_ctrl_c_after_the_last_trial_skips_only_the_wait(tmp_path):
+    analysis = tune.run(
+        saves_once,
+        storage_path=tmp_path / "results",
+        name="e",
+        sync_config=tune.SyncConfig(upload_dir=tmp_path / "share"),
+        callbacks=[interrupts("on_experiment_end")],
+        executor="inline",
+        verbose=0,
+    )
+    assert [trial.status for trial in analysis.trials] == ["TERMINATED"]
+    assert len(tune.ExperimentAnalysis(tmp_path / "share" / "e").trials) == 1, "what can be copied at once is"
+
+
+def test_f37_ctrl_c_before_the_wait_for_a_store_that_hangs_ends_with_what_is_missing(tmp_path):
+    hang = tmp_path / "hang"
+
+    def hangs(source, target):
+        while hang.exists():
+            time.sleep(0.1)  # until its process is ended
+        if os.path.isdir(source):
+            shutil.copytree(source, target, dirs_exist_ok=True)
+
+    class Hangs(tune.Callback):
+        def on_trial_start(self, iteration, trials, trial, **info):
+            hang.touch()
+
+    with pytest.raises(SyncError, match="did not arrive") as raised:
+        tune.run(
+            saves_once,
+            storage_path=tmp_path / "results",
+            name="e",
+            sync_config=tune.SyncConfig(upload_dir=tmp_path / "share", syncer=hangs),
+            callbacks=[Hangs(), interrupts("on_experiment_end")],
+            verbose=0,
+        )
+    assert [trial.status for trial in raised.value.analysis.trials] == ["TERMINATED"]
+    assert any("checkpoint_000001" in line for line in raised.value.missing)

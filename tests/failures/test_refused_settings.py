@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +151,62 @@ def test_t06_a_blob_that_cannot_be_unpickled_any_more_is_named_with_its_key(
     (trial,) = tune.ExperimentAnalysis(tmp_path / "e").trials
     with pytest.raises(TypeError, match=r"config value a/0 is a .*cannot be unpickled: PermissionError"):
         _ = trial.config
+
+
+def _counts(config: dict[str, Any]) -> None:
+    for n in (1, 2):
+        tune.report({"n": n}, checkpoint=tune.Checkpoint.from_dict({"n": n}))
+
+
+class _FailsEarly(tune.Callback):
+    def setup(self, **info: Any) -> None:
+        raise RuntimeError("no licence today")
+
+
+def _tree(root: Path) -> dict[str, bytes | None]:
+    """Every path below a directory, with the content of the files."""
+    return {str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in root.rglob("*")}
+
+
+_OTHER_SPACE = ({"config": {"i": tune.grid_search([1, 2, 3])}}, "the search space is not the one that .*share/e was")
+_OTHER_CODE = ({"run_or_experiment": train}, "share/e was run with the trainable '_counts', not 'train'")
+_NO_SCHEDULER = ({"scheduler": "nobody"}, "nobody")
+_NO_SETUP = ({"callbacks": [_FailsEarly()]}, "no licence today")
+
+
+@pytest.mark.parametrize(
+    ("machine", "changed", "raised"),
+    [
+        *(("empty", *case) for case in (_OTHER_SPACE, _OTHER_CODE, _NO_SCHEDULER, _NO_SETUP)),
+        ("made", *_NO_SETUP),
+        ("older", *_OTHER_SPACE),
+    ],
+)
+def test_r5_a_refused_resume_leaves_the_disk_as_it_was(
+    tmp_path: Path, machine: str, changed: dict[str, Any], raised: str
+) -> None:
+    first = tmp_path / "first"
+    settings: dict[str, Any] = {
+        "run_or_experiment": _counts,
+        "name": "e",
+        "config": {"i": tune.grid_search([1, 2])},
+        "sync_config": tune.SyncConfig(upload_dir=tmp_path / "share"),
+        "executor": "inline",
+        "verbose": 0,
+    }
+    tune.run(**settings, storage_path=first)
+    if machine == "older":
+        shutil.copytree(first, tmp_path / "other" / "disk", copy_function=shutil.copy2)
+        tune.run(**{**settings, "num_samples": 2}, storage_path=first, resume=True)
+    elif machine == "made":
+        (tmp_path / "other" / "disk").mkdir(parents=True)
+    before = _tree(tmp_path / "other")
+    more = {"num_samples": 3, "resume": "AUTO", "storage_path": tmp_path / "other" / "disk"}
+
+    with pytest.raises(Exception, match=raised):
+        tune.run(**{**settings, **more, **changed})
+
+    assert _tree(tmp_path / "other") == before
+    assert (tmp_path / "other").exists() == (machine != "empty")
+    analysis = tune.run(**{**settings, **more})
+    assert [trial.checkpoint.to_dict() for trial in analysis.trials] == [{"n": 2}] * 6

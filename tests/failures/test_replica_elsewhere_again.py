@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from replicas import Store, Watched
+
 import tuner as tune
-from tests.failures.checkpoint_faults import Crash, in_child
+from tests.failures.checkpoint_faults import Crash, die, in_child
+from trainables.store import fs
+from trainables.transfer import agent
+from trainables.transfer.local import LocalBackend
 from tuner.cli import main
 from tuner.error import ExperimentDamagedError, ResumeError, SettingError
 
@@ -23,7 +32,7 @@ def count(config: dict[str, Any]) -> None:
         tune.report({"step": step}, checkpoint=tune.Checkpoint.from_dict({"step": step}))
 
 
-def run(storage: Path, place: Path | None, **settings: Any) -> Any:
+def run(storage: Path, place: Path | str | None, **settings: Any) -> Any:
     config = tune.SyncConfig() if place is None else tune.SyncConfig(upload_dir=place)
     chosen = {
         "name": "e", "executor": "inline", "verbose": 0, "num_samples": 3, "keep_checkpoints_num": 2, "resume": "AUTO",
@@ -32,7 +41,7 @@ def run(storage: Path, place: Path | None, **settings: Any) -> Any:
     return tune.run(count, storage_path=storage, **chosen)
 
 
-def killed(storage: Path, place: Path, at: int) -> None:
+def killed(storage: Path, place: Path | str, at: int) -> None:
     status = in_child(lambda: run(storage, place, callbacks=[Crash(at, trials=2)]))
     assert os.WIFSIGNALED(status)
 
@@ -88,4 +97,155 @@ def test_verify_does_not_count_what_is_only_elsewhere_as_missing(tmp_path: Path,
     shutil.rmtree(tmp_path / "a")
     run(tmp_path / "b", tmp_path / "place")
     assert main(["verify", str(tmp_path / "b" / "e")]) == 0
-    assert "only elsewhere" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{tmp_path}/place/e" in said and "no problems" in said
+
+
+# --- restore= an experiment elsewhere: its checkpoints are copied over there, and the old one may go -------------
+
+
+def steps(trial: Any) -> list[int]:
+    return [trial.open_checkpoint(record).to_dict()["step"] for record in trial.checkpoints]
+
+
+def whole_without_the_old_one(analysis: Any, uri: str, count: int) -> None:
+    """All results and checkpoints of all trials are had from the new replica alone."""
+    shutil.rmtree(analysis.experiment_path)
+    there = tune.ExperimentAnalysis(uri, metric="step", mode="max")
+    assert [trial.status for trial in there.trials] == ["TERMINATED"] * count
+    assert [steps(trial) for trial in there.trials] == [[4, 5]] * count
+    for result in tune.ResultGrid(there):
+        assert result.checkpoint is not None and result.checkpoint.to_dict()["step"] == 5
+        assert [made.to_dict()["step"] for made, _ in result.best_checkpoints] == [4, 5]
+        assert result.metrics_dataframe is not None and list(result.metrics_dataframe["step"]) == [1, 2, 3, 4, 5]
+    assert there.best_checkpoint is not None
+
+
+@pytest.mark.parametrize("target", ["the same place", "another prefix", "a directory"])
+def test_r4_a_restored_experiment_needs_nothing_of_the_old_one(
+    tmp_path: Path, store: Store, watched: Watched, target: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNE_CACHE_DIR", str(tmp_path / "cache"))
+    killed(tmp_path / "a", store.uri, 3)
+    ended = {trial.status for trial in store.state(tmp_path / "books").trials}
+    assert ended == {"TERMINATED", "RUNNING"}
+    old = {key: store.backend.read(key) for key in store.keys()}
+    shutil.rmtree(tmp_path / "a")
+    read: list[str] = []
+    watched.before = lambda method, key, headers: read.append(key) if method == "GET" else None
+    places = {"the same place": None, "another prefix": f"{store.uri}/../new", "a directory": str(tmp_path / "place")}
+    place = places[target]
+    if place is not None and ".." in place:
+        place = store.uri.removesuffix("/runs") + "/new"
+
+    analysis = run(tmp_path / "b", place, name="n", restore=f"{store.uri}/e", num_samples=3)
+
+    payload = [key for key in read if "/e/" in key and "/checkpoint_" in key and not key.endswith(".manifest.json")]
+    assert bool(payload) == (target == "a directory"), "within a bucket nothing is fetched to be copied"
+    assert {key: store.backend.read(key) for key in store.keys()} == old, "the old one is not touched"
+    assert main(["verify", analysis.experiment_path]) == 0
+    uri = f"{place or store.uri}/n"
+    store.backend.delete_tree("e")
+    assert main(["verify", uri]) == 0
+    assert "no problems" in capsys.readouterr().out
+    whole_without_the_old_one(analysis, uri, 3)
+
+
+def dies_at(number: int, kind: type[agent.Job]) -> Callable[[], None]:
+    """What makes the process die before that job of its kind is done."""
+
+    def patch() -> None:
+        seen, real = [], agent.Worker._do
+
+        def do(self: agent.Worker, job: Any, moved: Any) -> bytes:
+            seen.append(job) if isinstance(job, kind) else None
+            if len(seen) == number:
+                die()
+            return real(self, job, moved)
+
+        agent.Worker._do = do  # type: ignore[method-assign]
+
+    return patch
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "machine"),
+    [
+        (3, agent.CopyPayload, "the same machine"),
+        (3, agent.CopyManifest, "another machine"),
+        pytest.param(1, agent.CopyPayload, "another machine", marks=pytest.mark.soak),
+        pytest.param(6, agent.CopyManifest, "the same machine", marks=pytest.mark.soak),
+    ],
+)
+def test_r10_a_restore_that_was_killed_while_it_copied_goes_on(
+    tmp_path: Path, number: int, kind: type[agent.Job], machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNE_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "place").mkdir()
+    store = Store(LocalBackend(tmp_path / "place"))
+    run(tmp_path / "a", tmp_path / "place")
+    shutil.rmtree(tmp_path / "a")
+    again = {"name": "n", "restore": tune.SyncConfig(upload_dir=str(tmp_path / "place")), "num_samples": 4}
+    patch = dies_at(number, kind)
+
+    def first() -> None:
+        patch()
+        run(tmp_path / "b", None, **again)
+
+    assert os.WIFSIGNALED(in_child(first))
+    complete = {key for found in store.checkpoints("n").values() for key in found.values()}
+    assert len(complete) == (number - 1 if kind is agent.CopyManifest else len(complete)) < 6
+    if machine == "another machine":
+        shutil.rmtree(tmp_path / "b")
+    copied: list[str] = []
+    real = agent.Worker._do
+    monkeypatch.setattr(
+        agent.Worker,
+        "_do",
+        lambda self, job, moved: (
+            copied.append(job.key) if isinstance(job, agent.CopyPayload) else None,
+            real(self, job, moved),
+        )[1],
+    )
+
+    analysis = run(tmp_path / "b", None, **again)
+
+    assert len(copied) == len(set(copied)) == 6 - len(complete) and not complete & set(copied)
+    assert fs.exists(tmp_path / "place" / "e" / "experiment.json")
+    shutil.rmtree(tmp_path / "place" / "e")
+    assert main(["verify", analysis.experiment_path]) == 0 and main(["verify", f"{tmp_path}/place/n"]) == 0
+    whole_without_the_old_one(analysis, f"file://{tmp_path}/place/n", 4)
+
+
+def test_r4_a_checkpoint_that_is_damaged_in_the_old_replica_is_named_and_nothing_else_is_lost(
+    tmp_path: Path, caplog: Any
+) -> None:
+    analysis = run(tmp_path / "a", tmp_path / "place")
+    broken = analysis.trials[0].checkpoints[0].ref.name
+    shutil.rmtree(tmp_path / "a")
+    (damaged, *_) = (
+        file
+        for file in (tmp_path / "place" / "e" / analysis.trials[0].dirname / broken).iterdir()
+        if file.name != ".manifest.json"
+    )
+    damaged.unlink()
+
+    restored = run(
+        tmp_path / "b", None, name="n", restore=tune.SyncConfig(upload_dir=str(tmp_path / "place")), num_samples=3
+    )
+
+    shutil.rmtree(tmp_path / "place" / "e")
+    assert [steps(trial) for trial in restored.trials] == [[5], [4, 5], [4, 5]]
+    assert len([line for line in caplog.messages if broken in line and "is not used" in line]) == 1
+    assert main(["verify", f"{tmp_path}/place/n"]) == 0
+
+
+def test_r4_without_a_place_for_copies_a_restored_experiment_is_whole_here(tmp_path: Path) -> None:
+    run(tmp_path / "a", tmp_path / "place")
+    shutil.rmtree(tmp_path / "a")
+    restore = tune.SyncConfig(upload_dir=str(tmp_path / "place"))
+    none = tune.SyncConfig(upload_dir=str(tmp_path / "place"), syncer=None)
+    restored = run(tmp_path / "b", None, name="n", restore=restore, num_samples=3, sync_config=none)
+    shutil.rmtree(tmp_path / "place")
+    assert [steps(trial) for trial in restored.trials] == [[4, 5]] * 3
+    assert main(["verify", restored.experiment_path]) == 0

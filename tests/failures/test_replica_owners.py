@@ -16,13 +16,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from checkpoint_faults import count_up, facts, killed_at, rows, run
+from checkpoint_faults import Crash, count_up, die, facts, in_child, killed_at, rows, run
 from lifecycle_scripts import contents
 from replicas import Store, refusal, stage_of, start
 
 import tuner as tune
 from trainables.store import verify
-from trainables.transfer import checkpoints
+from trainables.transfer import agent, checkpoints
 from trainables.transfer.local import LocalBackend
 from tuner import cli
 from tuner.error import ExperimentDivergedError, TuneError
@@ -311,6 +311,50 @@ def test_t15_a_host_that_comes_back_joins_the_newer_history(tmp_path, store, lin
     assert store.iterations() == [[5, 6]]
 
 
+def without_the_store(number):
+    """Makes this process the one whom the store does not hear any more from that checkpoint on."""
+    real, gone = agent.Worker.do, []
+
+    def do(self, job, moved):
+        if isinstance(job, agent.PushPayload) and f"checkpoint_{number:06d}" in job.key:
+            gone.append(job)
+        return agent.Failed(job.id, "TransferError", "no answer", True) if gone else real(self, job, moved)
+
+    agent.Worker.do = do
+
+
+def test_t15_what_was_saved_and_never_copied_is_set_aside_and_what_was_let_go_of_is_removed(tmp_path, there, caplog):
+    settings = {"config": {"n": 6}, "keep_checkpoints_num": 2, **copies(there)}
+    a, place = tmp_path / "a" / "e", tmp_path / "a" / "e" / ".set-aside"
+
+    def dies():
+        without_the_store(3)
+        run(count_up, tmp_path / "a", callbacks=[Crash(5)], **settings)
+
+    assert os.WIFSIGNALED(in_child(dies))
+    (directory,) = a.glob("count_up_*")
+    saved = [found.ref.iteration for found in verify.list_checkpoints(directory)]
+    assert (saved, there.iterations()) == ([2, 3, 4], [[1, 2]])
+    run(count_up, tmp_path / "b", resume="AUTO", **settings)
+    before = there.keys()
+    caplog.clear()
+    caplog.set_level("INFO")
+
+    (trial,) = run(count_up, tmp_path / "a", resume="AUTO", **settings).trials
+
+    assert [record.iteration for record in trial.checkpoints] == [5, 6]
+    assert verify.list_checkpoints(directory) == [] and verify.scan(directory).unknown == []
+    assert {key for key in there.keys() if "/checkpoint_" in key} == {key for key in before if "/checkpoint_" in key}
+    (said,) = [line for line in caplog.messages if f"set aside in {place}" in line]
+    assert "2 checkpoints" in said
+    found = verify.list_checkpoints(place / directory.name)
+    assert [published.ref.iteration for published in found] == [3, 4]
+    assert cli.main(["verify", str(a)]) == 0
+    assert not any(".set-aside" in key for key in there.keys())
+    run(count_up, tmp_path / "a", resume="AUTO", **settings)
+    assert not place.exists()  # the next run had finished too
+
+
 def newest_of(root):
     """The iteration of the newest checkpoint on disk."""
     (directory,) = root.glob("count_up_*")
@@ -358,6 +402,47 @@ def test_t15_two_heads_that_each_lack_the_other_raise_and_resume_chooses(tmp_pat
     assert (aside / "journal").is_dir()
     run(count_up, b, resume="REMOTE", **copies(there, **settings))
     assert newest(b / "e") == newest(a / "e")
+
+
+# --- small files: those of ended trials come beside the run ------------------------------------------------------
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["", "killed meanwhile"])
+def test_the_files_of_ended_trials_come_while_others_run_and_before_the_run_ends(tmp_path, there, monkeypatch, dies):
+    monkeypatch.setattr("tuner.driving.FINAL_COMPACT_BYTES", 0)  # what had ended stands in a snapshot
+    first = run(count_up, tmp_path / "a", num_samples=3, config={"n": 3}, **copies(there))
+    run(count_up, tmp_path / "a", num_samples=4, config={"n": 3}, resume="AUTO", **copies(there))  # it goes there then
+    assert any("/snapshot-" in key for key in there.keys())
+    small = {
+        f"{trial.dirname}/{file.name}": file.read_bytes()
+        for trial in first.trials
+        for file in trial.directory.iterdir()
+        if file.is_file()
+    }
+    told, real = [], agent.Worker._do
+
+    def do(self, job, moved):
+        if isinstance(job, agent.Fetch) and any(name in small for name in job.names or ()):
+            told.append("fetched")
+            if dies and os.getpid() != me:
+                die()
+        return real(self, job, moved)
+
+    class Told(tune.Callback):
+        def on_trial_start(self, iteration, trials, trial, **info):
+            told.append("started")
+
+    me = os.getpid()
+    monkeypatch.setattr(agent.Worker, "_do", do)
+    more = {"num_samples": 5, "config": {"n": 3}, "resume": "AUTO", "callbacks": [Told()], **copies(there)}
+    if dies:
+        assert os.WIFSIGNALED(in_child(lambda: run(count_up, tmp_path / "b", **more)))
+        assert not any((tmp_path / "b" / "e" / name).exists() for name in small if name.endswith("result.json"))
+    analysis = run(count_up, tmp_path / "b", **more)
+    assert told[:2] == ["started", "fetched"] or dies
+    for name, data in small.items():
+        assert (tmp_path / "b" / "e" / name).read_bytes() == data or name.endswith("trial.json")
+    assert [[row["training_iteration"] for row in rows(trial)] for trial in analysis.trials] == [[1, 2, 3]] * 5
 
 
 # --- T08: readers -----------------------------------------------------------------------------------------------

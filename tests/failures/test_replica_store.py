@@ -5,6 +5,7 @@ F19, F21, F22, F34, D14, D15, T07 and design rule R6.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import signal
@@ -18,9 +19,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from checkpoint_faults import iterations, restored, run, warned
-from replicas import Watched, copied, refusal, stage_of, start
+from replicas import Store, Watched, copied, refusal, stage_of, start
 
 import tuner as tune
+from trainables.transfer.local import LocalBackend
 from tuner import cli
 from tuner.error import SyncError, TuneError
 
@@ -274,6 +276,81 @@ def test_d15_what_failed_to_arrive_is_not_recorded_as_there(tmp_path, store, wat
     run(count, tmp_path, config={"n": 3}, resume="AUTO", sync_config=sync(store))
     assert store.iterations() == [[1, 2, 3]]
     assert copied(tmp_path / "e") == [1, 2, 3]
+
+
+# --- what was damaged in the store ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def there(tmp_path):
+    """A replica in a directory."""
+    (tmp_path / "there").mkdir()
+    return Store(LocalBackend(tmp_path / "there"))
+
+
+def held(store, kind):
+    """The blob of the search space, or the segment with the first facts, over there."""
+    (key, *_) = sorted(key for key in store.keys() if key.startswith("e/journal/0"))
+    if kind == "blobs":
+        key = f"e/blobs/{json.loads(store.backend.read('e/experiment.json'))['space_blob']}"
+    return key, store.backend.read(key)
+
+
+def change_a_byte(store, key, data):
+    store.backend.put(key, data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+
+
+def cut(store, key, data):
+    store.backend.put(key, data[: data.rindex(b"\n", 0, -1) + 1] if "/journal/" in key else data[:-1])
+
+
+def remove(store, key, data):
+    store.backend.delete([key])
+
+
+@pytest.mark.parametrize("damage", [change_a_byte, cut, remove])
+@pytest.mark.parametrize("kind", ["blobs", "journal"])
+def test_r6_what_was_damaged_over_there_is_sent_again_at_the_next_start(tmp_path, there, caplog, kind, damage):
+    settings = {"config": {"n": 3}, "sync_config": sync(there), "executor": "inline"}
+    run(count, tmp_path / "a", **settings)
+    key, data = held(there, kind)
+    damage(there, key, data)
+    caplog.clear()
+    run(count, tmp_path / "a", resume="AUTO", **settings)
+    assert there.backend.read(key) == data
+    told = 0 if (kind, damage) == ("journal", remove) else 1  # a segment that is missing may never have got there
+    assert len([line for line in warned(caplog, key.partition("/")[2]) if "sent again" in line]) == told
+    assert cli.main(["verify", f"{there.uri}/e"]) == 0
+    caplog.clear()
+    run(count, tmp_path / "a", resume="AUTO", **settings)
+    assert not warned(caplog, key.partition("/")[2])
+
+
+def test_r6_what_is_damaged_here_does_not_replace_what_is_whole_over_there(tmp_path, there, caplog):
+    settings = {"config": {"n": 3}, "sync_config": sync(there), "executor": "inline"}
+    run(count, tmp_path / "a", **settings)
+    key, data = held(there, "blobs")
+    (tmp_path / "a" / key).write_bytes(data[:-1])
+    run(count, tmp_path / "a", resume="AUTO", **settings)
+    assert len(warned(caplog, key.partition("/")[2])) == 1
+    assert there.backend.read(key) == data
+
+
+@pytest.mark.parametrize("damage", [change_a_byte, remove])
+def test_r5_a_blob_that_nothing_has_is_named_and_missed_only_where_it_is_needed(tmp_path, there, caplog, damage):
+    settings = {"config": {"n": 3}, "sync_config": sync(there), "executor": "inline"}
+    run(count, tmp_path / "a", **settings)
+    state = there.state(tmp_path / "books")
+    settings_blob = json.loads((tmp_path / "a" / "e" / "experiment.json").read_text())["space_blob"]
+    key = f"e/blobs/{settings_blob}"
+    damage(there, key, there.backend.read(key))
+    caplog.clear()
+    (trial,) = run(count, tmp_path / "b", resume="AUTO", **settings).trials
+    assert len(warned(caplog, settings_blob)) == 1
+    assert (trial.status, iterations(trial)) == ("TERMINATED", [])
+    assert trial.checkpoint is not None and trial.iteration == state.trials[0].iteration
+    with pytest.raises(TuneError, match=f"{settings_blob} is missing"):
+        tune.Tuner.restore(tmp_path / "b" / "e", count).fit()
 
 
 # --- T07: the store is dead at the end --------------------------------------------------------------------------

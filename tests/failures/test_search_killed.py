@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import optuna
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -14,6 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from lifecycle_scripts import Stage, iterations
 
 import tuner as tune
+from tests.failures.checkpoint_faults import killed_at_fact
+from tuner.experiment import journal_writer
+from tuner.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
+from tuner.search.optuna import OptunaSearch
 
 SEARCH = """
 import json, os, sys
@@ -98,6 +105,98 @@ def test_f25_a_larger_num_samples_after_kills_runs_what_is_missing(tmp_path: Pat
         assert [(trial.status, iterations(trial)) for trial in trials] == [("TERMINATED", [1, 2])] * 8
         if how != "grid":
             assert len({config["x"] for config in made}) == 8
+
+
+def learning(space: Any = None, **settings: Any) -> Any:
+    """A searcher whose proposals depend on the results from the fourth trial on."""
+    return OptunaSearch(space, sampler=optuna.samplers.TPESampler(seed=1, n_startup_trials=3), **settings)
+
+
+def by_run(trial: Any) -> dict[str, Any]:
+    kind = trial.suggest_categorical("kind", ["near", "far"])
+    trial.suggest_float("x", 0, 3 if kind == "near" else 30)
+    return {"n": 3}
+
+
+UNIFORM = {"x": tune.uniform(0, 5), "n": tune.randint(0, 9)}
+SEARCHED: dict[str, tuple[int, Any, Callable[[], Searcher]]] = {
+    "tpe": (9, UNIFORM, learning),
+    "tpe, points first": (9, UNIFORM, lambda: learning(points_to_evaluate=[{"x": 1.0, "n": 2}, {"x": 4.0}])),
+    "define by run": (9, {}, lambda: learning(by_run)),
+    "limiter": (9, UNIFORM, lambda: ConcurrencyLimiter(learning(), 2)),
+    "limiter, in batches": (9, UNIFORM, lambda: ConcurrencyLimiter(learning(), 3, batch=True)),
+    "repeater": (15, UNIFORM, lambda: Repeater(learning(), repeat=3)),
+    "repeater in a limiter": (15, UNIFORM, lambda: ConcurrencyLimiter(Repeater(learning(), repeat=3), 2)),
+    "grid and random": (
+        3,
+        {
+            "x": tune.grid_search([1, 2, 3]),
+            "n": tune.randint(0, 1000),
+            "twice": tune.sample_from(lambda s: s.config.n * 2),
+        },
+        lambda: BasicVariantGenerator(max_concurrent=2, points_to_evaluate=[{"x": 2, "n": 7}]),
+    ),
+}
+
+
+def told(config: dict[str, Any]) -> None:
+    for n in (1, 2):
+        tune.report({"loss": (config["x"] - 2.5) ** 2 + config["n"] / n})
+
+
+LIMITED = {"limiter": 2, "limiter, in batches": 3, "repeater in a limiter": 2}
+"""So many at a time. What is known when one is proposed depends on which ones those are, and a kill changes that."""
+
+
+class Limit(tune.Callback):
+    """Looks that there are no more trials at a time."""
+
+    changes_results = False
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        assert sum(not each.is_finished() for each in trials) <= self.most
+
+
+def searched(path: Path, how: str) -> Any:
+    samples, space, make = SEARCHED[how]
+    return tune.run(
+        told, config=space, storage_path=path, name="e", num_samples=samples, search_alg=make(), metric="loss",
+        mode="min", seed=7, resume="AUTO", executor="inline", resources_per_trial={"cpu": 0.25}, verbose=0,
+        max_concurrent_trials=None if how in LIMITED or how == "grid and random" else 1,
+        callbacks=[Limit(LIMITED.get(how, 9))],
+    ).trials  # fmt: skip
+
+
+def killed_and_whole(path: Path, patch: pytest.MonkeyPatch, how: str, seed: object) -> None:
+    whole = searched(path / "whole", how)
+    patch.setattr(journal_writer, "COMPACT_BYTES", 4000)  # what is gone on from is a snapshot and what came after it
+    draw = random.Random(f"{how} {seed}")
+    for _ in range(5):
+        killed_at_fact(draw.randint(2, 16), lambda: searched(path / "cut", how))
+    cut = searched(path / "cut", how)
+    assert [(trial.status, iterations(trial)) for trial in cut] == [("TERMINATED", [1, 2])] * len(whole)
+    if how in LIMITED:
+        different = {(trial.config["x"], trial.config["n"]) for trial in cut}
+        assert len(different) == len({(trial.config["x"], trial.config["n"]) for trial in whole})
+    else:
+        assert [trial.config for trial in cut] == [trial.config for trial in whole]
+
+
+@pytest.mark.parametrize("how", SEARCHED)
+def test_f14_f51_killed_between_any_two_facts_a_searcher_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    killed_and_whole(tmp_path, monkeypatch, how, "")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("how", SEARCHED)
+@pytest.mark.parametrize("seed", range(40))
+def test_f14_f51_killed_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, seed: int) -> None:
+    killed_and_whole(tmp_path, monkeypatch, how, seed)
 
 
 DIES = """

@@ -42,8 +42,10 @@ def test_d20_a_storage_path_that_is_no_path_is_refused(given, name):
 @pytest.mark.parametrize(
     ("place", "cause"),
     [
-        ("/proc/foo", "No such file or directory"),
-        ("/proc/foo/bar", "No such file or directory"),
+        ("/proc/foo", "proc is the kernel's own filesystem"),
+        ("/proc/foo/bar", "proc is the kernel's own filesystem"),
+        ("/sys/foo", "sysfs is the kernel's own filesystem"),
+        ("to proc/foo", "proc is the kernel's own filesystem"),
         ("x" * 300, "File name too long"),
         ("loop/x", "Too many levels of symbolic links"),
         ("file/x", "is a file, no directory"),
@@ -54,11 +56,19 @@ def test_f44_a_place_where_nothing_can_be_made_is_named_with_the_cause(tmp_path,
     monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
     Path("file").touch()
+    Path("to proc").symlink_to("/proc")
     with pytest.raises((StorageError, SettingError), match=cause) as refused:
         run(place, name=name)
     assert repr(place) in str(refused.value)
     assert not isinstance(refused.value, StorageFullError)
-    assert sorted(os.listdir()) == ["file", "loop"]
+    assert sorted(os.listdir()) == ["file", "loop", "to proc"]
+
+
+@pytest.mark.parametrize("place", ["/proc/foo", "/sys/foo/bar", "file:///proc/foo"])
+def test_f44_copies_to_a_filesystem_of_the_kernel_are_refused_at_the_start(tmp_path, place):
+    with pytest.raises(ValueError, match="is the kernel's own filesystem"):
+        run(tmp_path / "results", sync_config=tune.SyncConfig(upload_dir=place))
+    assert not (tmp_path / "results").exists()
 
 
 def refused_to_a_plain_user(place, **settings):

@@ -1,12 +1,24 @@
-"""Scripts written for Ray Tune, run unchanged; each in an interpreter of its own, for the hook is there to stay."""
+"""Scripts written for Ray Tune, run unchanged, each in an interpreter of its own, for the hook is there to stay.
+
+And the page that says what differs.
+"""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import tuner as tune
+from tuner.error import ResourceError
+from tuner.executors.resources import parse_resources
+from tuner.logger import pretty_print
+from tuner.utils import merge_dicts
+
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 
 SCRIPT = """
 import os, sys, tempfile
@@ -109,3 +121,83 @@ def test_a_ray_that_is_imported_already_is_not_shadowed(tmp_path: Path) -> None:
 def test_a_script_that_is_not_there(tmp_path: Path) -> None:
     assert "no file nothing.py" in python("-m", "tuner.compat", "nothing.py", cwd=tmp_path).stderr
     assert python("-m", "tuner.compat", cwd=tmp_path).returncode == 2
+
+
+def test_names_of_ray_1_and_what_scripts_import_from_within(tmp_path: Path) -> None:
+    code = """
+import tuner.compat, sys
+tuner.compat.install()
+from ray.tune.suggest import ConcurrencyLimiter
+from ray.tune.suggest.optuna import OptunaSearch
+from ray.tune.suggest.suggestion import Searcher
+from ray.tune.trial import Trial
+from ray.tune.sample import Domain
+from ray.tune.trainable import Trainable, with_parameters
+from ray.tune.tune_config import ResumeConfig, TuneConfig
+from ray.tune.execution.placement_groups import PlacementGroupFactory
+from ray.tune.result import MEAN_ACCURACY, TIMESTAMP, TRAINING_ITERATION
+from ray.tune.logger import pretty_print
+from ray.train.context import TrainContext, get_context
+from ray import tune
+import tuner.search
+assert tune.PlacementGroupFactory is PlacementGroupFactory and tune.TuneContext is TrainContext
+assert Searcher is tuner.search.Searcher and tune.Trainable is Trainable
+print("ok")
+"""
+    done = python("-c", code, cwd=tmp_path)
+    assert done.stdout == "ok\n", done.stderr
+
+
+def test_the_bundles_of_a_placement_group_are_one_request(tmp_path: Path) -> None:
+    asked = tune.PlacementGroupFactory([{"CPU": 0.25}, {"CPU": 0.25}, {}])
+    assert asked.required_resources == parse_resources(asked) == {"cpu": 0.5} and asked.head_cpus == 0.25
+    trials = tune.run(
+        lambda config: tune.get_trial_resources(), resources_per_trial=asked, storage_path=tmp_path, verbose=0,
+        executor="inline",
+    ).trials  # fmt: skip
+    assert trials[0].last_result["cpu"] == 0.5
+    with pytest.warns(UserWarning, match="strategy='SPREAD'"):
+        tune.PlacementGroupFactory([{"CPU": 1}], strategy="SPREAD")
+    with pytest.raises(ResourceError, match="asks for nothing"):
+        tune.PlacementGroupFactory([{}])
+
+
+def test_a_result_is_printed_for_people() -> None:
+    result = {"loss": 0.5, "eval": {"auc": 0.9}, "pid": 1, "config": {"lr": 1}, "note": None}
+    assert pretty_print(result, exclude=["pid"]) == "eval:\n  auc: 0.9\nloss: 0.5\n"
+
+
+def test_dicts_are_merged_into_a_new_one() -> None:
+    first, second = {"a": {"b": 1}, "c": 2}, {"a": {"d": [3]}, "c": 4}
+    merged = merge_dicts(first, second)
+    assert merged == {"a": {"b": 1, "d": [3]}, "c": 4} and first == {"a": {"b": 1}, "c": 2}
+    merged["a"]["d"].append(4)
+    assert second["a"] == {"d": [3]}
+
+
+def test_the_migration_page_is_up_to_date() -> None:
+    done = subprocess.run([sys.executable, DOCS / "migrating.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, f"run python docs/migrating.py; it said: {done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "line"),
+    [
+        ("ray.tune.uniform", "equal"),
+        ("ray.tune.schedulers.PopulationBasedTraining", "differs"),
+        ("ray.tune.search.hyperopt.HyperOptSearch", "missing"),
+        ("ray.tune.utils.flatten_dict", "differs"),
+    ],
+)
+def test_a_name_of_ray_is_compared_by_its_signature(theirs: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    import migrating
+
+    module, _, name = theirs.rpartition(".")
+    known = json.loads(migrating.NAMES.read_text())["modules"][module][name]
+    none = {"meaning": {}, "missing": {}, "given": (), "internal": ("NOOP",), "opaque": ()}
+    assert migrating.compared(module, name, known, none).state == line
+    if known["arguments"]:
+        more = {**known, "arguments": {"new_one": None, **known["arguments"]}}
+        found = migrating.compared(module, name, more, none)
+        assert found.state == "missing" or "does not take `new_one`" in found.said

@@ -45,6 +45,11 @@ def link(source: PathLike, target: PathLike) -> None:
     os.link(source, target)
 
 
+def symlink(target: PathLike, path: PathLike) -> None:
+    """A symlink `path` to `target`, which need not be there; FileExistsError when the name is taken."""
+    os.symlink(target, path)
+
+
 def unlink(path: PathLike) -> None:
     os.unlink(path)
 

@@ -87,8 +87,8 @@ def encode(manifest: Manifest) -> bytes:
     return _encoder.encode(manifest)
 
 
-def decode(data: bytes, path: Path) -> Manifest:
-    """Read the bytes of the manifest of `path`.
+def decode(data: bytes, path: Path | str) -> Manifest:
+    """Read the bytes of the manifest of `path`, a directory's or a URI.
 
     Raises CheckpointCorruptError when they are none or lead out of the directory, CheckpointError when a newer
     version of this library wrote them.

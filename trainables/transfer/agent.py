@@ -14,16 +14,17 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Union
+from types import MappingProxyType
+from typing import Any, Union
 
 import cloudpickle
 import msgspec
 
 from trainables.errors import AccessRefusedError, CheckpointError, TransferError
-from trainables.transfer import checkpoints
+from trainables.transfer import between, checkpoints
 from trainables.transfer.base import Backend
 from trainables.transfer.open import open_backend
 from trainables.wire import Frames, frame
@@ -61,6 +62,27 @@ class PushManifest(Job, frozen=True, tag="manifest"):
 
     directory: str
     key: str
+
+
+class CopyPayload(Job, frozen=True, tag="copy_payload"):
+    """Copy a checkpoint from this or another place without its manifest: nobody sees it yet."""
+
+    place: str
+    """URI of that place, opened with the same keys and credentials as this one."""
+    source: str
+    """Its key there."""
+    key: str
+    digest: str = ""
+    """BLAKE3 of its manifest."""
+
+
+class CopyManifest(Job, frozen=True, tag="copy_manifest"):
+    """Copy its manifest; the rest as in `CopyPayload`."""
+
+    place: str
+    source: str
+    key: str
+    digest: str = ""
 
 
 class DeleteCheckpoint(Job, frozen=True, tag="delete_checkpoint"):
@@ -117,6 +139,14 @@ class Children(Job, frozen=True, tag="children"):
     prefix: str
 
 
+class Compare(Job, frozen=True, tag="compare"):
+    """Which of these files are not the same over there as here is the answer as a JSON list."""
+
+    source: str
+    prefix: str
+    names: list[str]
+
+
 class Learn(Job, frozen=True, tag="learn"):
     """What that checkpoint over there holds need not be sent again: it may be copied from there."""
 
@@ -124,8 +154,8 @@ class Learn(Job, frozen=True, tag="learn"):
 
 
 AnyJob = Union[
-    Push, PushPayload, PushManifest, DeleteCheckpoint, Delete, FetchCheckpoint, Fetch, Put, Read, ListKeys, Children,
-    Learn
+    Push, PushPayload, PushManifest, CopyPayload, CopyManifest, DeleteCheckpoint, Delete, FetchCheckpoint, Fetch, Put,
+    Read, ListKeys, Children, Compare, Learn
 ]  # fmt: skip
 
 
@@ -169,10 +199,17 @@ _decode_job = msgspec.json.Decoder(AnyJob).decode
 
 
 class Worker:
-    """Does jobs on one back end; safe to use from several threads."""
+    """Does jobs on one back end; safe to use from several threads.
 
-    def __init__(self, backend: Backend) -> None:
+    Args:
+        arguments: of `open_backend`, as `backend` was opened with.
+    """
+
+    def __init__(self, backend: Backend, arguments: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.backend = backend
+        self._arguments = arguments
+        self._others: dict[str, Backend] = {}
+        self._opening = threading.Lock()
         self._index = checkpoints.ContentIndex()
         self._receipts: dict[str, dict[str, str]] = {}
         """Of payloads that did not arrive whole: what did. A second try leaves it out."""
@@ -193,6 +230,32 @@ class Worker:
         except Exception as error:  # a user's function or Syncer may raise anything; the agent lives on
             return Failed(job.id, type(error).__name__, f"{type(error).__name__}: {error}")
 
+    def close(self) -> None:
+        """Let go of connections."""
+        for backend in (self.backend, *self._others.values()):
+            backend.close()
+
+    def _other(self, place: str) -> Backend:
+        """The back end of another place, opened once."""
+        if place == self.backend.uri:
+            return self.backend
+        with self._opening:
+            if place not in self._others:
+                self._others[place] = open_backend(**{**self._arguments, "place": place})
+            return self._others[place]
+
+    def _both(self, job: CopyPayload | CopyManifest) -> tuple[Backend, str, Backend, str]:
+        """Where a checkpoint is copied from and to: back ends and keys; one back end where both lie in one bucket."""
+        target = self.backend.uri
+        root = between.common(job.place, target)
+        if root is None:
+            return self._other(job.place), job.source, self.backend, job.key
+        source, to = (
+            f"{uri[len(root) :].strip('/')}/{key}".lstrip("/")
+            for uri, key in ((job.place, job.source), (target, job.key))
+        )
+        return self._other(root), source, self._other(root), to
+
     def _do(self, job: AnyJob, moved: Callable[[int], None]) -> bytes:
         backend = self.backend
         match job:
@@ -208,6 +271,17 @@ class Worker:
                 del self._receipts[job.key]
             case PushManifest():
                 checkpoints.push_manifest(backend, Path(job.directory), job.key)
+            case CopyPayload():
+                receipts = self._receipts.setdefault(job.key, {})
+                origin, known, target, key = self._both(job)
+                index = checkpoints.ContentIndex()  # of `target`, whose keys may be longer
+                content = checkpoints.copy_payload(
+                    origin, known, target, key, digest=job.digest, index=index, receipts=receipts, progress=moved
+                )
+                self._index.add(content, job.key)
+                del self._receipts[job.key]
+            case CopyManifest():
+                checkpoints.copy_manifest(*self._both(job), digest=job.digest)
             case DeleteCheckpoint():
                 self._index.forget(job.key)
                 self._receipts.pop(job.key, None)
@@ -226,6 +300,9 @@ class Worker:
                 return msgspec.json.encode(list(backend.children(job.prefix)))
             case Learn():
                 self._index.add(checkpoints.read_manifest(backend, job.key).manifest, job.key)
+            case Compare():
+                found = between.differing(Path(job.source), backend, job.prefix, job.names, moved)
+                return msgspec.json.encode(found)
             case ListKeys():
                 return msgspec.json.encode([entry.key for entry in backend.list(job.prefix)])
         return b""
@@ -277,7 +354,7 @@ def serve(line: socket.socket) -> None:
     if opening is None:
         return
     try:
-        worker = Worker(_open(opening))
+        worker = _open(opening)
     except Exception as error:  # said to the driver, which raises it
         spoken.say(Failed(0, type(error).__name__, str(error)))
         return
@@ -303,14 +380,15 @@ class Place(msgspec.Struct, frozen=True):
     """Look whether the place can be used before anything else."""
 
 
-def _open(body: bytes) -> Backend:
+def _open(body: bytes) -> Worker:
     place = msgspec.json.decode(body, type=Place)
     sys.path.extend(entry for entry in place.path if entry not in sys.path)
-    backend = open_backend(**cloudpickle.loads(place.pickled))
+    arguments = cloudpickle.loads(place.pickled)
+    backend = open_backend(**arguments)
     if place.check:
         backend.check()
     gc.collect()  # opening leaves more behind than the agent needs for its work
-    return backend
+    return Worker(backend, arguments)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -60,7 +60,9 @@ class AzureBackend(ObjectBackend):
 
     def renew(self) -> None:
         with self._lock:
-            self._container = None  # who still uses the old one keeps it
+            old, self._container = self._container, None
+        if old is not None:
+            old.close()  # idle connections; a request that is under way ends on its own
 
     def close(self) -> None:
         with self._lock:

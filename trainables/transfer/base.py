@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.errors import ObjectNotFoundError, TransferError
+from trainables.store.manifest import stays_inside
 
 Progress = Callable[[int], None]
 """Told of bytes that have just moved; from any thread. What raises in it ends the operation."""
@@ -36,6 +37,8 @@ class Can:
     """`exclusive=True` creates a file only where there is none, of two that try one fails."""
     reuse: bool = True
     """`same=` is honoured: content that is there already is not sent again."""
+    copy: bool = True
+    """`copy` moves nothing through this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +104,34 @@ class Backend(ABC):
         ObjectNotFoundError when there is nothing of that name.
         """
 
+    def copy(
+        self,
+        source: str,
+        prefix: str,
+        names: Sequence[str],
+        *,
+        receipts: MutableMapping[str, str] | None = None,
+        progress: Progress = unwatched,
+    ) -> None:
+        """Copy `source/name` to `prefix/name`, both over there; what is there is replaced. `receipts` as in `push`.
+
+        Where the back end cannot do that by itself, the files come through this machine. Raises ObjectNotFoundError
+        when there is nothing of one of the names.
+        """
+        with tempfile.TemporaryDirectory(prefix="transfer-") as directory:
+            self.fetch(source, Path(directory), names, progress=progress)
+            self.push(Path(directory), prefix, names, receipts=receipts, progress=progress)
+
     def put(self, key: str, data: bytes, *, exclusive: bool = False) -> None:
         """Write a small file. Raises ObjectExistsError, with `exclusive`, where there is one."""
-        prefix, _, name = key.rpartition("/")
+        prefix, _, name = checked_key(key).rpartition("/")
         with tempfile.TemporaryDirectory(prefix="transfer-") as directory:
             (Path(directory) / name).write_bytes(data)
             self.push(Path(directory), prefix, [name], exclusive=exclusive)
 
     def read(self, key: str) -> bytes:
         """The content of a small file. Raises ObjectNotFoundError."""
-        prefix, _, name = key.rpartition("/")
+        prefix, _, name = checked_key(key).rpartition("/")
         with tempfile.TemporaryDirectory(prefix="transfer-") as directory:
             self.fetch(prefix, Path(directory), [name])
             return (Path(directory) / name).read_bytes()
@@ -151,3 +172,19 @@ class Backend(ABC):
 
     def close(self) -> None:
         """Let go of connections. Nothing else may be called after it."""
+
+
+# --- names -------------------------------------------------------------------------------------------------
+
+
+def checked_key(key: str) -> str:
+    """The key, if it stays below the place; whoever may write there may have chosen it."""
+    if not stays_inside(key):
+        raise TransferError(f"{key!r} is refused: names are relative, without empty parts, '.' and '..'")
+    return key
+
+
+def joined(prefix: str, name: str) -> str:
+    """The key of a name under a prefix; refuses what leads out."""
+    checked_key(name)
+    return f"{checked_key(prefix)}/{name}" if prefix else name

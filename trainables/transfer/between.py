@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError
+from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError, ObjectNotFoundError
 from trainables.places import parent_and_name
 from trainables.store import manifest, publish, staging, tree
 from trainables.store.manifest import Manifest
 from trainables.transfer import checkpoints
-from trainables.transfer.base import Backend
+from trainables.transfer.base import Backend, Progress, unwatched
 from trainables.transfer.local import LocalBackend
-from trainables.transfer.open import check_scheme, open_backend, shown
+from trainables.transfer.open import EXTRAS, check_scheme, open_backend, shown
 from trainables.wire import CheckpointRef
+
+_BUCKETS = {*EXTRAS, "memory"}
+_AT_ONCE = 16
+"""Files that are fetched at once to be compared."""
 
 
 def copy(source: Backend, key: str, target: Backend, to: str) -> Manifest:
@@ -34,6 +41,46 @@ def copy(source: Backend, key: str, target: Backend, to: str) -> Manifest:
     with tempfile.TemporaryDirectory(prefix="copy-") as directory:
         brought = checkpoints.fetch(source, key, Path(directory) / "checkpoint", digest=content.digest)
         return push(brought.path, target, to)
+
+
+def common(one: str, other: str) -> str | None:
+    """The URI that two places of one bucket lie under; None when they are not in one.
+
+    >>> common("s3://bucket/runs/old", "s3://bucket/runs"), common("s3://bucket/runs", "gs://bucket/runs")
+    ('s3://bucket/runs', None)
+    """
+    if one == other:
+        return one
+    scheme, _, path = one.partition("://")
+    if scheme not in _BUCKETS or not other.startswith(f"{scheme}://"):
+        return None
+    shared = os.path.commonprefix([path.split("/"), other.partition("://")[2].split("/")])
+    return f"{scheme}://{'/'.join(shared)}" if shared else None
+
+
+def differing(
+    directory: Path, place: Backend, prefix: str, names: Sequence[str], progress: Progress = unwatched
+) -> list[str]:
+    """Those of the files under a local directory that are not the same at `prefix/name`.
+
+    What is not here, or not there, any more is left out. Raises TransferError.
+    """
+    found = []
+    for start in range(0, len(names), _AT_ONCE):
+        some = names[start : start + _AT_ONCE]
+        with tempfile.TemporaryDirectory(prefix="compare-") as beside:
+            try:
+                place.fetch(prefix, Path(beside), some, progress=progress)
+            except ObjectNotFoundError:
+                for name in some if len(some) > 1 else ():
+                    with suppress(ObjectNotFoundError):
+                        place.fetch(prefix, Path(beside), [name], progress=progress)
+            for name in some:
+                with suppress(FileNotFoundError):
+                    mine, its = directory / name, Path(beside, name)
+                    if its.is_file() and not filecmp.cmp(mine, its, shallow=False):
+                        found.append(name)
+    return found
 
 
 def push(directory: Path, target: Backend, to: str) -> Manifest:

@@ -7,8 +7,9 @@ into place, so that no reader ever sees a part of it.
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from trainables.errors import (
 from trainables.store import fs, manifest, publish, staging, tree, verify
 from trainables.store.manifest import MANIFEST_NAME, FileEntry, Manifest, Published
 from trainables.transfer.base import Backend, Progress, unwatched
+from trainables.transfer.local import LocalBackend
 from trainables.wire import CheckpointRef
 
 _SMALL = 4096
@@ -143,11 +145,59 @@ def push_manifest(backend: Backend, directory: Path, key: str) -> None:
     One with the same bytes that is there already is no error. Raises ObjectExistsError when it is another's: names are
     unique, so somebody else owns the experiment.
     """
-    try:
+    with _unless_same(backend, key, lambda: fs.read_file(directory / MANIFEST_NAME)):
         backend.push(directory, key, [MANIFEST_NAME], exclusive=backend.can.exclusive)
-    except ObjectExistsError:
-        if backend.read(_manifest_key(key)) != fs.read_file(directory / MANIFEST_NAME):
-            raise
+
+
+def copy_payload(
+    source: Backend,
+    known: str,
+    backend: Backend,
+    key: str,
+    *,
+    digest: str = "",
+    index: ContentIndex,
+    receipts: MutableMapping[str, str] | None = None,
+    progress: Progress = unwatched,
+) -> Manifest:
+    """Copy the checkpoint `known` of a place to the key `key` of the same or another one, without its manifest.
+
+    Within one place it is copied over there; between two it comes through this machine, and is hashed on its way. The
+    rest as in `push_payload`; `digest` as in `fetch`.
+
+    Raises CheckpointNotFoundError, CheckpointCorruptError, TransferError.
+    """
+    if isinstance(source, LocalBackend):
+        _expected(known, _manifest_of(source, known), source.url(known), digest or None)
+    if isinstance(source, LocalBackend) and source is not backend:
+        return push_payload(backend, source.root / known, key, index=index, receipts=receipts, progress=progress)
+    if source is not backend:
+        with tempfile.TemporaryDirectory(prefix="copy-") as directory:
+            brought = fetch(source, known, Path(directory) / "checkpoint", digest=digest or None, progress=progress)
+            return push_payload(backend, brought.path, key, index=index, receipts=receipts, progress=progress)
+    content = _expected(known, _manifest_of(source, known), source.url(known), digest or None).manifest
+    sizes = {entry.key[len(known) + 1 :]: entry.size for entry in source.list(known)}
+    for entry in content.files:
+        if sizes.get(entry.name) != entry.size:
+            raise CheckpointCorruptError(
+                f"{source.url(known)} is not complete: {entry.name!r} is not as it was published"
+            )
+    receipts = {} if receipts is None else receipts
+    index.forget(key)
+    wanted = [entry.name for entry in content.files if entry.name not in receipts]
+    if wanted:
+        with _missing_file(source.url(known)):
+            backend.copy(known, key, wanted, receipts=receipts, progress=progress)
+    index.add(content, key)
+    return content
+
+
+def copy_manifest(source: Backend, known: str, backend: Backend, key: str, *, digest: str = "") -> None:
+    """Copy the manifest of a checkpoint whose payload `copy_payload` has copied. Raises as `push_manifest` does."""
+    data = _manifest_of(source, known)
+    _expected(known, data, source.url(known), digest or None)
+    with _unless_same(backend, key, lambda: data):
+        backend.put(_manifest_key(key), data, exclusive=backend.can.exclusive)
 
 
 def delete(backend: Backend, key: str) -> None:
@@ -162,11 +212,8 @@ def read_manifest(backend: Backend, key: str) -> Remote:
     Raises CheckpointNotFoundError when there is none, CheckpointCorruptError when it cannot be read,
     CheckpointError when a newer version of this library wrote it, TransferError.
     """
-    try:
-        data = backend.read(_manifest_key(key))
-    except ObjectNotFoundError:
-        raise CheckpointNotFoundError(f"there is no complete checkpoint at {backend.url(key)}") from None
-    return Remote(key, manifest.decode(data, Path(backend.url(key))), manifest.digest(data))
+    data = _manifest_of(backend, key)
+    return Remote(key, manifest.decode(data, backend.url(key)), manifest.digest(data))
 
 
 def listed(backend: Backend, prefix: str) -> Listing:
@@ -250,8 +297,7 @@ def _fetch_files(
     """Fetch what the manifest names, and return it with its bytes; it is not in `staged` afterwards."""
     url = backend.url(key)
     if backend.can.list:
-        with _no_checkpoint(url):
-            data = backend.read(_manifest_key(key))
+        data = _manifest_of(backend, key)
         remote = _expected(key, data, url, digest)
         names = [entry.name for entry in remote.manifest.files]
         if names:
@@ -272,7 +318,7 @@ def _expected(key: str, data: bytes, url: str, digest: str | None) -> Remote:
     found = manifest.digest(data)
     if digest is not None and digest != found:
         raise CheckpointCorruptError(f"{url}/{MANIFEST_NAME} is not the one that was published")
-    content = manifest.decode(data, Path(url))
+    content = manifest.decode(data, url)
     if any(entry.name == MANIFEST_NAME for entry in content.files):
         raise CheckpointCorruptError(f"the manifest of {url} names itself")
     return Remote(key, content, found)
@@ -305,6 +351,21 @@ def _check_and_seal(staged: Path, remote: Remote, url: str) -> None:
         expected = named[entry.name]
         if (entry.blake3, entry.size) != (expected.blake3, expected.size):
             raise CheckpointCorruptError(f"{url}/{entry.name} is not what was published: its BLAKE3 hash differs")
+
+
+def _manifest_of(backend: Backend, key: str) -> bytes:
+    with _no_checkpoint(backend.url(key)):
+        return backend.read(_manifest_key(key))
+
+
+@contextmanager
+def _unless_same(backend: Backend, key: str, content: Callable[[], bytes]) -> Iterator[None]:
+    """A manifest that is there already, with this content, is no error."""
+    try:
+        yield
+    except ObjectExistsError:
+        if backend.read(_manifest_key(key)) != content():
+            raise
 
 
 @contextmanager

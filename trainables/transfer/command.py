@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from trainables.errors import InvalidSettingError, TransferError
 from trainables.transfer import programs
-from trainables.transfer.base import Can
-from trainables.transfer.copying import PROBE, CopyingBackend, Deadline, within
-from trainables.transfer.objects import checked_key
+from trainables.transfer.base import Can, checked_key
+from trainables.transfer.copying import CopyingBackend, Deadline, within
 
 DELETE_LIKE = """sh -c 'aws s3 rm "$0" && aws s3 rm --recursive "$0"' {target}"""
 """`aws s3 rm` alone removes a file, with --recursive only what is in a directory."""
@@ -33,14 +32,12 @@ class _DeletingBackend(CopyingBackend):
         self._delete = _taken_apart(delete_template, ("target",)) if delete_template is not None else None
         self._timeout_s = timeout_s
         if self._delete is not None:
-            self.can = Can(list=False, verify=False, exclusive=False, reuse=False)
+            self.can = Can(list=False, verify=False, exclusive=False, reuse=False, copy=False)
 
-    def check(self, timeout_s: float = 10.0) -> None:
-        super().check(timeout_s)
+    def _check_probe(self, deadline: Deadline) -> None:
         if self._delete is None:
             return
-        deadline = Deadline(timeout_s)
-        self._run(_filled(self._delete, {"target": self.url(f"{PROBE}/file")}), "delete", deadline.left)
+        self._remove(f"{self._probe_at}/file", deadline.left)
         try:
             left = self._fetched_probe(deadline)
         except TransferError:
@@ -56,12 +53,16 @@ class _DeletingBackend(CopyingBackend):
             super().delete(keys)
             return
         for key in keys:
-            self._run(_filled(self._delete, {"target": self.url(checked_key(key))}), "delete")
+            self._remove(checked_key(key))
 
     def delete_tree(self, prefix: str) -> None:
         if not prefix:
             raise ValueError("an empty prefix is the whole place")
         self.delete([prefix])
+
+    def _remove(self, key: str, limit_s: float | None = None) -> None:
+        assert self._delete is not None
+        self._run(_filled(self._delete, {"target": self.url(key)}), "delete", limit_s)
 
     def _run(self, program: Sequence[str], what: str, limit_s: float | None = None) -> None:
         ended = programs.run(program, timeout_s=limit_s or self._timeout_s)

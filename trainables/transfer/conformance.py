@@ -223,6 +223,12 @@ def names_stay_inside(backend: Backend) -> None:
             if name:
                 _raises(TransferError, partial(backend.fetch, name, inner), f"fetch from {name!r}")
                 _raises(TransferError, partial(backend.push, inner, name, ["a"]), f"push to {name!r}")
+                _raises(TransferError, partial(backend.copy, name, "p", ["a"]), f"copy from {name!r}")
+                _raises(TransferError, partial(backend.copy, "p", name, ["a"]), f"copy to {name!r}")
+            _raises(TransferError, partial(backend.copy, "p", "q", [name]), f"copy of {name!r}")
+            _raises(TransferError, partial(backend.put, name, b"x"), f"put of {name!r}")
+            _raises(TransferError, partial(backend.read, name), f"read of {name!r}")
+            _raises(TransferError, partial(backend.exists, name), f"exists of {name!r}")
             if backend.can.delete:
                 _raises(TransferError, partial(backend.delete, [name]), f"delete of {name!r}")
         assert _content(source) == {"kept": b"kept", "in/a": b"a"}
@@ -288,6 +294,29 @@ def a_copy_is_no_alias(backend: Backend) -> None:
     backend.put("second/a", b"new")
     assert backend.read("first/a") == b"old" * 200_000, "the first is what it was"
     assert backend.read("second/a") == b"new"
+
+
+def a_copy_over_there_is_like_a_push(backend: Backend) -> None:
+    """`copy` needs no file here, takes the named files and no other, and outlives what it was made of."""
+    content = {"a": os.urandom(9_000_000), "b/c": b"c", "line\nbreak": b"", "other": b"other"}
+    named = ["a", "b/c", "line\nbreak"]
+    with _directory(content) as source, _directory() as target:
+        backend.push(source, "first", list(content))
+        moved, receipts = Moved(), dict[str, str]()
+        backend.copy("first", "se cond/deep", named, receipts=receipts, progress=moved)
+        assert set(receipts) == set(named), "every file that was copied has a receipt"
+        if backend.can.copy:
+            assert moved.bytes == 0, f"{moved.bytes} bytes moved through this machine"
+        backend.put("third/b/c", b"older, and longer")
+        backend.copy("first", "third", ["b/c"])
+        assert backend.read("third/b/c") == b"c", "what is there is replaced"
+        missing = lambda: backend.copy("first", "fourth", ["gone"])  # noqa: E731
+        _raises(ObjectNotFoundError, missing, "copy of what is not there")
+        backend.put("first/b/c", b"replaced")
+        if backend.can.delete:
+            backend.delete_tree("first")
+        backend.fetch("se cond/deep", target)
+        assert _content(target) == {name: content[name] for name in named}, "a copy outlives what it was made of"
 
 
 def receipts_name_what_arrived(backend: Backend) -> None:
@@ -359,6 +388,7 @@ CHECKS: tuple[Check, ...] = (
     one_of_many_creates,
     known_content_is_not_sent_again,
     a_copy_is_no_alias,
+    a_copy_over_there_is_like_a_push,
     receipts_name_what_arrived,
     who_watches_can_stop_it,
     threads_do_not_disturb_each_other,

@@ -8,7 +8,9 @@ contents.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import logging
 import os
 import secrets
 import shutil
@@ -22,13 +24,17 @@ from pathlib import Path
 
 from trainables.errors import ObjectNotFoundError, TransferCorruptError, TransferError
 from trainables.store import fs, staging
-from trainables.transfer.base import Backend, Can, Progress, unwatched
-from trainables.transfer.objects import checked_key, joined
+from trainables.transfer.base import Backend, Can, Progress, checked_key, joined, unwatched
+
+log = logging.getLogger(__name__)
 
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _SMALL = 256 * 1024
-PROBE = ".probe/as/deep"
-"""Under it, as deep as a checkpoint, a small file is sent there and back. It stays, where nothing can be deleted."""
+PROBE = ".probe"
+"""Under it, as deep as a checkpoint, a small file is sent there and back. Where nothing can be deleted it stays; else
+each back end has a name of its own, and removes it.
+"""
+_CLEAR_S = 2.0
 
 
 class CopyingBackend(Backend):
@@ -37,13 +43,15 @@ class CopyingBackend(Backend):
     `exclusive=` is not honoured: looking whether a file is there would fetch everything beside it.
     """
 
-    can = Can(list=False, delete=False, verify=False, exclusive=False, reuse=False)
+    can = Can(list=False, delete=False, verify=False, exclusive=False, reuse=False, copy=False)
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri.rstrip("/") or "/")
         self._needs_parents = False
         self._made: set[str] = set()
+        self._probe_at = ""
         self._probed: bytes | None = None
+        """What lies there."""
         self._probing = threading.Lock()
         self._stamp = 0
         self._stamping = threading.Lock()
@@ -61,10 +69,29 @@ class CopyingBackend(Backend):
     def _download(self, remote: str, local: str, limit_s: float | None) -> None:
         """Copy the content of `remote` into the directory `local`; the rest as `_upload`."""
 
+    def _remove(self, key: str, limit_s: float) -> None:
+        """Remove the directory of that key, of a back end that can delete. Raises TransferError."""
+        raise TransferError(f"{self.uri}: nothing can be deleted there")
+
+    def _check_probe(self, deadline: Deadline) -> None:
+        """Look at the start whether the rest works too, while the small file is there. Raises TransferError."""
+
     # --- what they all do
 
     def check(self, timeout_s: float = 10.0) -> None:
-        self._probe(Deadline(timeout_s))
+        place, deadline = Path(self.uri), Deadline(timeout_s)
+        made = [path for path in (place, *place.parents) if place.is_absolute() and not path.exists()]
+        with self._probing:
+            try:
+                self._send_probe(deadline)
+                self._check_probe(deadline)
+                self._clear_probe(deadline)
+            except BaseException:
+                self._clear_probe(deadline)
+                with contextlib.suppress(OSError):  # something is in it
+                    for path in made:
+                        path.rmdir()
+                raise
 
     def push(
         self,
@@ -100,11 +127,11 @@ class CopyingBackend(Backend):
             try:
                 self._download(f"{self.url(prefix)}/", f"{staged}/", None)
             except TransferError as error:
-                self._probe(None)  # raises when nothing can be fetched at all; else there is nothing
+                self._probe()  # raises when nothing can be fetched at all; else there is nothing
                 raise ObjectNotFoundError(f"{self.url(prefix)}: there is nothing ({error})") from error
             found = _plain(self.url(prefix), staged)
             if not found:
-                self._probe(None)
+                self._probe()
                 raise ObjectNotFoundError(f"{self.url(prefix)}: there is nothing")
             wanted = found if names is None else names
             for name in wanted:
@@ -181,35 +208,60 @@ class CopyingBackend(Backend):
             self._upload(f"{tree}/", f"{self.uri}/", left(deadline))
         self._made.add(directory)
 
-    def _probe(self, deadline: Deadline | None) -> None:
-        """Send a small file there, once, and fetch it. Raises TransferError when it does not come back."""
+    def _probe(self) -> None:
+        """Look whether a small file that is there can be fetched. Raises TransferError when it does not come back."""
         with self._probing:
-            if self._probed is not None and self._fetched_probe(deadline) == self._probed:
+            if self._probed is not None and self._fetched_probe(None) == self._probed:
                 return
-            self._probed = secrets.token_hex(8).encode()  # again: another process has sent its own meanwhile
-            with tempfile.TemporaryDirectory(prefix="probe-") as root:
-                there = Path(root) / "there"
-                there.mkdir()
-                (there / "file").write_bytes(self._probed)
-                self._send(there, PROBE, deadline)
-                if self._fetched_probe(deadline) == self._probed:
-                    return
-                # A function may say nothing when a directory above it is missing.
-                self._make(PROBE.rpartition("/")[0], deadline)
-                self._upload(f"{there}/", f"{self.url(PROBE)}/", left(deadline))
-                self._needs_parents = True
-            if self._fetched_probe(deadline) != self._probed:
-                raise TransferError(
-                    f"{self.uri}: a small file that was sent there did not come back. What copies must copy all that "
-                    "is in the directory {source}, at whatever depth, into the directory {target}, and fail when it "
-                    "cannot: `rsync` without -r, for one, copies no directory"
-                )
+            try:
+                self._send_probe(None)  # again: it was removed, or another process has sent its own meanwhile
+            finally:
+                self._clear_probe(None)
+
+    def _send_probe(self, deadline: Deadline | None) -> None:
+        """Send a small file there, and fetch it. Raises TransferError when it does not come back."""
+        removed = self.can.delete or os.path.isdir(self.uri)
+        self._probe_at = f"{PROBE}-{secrets.token_hex(4) if removed else ''}".rstrip("-") + "/as/deep"
+        self._probed = secrets.token_hex(8).encode()
+        with tempfile.TemporaryDirectory(prefix="probe-") as root:
+            there = Path(root) / "there"
+            there.mkdir()
+            (there / "file").write_bytes(self._probed)
+            self._send(there, self._probe_at, deadline)
+            if self._fetched_probe(deadline) == self._probed:
+                return
+            # A function may say nothing when a directory above it is missing.
+            self._make(self._probe_at.rpartition("/")[0], deadline)
+            self._upload(f"{there}/", f"{self.url(self._probe_at)}/", left(deadline))
+            self._needs_parents = True
+        if self._fetched_probe(deadline) != self._probed:
+            raise TransferError(
+                f"{self.uri}: a small file that was sent there did not come back. What copies must copy all that "
+                "is in the directory {source}, at whatever depth, into the directory {target}, and fail when it "
+                "cannot: `rsync` without -r, for one, copies no directory"
+            )
+
+    def _clear_probe(self, deadline: Deadline | None) -> None:
+        """Remove the small file where that can be done: in a directory of this machine, or as anything else there."""
+        top = self._probe_at.partition("/")[0]
+        directory = Path(self.url(top))
+        if directory.is_dir():
+            shutil.rmtree(directory, ignore_errors=True)
+        elif self.can.delete:
+            try:
+                self._remove(top, max(_CLEAR_S, left(deadline) or 0.0))
+            except TransferError as error:
+                log.debug("%s stays: %s", self.url(top), error)
+        else:
+            return
+        self._probed = None
+        self._made = {made for made in self._made if made.partition("/")[0] != top}
 
     def _fetched_probe(self, deadline: Deadline | None) -> bytes:
         with tempfile.TemporaryDirectory(prefix="probe-") as root:
             back = Path(root) / "back"
             back.mkdir()
-            self._download(f"{self.url(PROBE)}/", f"{back}/", left(deadline))
+            self._download(f"{self.url(self._probe_at)}/", f"{back}/", left(deadline))
             file = back / "file"
             return file.read_bytes() if file.is_file() else b""
 

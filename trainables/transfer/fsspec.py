@@ -40,7 +40,8 @@ class FsspecBackend(ObjectBackend):
         self._address = uri
         self._lock = threading.Lock()
         self._fs, self._root = self._connect()
-        self.can = Can(verify=False, exclusive=False, reuse=_copies(self._fs))
+        copies = _copies(self._fs)
+        self.can = Can(verify=False, exclusive=False, reuse=copies, copy=copies)
 
     def renew(self) -> None:
         with self._lock:

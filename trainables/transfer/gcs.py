@@ -56,7 +56,9 @@ class GcsBackend(ObjectBackend):
 
     def renew(self) -> None:
         with self._lock:
-            self._client = None  # who still uses the old one keeps it
+            old, self._client = self._client, None
+        if old is not None:
+            old.close()  # idle connections; a request that is under way ends on its own
 
     def close(self) -> None:
         with self._lock:

@@ -23,8 +23,8 @@ from trainables.errors import (
     TransferError,
 )
 from trainables.store import fs
-from trainables.transfer.base import Entry
-from trainables.transfer.objects import ObjectBackend, Sink, Source, checked_key
+from trainables.transfer.base import Entry, checked_key
+from trainables.transfer.objects import ObjectBackend, Sink, Source
 
 PREFIX = ".transfer-"
 """Of files that are still being written. No key, and in no listing."""

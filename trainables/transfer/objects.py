@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 from trainables.errors import ObjectNotFoundError, TransferError
 from trainables.store import fs
-from trainables.store.manifest import stays_inside
-from trainables.transfer.base import Backend, Entry, Progress, unwatched
+from trainables.transfer.base import Backend, Entry, Progress, checked_key, joined, unwatched
 
 T = TypeVar("T")
 
@@ -138,6 +137,32 @@ class ObjectBackend(Backend):
                 raise
 
         self._each(one, list(sources))
+
+    def copy(
+        self,
+        source: str,
+        prefix: str,
+        names: Sequence[str],
+        *,
+        receipts: MutableMapping[str, str] | None = None,
+        progress: Progress = unwatched,
+    ) -> None:
+        if not self.can.copy:
+            super().copy(source, prefix, names, receipts=receipts, progress=progress)
+            return
+        known = {name: joined(source, name) for name in names}
+        targets = {name: joined(prefix, name) for name in names}
+
+        def one(name: str) -> None:
+            _stoppable(progress)(0)  # nothing moves here; who watches may stop it, and hears that it goes on
+            with self._saying(known[name]):
+                receipt = self._copy(known[name], targets[name], exclusive=False)
+            if receipts is not None:
+                receipts[name] = receipt
+
+        self._each(one, list(targets))
+        with self._saying(prefix):
+            self._settle(list(targets.values()))
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         with self._saying(prefix):
@@ -329,19 +354,6 @@ class Sink:
 
 
 # --- names -------------------------------------------------------------------------------------------------
-
-
-def checked_key(key: str) -> str:
-    """The key, if it stays below the place; whoever may write there may have chosen it."""
-    if not stays_inside(key):
-        raise TransferError(f"{key!r} is refused: names are relative, without empty parts, '.' and '..'")
-    return key
-
-
-def joined(prefix: str, name: str) -> str:
-    """The key of a name under a prefix; refuses what leads out."""
-    checked_key(name)
-    return f"{checked_key(prefix)}/{name}" if prefix else name
 
 
 def escaped(key: str) -> str:

@@ -9,9 +9,19 @@ from typing import Any
 from urllib.parse import unquote
 
 from trainables.errors import InvalidSettingError
+from trainables.places import kernels_filesystem
 from trainables.transfer.base import Backend
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_HALF_SCHEME = re.compile(r"(s3|s3a|s3n|gs|gcs|az|abfs|abfss|file|memory):(?!//)", re.IGNORECASE)
+_WEB = [
+    (re.compile(r"(?P<bucket>[^./]+)\.s3[.-][^/]*amazonaws\.com(?P<path>/.*)?"), "s3"),
+    (re.compile(r"s3[.-][^/]*amazonaws\.com/(?P<bucket>[^/]+)(?P<path>/.*)?"), "s3"),
+    (re.compile(r"storage\.(?:googleapis|cloud\.google)\.com/(?P<bucket>[^/]+)(?P<path>/.*)?"), "gs"),
+    (re.compile(r"(?P<bucket>[^./]+)\.storage\.googleapis\.com(?P<path>/.*)?"), "gs"),
+    (re.compile(r"[^./]+\.blob\.core\.windows\.net/(?P<bucket>[^/]+)(?P<path>/.*)?"), "az"),
+]
+"""Web addresses of buckets."""
 _PASSWORD = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://[^/@:]*):[^/@]*@")
 
 EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
@@ -35,7 +45,8 @@ def open_backend(
             knows; "user@host:/path"; or a directory. Credentials and endpoints come from the environment.
         syncer: "auto": by the form of `place`; a command with {source} and {target}, a function (source, target), or a
             `Syncer` copy to whatever `place` means to them.
-        delete_template, options: of a command.
+        delete_template: of a command or a function.
+        options: of a command.
         ssh_key, ssh_port: of a host.
 
     Raises:
@@ -47,6 +58,8 @@ def open_backend(
         raise InvalidSettingError("the place of the copies is empty: a URI, a host or a directory is expected")
     if syncer is not None and syncer != "auto":
         return _users(place, syncer, delete_template=delete_template, options=options)
+    if meant := _meant(place):
+        raise InvalidSettingError(f"{shown(place)!r} is not accepted; {meant}")
     found = _SCHEME.match(place)
     if found is not None:
         return _by_scheme(found[1].lower(), place)
@@ -59,6 +72,8 @@ def open_backend(
 
 def check_scheme(place: str) -> None:
     """Raise InvalidSettingError for a scheme that nothing here knows. Nothing is opened."""
+    if meant := _meant(place):
+        raise InvalidSettingError(f"{shown(place)!r} is not accepted; {meant}")
     found = _SCHEME.match(place)
     if found is None or found[1].lower() in _OURS:
         return
@@ -78,21 +93,43 @@ def shown(place: str) -> str:
     return _PASSWORD.sub(r"\1@", place)
 
 
+def _meant(place: str) -> str:
+    """What should have been written instead of that place, where that can be told; else nothing."""
+    plain = shown(place)
+    if found := _HALF_SCHEME.match(plain):
+        name, path = found[1], plain[found.end() :].lstrip("/")
+        host = "" if found[1] != found[1].lower() else f" (or, for a host of that name, user@{plain})"
+        slash = "/" if name.lower() == "file" else ""
+        return f"write {name.lower()}://{slash}{path or 'bucket/path'}{host}"
+    if found := _SCHEME.match(plain):
+        if found[1] != found[1].lower() and found[1].lower() in _OURS:
+            return f"write {found[1].lower()}{plain[len(found[1]) :]}"
+        if found[1].lower() in ("http", "https"):
+            for pattern, scheme in _WEB:
+                if web := pattern.fullmatch(plain.partition("://")[2]):
+                    return f"write {scheme}://{web['bucket']}{(web['path'] or '').rstrip('/')}"
+            return "nothing can be written to a web address: write s3://, gs:// or az:// with the bucket's name"
+    return ""
+
+
 def _users(place: str, syncer: Any, *, delete_template: str | None, options: str) -> Backend:
     if isinstance(syncer, str):
         from trainables.transfer.command import CommandBackend
 
         return CommandBackend(syncer, place, delete_template, options=options)
-    if delete_template is not None:
-        raise InvalidSettingError(f"delete_template={delete_template!r} goes with a command, and syncer is {syncer!r}")
     if callable(getattr(syncer, "sync_up", None)):
         from trainables.transfer.user import SyncerBackend
 
+        if delete_template is not None:
+            raise InvalidSettingError(
+                f"delete_template={delete_template!r} goes with a command or a function, and syncer is {syncer!r}: a "
+                "Syncer has its own delete()"
+            )
         return SyncerBackend(syncer, place)
     if callable(syncer):
         from trainables.transfer.command import FunctionBackend
 
-        return FunctionBackend(syncer, place)
+        return FunctionBackend(syncer, place, delete_template)
     accepted = '"auto", a command with {source} and {target}, a function (source, target), or a Syncer'
     raise InvalidSettingError(f"syncer={syncer!r} is not accepted; accepted: {accepted}")
 
@@ -127,6 +164,11 @@ def _directory(path: str, uri: str) -> Backend:
     from trainables.transfer.local import LocalBackend
 
     expanded = os.path.expanduser(path)
+    if kind := kernels_filesystem(expanded):
+        raise InvalidSettingError(
+            f"{path!r} is not accepted: {kind} is the kernel's own filesystem, and keeps no files; "
+            "give a directory on a disk"
+        )
     return LocalBackend(Path(expanded), uri if uri != path else expanded)
 
 

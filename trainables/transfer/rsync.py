@@ -25,8 +25,7 @@ from trainables.errors import (
 )
 from trainables.store.manifest import stays_inside
 from trainables.transfer import programs
-from trainables.transfer.base import Backend, Can, Entry, Progress, unwatched
-from trainables.transfer.objects import checked_key, joined
+from trainables.transfer.base import Backend, Can, Entry, Progress, checked_key, joined, unwatched
 from trainables.transfer.programs import Ended
 from trainables.transfer.ssh import Ssh, failure, parse
 
@@ -42,6 +41,8 @@ _LISTED = re.compile(rb"([-a-z])\S{9,}\s+(\d+) \d{4}/\d\d/\d\d \d\d:\d\d:\d\d (.
 _ESCAPED = re.compile(rb"\\#(\d{3})")
 _UNWRITABLE_HERE = re.compile(r"\[(?:receiver|generator)\].*(?:No space|quota|Permission denied|Read-only)", re.I)
 _ABSENT = "No such file or directory (2)"
+_HUNG_UP = "write error: Broken pipe (32)"
+"""What this side may add when the other had nothing to send and was gone first."""
 _VANISHED = 24
 
 
@@ -59,7 +60,7 @@ class RsyncBackend(Backend):
     Host keys are checked as the ssh configuration says, and nobody is asked for a password.
     """
 
-    can = Can(exclusive=False)
+    can = Can(exclusive=False, copy=False)
 
     def __init__(
         self,
@@ -383,7 +384,7 @@ def _parsed(uri: str, listing: bytes) -> Iterator[tuple[str, int, str]]:
 
 def _all_absent(ended: Ended) -> bool:
     """Whether rsync complains of nothing but that something is not there."""
-    said = [line for line in ended.err.splitlines() if line.startswith("rsync: ")]
+    said = [line for line in ended.err.splitlines() if line.startswith("rsync: ") and not line.endswith(_HUNG_UP)]
     if ended.code == 12 and said and "] change_dir " in said[0]:  # the whole place is not there: the other side gave up
         said = said[:1]
     return ended.code in (3, 12, 23) and bool(said) and all(line.endswith(_ABSENT) for line in said)

@@ -27,9 +27,9 @@ from trainables.errors import (
     TransferCorruptError,
     TransferError,
 )
-from trainables.transfer.base import Entry, Progress
+from trainables.transfer.base import Entry, Progress, checked_key, joined
 from trainables.transfer.crc import combined
-from trainables.transfer.objects import ObjectBackend, Sink, Source, checked_key, escaped, joined, unescaped, within
+from trainables.transfer.objects import ObjectBackend, Sink, Source, escaped, unescaped, within
 
 SMALL = 1024 * 1024
 """Up to so many bytes a file is sent by the thread that takes it up; beyond, by those that share the buffers."""

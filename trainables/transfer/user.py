@@ -9,9 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from trainables.errors import InvalidSettingError, TransferError
-from trainables.transfer.base import Can
+from trainables.transfer.base import Can, checked_key
 from trainables.transfer.copying import CopyingBackend, within
-from trainables.transfer.objects import checked_key
 
 _logger = logging.getLogger(__name__)
 
@@ -112,7 +111,7 @@ class SyncerBackend(CopyingBackend):
         InvalidSettingError: a method is missing.
     """
 
-    can = Can(list=False, verify=False, exclusive=False, reuse=False)
+    can = Can(list=False, verify=False, exclusive=False, reuse=False, copy=False)
 
     def __init__(self, syncer: Syncer, uri: str) -> None:
         super().__init__(uri)
@@ -148,6 +147,9 @@ class SyncerBackend(CopyingBackend):
 
     def _download(self, remote: str, local: str, limit_s: float | None) -> None:
         within(limit_s, self.uri, lambda: self._do("sync_down", remote.rstrip("/"), local.rstrip("/")))
+
+    def _remove(self, key: str, limit_s: float) -> None:
+        within(limit_s, self.uri, lambda: self._do("delete", self.url(key)))
 
     def _do(self, method: str, *directories: str) -> None:
         wait = getattr(self._syncer, "wait", None)

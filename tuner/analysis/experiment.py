@@ -17,8 +17,6 @@ from trainables.metrics import MISSING, lookup, nearest_keys, score_of
 from trainables.store.retention import Ranking, rank_key
 from tuner.analysis import scopes
 from tuner.error import SettingError
-from tuner.experiment import events as ev
-from tuner.experiment.journal import read_journal
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import load_state, read_settings
 from tuner.experiment.trial import CheckpointRecord, Trial
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     import pandas
 
     from tuner.analysis.plots import Seen
-    from tuner.analysis.spans import Restart
 
 log = logging.getLogger(__name__)
 
@@ -333,7 +330,7 @@ class ExperimentAnalysis:
                 raise SettingError("a study needs an objective: give metric= and mode=, here or to the run")
             return study_of(self._trials, metrics, modes, space=self.settings.get("space", {}), name=name)
 
-        return Seen(self._trials, metrics, modes, functools.cache(study), functools.cache(self._restarts))
+        return Seen(self._trials, metrics, modes, functools.cache(study))
 
     def _objectives(self, metric: str | None, mode: str | None) -> tuple[list[str], list[str]]:
         metrics, modes = _listed(self._metric), _listed(self._mode)
@@ -346,14 +343,6 @@ class ExperimentAnalysis:
         for each, way in zip(metrics, modes, strict=True):
             scopes.check(each, way)
         return metrics, modes
-
-    def _restarts(self) -> dict[str, list[Restart]]:
-        """Why attempts ended, as far as the journal here still has it; one elsewhere is not read for that."""
-        from tuner.analysis.spans import restarts_of
-
-        if is_elsewhere(self._path):
-            return {}
-        return restarts_of(ev.decode(body) for _, body in read_journal(ExperimentPaths(Path(self._path))).bodies)
 
     def _warn_once(self, text: str) -> None:
         """Every property about the best asks again: what is wrong is said the first time."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from trainables.errors import MissingExtraError
 from trainables.history import flatten
 from trainables.metrics import score_of
 from tuner.analysis import scopes
-from tuner.analysis.spans import Restart, Span, last_heard_of, spans_of
+from tuner.analysis.spans import Span, last_heard_of, spans_of
 from tuner.error import SettingError
 from tuner.experiment.trial import Trial
 
@@ -40,9 +40,6 @@ class Seen:
     modes: Sequence[str]
     study: Callable[[], optuna.Study]
     """Made once, when the first plot needs it."""
-
-    restarts: Callable[[], Mapping[str, Sequence[Restart]]]
-    """Trial -> when it was started again, and why it had stopped; read once, when it is needed."""
 
 
 class NothingToPlot(Exception):
@@ -206,8 +203,8 @@ def pareto(seen: Seen, number: int) -> go.Figure:
 def timeline(seen: Seen, number: int) -> go.Figure:
     """When each trial ran, waited or was paused, its error, and the checkpoints that are kept."""
     go = plotly()
-    restarts, until = seen.restarts(), last_heard_of(seen.trials)
-    spans = [span for trial in seen.trials for span in spans_of(trial, restarts.get(trial.trial_id, ()), until)]
+    until = last_heard_of(seen.trials)
+    spans = [span for trial in seen.trials for span in spans_of(trial, until)]
     if not spans:
         raise NothingToPlot("no trial has started yet")
     made = go.Figure()

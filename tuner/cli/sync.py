@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tuner.cli import place, text
-from tuner.error import ExperimentNotFoundError, SyncError
+from tuner.error import ExperimentNotFoundError, SettingError, SyncError
 
 
 def add(verbs: Any) -> None:
@@ -16,6 +16,9 @@ def add(verbs: Any) -> None:
     way = verb.add_mutually_exclusive_group()
     way.add_argument("--to", metavar="URI", help="the copy, made where there is none; default: where the run copied to")
     way.add_argument("--from", dest="source", metavar="URI", help="bring everything from there")
+    verb.add_argument("--syncer", metavar="COMMAND", help="the command that made the copy, with {source} and {target}")
+    verb.add_argument("--delete-template", metavar="COMMAND", help="the one that deletes there, with {target}")
+    verb.add_argument("--options", metavar="TEXT", help="what stands for {options}")
     verb.set_defaults(run=run)
 
 
@@ -24,6 +27,10 @@ def run(arguments: argparse.Namespace) -> int:
     from tuner import by_hand
     from tuner.experiment.paths import ExperimentPaths, as_local_path
 
+    given = {name: getattr(arguments, name) for name in ("syncer", "delete_template", "options")}
+    how = {name: value for name, value in given.items() if value is not None}
+    if how and (arguments.syncer is None or arguments.to or arguments.source):
+        raise SettingError("--delete-template, --options go with --syncer, and --syncer with neither --to nor --from")
     if arguments.source is not None:
         try:
             root = place.experiment(arguments.experiment)
@@ -33,15 +40,15 @@ def run(arguments: argparse.Namespace) -> int:
         text.say(f"{root}: up to date with {shown(arguments.source)}; {fetched} checkpoints were fetched")
         return 0
     paths = ExperimentPaths(place.experiment(arguments.experiment))
-    target = by_hand.place_of_copies(paths) if arguments.to is None else _whole(arguments.to)
+    config = by_hand.copies_of(paths, **how) if arguments.to is None else by_hand.copy_at(paths, _whole(arguments.to))
     try:
-        lacking = by_hand.push(paths, target)
+        address, lacking = by_hand.push(paths, config)
     except SyncError as error:
         text.say(f"tuner sync: {error}", sys.stderr)
         return 1
     for line in lacking:
         text.say(f"tuner sync: {line}", sys.stderr)
-    text.say(f"{shown(target)}: {'everything that is here is there' if lacking else 'complete'}")
+    text.say(f"{address}: {'everything that is here is there' if lacking else 'complete'}")
     return 1 if lacking else 0
 
 

@@ -1,4 +1,4 @@
-"""`tuner verify EXPERIMENT`: read the whole journal, every manifest, and hash every file and blob."""
+"""`tuner verify EXPERIMENT`: read the whole journal and every manifest, hash every file and blob; or one checkpoint."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.errors import CheckpointError
 from trainables.places import is_elsewhere, parent_and_name
+from trainables.store.manifest import MANIFEST_NAME
 from tuner.cli import place, text
 
 if TYPE_CHECKING:
@@ -24,25 +25,61 @@ _NAMED = re.compile(rb'"\$":"blob","v":\["([0-9a-f]{64})"')
 
 def add(verbs: Any) -> None:
     verb: argparse.ArgumentParser = verbs.add_parser("verify", help="check every manifest and every hash")
-    verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
+    verb.add_argument(
+        "experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results; or a checkpoint's"
+    )
     verb.add_argument("--json", action="store_true", help="for programs")
     verb.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     given = arguments.experiment
-    found = examine_elsewhere(given) if is_elsewhere(given) else examine(place.experiment(given))
+    one = _checkpoint(given)
+    if one is not None:
+        found = one
+    else:
+        found = examine_elsewhere(given) if is_elsewhere(given) else examine(place.experiment(given))
     if arguments.json:
         text.say(text.as_json(found))
     else:
         for kind in ("notes", "problems"):
             for line in found[kind]:
                 text.say(f"{kind[:-1]}: {line}")
-        text.say(
+        what = (
             f"{found['checkpoints']} checkpoints ({text.size(found['bytes'])}) and {found['blobs']} blobs of "
-            f"{found['trials']} trials: {len(found['problems']) or 'no'} problem{'s' * (len(found['problems']) != 1)}"
+            f"{found['trials']} trials"
+            if one is None
+            else f"{found['path']}: a checkpoint ({text.size(found['bytes'])})"
         )
+        text.say(f"{what}: {len(found['problems']) or 'no'} problem{'s' * (len(found['problems']) != 1)}")
     return 1 if found["problems"] else 0
+
+
+def _checkpoint(given: str) -> dict[str, Any] | None:
+    """Look at the one checkpoint that is meant; None: it is none."""
+    from trainables.transfer import checkpoints
+    from trainables.transfer.open import open_backend, shown
+    from tuner.experiment.paths import as_local_path
+
+    whole = given if is_elsewhere(given) else str(as_local_path(given))
+    above, name = parent_and_name(whole)
+    if not name:
+        return None
+    found: dict[str, Any] = {"path": shown(whole).rstrip("/"), "trials": 0, "checkpoints": 1, "bytes": 0, "blobs": 0}
+    found |= {"notes": [], "problems": []}
+    backend = open_backend(above)
+    try:
+        if not backend.exists(f"{name}/{MANIFEST_NAME}"):
+            return None
+        remote = checkpoints.read_manifest(backend, name)
+        found["bytes"] = remote.manifest.bytes
+        with tempfile.TemporaryDirectory(prefix="verify-") as directory:
+            checkpoints.fetch(backend, name, Path(directory) / "checkpoint", digest=remote.digest)
+    except CheckpointError as error:
+        found["problems"].append(str(error))
+    finally:
+        backend.close()
+    return found
 
 
 def examine_elsewhere(uri: str) -> dict[str, Any]:
@@ -93,8 +130,12 @@ def _trial_elsewhere(backend: Backend, key: str, trial: Trial, found: dict[str, 
         journaled.pop(broken.key.rpartition("/")[2], None)
         found["problems"].append(f"{backend.url(broken.key)}: {broken.reason}")
     for name, record in journaled.items():
-        kind = "notes" if record.here and not record.copies else "problems"
-        found[kind].append(f"{backend.url(key)}/{name} is in the journal but not there")
+        address = f"{backend.url(key)}/{name}"
+        if record.copies and backend.url(key).rpartition("/")[0] not in record.copies:
+            found["notes"].append(f"{address} is only at {record.copies[-1]}, and was not looked at there")
+        else:
+            kind = "notes" if record.here and not record.copies else "problems"
+            found[kind].append(f"{address} is in the journal but not there")
     found["notes"] += [f"{backend.url(unknown)} holds no manifest; it is never used" for unknown in listing.unknown]
 
 
@@ -172,7 +213,8 @@ def _trial(trial: Trial, found: dict[str, Any]) -> None:
         found["problems"].append(f"{broken.path}: {broken.reason}")
     for name, record in journaled.items():
         if record.copies or not record.here:
-            found["notes"].append(f"{trial.directory / name} is only elsewhere, and was not looked at there")
+            where = record.copies[-1] if record.copies else "elsewhere"
+            found["notes"].append(f"{trial.directory / name} is not here: it was copied to {where}")
         else:
             found["problems"].append(f"{trial.directory / name} is in the journal but not on disk")
     found["notes"] += [f"{unknown} holds no manifest; it is never used nor deleted" for unknown in listing.unknown]

@@ -21,15 +21,19 @@ from tuner.error import SettingError
 
 __all__ = ["install"]
 
-MAPPED = {"ray.tune": "tuner", "ray.train": "trainables", "ray.air": "trainables"}
-"""Ray's packages -> ours."""
+MAPPED = {"ray.tune.suggest": "tuner.search", "ray.tune": "tuner", "ray.train": "trainables", "ray.air": "trainables"}
+"""Ray's packages -> ours; `suggest` is what `search` was in Ray 1."""
 MOVED = {
-    "ray.air.config": "trainables.config",
-    "ray.air.result": "trainables.result",
-    "ray.air.checkpoint": "trainables.checkpoint",
     "ray.train._checkpoint": "trainables.checkpoint",
-    "ray.tune.tune_config": "tuner.tuner",
+    "ray.train.context": "trainables",
+    "ray.tune.execution": "tuner.executors",
+    "ray.tune.execution.placement_groups": "tuner.resources",
     "ray.tune.impl.placeholder": "tuner.search.sample",
+    "ray.tune.sample": "tuner.search.sample",
+    "ray.tune.suggest.suggestion": "tuner.search",
+    "ray.tune.trial": "tuner.experiment.trial",
+    "ray.tune.trainable": "tuner",
+    "ray.tune.tune_config": "tuner",
 }
 """Modules that have another place here."""
 
@@ -95,7 +99,7 @@ class _Finder(MetaPathFinder):
             return ModuleSpec("ray", _RayLoader(), is_package=True)
         if not fullname.startswith("ray."):
             return None
-        ours = MOVED.get(fullname) or _mapped(fullname)
+        ours = counterpart(fullname)
         if ours is None:
             raise ModuleNotFoundError(
                 f"{fullname} has no counterpart here: tuner.compat maps ray.tune, ray.train and ray.air", name=fullname
@@ -108,10 +112,13 @@ class _Finder(MetaPathFinder):
         return ModuleSpec(fullname, _Alias(ours), is_package=True)
 
 
-def _mapped(fullname: str) -> str | None:
+def counterpart(module: str) -> str | None:
+    """The module here that stands for one of Ray's, whether it is there or not; None: there is none."""
+    if module in MOVED:
+        return MOVED[module]
     for theirs, ours in MAPPED.items():
-        if fullname == theirs or fullname.startswith(theirs + "."):
-            return ours + fullname[len(theirs) :]
+        if module == theirs or module.startswith(theirs + "."):
+            return ours + module[len(theirs) :]
     return None
 
 

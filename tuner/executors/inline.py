@@ -207,6 +207,9 @@ class _Link:
     def halted(self) -> bool:
         return self._halted
 
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Nothing to watch: the loop runs in this thread, and speaks only while it is called."""
+
 
 def _random_states() -> Callable[[], None]:
     """Remember the driver's random generators; call the result to put them back."""

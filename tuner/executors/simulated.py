@@ -37,6 +37,8 @@ class SimulatedExecutor:
         slots: how many cores there are.
         resources: further resources and their amounts.
         clock: give it to the loop as well; default: a new one, to be had as `clock`.
+        directories: False: trials get no directory and no default loggers write; of each there is what the journal
+            says. For runs of very many.
 
     Example:
         >>> executor = SimulatedExecutor(lambda config: [(60.0, {"loss": config["lr"]})] * 10, slots=4)
@@ -51,7 +53,9 @@ class SimulatedExecutor:
         slots: float = 1,
         resources: Mapping[str, float] | None = None,
         clock: VirtualClock | None = None,
+        directories: bool = True,
     ) -> None:
+        self.directories = directories
         self.clock = clock or VirtualClock()
         self._model = model
         self._total: dict[str, float] = {"cpu": float(slots), **(resources or {})}
@@ -197,6 +201,11 @@ class SimulatedExecutor:
         del self._attempts[attempt.trial_id]
         self._pool.give_back(attempt.share)
         events.append(Exited(attempt.trial_id, attempt.number, status, reason))
+
+
+def has_directories(executor: object) -> bool:
+    """Whether its trials have directories: those of every executor but a simulated one that was told otherwise."""
+    return not isinstance(executor, SimulatedExecutor) or executor.directories
 
 
 class _Attempt:

@@ -100,6 +100,8 @@ class ResultReported(Fact, tag="result", frozen=True):
     then: Literal["continue", "stop", "pause"] = "continue"
     saves: bool = False
     """A checkpoint of this iteration is to come."""
+    done: bool = False
+    """The trial said itself that it is over; in `metrics` it says so too where others ended it."""
 
 
 class CheckpointPublished(Fact, tag="published", frozen=True):
@@ -170,6 +172,8 @@ class AttemptEnded(Fact, tag="attempt_ended", frozen=True):
     attempt: int
     why: Literal["failed", "preempted", "lost", "paused", "halted"]
     error: ErrorInfo | None = None
+    at: float | None = None
+    """None: nobody saw it, for the driver was killed; or a journal that is older than this."""
 
 
 class TrialEnded(Fact, tag="ended", frozen=True):

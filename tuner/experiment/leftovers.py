@@ -33,18 +33,38 @@ def remove_halves(state: ExperimentState, touched: Container[str]) -> None:
             delete.finish_deletes(trial.directory)
 
 
-def remove_void(state: ExperimentState) -> list[str]:
-    """Remove checkpoints that are no part of the history which went on elsewhere, and say so.
+def clear_void(paths: ExperimentPaths, state: ExperimentState, let_go: Container[tuple[str, str]]) -> list[str]:
+    """Clear away checkpoints that are no part of the history which went on elsewhere, and say so.
 
-    That one let go of them, or continued from an older one and never knew them.
+    Those that it never knew, for they had not been copied, are set aside; what was set aside earlier goes then. Those
+    that it knew and let go of are removed: `let_go` has the (trial id, name) of them.
     """
-    removed = 0
+    void = []
     for trial in state.trials:
         known = {record.ref.name for record in trial.checkpoints} | {ref.name for ref in trial.forgotten}
         for found in verify.list_checkpoints(trial.directory):
-            if found.ref.trial_id == trial.trial_id and found.ref.name not in known:
-                removed += delete.delete(found.path)
-    return [f"{removed} checkpoints here are no part of the history that went on elsewhere: removed"] if removed else []
+            if found.ref.trial_id != trial.trial_id or found.ref.name in known:
+                continue
+            if (trial.trial_id, found.ref.name) in let_go:
+                delete.delete(found.path)
+            else:
+                void.append(found.path)
+    if not void:
+        return []
+    remove_set_aside(paths)
+    for path in void:
+        fs.make_dirs(paths.set_aside / path.parent.name)
+        fs.rename(path, paths.set_aside / path.parent.name / path.name)
+    return [
+        f"{len(void)} checkpoints that were saved here and never copied are no part of the history that went on "
+        f"elsewhere: set aside in {paths.set_aside}, which a later run removes when it has finished"
+    ]
+
+
+def remove_set_aside(paths: ExperimentPaths) -> None:
+    """Remove what `clear_void` set aside."""
+    if fs.exists(paths.set_aside):
+        fs.rmtree(paths.set_aside)
 
 
 class Look:

@@ -32,19 +32,30 @@ _TRIAL_FILES = frozenset(
 )
 
 
+class _File:
+    """A file of that name in a trial's directory: made when it is asked for, since nobody asks for all of them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, paths: TrialPaths, owner: type[TrialPaths]) -> Path:
+        return paths.root / self._name
+
+
 class TrialPaths:
     """What a trial's directory holds, besides its checkpoints."""
 
+    trial_json = _File("trial.json")
+    params_json = _File("params.json")
+    result_json = _File("result.json")
+    progress_csv = _File("progress.csv")
+    error_txt = _File("error.txt")
+    error_recovered_txt = _File("error_recovered.txt")
+    stdout = _File("stdout")
+    stderr = _File("stderr")
+
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.trial_json = root / "trial.json"
-        self.params_json = root / "params.json"
-        self.result_json = root / "result.json"
-        self.progress_csv = root / "progress.csv"
-        self.error_txt = root / "error.txt"
-        self.error_recovered_txt = root / "error_recovered.txt"
-        self.stdout = root / "stdout"
-        self.stderr = root / "stderr"
 
     def checkpoint(self, name: str) -> Path:
         """The directory of one checkpoint. Raises SettingError for a name that would leave the trial's directory."""
@@ -62,6 +73,7 @@ class ExperimentPaths:
         self.blobs = root / "blobs"
         self.lock = self.generations / "lock"
         self.replaced = root / ".replaced"
+        self.set_aside = root / ".set-aside"
 
     def trial(self, dirname: str) -> TrialPaths:
         """The directory of one trial. Raises SettingError for a name that would leave the experiment's directory."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from tuner.error import ExperimentDamagedError, ExperimentNotFoundError
+from trainables.errors import TrainablesError
+from tuner.error import ExperimentDamagedError, ExperimentNotFoundError, TuneError
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.paths import ExperimentPaths
@@ -21,6 +25,17 @@ FORMAT = 1
 def is_experiment(paths: ExperimentPaths) -> bool:
     """True if the directory holds an experiment of ours."""
     return standing(paths).experiment_json.is_file()
+
+
+@contextlib.contextmanager
+def lies_at(fetched: Path, uri: str) -> Iterator[None]:
+    """Whoever reads what was fetched from a place elsewhere is told of that place, and not of where it was put."""
+    try:
+        yield
+    except (TuneError, TrainablesError) as error:
+        if str(fetched) not in str(error):
+            raise
+        raise type(error)(str(error).replace(str(fetched), uri)) from error
 
 
 def read_settings(paths: ExperimentPaths) -> dict[str, Any]:

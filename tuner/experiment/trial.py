@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ import msgspec
 from trainables import tagged
 from trainables.checkpoint import Checkpoint
 from trainables.errors import MetricError
+from trainables.metrics import as_score
 from trainables.wire import CheckpointRef
 from tuner.error import SerializationError
 from tuner.experiment.blobs import Blobs
@@ -20,8 +21,6 @@ from tuner.experiment.events import NO_RAW, ErrorInfo
 _NOT_SUMMED = frozenset(
     {"pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration"}
 )
-
-_INFINITE = (inf, -inf)
 
 Summary = dict[str, list[float]]
 """metric -> [min, max, sum, count] over the results that stand; NaN is not counted.
@@ -38,12 +37,10 @@ def tight(raw: msgspec.Raw) -> msgspec.Raw:
 def add_to_summary(summary: Summary, metrics: Mapping[str, Any]) -> None:
     for key, value in metrics.items():
         kind = type(value)
-        if (kind is float or kind is int) and type(key) is str and key not in _NOT_SUMMED and value == value:
+        if (kind is float or kind is int) and key not in _NOT_SUMMED and value == value and type(key) is str:
             entry = summary.get(key)
-            if value in _INFINITE:
+            if not -inf < value < inf:
                 summary[key] = []
-            elif entry is None:
-                summary[key] = [value, value, value, 1]
             elif entry:
                 if value < entry[0]:
                     entry[0] = value
@@ -51,6 +48,8 @@ def add_to_summary(summary: Summary, metrics: Mapping[str, Any]) -> None:
                     entry[1] = value
                 entry[2] += value
                 entry[3] += 1
+            elif entry is None:
+                summary[key] = [value, value, value, 1]
 
 
 class CheckpointRecord(msgspec.Struct, dict=True, omit_defaults=True):
@@ -96,6 +95,21 @@ class Clone(msgspec.Struct, frozen=True, omit_defaults=True):
     donor: CheckpointRef
     changed: dict[str, tuple[Any, Any]] = {}
     """Flat key of the config -> what it was, what it is."""
+
+
+class Rest(msgspec.Struct, omit_defaults=True):
+    """A stretch in which a trial did not run: after an attempt that was not its last."""
+
+    why: str
+    """As the fact that ended the attempt says it."""
+    since: float
+    """Seconds since the epoch."""
+    reached: int
+    """The iteration that the attempt had come to."""
+    until: float | None = None
+    """When the next attempt began, or the trial was ended without one; None: it waits still."""
+    iteration: int = 0
+    """Where the next attempt begins."""
 
 
 class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
@@ -154,6 +168,8 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
     error: ErrorInfo | None = None
     started_at: float | None = None
     ended_at: float | None = None
+    rests: list[Rest] = []
+    """When it did not run since it first did, oldest first."""
 
     # --- what users read -------------------------------------------------------------------------
 
@@ -190,6 +206,12 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
         return result
 
     @property
+    def last_heard_of(self) -> float:
+        """When its newest result came, in seconds since the epoch; 0 if that does not say it."""
+        at = as_score(self.last_result.get("timestamp"))
+        return at if at is not None and isfinite(at) else 0.0
+
+    @property
     def path(self) -> str:
         """The trial's directory."""
         return str(self.directory)
@@ -198,7 +220,8 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
 
     @property
     def directory(self) -> Path:
-        return Path(self.__dict__["root"])
+        root: Path = self.__dict__["root"]
+        return root
 
     @property
     def checkpoint(self) -> Checkpoint | None:

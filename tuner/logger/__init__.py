@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tuner import knobs
 from tuner.callback import Callback
@@ -19,7 +20,26 @@ __all__ = [
     "LoggerCallback",
     "TBXLoggerCallback",
     "default_loggers",
+    "pretty_print",
 ]
+
+
+def pretty_print(result: Mapping[str, Any], exclude: Sequence[str] | None = None) -> str:
+    """A result as text for people, a key to a line; without its config, what is None, and what is excluded.
+
+    >>> print(pretty_print({"loss": 0.5, "eval": {"auc": 0.9}, "config": {"lr": 1}, "note": None}))
+    eval:
+      auc: 0.9
+    loss: 0.5
+    <BLANKLINE>
+    """
+    import yaml
+
+    from trainables.tagged import plain_metrics
+
+    left_out = {"config", "hist_stats", *(exclude or ())}
+    shown = {key: value for key, value in result.items() if value is not None and key not in left_out}
+    return str(yaml.safe_dump(plain_metrics(shown), default_flow_style=False))
 
 
 def default_loggers(given: Sequence[Callback]) -> list[Callback]:

@@ -185,16 +185,14 @@ class Custodian:
     def finished(self) -> list[ev.CheckpointDeleted]:
         """What ended beside the loop since the last call; the answers of `check` are given here."""
         facts: list[ev.CheckpointDeleted] = []
-        while True:
-            try:
-                item = self._done.get_nowait()
-            except queue.Empty:
-                return facts
+        while not self._done.empty():  # nobody else takes from it
+            item = self._done.get_nowait()
             if isinstance(item, CheckpointRef):
                 facts.append(ev.CheckpointDeleted(item))
             else:
                 then, problem = item
                 then(problem)
+        return facts
 
     def close(self, timeout: float | None) -> list[ev.CheckpointDeleted]:
         """Wait for deletions that are under way, at most `timeout` seconds; warn of what could not be deleted.

@@ -62,8 +62,8 @@ class Order:
     """Something that happens to a trial which waits, because of what happened to another one."""
 
     trial_id: str
-    what: Decision | Exploit
-    """STOP: it has ended, TERMINATED. Exploit: it goes on as a clone when it is chosen."""
+    what: Verdict
+    """STOP: it has ended, TERMINATED. Exploit, Reallocate: it goes on so when it is chosen."""
 
 
 class TrialView(Protocol):

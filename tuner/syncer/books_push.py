@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from blake3 import blake3
+
 from trainables.store import fs
 from trainables.transfer import agent
 from tuner.error import StorageFullError
+from tuner.experiment import journal_format as form
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
 
 SHARE = 0.05
 """Of the time, at most, goes into pushing the journal."""
+_HASH = re.compile(rb"[0-9a-f]{64}")
 CALM_S = 1.0
 """A journal that nobody waits for is pushed at most that often."""
 
@@ -59,6 +65,7 @@ class BooksPush:
         self._after = self._room_at = 0.0
         """Not before that monotonic time comes the next push; not before that, at the very end either."""
         self._described = self._unlooked = self._ripening = False
+        self._compared = self._resend = False
         self._owed = {name for name in self._names(paths.journal) if f"journal/{name}" not in self._there}
         """Of earlier generations, what the replica has never had."""
         self._sent = 0
@@ -73,8 +80,8 @@ class BooksPush:
 
     @property
     def behind(self) -> bool:
-        """There are facts that the replica has not."""
-        return self._journal.last_seq > self.pushed
+        """There is something that the replica has not."""
+        return self._journal.last_seq > self.pushed or self._resend
 
     @property
     def lacks_snapshot(self) -> bool:
@@ -119,7 +126,7 @@ class BooksPush:
                 groups.append((str(directory), f"{self._name}/{directory.name}", some))
         if not self._described:  # last: from then on there is an experiment, and what it names is there
             groups.append((str(self._paths.root), self._name, [self._paths.experiment_json.name]))
-        self._under = _Under(self._journal.last_seq, now, sent, self._open_number)
+        self._under, self._resend = _Under(self._journal.last_seq, now, sent, self._open_number), False
         return agent.Push(groups=groups, guard=self._guard)
 
     def arrived(self, now: float, *, whole: bool) -> None:
@@ -128,10 +135,48 @@ class BooksPush:
         under, self._under = self._under, None
         took = now - under.begun
         self._after = now + (took * (1 / SHARE - 1) if self._every_s is None else self._every_s - took)
+        self._resend |= not whole
         if whole:
             self._there |= under.names
             self.pushed, self._described, self._unlooked = under.seq, True, True
             self._sent, self._owed = max(0, under.open_number - 1), set()
+
+    def comparison(self) -> agent.Compare | None:
+        """Compare what is here and over there already, once; None: that was done, or there is nothing."""
+        if self._compared:
+            return None
+        self._compared = True
+        names = [name for name in sorted(self._there) if name.split("/")[0] in ("journal", "blobs")]
+        names = [name for name in names if fs.exists(self._paths.root / name)]
+        return agent.Compare(source=str(self._paths.root), prefix=self._name, names=names) if names else None
+
+    def compare_again(self) -> None:
+        """It could not be done."""
+        self._compared = False
+
+    def differs(self, name: str, there: bytes) -> str:
+        """A file is another over there, and is sent again if that mends it. Returns what is to be said of it, or ""."""
+        path = self._paths.root / name
+        try:
+            here = fs.read_file(path)
+        except FileNotFoundError:
+            return ""  # removed meanwhile
+        if not _mends(name, here, there):
+            return f"{name} is not the same as {path}, which is not known to be the right one: it is left alone"
+        self._there.discard(name)
+        self._resend = True
+        return f"{name} is damaged: it is sent again from {path}"
+
+    def missed(self) -> list[str]:
+        """Blobs that are here and not there, although the journal there names them: the next push brings them."""
+        new = {name for name in self._names(self._paths.blobs) if f"blobs/{name}" not in self._there}
+        pushed = [name for name in self._names(self._paths.journal) if f"journal/{name}" in self._there]
+        named = {
+            hash.decode() for name in pushed if new for hash in _HASH.findall(fs.read_file(self._paths.journal / name))
+        }
+        if new and pushed:  # the settings' blob may be another than before; the space's is not
+            named.add(json.loads(fs.read_file(self._paths.experiment_json)).get("space_blob"))
+        return [f"blobs/{name}" for name in sorted(new & named)]
 
     def removal(self) -> agent.Delete | None:
         """Delete over there what compaction removed here, once the snapshot that replaces it is there.
@@ -196,6 +241,26 @@ class BooksPush:
         if name.startswith(".") or name == self._journal.open_name or f"{directory}/{name}" in self._there:
             return False
         return snapshots or directory != self._paths.journal.name or parse_snapshot(name) is None
+
+
+def _mends(name: str, here: bytes, there: bytes) -> bool:
+    """Whether a file that is not the same over there is whole here, and what is there is no more than a part of it."""
+    directory, _, name = name.partition("/")
+    if directory == "blobs":
+        return blake3(here).hexdigest() == name
+    if parse_snapshot(name) is not None:
+        return _is_snapshot(here) and not _is_snapshot(there)
+    facts, cut = form.parse_lines(here)
+    its, _ = form.parse_lines(there)
+    return not cut and facts[: len(its)] == its
+
+
+def _is_snapshot(data: bytes) -> bool:
+    try:
+        form.parse_snapshot(data)
+    except ValueError:
+        return False
+    return True
 
 
 def _in_order(names: list[str]) -> list[list[str]]:

@@ -7,9 +7,10 @@ newest generation continues it.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,19 @@ from trainables.store.manifest import MANIFEST_NAME, Published
 from trainables.transfer import agent
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
+from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.lock import Record, encode_record
 from tuner.experiment.paths import ExperimentPaths, is_trial_file, parse_generation
+from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.syncer.uploader import Uploader
 
+log = logging.getLogger(__name__)
+
 _CHECKPOINT = re.compile(r"checkpoint_\d+(?:-(\d+)\.(\d+))?(?:\.\d+)?")
+_NAMED = re.compile(rb'"\$":"blob","v":\["([0-9a-f]{64})"')
+"""A blob in the tagged JSON of a fact."""
 READ_AGAIN = 3
 """Compaction may remove a segment between the look and the fetch: so often is looked again."""
 
@@ -101,13 +108,17 @@ class Remote:
                 names[parts[1]] = names.get(parts[1], False) or parts[2:] == [MANIFEST_NAME]
         return found
 
-    def not_kept(self, trial: Trial, *, void: bool = False) -> list[tuple[CheckpointRef, Published | None]]:
+    def not_kept(
+        self, trial: Trial, *, void: bool = False, given_up: bool = False
+    ) -> list[tuple[CheckpointRef, Published | None]]:
         """What is there of checkpoints that `trial` does not have any more; of complete ones with their manifest.
 
         A complete one that does not belong to its own lineage is left out, unless it was said to be void: it may be the
-        only copy of something. So is one whose manifest is another's, or cannot be read.
+        only copy of something. So is one whose manifest is another's, or cannot be read. With `given_up` those of a
+        life before the trial started anew, or became a clone, are in too: nothing uses them again.
         """
         kept, lineage = {record.ref.name for record in trial.checkpoints}, set(trial.lineage)
+        first = trial.lineage[0] if trial.lineage else (trial.attempt_generation, trial.attempt + 1)
         found: list[tuple[CheckpointRef, Published | None]] = []
         there = self.checkpoints().get(trial.dirname, {})
         for number, name in enumerate(sorted(set(there) - kept), start=1):
@@ -117,7 +128,7 @@ class Remote:
             ref = CheckpointRef(trial.trial_id, name, generation, attempt, -number, 0)
             if not there[name]:
                 found.append((ref, None))
-            elif void or (generation, attempt) in lineage:
+            elif void or (generation, attempt) in lineage or (given_up and (generation, attempt) < first):
                 whole = self._manifest(trial, name)
                 # A void one may stand where one of our own history stands: it is older than all of those.
                 found += [(ref if void else whole.ref, whole)] if whole is not None else []
@@ -173,11 +184,31 @@ class Remote:
                 self.look()
         return paths
 
-    def fetch_rest(self, root: Path, *, have: Callable[[str], bool]) -> None:
-        """Bring blobs and the small files of trials, of which `have(key)` is not true; checkpoints come when needed."""
-        wanted = [key for key in self.keys if _is_small(key) and not have(key)]
+    def small_files(self) -> dict[str, list[str]]:
+        """Trial directory -> names of what the loggers wrote there."""
+        found: dict[str, list[str]] = {}
+        for key in self.keys:
+            if _is_small(key) and not key.startswith("blobs/"):
+                found.setdefault(key.partition("/")[0], []).append(key.partition("/")[2])
+        return found
+
+    def fetch_rest(self, root: Path, *, have: Callable[[str], bool], later: Collection[str] = ()) -> None:
+        """Bring blobs and the small files of trials, of which `have(key)` is not true; checkpoints come when needed.
+
+        `later`: directories of trials whose files are left there for now.
+
+        A blob that is damaged over there is not laid there, and named in a warning; so is one that is missing.
+        """
+        wanted = [key for key in self.keys if _is_small(key) and key.partition("/")[0] not in later and not have(key)]
         if wanted:
             self._call(agent.Fetch(prefix=self.name, target=str(root), names=wanted))
+        for key in [key for key in wanted if key.startswith("blobs/")]:
+            if manifest.digest(fs.read_file(root / key)) != key.removeprefix("blobs/"):
+                fs.unlink(root / key)
+                log.warning("%s/%s is damaged: it is not used, and missed only where it is needed", self.uri, key)
+        for name in sorted(blobs_named(ExperimentPaths(root))):
+            if f"blobs/{name}" not in self.keys and not have(f"blobs/{name}"):
+                log.warning("%s/blobs/%s is missing, which is missed only where it is needed", self.uri, name)
 
     def relation(self, paths: ExperimentPaths, incoming: Path) -> tuple[Relation, JournalContents | None]:
         """Compare with what lies here, and bring the books into `incoming` where that is needed to tell."""
@@ -211,6 +242,27 @@ class Remote:
 
     def _call(self, job: agent.AnyJob) -> bytes:
         return self.uploader.call(job, timeout_s=self._timeout_s)
+
+
+def at_rest(contents: JournalContents, root: Path, whole: Mapping[str, Collection[str]]) -> set[str]:
+    """Directories of trials that had ended when the last snapshot was written, and of which no fact speaks since then.
+
+    That they were copied does not count. Not of those whose kept checkpoints are not all over there (`whole`): they may
+    go on.
+    """
+    state = ExperimentState.from_snapshot(root, contents.snapshot)
+    told = set()
+    for _, body in contents.bodies:
+        fact = ev.decode(body)
+        if not isinstance(fact, ev.CheckpointCopied):
+            told.add(getattr(fact, "trial", None) or getattr(getattr(fact, "ref", None), "trial_id", None))
+    return {
+        trial.dirname
+        for trial in state.trials
+        if trial.status == Trial.TERMINATED
+        and trial.trial_id not in told
+        and {record.ref.name for record in trial.checkpoints} <= set(whole.get(trial.dirname, ()))
+    }
 
 
 def compare(here: JournalContents, there: JournalContents) -> Relation:
@@ -261,6 +313,15 @@ def set_aside(paths: ExperimentPaths) -> Path:
 def complete(there: dict[str, dict[str, bool]]) -> dict[str, set[str]]:
     """Of `Remote.checkpoints` those that are complete."""
     return {dirname: {name for name, whole in names.items() if whole} for dirname, names in there.items()}
+
+
+def blobs_named(paths: ExperimentPaths) -> set[str]:
+    """The hashes of blobs that an experiment's books name. Nothing is unpickled."""
+    settings = json.loads(fs.read_file(paths.experiment_json)) if fs.exists(paths.experiment_json) else {}
+    named = {settings[key] for key in ("space_blob", "settings_blob") if isinstance(settings.get(key), str)}
+    for name in fs.listdir(paths.journal) if fs.exists(paths.journal) else ():
+        named |= {hash.decode() for hash in _NAMED.findall(fs.read_file(paths.journal / name))}
+    return named
 
 
 def _generation(key: str) -> int | None:

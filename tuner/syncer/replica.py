@@ -12,6 +12,9 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
 
 from trainables.errors import ObjectNotFoundError, TransferError
 from trainables.store import fs
@@ -29,8 +32,8 @@ from tuner.experiment.trial import CheckpointRecord, Trial
 from tuner.syncer.books_push import BooksPush
 from tuner.syncer.claim import beat_name, encode_beat
 from tuner.syncer.copies import Backlog, Copies, Then
-from tuner.syncer.queue import Kind, Order, Queue, Step
-from tuner.syncer.trial_files import Artifacts, TrialFiles
+from tuner.syncer.queue import REFUSALS, Kind, Order, Queue, Step
+from tuner.syncer.trial_files import AT_ONCE, Artifacts, TrialFiles
 from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)
@@ -42,6 +45,14 @@ SILENT_S = 30.0
 TELL_AGAIN_S = 60.0
 RELEASE_S = 5.0
 LOOK_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a checkpoint lies that neither this machine nor the replica has."""
+
+    place: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +125,24 @@ class Replica(Copies):
         self._facts: list[ev.CheckpointCopied] = []
         self._steps = 0
         self._reading: set[Path] = set()
+        self._inherited: dict[Path, agent.CopyPayload] = {}
+        """Checkpoints that are copied from elsewhere, not from here; until they are complete."""
+        self._refusals: list[str] = []
+        """Why they could not be, as far as trying again may not help."""
+        self.lost: list[ev.CheckpointSetAside] = []
+        """Those that turned out missing or damaged where they were to come from."""
         self._later: dict[tuple[str, Order], tuple[Trial, CheckpointRecord, int]] = {}
         """Checkpoints that wait for the next period."""
         self._replaced: list[str] = []
+        self._root = paths.root
+        self.wanted: dict[str, list[str]] = {}
+        """Directory of an ended trial -> its small files that are there and not here; they come beside the run."""
+        self._fetching: dict[str, list[str]] = {}
         self.halves: dict[str, list[str]] = {}
         """Directory of a trial that is not in the journal yet -> what a killed driver copied of its checkpoints."""
         self._clearing = self._begun = self._closing = False
+        self._looking = 0
+        """Comparisons under way."""
         self._abandoned: list[str] = []
         self._taken: str | None = None
         self._period_at = clock.monotonic() + pace.period_s
@@ -137,12 +160,17 @@ class Replica(Copies):
         self._replaced = list(keys)
 
     def start(
-        self, state: ExperimentState, present: Mapping[str, Collection[str]] | None, touched: Collection[str]
+        self,
+        state: ExperimentState,
+        present: Mapping[str, Collection[str]] | None,
+        touched: Collection[str],
+        origins: Mapping[tuple[str, str], Origin] = MappingProxyType({}),
     ) -> None:
         """Take up an experiment: what is kept here and not there goes there, what is there and not kept goes.
 
         `present`: trial directory -> names of its complete checkpoints there; None: nothing is known but the facts.
         `touched`: ids of trials whose files may hold more here than there.
+        `origins`: (trial directory, name) -> from where it is copied, of what is not here either.
         """
         behind = self._books.lacks_snapshot
         for trial in state.trials:
@@ -156,6 +184,12 @@ class Replica(Copies):
                         self._uploader.submit(agent.Learn(key=self._key(trial.dirname, record.ref.name)))
                 elif fs.is_dir(trial.directory / record.ref.name):
                     self._add(trial, record, self._journal.last_seq)
+                elif (origin := origins.get((trial.dirname, record.ref.name))) is not None:
+                    key = self._key(trial.dirname, record.ref.name)
+                    self._inherited[trial.directory / record.ref.name] = agent.CopyPayload(
+                        place=origin.place, source=origin.key, key=key, digest=record.digest, guard=self._guard
+                    )
+                    self._add(trial, record, self._journal.last_seq)
             for ref in trial.forgotten if present is None else ():
                 self.forgotten(trial, ref, self._journal.last_seq)
             if trial.status == Trial.TERMINATED:
@@ -164,6 +198,27 @@ class Replica(Copies):
                 self._files.owe([trial])
             elif trial.trial_id in touched or (trial.attempt and f"{trial.dirname}/result.json" not in self._there):
                 self._files.changed(trial)
+
+    def inherit(self) -> int:
+        """How many checkpoints are still to be copied from elsewhere; it begins although no trial runs yet.
+
+        Raises TransferError when they cannot be.
+        """
+        self._begun = True
+        self._quiet_until = 0.0
+        if len(self._refusals) >= REFUSALS:
+            raise TransferError(f"{len(self._inherited)} checkpoints could not be copied: {self._refusals[-1]}")
+        return len(self._inherited)
+
+    @property
+    def beside(self) -> bool:
+        """It copies while its caller waits."""
+        return self._uploader.beside
+
+    @property
+    def heard_at(self) -> float:
+        """Monotonic time at which bytes were last heard to move."""
+        return self._uploader.heard_at
 
     def stray(self, trial: Trial, ref: CheckpointRef, *, whole: bool) -> None:
         """A checkpoint is there, `whole` or in part, that the trial has not any more: it goes as what is forgotten."""
@@ -318,20 +373,53 @@ class Replica(Copies):
         if isinstance(answer, Done):
             self._queue.done(step)
             if step.kind is Kind.MANIFEST:
+                self._inherited.pop(step.path, None)
                 self._reading.discard(step.path)
                 self._facts.append(ev.CheckpointCopied(step.ref, self.place))
             return
         self._queue.failed(step, answer.message, self._clock.monotonic(), transient=answer.transient)
         if step.kind is Kind.PAYLOAD:
             self._reading.discard(step.path)  # until it is tried again
+        inherited = step.path in self._inherited and step.kind is not Kind.REMOVE
+        if inherited and not answer.transient and not answer.type.startswith("Checkpoint"):
+            self._refusals.append(answer.message)
         if step.kind is not Kind.REMOVE and answer.type.startswith("Checkpoint"):
-            self._abandoned.append(f"checkpoint {step.path}: {answer.message}")
+            if inherited:
+                del self._inherited[step.path]
+                self.lost.append(ev.CheckpointSetAside(step.ref, answer.message))
+            else:
+                self._abandoned.append(f"checkpoint {step.path}: {answer.message}")
             self._queue.abandon(step.ref)
             self._reading.discard(step.path)
 
     def _books_arrived(self, answer: Done | Failed) -> None:
         self._books.arrived(self._clock.monotonic(), whole=isinstance(answer, Done))
         self._queue.journal_at(self._books.pushed)
+
+    def _brought(self, answer: Done | Failed) -> None:
+        """Small files of ended trials are here."""
+        fetching, self._fetching = self._fetching, {}
+        if isinstance(answer, Failed) and answer.transient:
+            self.wanted.update(fetching)
+        elif isinstance(answer, Failed):
+            log.warning("%s: result files of %s were not fetched: %s", self.place, ", ".join(fetching), answer.message)
+
+    def _compared(self, answer: Done | Failed) -> None:
+        self._looking -= 1
+        if isinstance(answer, Failed):
+            if answer.transient:
+                self._books.compare_again()
+            return
+        for name in msgspec.json.decode(answer.data, type=list[str]):
+            self._looking += 1
+            self._submit(agent.Read(key=self._key(name)), lambda answer, name=name: self._differs(name, answer))  # type: ignore[misc]
+
+    def _differs(self, name: str, answer: Done | Failed) -> None:
+        self._looking -= 1
+        if isinstance(answer, Done) and (said := self._books.differs(name, answer.data)):
+            log.warning("%s: %s", self.place, said)
+        elif isinstance(answer, Failed) and answer.transient:
+            self._books.compare_again()
 
     def _cleared(self, keys: list[str], answer: Done | Failed) -> None:
         self._clearing = False
@@ -384,6 +472,17 @@ class Replica(Copies):
         if (job := self._books.removal()) is not None:
             self._submit(job, lambda answer: self._books.removed(whole=isinstance(answer, Done)))
             started = True
+        if (job := self._books.comparison()) is not None:
+            for name in self._books.missed():
+                log.warning("%s: %s is missing: it is sent again from here", self.place, name)
+            self._looking += 1
+            self._submit(job, self._compared)
+            started = True
+        if self.wanted and not self._fetching:
+            self._fetching = {dirname: self.wanted.pop(dirname) for dirname in list(self.wanted)[:AT_ONCE]}
+            wanted = [f"{dirname}/{name}" for dirname, names in self._fetching.items() for name in names]
+            self._submit(agent.Fetch(prefix=self._name, target=str(self._root), names=wanted), self._brought)
+            started = True
         if (job := self._files.push()) is not None:
             self._submit(job, lambda answer: self._files.arrived(whole=isinstance(answer, Done)))
             started = True
@@ -403,6 +502,10 @@ class Replica(Copies):
 
     def _job(self, step: Step) -> AnyJob:
         key = self._key(step.path.parent.name, step.ref.name)
+        inherited = self._inherited.get(step.path) if step.kind is not Kind.REMOVE else None
+        if inherited is not None:
+            whole = step.kind is Kind.MANIFEST
+            return agent.CopyManifest(**msgspec.structs.asdict(inherited)) if whole else inherited
         if step.kind is Kind.PAYLOAD:
             self._reading.add(step.path)
             return agent.PushPayload(directory=str(step.path), key=key, guard=self._guard)
@@ -440,8 +543,9 @@ class Replica(Copies):
     @property
     def _at_rest(self) -> bool:
         """But for the queue nothing is to be done."""
-        moving = self._steps or self._clearing or self._replaced or self._books.busy or self._files.waiting
-        return not moving and not self._books.behind
+        moving = self._steps or self._looking or self._fetching or self._clearing or self._books.busy
+        left = self.wanted or self._replaced or self._files.waiting or self._books.behind
+        return not moving and not left
 
     @property
     def given_up(self) -> bool:
@@ -456,8 +560,9 @@ class Replica(Copies):
 
     def missing(self) -> list[str]:
         lines = [f"checkpoint {ref.trial_id}/{ref.name}" for ref in self._queue.missing()] + self._abandoned
-        if self._books.behind:
+        if self._journal.last_seq > self._books.pushed:
             lines.append(f"the journal from fact {self._books.pushed + 1} to {self._journal.last_seq}")
+        lines += [f"result files of {dirname}, which are not here" for dirname in (*self._fetching, *self.wanted)]
         return lines + [f"result files of {trial.dirname}" for trial in self._files.waiting]
 
     def release(self) -> None:
@@ -478,6 +583,8 @@ def _what(job: AnyJob) -> str:
     match job:
         case agent.PushPayload() | agent.PushManifest():
             return f"copying {job.directory}"
+        case agent.CopyPayload() | agent.CopyManifest():
+            return f"copying {job.place}/{job.source}"
         case agent.FetchCheckpoint():
             return f"fetching {job.key}"
         case agent.DeleteCheckpoint():

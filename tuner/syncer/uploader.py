@@ -43,6 +43,7 @@ class Uploader(ABC):
     """Jobs are done beside the caller; it may wait for them."""
     heard_at: float = 0.0
     """Monotonic time of the last sign of progress."""
+    closed: bool = False
 
     @abstractmethod
     def submit(self, job: AnyJob) -> int:
@@ -122,7 +123,7 @@ class ProcessUploader(Uploader):
         self._answers: queue.SimpleQueue[Done | Failed] = queue.SimpleQueue()
         self._back: list[Done | Failed] = []
         self._lock = threading.Lock()
-        self._closed = self._dead = False
+        self._dead = False
         try:
             self._arguments = cloudpickle.dumps(arguments)
         except Exception as error:  # whatever a user's object raises
@@ -168,7 +169,7 @@ class ProcessUploader(Uploader):
         self._process.kill()  # its reader says of every job that it was lost
 
     def close(self) -> None:
-        self._closed = True
+        self.closed = True
         self._process.kill()
         self._process.wait()
         self._line.close()
@@ -207,7 +208,7 @@ class ProcessUploader(Uploader):
         self._greeting.put(Failed(0, _LOST, why))  # nobody looks after the first
         with self._lock:
             self._dead = True
-            lost = [] if self._closed else list(self._running)
+            lost = [] if self.closed else list(self._running)
         for number in lost:
             self._end(Failed(number, _LOST, why, transient=True))
 
@@ -261,8 +262,7 @@ class InlineUploader(Uploader):
         backend = open_backend(**arguments)
         if check:
             backend.check()
-        self._worker, self._wake = agent.Worker(backend), wake
-        self._closed = False
+        self._worker, self._wake = agent.Worker(backend, arguments), wake
         self.can, self.uri = backend.can, backend.uri
         self._numbers = itertools.count(1)
         self._ended: list[Done | Failed] = []
@@ -281,6 +281,6 @@ class InlineUploader(Uploader):
         self._ended.extend(answers)
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._worker.backend.close()
+        if not self.closed:
+            self.closed = True
+            self._worker.close()

@@ -6,6 +6,7 @@ A view is fetched anew each time, for the experiment goes on over there; checkpo
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,10 +24,12 @@ from trainables.transfer.cached import shelf
 from trainables.transfer.open import check_scheme, shown
 from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment.paths import ExperimentPaths, cache_of
-from tuner.experiment.reader import load_state, read_settings
+from tuner.experiment.reader import lies_at, load_with_journal, read_settings
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.remote import Remote
 from tuner.syncer.uploader import InlineUploader
+
+log = logging.getLogger(__name__)
 
 TIMEOUT_S = 60.0
 _HASH = re.compile(rb"[0-9a-f]{64}")
@@ -82,7 +85,8 @@ def view(uri: str, more: More = books_only) -> Iterator[ExperimentPaths]:
         fs.make_dirs(incoming)
         paths = remote.fetch_books(incoming)
         there = set(remote.keys)
-        names = [name for name in more(paths, load_state(paths)) if name in there]
+        with lies_at(incoming, remote.uri):
+            names = [name for name in more(paths, load_with_journal(paths)[0]) if name in there]
         if names:
             remote.uploader.call(
                 agent.Fetch(prefix=remote.name, target=str(incoming), names=names), timeout_s=TIMEOUT_S
@@ -90,13 +94,17 @@ def view(uri: str, more: More = books_only) -> Iterator[ExperimentPaths]:
         if fs.exists(root):
             fs.rmtree(root)
         fs.rename(incoming, root)
-        yield ExperimentPaths(root)
+        with lies_at(root, remote.uri):
+            yield ExperimentPaths(root)
 
 
 def load(uri: str) -> tuple[dict[str, Any], ExperimentState]:
     """An experiment elsewhere for an analysis: its settings and its state."""
     with view(uri, results) as paths:
-        return read_settings(paths), opened_from(uri, load_state(paths))
+        state, contents = load_with_journal(paths)
+        for damage in contents.damaged:
+            log.warning("%s/journal/%s", shown(uri).rstrip("/"), damage)
+        return read_settings(paths), opened_from(uri, state)
 
 
 def opened_from(uri: str, state: ExperimentState) -> ExperimentState:

@@ -384,7 +384,7 @@ def test_a_link_in_a_shared_directory_is_not_followed(save: Save, tmp_path: Path
 class OnlyCopies(LocalBackend):
     """As a command: one call copies a tree, with links and all."""
 
-    can = Can(list=False, verify=False, exclusive=False, reuse=False)
+    can = Can(list=False, verify=False, exclusive=False, reuse=False, copy=False)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         raise TransferError("it cannot list")

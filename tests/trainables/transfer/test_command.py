@@ -282,3 +282,59 @@ def test_a_function_may_have_a_delete_template(place: Path) -> None:
     backend.put("a/b", b"b")
     backend.delete_tree("a")
     assert not (place / "a").exists()
+
+
+DELETES = "rm -rf -- {target}"
+
+
+@pytest.mark.parametrize("delete_template", [None, DELETES])
+@pytest.mark.parametrize("there", ["the place", "not yet/deep"])
+def test_d20_nothing_is_left_after_a_refusal(tmp_path: Path, there: str, delete_template: str | None) -> None:
+    (tmp_path / "the place").mkdir()
+    backwards = program(tmp_path, "import os\nif '.probe' in source: sys.exit('no way back')\nos.makedirs(target)")
+    deletes_nothing = delete_template and "true {target}"
+    before = sorted(tmp_path.rglob("*"))
+
+    refused: list[Backend] = [
+        CommandBackend("true {source} {target}", str(tmp_path / there), delete_template),
+        CommandBackend(f"{backwards} {{source}} {{target}}", str(tmp_path / there), delete_template),
+        FunctionBackend(lambda source, target: os.makedirs(target, exist_ok=True), str(tmp_path / there)),
+        *([FunctionBackend(merging, str(tmp_path / there), deletes_nothing)] if deletes_nothing else []),
+    ]
+    for backend in refused:
+        with pytest.raises(TransferError):
+            backend.check()
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("delete_template", [None, DELETES])
+@pytest.mark.parametrize("there", ["the place", "not yet"])
+def test_d20_nothing_is_left_after_a_start(place: Path, there: str, delete_template: str | None) -> None:
+    backend = CommandBackend(RSYNC, str(place.parent / there), delete_template)
+    for _ in range(2):
+        backend.check()
+        with pytest.raises(ObjectNotFoundError):
+            backend.read("nowhere/a")
+    backend.put("as/deep/as/this", b"a")
+
+    assert os.listdir(place.parent / there) == ["as"]
+
+
+def elsewhere(tmp_path: Path, inside: Path) -> tuple[str, str]:
+    """Two templates whose places are in the directory `inside`, which is not what they are called here."""
+    copies = program(
+        tmp_path,
+        f"source, target = (str(path).replace('far:', {str(inside)!r} + '/') for path in (source, target))\n"
+        "shutil.copytree(source, target, dirs_exist_ok=True)",
+    )
+    return f"{copies} {{source}} {{target}}", f"""sh -c 'rm -rf -- "{inside}/${{0#far:}}"' {{target}}"""
+
+
+def test_d20_a_probe_that_cannot_be_deleted_has_one_name(tmp_path: Path, place: Path) -> None:
+    copies, deletes = elsewhere(tmp_path, place)
+    for _ in range(3):
+        CommandBackend(copies, "far:runs").check()
+    assert os.listdir(place / "runs") == [".probe"]
+
+    CommandBackend(copies, "far:other", deletes).check()
+    assert os.listdir(place / "other") == []

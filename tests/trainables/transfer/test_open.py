@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainables.errors import InvalidSettingError, MissingExtraError
-from trainables.transfer.open import open_backend, shown
+from trainables.transfer.open import check_scheme, open_backend, shown
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,30 @@ def test_what_cannot_be_meant_is_an_error_without_secrets(place: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("place", "meant"),
+    [
+        ("S3://bucket/Path", "write s3://bucket/Path"),
+        ("Gs://bucket", "write gs://bucket"),
+        ("s3:/bucket/path", "write s3://bucket/path (or, for a host of that name, user@s3:/bucket/path)"),
+        ("s3:bucket", "write s3://bucket (or"),
+        ("S3:bucket", "write s3://bucket"),
+        ("file:/mnt/share", "write file:///mnt/share"),
+        ("https://bucket.s3.amazonaws.com/runs/", "write s3://bucket/runs"),
+        ("https://my-bucket.s3.eu-west-1.amazonaws.com", "write s3://my-bucket"),
+        ("https://s3.eu-west-1.amazonaws.com/bucket/runs?X-Token=hunter2", "write s3://bucket/runs"),
+        ("https://storage.googleapis.com/bucket/runs", "write gs://bucket/runs"),
+        ("https://account.blob.core.windows.net/container/runs", "write az://container/runs"),
+        ("http://example.org/runs", "nothing can be written to a web address"),
+    ],
+)
+def test_d20_what_is_nearly_right_is_told_how_it_is_written(place: str, meant: str) -> None:
+    for look in (open_backend, check_scheme):
+        with pytest.raises(InvalidSettingError, match="is not accepted") as caught:
+            look(place)
+        assert meant in str(caught.value) and "hunter2" not in str(caught.value)
+
+
 def test_a_password_is_never_shown() -> None:
     assert shown("sftp://me:hunter2@host/path?token=hunter2") == "sftp://me@host/path"
     assert shown("abfs://container@account.dfs.core.windows.net/path") == (
@@ -92,6 +116,10 @@ def test_a_missing_library_names_its_extra(
         open_backend(place)
 
 
-def test_a_delete_template_goes_with_a_command() -> None:
-    with pytest.raises(InvalidSettingError, match="delete_template"):
-        open_backend("/x", syncer=lambda source, target: None, delete_template="rm -r {target}")
+def test_a_delete_template_goes_with_a_command_and_a_function() -> None:
+    for syncer in ("cp -r {source} {target}", lambda source, target: None):
+        assert not open_backend("/x", syncer=syncer).can.delete
+        assert open_backend("/x", syncer=syncer, delete_template="rm -r {target}").can.delete
+    own = type("Own", (), {"sync_up": print, "sync_down": print, "delete": print})()
+    with pytest.raises(InvalidSettingError, match="has its own delete"):
+        open_backend("/x", syncer=own, delete_template="rm -r {target}")

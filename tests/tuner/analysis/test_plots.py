@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -16,16 +15,20 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from lab import Lab
 
+import tuner as tune
 from trainables import tagged
 from trainables.errors import MissingExtraError
 from trainables.transfer.open import open_backend
 from trainables.wire import CheckpointRef
 from tuner.analysis import ResultGrid
 from tuner.analysis.plots import KINDS
-from tuner.analysis.spans import Restart, restarts_of, spans_of
+from tuner.analysis.spans import spans_of
 from tuner.error import SettingError
 from tuner.experiment import events as ev
+from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import Trial
 from tuner.logger import JsonLoggerCallback
+from tuner.schedulers import ASHAScheduler
 
 NASTY = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 
@@ -119,70 +122,122 @@ def test_the_timeline_has_lines_checkpoints_and_errors(lab: Lab) -> None:
     assert [str(at) for at in named["error"].x] == [str(ended)]
 
 
-def rows_of(trial: Any, *attempts: tuple[int, int]) -> None:
-    """Attempts that report every second."""
-    iteration = 0
-    with (trial.directory / "result.json").open("w") as file:
-        for start, steps in attempts:
-            for step in range(1, steps + 1):
-                iteration += 1
-                row = {"training_iteration": iteration, "iterations_since_restore": step, "timestamp": start + step}
-                file.write(json.dumps(row | {"time_since_restore": float(step)}) + "\n")
+def live(state: ExperimentState, *facts: ev.AnyFact) -> Trial:
+    for fact in facts:
+        state.apply(fact)
+    return state.trials[-1]
 
 
-def test_what_was_between_two_attempts_is_why_the_first_ended(lab: Lab) -> None:
+def heard(trial: Trial, iteration: int, timestamp: float) -> ev.ResultReported:
+    raw = msgspec.Raw(tagged.dumps({"timestamp": timestamp}))
+    return ev.ResultReported(trial.trial_id, trial.attempt, iteration, raw)
+
+
+def seen(trial: Trial, until: float = 60.0) -> list[tuple[str, float, float]]:
+    return [(span.kind, span.start, span.end) for span in spans_of(trial, until)]
+
+
+def test_stretches_are_exact_and_outlive_a_compaction(lab: Lab) -> None:
     trial = lab.trial(x=1)
-    rows_of(trial, (0, 5), (20, 5), (40, 2))
-    facts: list[ev.AnyFact] = [
-        ev.AttemptStarted(trial.trial_id, 1, 1, 0.0),
-        ev.AttemptEnded(trial.trial_id, 1, "paused"),
-        ev.AttemptStarted(trial.trial_id, 2, 1, 20.4),
-        ev.AttemptEnded(trial.trial_id, 2, "failed"),
-        ev.AttemptStarted(trial.trial_id, 3, 1, 39.8),
+    live(
+        lab.state,
+        heard(trial, 5, 5),
+        ev.AttemptEnded(trial.trial_id, 1, "paused", at=5.25),
+        ev.AttemptStarted(trial.trial_id, 2, 1, 20.5, iteration=5),
+        ev.AttemptEnded(trial.trial_id, 2, "failed", at=20.625),
+        ev.AttemptStarted(trial.trial_id, 3, 1, 39.75, iteration=5),
+        heard(trial, 7, 42),
+    )
+    compacted = ExperimentState.from_snapshot(lab.state.root, lab.state.snapshot({})).trials[0]
+
+    for one in (trial, compacted):
+        assert seen(one) == [
+            ("running", 0.0, 5.25),
+            ("paused", 5.25, 20.5),
+            ("running", 20.5, 20.625),
+            ("failed", 20.625, 39.75),
+            ("running", 39.75, 42.0),
+        ]
+    assert [span.said for span in spans_of(trial, 60.0)][::2] == [
+        "running: iterations 1-5",
+        "running: no results",
+        "running: iterations 6-7",
     ]
-    restarts = restarts_of(facts)[trial.trial_id]
 
-    known = [(span.kind, span.start, span.end) for span in spans_of(trial, restarts, 60.0)]
-    compacted = [span.kind for span in spans_of(trial, restarts[1:], 60.0)]
 
-    assert restarts == [Restart(20.4, "paused"), Restart(39.8, "failed")]
-    assert known == [
+def test_of_a_killed_driver_and_in_an_older_journal_an_attempt_ends_with_its_last_result(lab: Lab) -> None:
+    trial = lab.trial(x=1)
+    older = b'{"kind":"attempt_ended","trial":"%s","attempt":1,"why":"paused"}' % trial.trial_id.encode()
+    live(lab.state, heard(trial, 5, 5), ev.decode(older), ev.AttemptStarted(trial.trial_id, 2, 1, 20.5, iteration=5))
+    live(lab.state, heard(trial, 8, 30), ev.AttemptEnded(trial.trial_id, 2, "halted"))
+    live(lab.state, ev.RolledBack(trial.trial_id, 3, 5), ev.AttemptStarted(trial.trial_id, 3, 2, 50.0, iteration=5))
+    live(lab.state, ev.AttemptEnded(trial.trial_id, 3, "halted"))
+
+    assert seen(trial) == [
         ("running", 0.0, 5.0),
-        ("paused", 5.0, 20.0),
-        ("running", 20.0, 25.0),
-        ("failed", 25.0, 40.0),
-        ("running", 40.0, 42.0),
+        ("paused", 5.0, 20.5),
+        ("running", 20.5, 30.0),
+        ("paused", 30.0, 50.0),
+        ("paused", 50.0, 60.0),  # the third attempt was never heard of
     ]
-    assert compacted == ["running", "waiting", "running", "failed", "running"]
 
 
 def test_a_trial_that_was_ended_while_it_was_paused_did_not_run_until_then(lab: Lab) -> None:
     paused, ran = lab.trial(x=1), lab.trial(x=2)
+    lab.state.apply(ev.AttemptEnded(paused.trial_id, 1, "paused", at=5.0))
     for trial in (paused, ran):
-        rows_of(trial, (0, 5))
         lab.state.apply(ev.TrialEnded(trial.trial_id, "TERMINATED", 60.0))
-    stop = ev.AttemptEnded(paused.trial_id, 1, "paused")
-    restarts = restarts_of([stop, ev.TrialEnded(paused.trial_id, "TERMINATED", 60.0)])
 
-    spans = [
-        [(span.kind, span.start, span.end) for span in spans_of(trial, restarts.get(trial.trial_id, ()), 60.0)]
-        for trial in (paused, ran)
-    ]
+    assert seen(paused, 70.0) == [("running", 0.0, 5.0), ("paused", 5.0, 60.0)]
+    assert seen(ran, 70.0) == [("running", 0.0, 60.0)]
 
-    assert spans == [[("running", 0.0, 5.0), ("paused", 5.0, 60.0)], [("running", 0.0, 60.0)]]
+
+def test_an_errored_trial_that_is_taken_up_again_did_not_run_meanwhile(lab: Lab) -> None:
+    broke, starved = lab.trial(x=1), lab.trial(x=2)
+    lab.state.apply(ev.AttemptEnded(starved.trial_id, 1, "failed", at=5.0))
+    for trial in (broke, starved):
+        lab.state.apply(ev.TrialEnded(trial.trial_id, "ERROR", 10.0, ev.ErrorInfo("OSError", "")))
+        lab.state.apply(ev.TrialReopened(trial.trial_id))
+        lab.state.apply(ev.AttemptStarted(trial.trial_id, 2, 2, 50.0))
+        lab.state.apply(ev.TrialEnded(trial.trial_id, "TERMINATED", 60.0))
+
+    assert seen(broke) == [("running", 0.0, 10.0), ("failed", 10.0, 50.0), ("running", 50.0, 60.0)]
+    assert seen(starved) == [("running", 0.0, 5.0), ("failed", 5.0, 50.0), ("running", 50.0, 60.0)]
 
 
 def test_a_trial_that_is_paused_is_so_until_the_end(lab: Lab) -> None:
     trial = lab.trial(x=1)
     lab.report(trial, loss=1.0)
     lab.save(trial)
-    rows_of(trial, (0, 5))
-    lab.state.apply(ev.AttemptEnded(trial.trial_id, 1, "paused"))
+    lab.state.apply(ev.AttemptEnded(trial.trial_id, 1, "paused", at=5.0))
 
-    assert [(span.kind, span.start, span.end) for span in spans_of(trial, [], 60.0)] == [
-        ("running", 0.0, 5.0),
-        ("paused", 5.0, 60.0),
-    ]
+    assert seen(trial) == [("running", 0.0, 5.0), ("paused", 5.0, 60.0)]
+
+
+def test_the_time_of_a_stretch_is_the_loops_clock(tmp_path: Path) -> None:
+    """A whole run: what the journal says of the end of each attempt lies between its start and the next one's."""
+
+    class Steps(tune.Trainable):
+        def step(self) -> dict[str, float]:
+            return {"loss": float(self.config["x"])}
+
+        def save_checkpoint(self, checkpoint_dir: str) -> dict[str, int]:
+            return {}
+
+        def load_checkpoint(self, checkpoint: dict[str, int]) -> None:
+            """There is nothing to load."""
+
+    trials = tune.run(
+        Steps, scheduler=ASHAScheduler(max_t=4, reduction_factor=2, type="promotion"), metric="loss", mode="min",
+        config={"x": tune.grid_search([1, 2, 3])}, storage_path=tmp_path, name="e", executor="inline", verbose=0,
+    ).trials  # fmt: skip
+    rested = [trial for trial in trials if trial.rests]
+    assert rested and all(rest.why == "paused" for trial in rested for rest in trial.rests)
+    for trial in trials:
+        rests = [at for rest in trial.rests for at in (rest.since, rest.until)]
+        assert [trial.started_at, *rests, trial.ended_at] == sorted([trial.started_at, *rests, trial.ended_at])
+    loaded = tune.ExperimentAnalysis(tmp_path / "e").trials
+    assert [seen(trial) for trial in loaded] == [seen(trial) for trial in trials]
 
 
 @pytest.mark.parametrize(

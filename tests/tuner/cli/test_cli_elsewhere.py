@@ -63,9 +63,10 @@ def counts(config: dict[str, Any]) -> None:
         tune.report({"n": n}, checkpoint=tune.Checkpoint.from_dict({"n": n}))
 
 
-def ran(place: str | None, storage: Path, **more: Any) -> Path:
+def ran(place: str | None, storage: Path, resume: str | None = None, **more: Any) -> Path:
     tune.run(
         counts,
+        resume=resume,
         name="mine",
         config={"i": tune.grid_search([0, 1])},
         metric="n",
@@ -268,12 +269,95 @@ def test_a_newer_copy_is_not_pushed_over(bucket: str, tmp_path: Path, capsys: py
     assert read_journal(ExperimentPaths(tmp_path / "old" / "mine")).generation == 2
 
 
+MERGING = "rsync -sa {source} {target}"
+
+
 def test_sync_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     experiment = ran(None, tmp_path / "results")
 
     assert "--to URI" in refused(capsys, "sync", experiment)
     assert "/mine" in refused(capsys, "sync", experiment, "--to", str(tmp_path / "other name"))
     assert "nobody" in refused(capsys, "sync", experiment, "--from", str(tmp_path / "nobody"))
+    assert "not copied by a command" in refused(capsys, "sync", experiment, "--syncer", MERGING)
+    assert "--to" in refused(capsys, "sync", experiment, "--to", "s3://b/mine", "--syncer", MERGING)
+
+
+@pytest.mark.parametrize("delete_template", [None, "rm -rf -- {target}"])
+def test_t07_what_a_command_left_is_completed_by_sync(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], delete_template: str | None
+) -> None:
+    experiment = ran(None, tmp_path / "results")
+    made = tune.SyncConfig(upload_dir=tmp_path / "share", syncer=MERGING, delete_template=delete_template)
+    settings = json.loads((experiment / "experiment.json").read_text())
+    assert settings["sync_command"] is None
+    fields = ("syncer", "delete_template", "options")
+    command = {"upload_dir": str(made.upload_dir)} | {name: getattr(made, name) for name in fields}
+    (experiment / "experiment.json").write_text(json.dumps(settings | {"sync_command": command}))
+    poison(experiment / "blobs")
+
+    again = ["--syncer", MERGING, *([] if delete_template is None else ["--delete-template", delete_template])]
+    assert f"--syncer '{MERGING}'" in refused(capsys, "sync", experiment)
+    assert not (tmp_path / "share" / "mine").exists(), "what stands in stored settings is not run (R8)"
+    for _ in range(2):
+        assert answer(capsys, "sync", experiment, *again) == f"{tmp_path}/share/mine: complete\n"
+        assert contents(f"{tmp_path}/share/mine") == contents(experiment)
+    shutil.rmtree(experiment)
+    assert len(tune.ExperimentAnalysis(tmp_path / "share" / "mine").trials) == 2
+
+
+def test_t07_a_command_stands_in_the_settings_as_text_and_a_function_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ran(f"{tmp_path}/by command", tmp_path / "first", syncer=MERGING)
+    stored = json.loads((command / "experiment.json").read_text())["sync_command"]
+    assert stored == {
+        "upload_dir": f"{tmp_path}/by command",
+        "syncer": MERGING,
+        "delete_template": None,
+        "options": "",
+    }
+    lost = next((tmp_path / "by command" / "mine").rglob("result.json"))
+    lost.unlink()
+    answer(capsys, "sync", command, "--syncer", MERGING)
+    assert lost.exists()
+
+    def copies(source: str, target: str) -> None:
+        if os.path.isdir(source):
+            shutil.copytree(source, target, dirs_exist_ok=True)
+
+    function = ran(f"{tmp_path}/by function", tmp_path / "second", syncer=copies)
+    said = refused(capsys, "sync", function)
+    assert "by a function" in said and 'resume="AUTO"' in said and "--to URI" in said
+
+
+# --- what is damaged over there --------------------------------------------------------------------------
+
+
+def test_what_is_damaged_there_is_named_by_its_uri(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = ran(place, tmp_path / "results")
+    answer(capsys, "sync", experiment)  # another segment, that builds on the first
+    backend = open_backend(place)
+    segment = min(entry.key for entry in backend.list("mine") if "/journal/0" in entry.key)
+    found = next(entry.key for entry in backend.list("mine") if entry.key.endswith(MANIFEST_NAME))
+    data = backend.read(segment)
+    backend.put(segment, data[: len(data) // 2].rpartition(b"\n")[0] + b"\n")
+    backend.put(found, b"spoiled")
+    backend.close()
+    shutil.rmtree(experiment)
+    uri = f"{place}/mine"
+
+    commands = [["show", uri], ["verify", uri], ["cp", uri, tmp_path / "copy"], ["sync", experiment, "--from", uri]]
+    for command in commands:
+        said = refused(capsys, *command)
+        assert f"{uri}/journal" in said and "is missing" in said, said
+    with pytest.raises(tune.TuneError, match=f"^{uri}/journal: "):
+        ran(place, tmp_path / "results", resume="AUTO")
+
+    said = refused(capsys, "cp", f"{place}/{found.rpartition('/')[0]}", tmp_path / "copy")
+    assert f"the manifest of {place}/{found.rpartition('/')[0]} cannot be read" in said
+    assert not (tmp_path / "copy").exists()
 
 
 # --- cp ------------------------------------------------------------------------------------------------
@@ -366,6 +450,68 @@ def test_what_is_neither_is_said(bucket: str, tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "plain").mkdir()
     for source in (tmp_path / "plain", f"{bucket}/nobody"):
         assert "neither an experiment nor a checkpoint" in refused(capsys, "cp", source, tmp_path / "copy")
+
+
+def test_cp_mixes_nothing_with_what_is_there(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    experiment = ran(None, tmp_path / "results")
+    checkpoint = next(experiment.glob("*_00000")) / "checkpoint_000001"
+    backend = open_backend(place)
+    backend.put("thesis/chapter 1", b"mine")
+
+    for source in (experiment, checkpoint):
+        said = refused(capsys, "cp", source, f"{place}/thesis")
+        assert f"'{place}/thesis'" in said and "holds chapter 1" in said and f"'{place}/thesis/'" in said
+    assert [entry.key for entry in backend.list("thesis")] == ["thesis/chapter 1"]
+
+    answer(capsys, "cp", experiment, f"{place}/thesis/")
+    answer(capsys, "cp", checkpoint, f"{place}/thesis/")
+    assert contents(f"{place}/thesis/mine") == contents(experiment)
+    assert not [entry.key for entry in backend.list("thesis") if "copying" in entry.key]
+    backend.close()
+    (tmp_path / "empty").mkdir()
+    answer(capsys, "cp", experiment, tmp_path / "empty")
+    assert contents(tmp_path / "empty") == contents(experiment)
+
+
+def test_cp_takes_up_a_copy_of_the_same_experiment_only(
+    bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, other = ran(None, tmp_path / "results"), ran(None, tmp_path / "others")
+    with monkeypatch.context() as patch:
+        patch.setattr(between, "copy", lambda *arguments: (_ for _ in ()).throw(TransferError("the store is gone")))
+        refused(capsys, "cp", experiment, f"{bucket}/copy")
+
+    assert "nothing is mixed" in refused(capsys, "cp", other, f"{bucket}/copy")
+    answer(capsys, "cp", experiment, f"{bucket}/copy")
+    assert contents(f"{bucket}/copy") == contents(experiment)
+
+
+@pytest.mark.parametrize("where", ["place", "here"])
+def test_verify_looks_at_a_single_checkpoint(
+    where: str, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = ran(None, tmp_path / "results")
+    above = bucket if where == "place" else str(tmp_path / "best")
+    answer(capsys, "cp", next(experiment.glob("*_00000")) / "checkpoint_000003", f"{above}/")
+
+    said = answer(capsys, "verify", f"{above}/checkpoint_000003")
+    assert said.startswith(f"{above}/checkpoint_000003: a checkpoint (") and said.endswith("no problems\n")
+    backend = open_backend(above)
+    payload = "checkpoint_000003/dict_checkpoint.pkl"
+    backend.put(payload, b"x" * len(backend.read(payload)))
+    backend.close()
+    found = json.loads(answer(capsys, "verify", f"{above}/checkpoint_000003", "--json", status=1))
+    assert (
+        found["problems"] == [f"{above}/{payload} is not what was published: its BLAKE3 hash differs"]
+        and found["checkpoints"] == 1
+    )
+
+
+def test_verify_says_where_a_checkpoint_lies(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    experiment = ran(bucket, tmp_path / "results", keep_local=1)
+    found = json.loads(answer(capsys, "verify", experiment, "--json"))
+    assert found["problems"] == [] and len(found["notes"]) == 4
+    assert all(note.endswith(f"is not here: it was copied to {bucket}/mine") for note in found["notes"])
 
 
 # --- attacks -------------------------------------------------------------------------------------------

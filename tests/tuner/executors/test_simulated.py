@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from driving import Driver
 
+import tuner as tune
 from trainables.job import Job
 from trainables.wire import Answer, Finished, Halt, Preempted, Report
 from tuner.clock import VirtualClock
@@ -138,3 +139,27 @@ def test_a_hundred_thousand_trials_fit_into_one_test(tmp_path: Path) -> None:
     assert count == 4 * total
     assert executor.clock.monotonic() == 1000.0
     assert count / (time.perf_counter() - begun) > 20_000
+
+
+def test_without_directories_nothing_lies_beside_the_journal_and_a_resume_goes_on(tmp_path: Path) -> None:
+    def run(count: int) -> tune.ExperimentAnalysis:
+        return tune.run(
+            lambda config: None,
+            name="many",
+            config={"x": tune.uniform(0, 1)},
+            metric="loss",
+            mode="min",
+            num_samples=count,
+            storage_path=str(tmp_path),
+            verbose=0,
+            resume="AUTO",
+            executor=SimulatedExecutor(lambda config: [(1.0, {"loss": config["x"]})] * 3, slots=2, directories=False),
+        )
+
+    before = [trial.last_result["loss"] for trial in run(5).trials]
+    after = run(8)
+    assert [trial.last_result["loss"] for trial in after.trials][:5] == before
+    assert [trial.iteration for trial in after.trials] == [3] * 8
+    assert {path.name for path in (tmp_path / "many").iterdir()} <= {
+        "experiment.json", "generations", "journal", "blobs", ".events",
+    }  # fmt: skip

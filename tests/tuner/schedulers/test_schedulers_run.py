@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import logging
-import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 import tuner as tune
-from tests.failures.checkpoint_faults import in_child
-from tuner.schedulers import ASHAScheduler, HyperBandForBOHB, HyperBandScheduler, MedianStoppingRule, TrialScheduler
+from tests.failures.checkpoint_faults import killed_at_fact, killed_at_order
+from tuner.experiment import journal_writer
+from tuner.schedulers import (
+    PB2,
+    ASHAScheduler,
+    HyperBandForBOHB,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    OptunaPruner,
+    PopulationBasedTraining,
+    PopulationBasedTrainingReplay,
+    ResourceChangingScheduler,
+    TrialScheduler,
+)
+from tuner.schedulers.base import Reallocate
+from tuner.schedulers.resource_changing_scheduler import DistributeResources
+from tuner.search.optuna import OptunaSearch
 
 BEST = 20
 
@@ -113,43 +131,171 @@ def test_a_band_of_hyperband(tmp_path: Path, kind: type[HyperBandScheduler], exp
     assert [trial.iteration for trial in ended] == expected
 
 
-class Die(tune.Callback):
-    """Kills the driver at its n-th result."""
+class Walker(tune.Trainable):
+    """What it reports is the sum of all rates it ever had: a step that is lost, or made twice, is seen in the score."""
 
-    changes_results = False
+    def setup(self, config: dict[str, Any]) -> None:
+        self.walked: list[float] = []
 
-    def __init__(self, results: int) -> None:
-        self._left = results
+    def step(self) -> dict[str, Any]:
+        self.walked.append(self.config["rate"])
+        return {"acc": sum(self.walked), "steps": len(self.walked)}
 
-    def __reduce__(self) -> Any:
-        return tune.Callback, ()
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        return {"walked": self.walked}
 
-    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
-        self._left -= 1
-        if not self._left:
-            os._exit(9)
+    def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.walked = checkpoint["walked"]
 
 
-@pytest.mark.parametrize(
-    ("make", "trials"),
-    [
-        (lambda: HyperBandScheduler(max_t=9), 17),
-        (lambda: ASHAScheduler(max_t=9, reduction_factor=3, type="promotion"), 12),
-        (lambda: MedianStoppingRule("training_iteration", grace_period=2, hard_stop=False), 6),
-    ],
-    ids=["hyperband", "asha, promotion", "median"],
-)
-def test_d12_t03_a_run_that_is_killed_again_and_again_decides_as_one_that_is_not(
-    tmp_path: Path, make: Callable[[], TrialScheduler], trials: int
-) -> None:
-    def once(path: Path, callbacks: list[Any]) -> Any:
-        stop = {"training_iteration": 9}
-        return run(path, Steps, make(), trials, resume="AUTO", callbacks=callbacks, max_concurrent_trials=1, stop=stop)
+def hears(kind: type[TrialScheduler]) -> Any:
+    """The scheduler, which remembers what it was told and gave: as a part of its state, as everything it goes by."""
 
-    whole = once(tmp_path / "whole", [])
-    check(whole)
-    for results in (4, 9, 2, 13, 7):
-        assert in_child(lambda results=results: once(tmp_path / "cut", [Die(results)])) == 9 << 8  # type: ignore[misc]
-    cut = once(tmp_path / "cut", [])
+    class Hearing(kind):  # type: ignore[misc, valid-type]
+        heard: tuple[tuple[str, int], ...] = ()
+        given: tuple[tuple[str, dict[str, float]], ...] = ()
+
+        def on_trial_result(self, trial: Any, result: dict[str, Any]) -> Any:
+            self.heard = (*self.heard, (trial.trial_id, result["training_iteration"]))
+            verdict = super().on_trial_result(trial, result)
+            if isinstance(verdict, Reallocate):
+                self.given = (*self.given, (trial.trial_id, verdict.resources))
+            return verdict
+
+        def get_state(self) -> dict[str, Any]:
+            return {**super().get_state(), "heard": (self.heard, self.given)}
+
+        def set_state(self, state: dict[str, Any]) -> None:
+            self.heard, self.given = state["heard"]
+            super().set_state({key: value for key, value in state.items() if key != "heard"})
+
+    return Hearing
+
+
+BY_ITERATION = {"time_attr": "training_iteration", "perturbation_interval": 2}
+MUTATED = {**BY_ITERATION, "hyperparam_mutations": {"rate": tune.uniform(0, 1)}}
+STEPS = [
+    ["t0", "t1", 2, 4, {"rate": 0.5}, {"rate": 0.25}],
+    ["t0", "t0", 6, 6, {"rate": 0.25}, {"rate": 1.5}],
+]
+
+
+def replay(path: Path) -> TrialScheduler:
+    policy = path.parent / "policy.txt"
+    policy.write_text("\n".join(map(json.dumps, STEPS)))
+    made: TrialScheduler = hears(PopulationBasedTrainingReplay)(policy)
+    return made
+
+
+KILLED: dict[str, tuple[int, Callable[[Path], TrialScheduler]]] = {
+    "hyperband": (8, lambda path: hears(HyperBandScheduler)(max_t=4, reduction_factor=2)),
+    "bohb": (8, lambda path: hears(HyperBandForBOHB)(max_t=4, reduction_factor=2)),
+    "asha": (8, lambda path: hears(ASHAScheduler)(max_t=8, reduction_factor=2)),
+    "asha, promotion": (8, lambda path: hears(ASHAScheduler)(max_t=8, reduction_factor=2, type="promotion")),
+    "median": (8, lambda path: hears(MedianStoppingRule)("training_iteration", grace_period=2)),
+    "median, soft": (6, lambda path: hears(MedianStoppingRule)("training_iteration", grace_period=2, hard_stop=False)),
+    "pbt": (4, lambda path: hears(PopulationBasedTraining)(**MUTATED)),
+    "pbt, synch": (4, lambda path: hears(PopulationBasedTraining)(**MUTATED, synch=True)),
+    "pb2": (4, lambda path: hears(PB2)(**BY_ITERATION, hyperparam_bounds={"rate": [0, 1]})),
+    "replay": (1, replay),
+    "resources": (
+        6,
+        lambda path: hears(ResourceChangingScheduler)(
+            ASHAScheduler(max_t=8, reduction_factor=2), DistributeResources(increase_by={"cpu": 0.25})
+        ),
+    ),
+    "pruner": (8, lambda path: hears(OptunaPruner)(optuna.pruners.PercentilePruner(50.0, n_startup_trials=2))),
+}
+
+
+BY_CHANCE = ("pbt", "pb2", "resources")
+"""What these decide depends on who has come how far and what is saved already, which a kill changes."""
+
+
+def once(path: Path, kind: str) -> tuple[Any, Any]:
+    """(trials, scheduler) at the end of a run that is new, or a resume."""
+    trials, make = KILLED[kind]
+    path.mkdir(exist_ok=True)
+    scheduler = make(path)
+    analysis = tune.run(
+        Walker, storage_path=path, name="e", scheduler=scheduler, config={"rate": tune.uniform(0, 1)}, seed=3,
+        num_samples=trials, search_alg=OptunaSearch() if kind in ("bohb", "pruner") else None, metric="acc", mode="max",
+        resume="AUTO", executor="inline", max_concurrent_trials=1, resources_per_trial={"cpu": 0.25}, checkpoint_freq=2,
+        stop={"training_iteration": 8}, verbose=0,
+    )  # fmt: skip
+    return analysis.trials, scheduler
+
+
+def known(scheduler: Any) -> dict[str, Any]:
+    """All that a scheduler goes by, to be compared."""
+    state: dict[str, Any] = scheduler.get_state()
+    if "pruner" in state:  # Optuna's trials say when, and its pruners are not compared
+        trials = [(frozen.state, frozen.values, frozen.intermediate_values) for frozen in state["trials"]]
+        return {**state, "pruner": None, "trials": trials}
+    return state
+
+
+def check_done(trials: Any, scheduler: Any) -> None:
+    """What was decided is what the trials became: nothing was decided and not done, or done and not decided."""
+    log = scheduler.get_state().get("log", ())
+    for trial in trials:
+        assert trial.status == "TERMINATED"
+        assert [row["training_iteration"] for row in rows(trial)] == list(range(1, trial.iteration + 1))
+        steps = [step for step in log if step.trial == trial.trial_id]
+        assert [(clone.donor.trial_id, clone.iteration) for clone in trial.clones] == [
+            (step.donor, step.iteration) for step in steps
+        ]
+        assert not steps or trial.config == steps[-1].config
+        given = [resources for trial_id, resources in scheduler.given if trial_id == trial.trial_id]
+        assert trial.resources == (given[-1] if given else None)
+
+
+def check_alike(cut: Any, whole: Any) -> None:
     check(cut)
-    assert [trial.iteration for trial in cut] == [trial.iteration for trial in whole]
+    for one, other in zip(cut, whole, strict=True):
+        assert (one.config, one.iteration, one.resources) == (other.config, other.iteration, other.resources)
+        assert [row["acc"] for row in rows(one)] == [row["acc"] for row in rows(other)]
+
+
+def killed_again_and_again(path: Path, patch: pytest.MonkeyPatch, kind: str, seed: object) -> None:
+    whole, _ = once(path / "whole", kind)
+    patch.setattr(journal_writer, "COMPACT_BYTES", 4000)  # what is gone on from is a snapshot and what came after it
+    draw = random.Random(f"{kind} {seed}")
+    for _ in range(5):
+        killed_at_fact(draw.randint(4, 30), lambda: once(path / "cut", kind))
+    cut, scheduler = once(path / "cut", kind)
+    if kind in BY_CHANCE:
+        check_done(cut, scheduler)
+    else:
+        check_alike(cut, whole)
+    assert len(set(scheduler.heard)) == len(scheduler.heard), "each iteration was told once"
+    assert set(scheduler.heard) <= {(trial.trial_id, n) for trial in cut for n in range(1, trial.iteration + 1)}
+    assert known(once(path / "cut", kind)[1]) == known(scheduler), "the journal says what was decided"
+
+
+@pytest.mark.parametrize("kind", KILLED)
+def test_d12_t03_a_run_that_is_killed_again_and_again_decides_as_one_that_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    killed_again_and_again(tmp_path, monkeypatch, kind, "")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KILLED)
+@pytest.mark.parametrize("seed", range(40))
+def test_d12_t03_killed_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int) -> None:
+    killed_again_and_again(tmp_path, monkeypatch, kind, seed)
+
+
+@pytest.mark.parametrize("kind", ["hyperband", "bohb", "asha, promotion", "pbt, synch", "replay"])
+def test_d12_what_was_ordered_for_a_trial_that_waits_is_done_after_a_kill(tmp_path: Path, kind: str) -> None:
+    """The kill comes right after the order, each one of the run in turn."""
+    whole, _ = once(tmp_path / "whole", kind)
+    for number in itertools.count(1):
+        place = tmp_path / f"{number}"
+        if not killed_at_order(number, functools.partial(once, place, kind)):
+            break
+        cut, scheduler = once(place, kind)
+        check_alike(cut, whole)
+        assert known(once(place, kind)[1]) == known(scheduler)
+    assert number > 1, "something was ordered"

@@ -60,7 +60,9 @@ def ship(trainable: Any, directory: Path) -> Shipped:
         if isinstance(error, OSError):
             raise
         raise _unshippable(trainable, error) from error
-    pickler.note_root(trainable)
+    for module in getattr(trainable, "preload", ()):  # a trainer's: what its group needs
+        pickler.note_module(module)
+    pickler.note_root(getattr(trainable, "train_loop", trainable))
     if os.path.getsize(name) > _LARGE:
         _warn_of_large(trainable)
     return Shipped(Path(name), pickler.imports)
@@ -114,13 +116,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.FunctionType):
-            self._note(obj.__module__)
+            self.note_module(obj.__module__)
             if _by_value(obj):
                 self._note_function(obj)
         elif isinstance(obj, types.ModuleType):
-            self._note(obj.__name__)
+            self.note_module(obj.__name__)
         elif isinstance(obj, (type, types.BuiltinFunctionType)):
-            self._note(getattr(obj, "__module__", None))
+            self.note_module(getattr(obj, "__module__", None))
         return super().reducer_override(obj)
 
     def note_root(self, trainable: Any) -> None:
@@ -134,9 +136,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 todo.extend(part for part in used if getattr(part, "__module__", None) == module)
             seen.add(id(owner))
         if self._optimizes and any(name.partition(".")[0] == "torch" for name in self.imports):
-            self._note("torch._dynamo")  # 800 modules, a second: torch loads them with the first optimizer
+            self.note_module("torch._dynamo")  # 800 modules, a second: torch loads them with the first optimizer
 
-    def _note(self, module: object, names: tuple[str, ...] = ()) -> None:
+    def note_module(self, module: object, names: tuple[str, ...] = ()) -> None:
+        """The reader will import this, and wants these names from it."""
         if isinstance(module, str) and module not in ("__main__", "builtins", ""):
             self.imports.setdefault(module, set()).update(names)
 
@@ -148,7 +151,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if level:  # from . import x
                 base = package.split(".")
                 name = ".".join([*base[: len(base) - level + 1], *([name] if name else [])]) if package else ""
-            self._note(name, names)
+            self.note_module(name, names)
 
 
 def _functions(owner: Any) -> Iterator[types.FunctionType]:

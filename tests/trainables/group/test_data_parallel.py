@@ -1,0 +1,256 @@
+"""`DataParallelTrainer`, without a framework, run by the real driver: what is asked of trainers, and of groups."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trainables as train
+import tuner as tune
+from tests.listings import environment
+from trainables import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, Trainable
+from trainables.data_parallel_trainer import DataParallelTrainer
+from trainables.errors import InvalidSettingError, TrainingFailedError
+from tuner.error import ExperimentNotFoundError, ResourceError
+
+TWO = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5})
+
+
+def settings(root: Path, **more: Any) -> RunConfig:
+    return RunConfig(name="run", storage_path=str(root), verbose=0, **more)
+
+
+def count(config: dict[str, Any]) -> None:
+    """Counts epochs, from its checkpoint on; a file of `faults` says what happens in an epoch, once."""
+    context = train.get_context()
+    found = train.get_checkpoint()
+    start = 0 if found is None else found.to_dict()["epoch"] + 1
+    for epoch in range(start, config["epochs"]):
+        fault = Path(config["faults"], f"{epoch}_{context.get_world_rank()}")
+        if fault.exists():
+            what = fault.read_text()
+            fault.unlink()
+            if what == "leave":
+                os.kill(os.getpid(), signal.SIGTERM)
+                while not context.should_stop():
+                    os.sched_yield()
+                return
+            os.kill(os.getpid(), signal.Signals[what])
+        train.report({"epoch": epoch, "started_at": start}, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
+
+
+def counter(root: Path, epochs: int = 4, **more: Any) -> DataParallelTrainer:
+    return DataParallelTrainer(
+        count, train_loop_config={"epochs": epochs, "faults": str(root)}, scaling_config=TWO, **more
+    )
+
+
+def test_fit_returns_the_result_of_its_one_trial(tmp_path: Path) -> None:
+    config = settings(tmp_path, checkpoint_config=CheckpointConfig(num_to_keep=2))
+
+    result = counter(tmp_path, run_config=config).fit()
+
+    assert result.metrics is not None
+    assert (result.metrics["epoch"], result.metrics["training_iteration"]) == (3, 4)
+    assert result.checkpoint is not None
+    assert result.checkpoint.to_dict()["epoch"] == 3
+    assert [made.to_dict()["epoch"] for made, _ in result.best_checkpoints] == [2, 3]
+    assert result.config == {"train_loop_config": {"epochs": 4, "faults": str(tmp_path)}}
+
+
+def test_a_worker_that_dies_restarts_the_group_from_the_last_checkpoint(tmp_path: Path) -> None:
+    Path(tmp_path, "2_1").write_text("SIGKILL")
+    config = settings(tmp_path, failure_config=FailureConfig(max_failures=1))
+
+    result = counter(tmp_path, run_config=config).fit()
+
+    assert result.metrics is not None
+    assert (result.metrics["epoch"], result.metrics["started_at"]) == (3, 2)
+    assert result.metrics_dataframe is not None
+    assert list(result.metrics_dataframe["epoch"]) == [0, 1, 2, 3]
+
+
+def test_a_failure_beyond_max_failures_is_raised_and_restore_goes_on(tmp_path: Path) -> None:
+    Path(tmp_path, "2_1").write_text("SIGKILL")
+
+    with pytest.raises(TrainingFailedError, match=r"rank 1 .* was killed by signal 9") as failed:
+        counter(tmp_path, run_config=settings(tmp_path)).fit()
+
+    assert f"DataParallelTrainer.restore({str(tmp_path / 'run')!r}" in str(failed.value)
+    assert DataParallelTrainer.can_restore(tmp_path / "run")
+    again = DataParallelTrainer.restore(
+        tmp_path / "run", count, train_loop_config={"epochs": 4, "faults": str(tmp_path)}, scaling_config=TWO
+    )
+    result = again.fit()
+    assert result.metrics is not None
+    assert (result.metrics["epoch"], result.metrics["started_at"]) == (3, 2)
+
+
+def test_a_notice_to_one_worker_is_one_to_the_group_which_is_continued(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        Path(tmp_path, f"2_{rank}").write_text("leave")
+
+    result = counter(tmp_path, run_config=settings(tmp_path)).fit()
+
+    assert result.metrics is not None
+    assert (result.metrics["epoch"], result.metrics["started_at"]) == (3, 2)
+
+
+def test_a_tuner_runs_a_trainer_with_the_config_laid_over_its_own(tmp_path: Path) -> None:
+    trainer = counter(tmp_path, run_config=settings(tmp_path))
+
+    grid = tune.Tuner(trainer, param_space={"train_loop_config": {"epochs": tune.grid_search([1, 2])}}).fit()
+
+    assert not grid.errors
+    assert [result.metrics["epoch"] for result in grid] == [0, 1]
+    assert grid.experiment_path == str(tmp_path / "run")  # the trainer's own settings hold
+
+
+def test_run_takes_a_trainer_and_a_wrong_config_is_named(tmp_path: Path) -> None:
+    analysis = tune.run(
+        counter(tmp_path),
+        config={"lr": 0.1},
+        name="run",
+        storage_path=tmp_path,
+        verbose=0,
+        raise_on_failed_trial=False,
+    )
+
+    (trial,) = analysis.trials
+    assert trial.status == "ERROR"
+    said = (trial.directory / "error.txt").read_text()
+    assert 'DataParallelTrainer got lr in its config: what its workers get is under "train_loop_config"' in said
+
+
+def test_resume_from_checkpoint_is_where_it_begins_also_from_memory(tmp_path: Path) -> None:
+    trainer = counter(
+        tmp_path, run_config=settings(tmp_path), resume_from_checkpoint=Checkpoint.from_dict({"epoch": 1})
+    )
+
+    result = trainer.fit()
+
+    assert result.metrics is not None
+    assert (result.metrics["epoch"], result.metrics["started_at"]) == (3, 2)
+
+
+def test_keep_all_ranks_of_the_settings_reaches_the_group(tmp_path: Path) -> None:
+    def save(config: dict[str, Any]) -> None:
+        with train.checkpoint_dir() as directory:
+            Path(directory, "shard").write_text(str(train.world_rank()))
+        train.report({})
+
+    config = settings(tmp_path, checkpoint_config=CheckpointConfig(_checkpoint_keep_all_ranks=True))
+    result = DataParallelTrainer(save, scaling_config=TWO, run_config=config).fit()
+
+    assert result.checkpoint is not None
+    with result.checkpoint.as_directory() as directory:
+        assert [Path(directory, f"rank_{rank}", "shard").read_text() for rank in (0, 1)] == ["0", "1"]
+
+
+_SCRIPT = """
+import os, sys, threading
+from pathlib import Path
+import trainables as train
+from trainables import Checkpoint, RunConfig, ScalingConfig
+from trainables.data_parallel_trainer import DataParallelTrainer
+
+def train_func(config):
+    found = train.get_checkpoint()
+    start = 0 if found is None else found.to_dict()["epoch"] + 1
+    for epoch in range(start, 6):
+        train.report({"epoch": epoch, "started_at": start}, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
+        if epoch == 2 and config["wait"]:
+            if train.world_rank() == 1:
+                print(train.get_checkpoint().path, file=open(config["told"], "w"))  # published
+            threading.Event().wait()
+
+storage, told, wait = sys.argv[1], sys.argv[2], len(sys.argv) > 3
+arguments = dict(train_loop_config={"told": told, "wait": wait},
+                 scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}))
+if DataParallelTrainer.can_restore(storage + "/run"):
+    trainer = DataParallelTrainer.restore(storage + "/run", train_func, **arguments)
+else:
+    trainer = DataParallelTrainer(train_func, run_config=RunConfig(name="run", storage_path=storage), **arguments)
+result = trainer.fit()
+print(result.metrics["epoch"], result.metrics["started_at"], list(result.metrics_dataframe["epoch"]))
+"""
+
+
+def test_a_driver_killed_with_its_group_is_continued_by_the_same_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(_SCRIPT)
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    command = [sys.executable, str(script), str(tmp_path / "results"), str(told)]
+    with subprocess.Popen([*command, "wait"], env=environment(tmp_path), cwd=tmp_path) as first:
+        try:
+            with open(told) as line:
+                published = line.read()
+        finally:
+            first.kill()
+    assert "checkpoint_000003" in published
+
+    done = subprocess.run(
+        command, env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1] == "5 3 [0, 1, 2, 3, 4, 5]"
+
+
+# --- refused at once -------------------------------------------------------------------------------------
+
+
+class OfAClass(Trainable):
+    pass
+
+
+@pytest.mark.parametrize("function", [None, "train", lambda config, second: None, OfAClass, lambda *, key: None])
+def test_a_function_that_cannot_be_called_is_refused(function: Any) -> None:
+    with pytest.raises(InvalidSettingError, match=r"train_loop_per_worker=.*def train_func\(config\)"):
+        DataParallelTrainer(function)
+
+
+@pytest.mark.parametrize("function", [lambda: None, lambda config: None, lambda config, second=1: None])
+def test_functions_with_a_config_or_none_are_accepted(function: Any) -> None:
+    DataParallelTrainer(function)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"scaling_config": ScalingConfig(num_workers=0)}, r"num_workers\)=0 is not accepted.*>= 1"),
+        ({"scaling_config": 2}, "scaling_config=2 is not accepted"),
+        ({"run_config": {"name": "x"}}, "run_config=.* is not accepted"),
+        ({"resume_from_checkpoint": "/tmp/checkpoint"}, "resume_from_checkpoint=.*Checkpoint"),
+        ({"train_loop_config": [1]}, r"train_loop_config=\[1\] is not accepted"),
+        ({"backend_config": "torch"}, "backend_config='torch' is not accepted"),
+        ({"datasets": {"train": [1]}}, "prepare_data_loader"),
+        ({"metadata": 3}, "metadata=3 is not accepted"),
+        ({"num_workers": 2}, "unknown argument of DataParallelTrainer 'num_workers'"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSettingError, match=said):
+        DataParallelTrainer(count, **arguments)
+
+
+def test_more_workers_than_there_is_room_for_is_an_error_that_names_both(tmp_path: Path) -> None:
+    trainer = DataParallelTrainer(count, scaling_config=ScalingConfig(num_workers=1000), run_config=settings(tmp_path))
+
+    with pytest.raises(ResourceError, match="asks for 1000 cpu, available are"):
+        trainer.fit()
+
+    assert not (tmp_path / "run").exists()
+
+
+def test_restore_of_nothing_is_an_error(tmp_path: Path) -> None:
+    assert not DataParallelTrainer.can_restore(tmp_path / "none")
+    with pytest.raises(ExperimentNotFoundError):
+        DataParallelTrainer.restore(tmp_path / "none", count, scaling_config=TWO).fit()

@@ -1,0 +1,156 @@
+"""`DataParallelTrainer`: the same function in every process of a group."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from trainables import session
+from trainables.attempt import Attempt
+from trainables.checkpoint import Checkpoint
+from trainables.config import RunConfig, ScalingConfig
+from trainables.errors import InvalidSettingError, SessionError
+from trainables.group.backend import Backend
+from trainables.settings import checked_names, instance_of, invalid
+from trainables.trainer import BaseTrainer
+
+
+@checked_names
+class DataParallelTrainer(BaseTrainer):
+    """Runs `train_loop_per_worker` in `scaling_config.num_workers` processes that report together.
+
+    Each calls `report(metrics, checkpoint=)` equally often; the metrics of rank 0 count, and what ranks save is merged
+    into one checkpoint: of files with equal names rank 0's stays. When one fails, dies or does not come, all are ended,
+    and start again from the newest checkpoint as often as `FailureConfig(max_failures)` says.
+
+    Args:
+        train_loop_per_worker: a function of no argument, or of the config.
+        train_loop_config: its config; in a Tuner `param_space={"train_loop_config": {...}}` is laid over it.
+        backend_config: None, or a `Backend`: what sets up each rank.
+        scaling_config: how many workers there are, and what each gets.
+        run_config: name, storage, checkpoints, failures.
+        resume_from_checkpoint: what `get_checkpoint()` returns at first.
+        metadata: what `get_context().get_metadata()` returns in the workers.
+
+    Raises InvalidSettingError. What more resources than there are come to is seen when it runs.
+
+    Example:
+        >>> def train_func(config):
+        ...     for epoch in range(config["epochs"]):
+        ...         train.report({"loss": 1 / (epoch + 1)})
+        >>> trainer = DataParallelTrainer(
+        ...     train_func, train_loop_config={"epochs": 3}, scaling_config=ScalingConfig(num_workers=2)
+        ... )
+        >>> trainer.fit().metrics["loss"]
+    """
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any],
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        backend_config: Any = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        datasets: None = None,
+    ) -> None:
+        super().__init__(
+            scaling_config=scaling_config,
+            run_config=run_config,
+            resume_from_checkpoint=resume_from_checkpoint,
+            metadata=metadata,
+        )
+        name = type(self).__name__
+        check_train_loop(name, train_loop_per_worker)
+        if train_loop_config is not None and not isinstance(train_loop_config, Mapping):
+            raise invalid(f"{name}: train_loop_config", train_loop_config, "None, or a dict")
+        if datasets is not None:
+            raise InvalidSettingError(
+                f"{name}: datasets= is not accepted: make the dataset in the training function, where "
+                "prepare_data_loader() gives each worker its share"
+            )
+        workers = self.scaling_config.num_workers
+        if not isinstance(workers, int) or workers < 1:
+            raise invalid(f"{name}: ScalingConfig(num_workers)", workers, "a whole number >= 1")
+        self.train_loop_per_worker = train_loop_per_worker
+        self.train_loop_config = train_loop_config
+        self.backend_config = backend_config
+        self.backend_of(self.scaling_config)  # what is wrong with it is said now
+
+    @property
+    def param_space(self) -> dict[str, Any]:
+        return {} if self.train_loop_config is None else {"train_loop_config": dict(self.train_loop_config)}
+
+    def backend_of(self, scaling: ScalingConfig) -> Backend:
+        """What sets up the ranks. Raises InvalidSettingError."""
+        if self.backend_config is None:
+            return Backend()
+        instance_of(f"{type(self).__name__}: backend_config", self.backend_config, (Backend,))
+        made: Backend = self.backend_config
+        return made
+
+    def as_trainable(self) -> Callable[[Mapping[str, Any]], Any]:
+        return GroupTrainable(self._with(run_config=None, resume_from_checkpoint=None))
+
+
+class GroupTrainable:
+    """A trainer as a function trainable: the trial's process leads the group."""
+
+    def __init__(self, trainer: DataParallelTrainer) -> None:
+        self.trainer = trainer
+        self.__name__ = self.__qualname__ = type(trainer).__name__
+        self.__module__ = type(trainer).__module__
+        self.preload = tuple(trainer.backend_of(trainer.scaling_config).preload)
+        self.train_loop = trainer.train_loop_per_worker
+        self._tune_resources = trainer.scaling_config.total_resources
+
+    def __call__(self, config: Mapping[str, Any]) -> list[Any] | None:
+        from trainables.group.leader import Leader  # the driver needs none of it
+
+        attempt = session.current()
+        if not isinstance(attempt, Attempt):
+            raise SessionError(f"{self.__name__} has to be run by fit(), by a Tuner, or by tune.run")
+        trainer, scaling = self.trainer, self.trainer.scaling_config
+        if unknown := sorted(set(config) - {"train_loop_config"}):
+            raise InvalidSettingError(
+                f"{self.__name__} got {', '.join(unknown)} in its config: what its workers get is under "
+                '"train_loop_config", as in Tuner(trainer, param_space={"train_loop_config": {...}})'
+            )
+        backend = trainer.backend_of(scaling)
+        leader = Leader(
+            attempt,
+            backend.launcher(scaling.num_workers),
+            size=scaling.num_workers,
+            timeout_s=backend.timeout_s,
+            threads=max(1, int(scaling.num_cpus_per_worker)),
+            metadata=trainer.metadata,
+            clean=backend.clean,
+        )
+        leader.run(_bound(trainer, config), backend.around)
+        return None
+
+
+def check_train_loop(owner: str, function: Any) -> bool:
+    """Whether a training function takes a config. Raises InvalidSettingError for one that cannot be called."""
+    accepted = "a function of no argument or of the config: def train_func(config)"
+    if not callable(function) or inspect.isclass(function):
+        raise invalid(f"{owner}: train_loop_per_worker", function, accepted)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True  # something built in: the call will say
+    required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if len(required) > 1 or any(p.kind is p.KEYWORD_ONLY for p in required):
+        raise invalid(f"{owner}: train_loop_per_worker", function, accepted)
+    return any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters)
+
+
+def _bound(trainer: DataParallelTrainer, config: Mapping[str, Any]) -> Callable[[], Any]:
+    function = trainer.train_loop_per_worker
+    if not check_train_loop(type(trainer).__name__, function):
+        return function
+    return partial(function, {**(trainer.train_loop_config or {}), **config.get("train_loop_config", {})})

@@ -1,0 +1,85 @@
+"""How the processes of a group come into being: `Launcher`, and the plain one that forks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Launcher(Protocol):
+    """Starts the ranks and collects them when they have ended."""
+
+    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None]) -> None:
+        """Start `size` processes that call `entry(rank)` and exit with 0 if it returned True, else with another status.
+
+        `ended` is called once, in any thread, when no process of the group is left, or none could be started.
+        """
+
+    def kill(self) -> None:
+        """End what is left of the group, now."""
+
+    def join(self) -> str | None:
+        """Wait until `ended` was called. Why ranks could not be started, or None."""
+
+    def status(self, rank: int) -> int | None:
+        """How a rank ended: its exit status, or the negative number of a signal; None: nobody knows."""
+
+
+class ForkLauncher:
+    """Forks the ranks off the trial's process. Needs a process with one thread, as a trial's is at its start."""
+
+    def __init__(self) -> None:
+        self._pids: list[int] = []
+        self._statuses: dict[int, int] = {}
+        self._thread: threading.Thread | None = None
+
+    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None]) -> None:
+        for rank in range(size):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            pid = os.fork()
+            if pid == 0:
+                _be(entry, rank)
+            self._pids.append(pid)
+        self._thread = threading.Thread(target=self._collect, args=(ended,), name="group-collector", daemon=True)
+        self._thread.start()
+
+    def kill(self) -> None:
+        for pid in self._pids:
+            if pid not in self._statuses:  # collected: the number may be somebody else's by now
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def join(self) -> str | None:
+        assert self._thread is not None
+        self._thread.join()
+        return None
+
+    def status(self, rank: int) -> int | None:
+        return self._statuses.get(self._pids[rank])
+
+    def _collect(self, ended: Callable[[], None]) -> None:
+        for pid in self._pids:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            _, status = os.waitpid(pid, 0)
+            self._statuses[pid] = os.waitstatus_to_exitcode(status)
+        ended()
+
+
+def _be(entry: Callable[[int], bool], rank: int) -> None:
+    status = 1
+    try:
+        status = 0 if entry(rank) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(status)

@@ -1,0 +1,455 @@
+"""The leader of a group, in the trial's own process: to the driver it is one trial, to its ranks it is the driver."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from pathlib import Path
+from typing import Any
+
+from trainables.attempt import Attempt, TrialEnded
+from trainables.checkpoint import Checkpoint
+from trainables.errors import CheckpointNotFoundError, PublishError, RanksError
+from trainables.group.launching import Launcher
+from trainables.group.member import Place, run_member
+from trainables.group.merging import merge
+from trainables.group.messages import (
+    CHECKPOINT,
+    STOP,
+    End,
+    Flags,
+    Found,
+    FromRank,
+    Go,
+    Held,
+    Hello,
+    Newest,
+    Raised,
+    Refused,
+    Reported,
+    Returned,
+    StopAt,
+    Stopping,
+)
+from trainables.group.rank import Rank, exception_of, names, times
+from trainables.store import fs, staging
+
+SAVE_NUMBER = "checkpoint_id"
+"""Where the manifest of a group's checkpoint keeps its number."""
+_START_S = 300.0
+"""How long ranks may take to say hello."""
+_CAUSE_S = 0.5
+"""How long a rank's error waits for the death of another rank that may have caused it."""
+
+
+class Leader:
+    """Runs one group from its start to its end.
+
+    Args:
+        attempt: the trial's, to which the group's results go.
+        launcher: starts the processes.
+        size: how many ranks.
+        timeout_s: how long ranks wait for one that does not come to `report()`, in seconds.
+        threads: threads for the libraries of each rank.
+        metadata: what the ranks' `get_context().get_metadata()` returns.
+        clean: what becomes of the dict in a dict checkpoint before it is written, in the rank.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        launcher: Launcher,
+        *,
+        size: int,
+        timeout_s: float,
+        threads: int = 1,
+        metadata: Mapping[str, Any] | None = None,
+        clean: Callable[[Any], Any] = lambda data: data,
+    ) -> None:
+        self._attempt, self._launcher = attempt, launcher
+        self._timeout_s, self._threads, self._metadata = timeout_s, threads, metadata or {}
+        self._clean = clean
+        self._ranks = [Rank(number) for number in range(size)]
+        self._next_save = _first_save(attempt)
+        self._stop_at: int | None = None
+        self._ended = False
+        """The driver ended the trial; ranks unwind."""
+        self._no_process_left = False
+        self._due: float | None = None
+        """When a rank that is missed is given up, on the monotonic clock."""
+        self._poll = select.poll()
+        self._handlers: dict[int, Callable[[], None]] = {}
+
+    def run(
+        self, function: Callable[[], Any], around: Callable[[int, Callable[[], Any]], Any] | None = None
+    ) -> list[Any]:
+        """Run `function` in every rank, until all have returned; what they returned, by rank.
+
+        Args:
+            function: the user's, with what it takes.
+            around: called in the rank as `around(rank, function)`; it sets up what ranks need and calls the function.
+
+        Raises the exception of the first rank that failed, RanksError when ranks disagree, hang or die, and
+        TrialEnded where the driver ended the trial.
+        """
+        directory = Path(tempfile.mkdtemp(prefix="group-"))
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, directory, ignore_errors=True)
+            place, listener = self._open(directory, stack)
+            entry = partial(_entry, place=place, function=function, around=around, clean=self._clean)
+            try:
+                self._start(entry, listener)
+                self._gather()
+            except BaseException:
+                self._kill()
+                raise
+            finally:
+                self._launcher.join()
+                self._remove_leftovers()
+                for rank in self._ranks:
+                    rank.close()
+        if self._ended:
+            raise TrialEnded
+        import cloudpickle
+
+        values = [rank.last.value for rank in self._ranks if isinstance(rank.last, Returned)]
+        return [None if value is None else cloudpickle.loads(value) for value in values]
+
+    # ------------------------------------------------------------ starting
+
+    def _open(self, directory: Path, stack: contextlib.ExitStack) -> tuple[Place, socket.socket]:
+        size = len(self._ranks)
+        self._flags = Flags(directory / "flags", size, create=True)
+        stack.callback(self._flags.close)
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        address = directory / "leader"
+        listener.bind(str(address))
+        listener.listen(size)
+        self._key = secrets.token_bytes(16)
+        read, self._wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        stack.callback(os.close, read)
+        stack.callback(os.close, self._wakeup)
+        stack.callback(self._attempt.watch, lambda: None)  # before its end of the pipe is closed
+        self._watch(read, lambda: self._woken(read))
+        self._watch(listener.fileno(), lambda: self._accept(listener))
+        place = Place(
+            job=self._attempt.job,
+            size=size,
+            address=str(address),
+            key=self._key,
+            flags=directory / "flags",
+            leader=os.getpid(),
+            threads=self._threads,
+            next_save=self._next_save,
+            metadata=self._metadata,
+        )
+        return place, listener
+
+    def _start(self, entry: Callable[[int], bool], listener: socket.socket) -> None:
+        """Start the ranks; return when all have said hello."""
+
+        def ended() -> None:
+            self._no_process_left = True
+            self._wake()
+
+        self._due = self._attempt.clock.monotonic() + _START_S
+        self._launcher.start(len(self._ranks), entry, ended)
+        while silent := [rank for rank in self._ranks if rank.line is None]:
+            self._serve(f"said hello; {names(silent)} did not start")
+            if self._no_process_left:
+                self._find_dead(self._launcher.join())
+        self._due = None
+        self._poll.unregister(listener.fileno())
+        # From here on, and not before: with another thread in it this process could not fork them.
+        self._attempt.watch(self._wake)
+        self._look_at_leaving()
+
+    def _accept(self, listener: socket.socket) -> None:
+        accepted, _ = listener.accept()
+        accepted.setblocking(True)
+        line = Connection(accepted.detach())
+        deliver_challenge(line, self._key)
+        answer_challenge(line, self._key)
+        hello = line.recv()
+        assert isinstance(hello, Hello)
+        rank = self._ranks[hello.rank]
+        rank.met(line, hello.pid)
+        self._watch(line.fileno(), lambda: self._hear(rank))
+        self._watch(rank.pidfd, lambda: self._died(rank))
+
+    # ------------------------------------------------------------ the loop
+
+    def _gather(self) -> None:
+        while not all(rank.last for rank in self._ranks):
+            self._serve("")
+
+    def _serve(self, late: str) -> None:
+        """Wait until something happens, and deal with it. Lines come before deaths: a last word is heard first."""
+        timeout = None
+        if self._due is not None:
+            timeout = max(0.0, self._due - self._attempt.clock.monotonic()) * 1000
+        ready = [fd for fd, _ in self._poll.poll(timeout)]
+        if not ready and self._due is not None:
+            raise TrialEnded if self._ended else RanksError(self._late(late))
+        processes = {rank.pidfd for rank in self._ranks}
+        for fd in sorted(ready, key=lambda fd: fd in processes):
+            if fd in self._handlers:
+                self._handlers[fd]()
+
+    def _hear(self, rank: Rank) -> None:
+        assert rank.line is not None
+        try:
+            message: FromRank = rank.line.recv()
+        except (EOFError, OSError):
+            self._unwatch(rank.line.fileno())  # its process is ending: that is told by its own descriptor
+            return
+        self._heard(rank, message)
+
+    def _heard(self, rank: Rank, message: FromRank) -> None:
+        if isinstance(message, Held):
+            rank.hold(message)
+        elif isinstance(message, Newest):
+            newest = self._attempt.get_checkpoint()
+            rank.answer(Found(None if newest is None else Path(newest.path)))
+        elif isinstance(message, Stopping):
+            rank.asks = message.call
+            self._decide_stop()
+        elif isinstance(message, Reported):
+            rank.report, rank.reports = message, rank.reports + 1
+            self._look_at_reports()
+        elif isinstance(message, Returned):
+            rank.last = message
+            self._decide_stop()
+            self._look_at_reports()
+        elif isinstance(message, Raised):
+            rank.last = message
+            self._fail(rank, message)
+
+    # ------------------------------------------------------------ results
+
+    def _look_at_reports(self) -> None:
+        """Deliver a result once every rank has come; complain at once when one never will."""
+        waiting = [rank for rank in self._ranks if rank.report is not None]
+        if not waiting:
+            return
+        if returned := [rank for rank in self._ranks if isinstance(rank.last, Returned)]:
+            if self._ended:
+                return
+            raise RanksError(
+                f"{names(returned)} returned after {times(returned[0].reports)} of report(), while {names(waiting)} "
+                f"{'is' if len(waiting) == 1 else 'are'} in number {waiting[0].reports}: every rank has to call "
+                "report() equally often"
+            )
+        if len(waiting) == len(self._ranks):
+            self._due = None
+            self._deliver()
+        elif self._due is None:
+            self._due = self._attempt.clock.monotonic() + self._timeout_s
+
+    def _deliver(self) -> None:
+        reports = [rank.report for rank in self._ranks if rank.report is not None]
+        self._attempt.looked_at_stop |= self._flags.any_looked(STOP)
+        self._attempt.looked_at_checkpoint |= self._flags.any_looked(CHECKPOINT)
+        answer: Any
+        try:
+            self._take(reports)
+            answer = Go(self._attempt.answer.should_checkpoint, self._next_save)
+        except TrialEnded:
+            self._ended, answer = True, End()
+            self._due = self._attempt.clock.monotonic() + min(self._attempt.job.grace_s, self._timeout_s)
+        except Exception as error:
+            answer = Refused(_packed(error))
+        self._look_at_leaving()
+        for rank in self._ranks:
+            rank.report = None
+            rank.answer(answer)
+
+    def _take(self, reports: list[Reported]) -> None:
+        """One result of what all ranks reported: rank 0's metrics, and everybody's files."""
+        failures = [report.failure for report in reports if report.failure is not None]
+        failure = failures[0] if failures and isinstance(failures[0], PublishError) else None
+        saves = [(number, report.staged) for number, report in enumerate(reports) if report.staged is not None]
+        staged = None
+        if saves and failure is None:
+            try:
+                path = merge(saves, self._attempt.job.directory, keep_all_ranks=self._attempt.job.keep_all_ranks)
+                staged = self._attempt.saver.adopt(path, {SAVE_NUMBER: self._next_save})
+            except PublishError as error:
+                failure = error
+        if staged is None:
+            self._drop_saves()
+        else:
+            self._next_save += 1
+        self._attempt.report_staged(reports[0].metrics, staged, failure)
+
+    def _remove_leftovers(self) -> None:
+        """Remove what dead ranks were staging. What was adopted is published by then, or gone."""
+        self._attempt.saver.wait()
+        directory = self._attempt.job.directory
+        for left in directory.glob(f"{staging.PREFIX}*-rank*"):
+            fs.remove_quietly(left)
+
+    def _drop_saves(self) -> None:
+        for rank in self._ranks:
+            if rank.report is not None and rank.report.staged is not None:
+                fs.remove_quietly(rank.report.staged)
+
+    # ------------------------------------------------------------ leaving
+
+    def _woken(self, read: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(read, 4096)
+        self._look_at_leaving()
+
+    def _look_at_leaving(self) -> None:
+        if not self._flags.leaving and self._attempt.leaving():
+            self._flags.leave()
+
+    def _decide_stop(self) -> None:
+        """The call from which on all ranks are told to stop: the largest number that one of them has come to.
+
+        A rank that has called and goes on will call again, see the flag, and say its number; one that never called is
+        not waited for.
+        """
+        asking = [rank for rank in self._ranks if rank.asks is not None]
+        if self._stop_at is None and asking:
+            awaited = [
+                rank
+                for rank in self._ranks
+                if rank.asks is None and rank.last is None and self._flags.has_looked(rank.number, STOP)
+            ]
+            if awaited:
+                return
+            self._stop_at = max(rank.asks for rank in asking if rank.asks is not None)
+            self._attempt.looked_at_stop = True
+            self._attempt.preempted = True  # a function that returns after this is to be continued
+        if self._stop_at is not None:
+            for rank in asking:
+                rank.asks = None
+                rank.answer(StopAt(self._stop_at))
+
+    # ------------------------------------------------------------ failures
+
+    def _late(self, late: str) -> str:
+        if late:
+            come = [rank for rank in self._ranks if rank.line is not None]
+            return f"after {_START_S:g} s {names(come) or 'no rank'} {late}"
+        waiting = [rank for rank in self._ranks if rank.report is not None]
+        missing = [rank for rank in self._ranks if rank.report is None]
+        return (
+            f"{names(missing)} did not come to report() number {waiting[0].reports} within {self._timeout_s:g} s; "
+            f"{names(waiting)} waited there. Every rank has to call report() equally often; a longer wait is "
+            "TorchConfig(timeout_s=...)"
+        )
+
+    def _died(self, rank: Rank) -> None:
+        """A process has ended. Its line may hold a last word that is still unread."""
+        self._unwatch(rank.pidfd)
+        rank.gone = True
+        if rank.last is not None:
+            return
+        word = rank.last_word()
+        if word is None:
+            raise RanksError(self._how_died(rank))
+        self._heard(rank, word)
+
+    def _how_died(self, rank: Rank) -> str:
+        status = rank.status()
+        if status is None:  # the launcher was faster, and knows
+            self._kill()
+            self._launcher.join()
+            status = self._launcher.status(rank.number)
+        return rank.how_it_died(status)
+
+    def _find_dead(self, why: str | None) -> None:
+        """All processes are gone and some never said hello."""
+        for rank in self._ranks:
+            if rank.line is None:
+                status = self._launcher.status(rank.number)
+                how = "" if status is None else f" (its process ended with {status})"
+                raise RanksError(f"{rank} could not be started{how}" + (f": {why}" if why else ""))
+
+    def _fail(self, rank: Rank, raised: Raised) -> None:
+        """Raise what a rank raised; unless another one was killed, of which this is only what the others saw."""
+        others = [other for other in self._ranks if other is not rank and other.last is None and not other.gone]
+        poll = select.poll()
+        for other in others:
+            if other.pidfd >= 0:
+                poll.register(other.pidfd, select.POLLIN)
+        error = exception_of(raised)
+        if others and not isinstance(error, _OWN):
+            dead = [fd for fd, _ in poll.poll(_CAUSE_S * 1000)]
+            for other in others:
+                if other.pidfd in dead and other.last_word() is None:
+                    raise RanksError(self._how_died(other)) from error
+        raise error
+
+    def _kill(self) -> None:
+        """End all ranks now: those that wait for a dead one would wait for ever."""
+        for rank in self._ranks:
+            rank.kill()
+        self._launcher.kill()
+
+    # ------------------------------------------------------------ descriptors
+
+    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
+        self._handlers[fd] = handler
+        self._poll.register(fd, select.POLLIN)
+
+    def _unwatch(self, fd: int) -> None:
+        if self._handlers.pop(fd, None) is not None:
+            self._poll.unregister(fd)
+
+    def _wake(self) -> None:
+        """From any thread, and from signal handlers."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wakeup, b"!")
+
+
+_OWN = (RanksError,)
+"""What says by itself which rank is to blame."""
+
+
+def _entry(
+    rank: int,
+    *,
+    place: Place,
+    function: Callable[[], Any],
+    around: Callable[[int, Callable[[], Any]], Any] | None,
+    clean: Callable[[Any], Any],
+) -> bool:
+    """The first line of a rank."""
+    return run_member(place, rank, function if around is None else partial(around, rank, function), clean)
+
+
+def _first_save(attempt: Attempt) -> int:
+    """The number of the group's first save: after an own checkpoint the next, after another's that very number."""
+    path = attempt.job.checkpoint_path
+    if path is None:
+        return 0
+    try:
+        content = Checkpoint(str(path)).manifest
+    except CheckpointNotFoundError:
+        return 0
+    restored = 0 if content is None else content.extra.get(SAVE_NUMBER)
+    if not isinstance(restored, int):
+        return 0
+    return restored if attempt.job.checkpoint is None else restored + 1
+
+
+def _packed(error: Exception) -> bytes:
+    import cloudpickle
+
+    try:
+        data: bytes = cloudpickle.dumps(error)
+    except Exception:
+        data = cloudpickle.dumps(RanksError(f"{type(error).__name__}: {error}"))
+    return data

@@ -1,0 +1,152 @@
+"""What a rank and its leader say to each other, pickled, over a socket in the trial's temporary directory.
+
+A rank asks and waits for one answer, but for `Hello`, `Held` and its last word (`Returned` or `Raised`), which have
+none. What many calls have to see without asking is in `Flags`, a few bytes of memory that all of them share.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# ---------------------------------------------------------------- from a rank
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first message: who speaks."""
+
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A call of `report()`. Answers: `Go`, `End`, `Refused`."""
+
+    metrics: dict[str, Any]
+    staged: Path | None = None
+    """The save, in a hidden directory of the rank's own."""
+    failure: OSError | None = None
+    """Why the disk did not take the save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """A call of `should_stop()` after the flag was set. Answer: `StopAt`."""
+
+    call: int
+    """The number of the call, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """A call of `get_checkpoint()`. Answer: `Found`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The rank reads a checkpoint, or does so no longer: it is not to be deleted meanwhile."""
+
+    path: Path
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The function returned, or was told to end."""
+
+    value: bytes | None = None
+    """What it returned, cloudpickled; None: nothing, or nothing that can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The function raised."""
+
+    type: str
+    message: str
+    traceback: str
+    pickled: bytes = b""
+    """The exception itself, with its traceback as text; b"" where it does not survive the way."""
+
+
+# ---------------------------------------------------------------- to a rank
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """The result was taken: go on."""
+
+    should_checkpoint: bool = False
+    next_save: int = 0
+    """The number that the next save of the group will have."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The driver ended the trial: unwind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """`report()` raises this at every rank."""
+
+    error: bytes
+    """The exception, cloudpickled."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopAt:
+    """From this call on `should_stop()` is True, at every rank."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The newest checkpoint, if there is one."""
+
+    path: Path | None
+
+
+FromRank = Hello | Reported | Stopping | Newest | Held | Returned | Raised
+
+# ---------------------------------------------------------------- seen by all
+
+STOP, CHECKPOINT = 1, 2
+"""What a rank has looked at: `should_stop()`, `should_checkpoint()`."""
+
+
+class Flags:
+    """A byte for the group (it is to leave) and one for each rank (what it has looked at), in shared memory."""
+
+    def __init__(self, path: Path, size: int, *, create: bool = False) -> None:
+        if create:
+            path.write_bytes(bytes(1 + size))
+        with open(path, "r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 1 + size)
+        self._size = size
+
+    @property
+    def leaving(self) -> bool:
+        """The trial was told to leave."""
+        return self._memory[0] != 0
+
+    def leave(self) -> None:
+        self._memory[0] = 1
+
+    def looked(self, rank: int, at: int) -> None:
+        """Rank `rank` has asked for `at`."""
+        self._memory[1 + rank] |= at
+
+    def has_looked(self, rank: int, at: int) -> bool:
+        return bool(self._memory[1 + rank] & at)
+
+    def any_looked(self, at: int) -> bool:
+        return any(self.has_looked(rank, at) for rank in range(self._size))
+
+    def close(self) -> None:
+        self._memory.close()

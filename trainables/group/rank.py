@@ -1,0 +1,133 @@
+"""One rank, as its leader sees it: a line, a process, and what it waits for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from trainables.errors import RanksError
+from trainables.group.messages import Held, Raised, Reported, Returned
+from trainables.store.delete import pins
+from trainables.tracebacks import ELSEWHERE
+
+
+@dataclass(slots=True)
+class Rank:
+    """What the leader knows of one rank. Its process is named by a descriptor: a pid may be somebody else's later."""
+
+    number: int
+    line: Connection | None = None
+    pid: int = 0
+    pidfd: int = -1
+    reports: int = 0
+    """Calls of `report()` so far, the one that waits included."""
+    report: Reported | None = None
+    """The call that waits."""
+    asks: int | None = None
+    """The number of the call of `should_stop()` that waits."""
+    last: Returned | Raised | None = None
+    gone: bool = False
+    """Its process is dead."""
+    holds: dict[Path, contextlib.ExitStack] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"rank {self.number} (pid {self.pid})" if self.pid else f"rank {self.number}"
+
+    def met(self, line: Connection, pid: int) -> None:
+        """It has said hello."""
+        self.line, self.pid = line, pid
+        try:
+            self.pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise RanksError(f"{self} ended right after its start") from None
+
+    def answer(self, message: Any) -> None:
+        """Send; one that is dead is told by its own descriptor."""
+        assert self.line is not None
+        with contextlib.suppress(OSError):
+            self.line.send(message)
+
+    def last_word(self) -> Returned | Raised | None:
+        """What a dead process said at last, of what is still unread on its line."""
+        with contextlib.suppress(EOFError, OSError):
+            while self.line is not None and self.line.poll():  # a process of its own may hold its end open
+                message = self.line.recv()
+                if isinstance(message, Returned | Raised):
+                    return message
+        return None
+
+    def hold(self, message: Held) -> None:
+        """Keep what it reads from being deleted, or no longer."""
+        if message.held and message.path not in self.holds:
+            stack = self.holds[message.path] = contextlib.ExitStack()
+            stack.enter_context(pins.hold(message.path))
+        elif not message.held and message.path in self.holds:
+            self.holds.pop(message.path).close()
+
+    def kill(self) -> None:
+        """End its process now."""
+        if self.pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def status(self) -> int | None:
+        """How its process ended, left for who collects it; None when that has been done."""
+        try:
+            found = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if found is None:
+            return None
+        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+    def how_it_died(self, status: int | None) -> str:
+        """The end of a process that said nothing, in words."""
+        where = (
+            f"in call number {self.reports} of report()" if self.report else f"after {times(self.reports)} of report()"
+        )
+        if status is None:
+            return f"{self} ended without a word, {where}"
+        if status < 0:
+            hint = "; was the machine out of memory?" if status == -signal.SIGKILL else ""
+            return f"{self} was killed by signal {-status} ({signal.Signals(-status).name}), {where}{hint}"
+        return f"{self} exited with status {status}, {where}"
+
+    def close(self) -> None:
+        """Let go of everything that belongs to it."""
+        for stack in self.holds.values():
+            stack.close()
+        if self.line is not None:
+            self.line.close()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+
+
+def names(ranks: Sequence[Rank]) -> str:
+    """Several ranks, in words."""
+    return ", ".join(str(rank) for rank in ranks)
+
+
+def times(count: int) -> str:
+    """How many calls, in words."""
+    return f"{count} call{'' if count == 1 else 's'}"
+
+
+def exception_of(raised: Raised) -> BaseException:
+    """What a rank raised, of its own class where that came through, with its traceback as text."""
+    import cloudpickle
+
+    error: Any = None
+    if raised.pickled:
+        with contextlib.suppress(Exception, SystemExit):  # whatever its __reduce__ does
+            error = cloudpickle.loads(raised.pickled)
+    if isinstance(error, BaseException):
+        return error
+    plain = RanksError(f"{raised.type}: {raised.message}")
+    plain.__dict__[ELSEWHERE] = raised.traceback
+    return plain

@@ -1,0 +1,205 @@
+"""Ranks under torch's own elastic launcher, with a process group."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import secrets
+import signal
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from trainables import knobs, session
+from trainables.errors import InvalidSettingError, RanksError
+from trainables.group.backend import Backend
+from trainables.group.launching import Launcher
+from trainables.torch.torch_config import TorchConfig
+
+_PREFIX = "module."
+"""What DistributedDataParallel puts before the names of a model's parameters."""
+_JOIN_S = 60.0
+
+
+class TorchBackend(Backend):
+    """gloo on CPUs, nccl on GPUs, ranks started by `torch.distributed.launcher`.
+
+    Args:
+        config: how ranks find each other.
+        gpus: GPUs of each rank; 0: none, a fraction: ranks share one.
+    """
+
+    # The last one is 800 modules, which DistributedDataParallel and the optimizers load when they are first used.
+    preload: Sequence[str] = ("torch", "torch.distributed.launcher.api", "torch.nn.parallel", "torch._dynamo")
+
+    def __init__(self, config: TorchConfig, gpus: float) -> None:
+        self.config, self.gpus = config, gpus
+        self.timeout_s = float(config.timeout_s)
+
+    @property
+    def name(self) -> str:
+        """The process group's back end."""
+        return self.config.backend or ("nccl" if self.gpus else "gloo")
+
+    def launcher(self, size: int) -> Launcher:
+        import torch.distributed as dist
+
+        if not dist.is_available():
+            raise RanksError("this torch was built without torch.distributed")
+        if "nccl" in self.name and not dist.is_nccl_available():
+            raise InvalidSettingError(
+                f"TorchConfig: backend={self.name!r} needs a torch that was built with it; accepted here: 'gloo'"
+            )
+        return ElasticLauncher()
+
+    def around(self, rank: int, function: Callable[[], Any]) -> Any:
+        import torch
+        import torch.distributed as dist
+
+        if self.gpus:
+            torch.cuda.set_device(int(rank * self.gpus))
+        knobs.default("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine; the host's name may lead elsewhere
+        dist.init_process_group(self.name, timeout=datetime.timedelta(seconds=self.timeout_s))
+        try:
+            value = function()
+        except BaseException:
+            raise  # without a goodbye: the others are killed, and nccl would wait for them
+        dist.destroy_process_group()
+        return value
+
+    def clean(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The dict with the names of a bare model: a checkpoint is to be loaded where there is no group."""
+        if session.get_world_size() == 1:
+            return data  # nothing was wrapped, and a module of the user's may be called `module`
+        return {key: _bare(value) for key, value in data.items()}
+
+
+class ElasticLauncher:
+    """`torch.distributed.launcher` on one machine. Restarting is the driver's: here every rank gets one life.
+
+    The ranks are forked off the trial's process, which has torch loaded and nothing of it used: they start in
+    milliseconds. What would make that unsafe must not happen in the leader before: a thread of Python's that may hold a
+    lock, and a GPU that was touched; both are looked for. The libraries' own pools of threads are no harm: OpenBLAS and
+    torch give theirs up at a fork, and OpenMP's belong to the thread that computed, not to the launcher's, which forks.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._failures: dict[int, int] = {}
+        self._quiet = _Quiet()
+
+    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None]) -> None:
+        import torch
+
+        theirs = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+        theirs = [name for name in theirs if not name.startswith("trial-")]
+        if theirs or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            what = f"threads are running in it ({', '.join(theirs)})" if theirs else "it has used a GPU already"
+            raise RanksError(
+                f"ranks cannot be forked off the trial's process: {what}. Begin such things in the training function"
+            )
+        # NVML counts GPUs without making a context, which could not be used after the fork.
+        knobs.default("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        from torch.distributed.launcher.api import LaunchConfig
+
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=size,
+            run_id=secrets.token_hex(8),
+            rdzv_backend="c10d",
+            rdzv_endpoint="127.0.0.1:0",
+            local_addr="127.0.0.1",
+            max_restarts=0,
+            start_method="fork",
+        )
+        # Not in the main thread, where it would take over the signal handlers. It lives until all ranks have ended,
+        # which matters: they get a signal when the thread that forked them ends.
+        self._thread = threading.Thread(
+            target=self._run, args=(config, entry, ended), name="group-launcher", daemon=True
+        )
+        self._thread.start()
+
+    def kill(self) -> None:
+        """Nothing: the agent ends what is left when it sees that a rank is dead."""
+
+    def join(self) -> str | None:
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)  # a rank in the kernel's hands dies when it is let go; the trial does not wait
+        return None if self._error is None else f"{type(self._error).__name__}: {self._error}"
+
+    def status(self, rank: int) -> int | None:
+        return self._failures.get(rank)
+
+    def _run(self, config: Any, entry: Callable[[int], bool], ended: Callable[[], None]) -> None:
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+        from torch.distributed.launcher.api import launch_agent
+
+        try:
+            with self._quiet.listening():
+                launch_agent(config, _rank_of_torch, [entry])
+        except ChildFailedError as error:
+            self._failures = {rank: failure.exitcode for rank, failure in error.failures.items()}
+        except BaseException as error:
+            self._error = error
+        finally:
+            ended()
+
+
+def _rank_of_torch(entry: Callable[[int], bool]) -> None:
+    """What the launcher calls in each rank."""
+    from torch import multiprocessing
+
+    prctl: Any = multiprocessing._prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
+    prctl(signal.SIGKILL)  # where no keeper ends what its trial leaves: torch's own choice is SIGINT, which is ignored
+    rank = knobs.torchrun_rank()
+    assert rank is not None
+    if not entry(rank):
+        raise SystemExit(1)
+
+
+class _Quiet(logging.Filter):
+    """Keeps the launcher from telling on stderr what is meant to be (no handlers, it is in a thread) or is known.
+
+    What went wrong in a rank is the trial's error; the launcher would tell it again, without the rank's traceback.
+    """
+
+    _LOGGERS = (
+        "torch.distributed.elastic.multiprocessing.api",
+        "torch.distributed.elastic.agent.server.api",
+        "torch.distributed.elastic.agent.server.local_elastic_agent",
+    )
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return False
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        loggers = [logging.getLogger(name) for name in self._LOGGERS]
+        for logger in loggers:
+            logger.addFilter(self)
+        try:
+            yield
+        finally:
+            for logger in loggers:
+                logger.removeFilter(self)
+
+
+def _bare(value: Any) -> Any:
+    """A state dict without DDP's prefix, and what holds some; anything else as it is."""
+    if not isinstance(value, Mapping) or not value:
+        return value
+    if not all(isinstance(key, str) and key.startswith(_PREFIX) for key in value):
+        if type(value) in (dict, OrderedDict):
+            return type(value)((key, _bare(part)) for key, part in value.items())
+        return value
+    kind: Any = type(value)
+    made = kind((key.removeprefix(_PREFIX), part) for key, part in value.items())
+    metadata = getattr(value, "_metadata", None)  # of a state dict: version numbers by module
+    if metadata is not None:
+        bare = {key.removeprefix(_PREFIX): part for key, part in metadata.items() if key.startswith(_PREFIX)}
+        made._metadata = type(metadata)({"": metadata.get("module", {}), **bare})
+    return made
