@@ -18,6 +18,7 @@ KEPT = {
     "s001_rsync_template": [f"checkpoint_{step:06d}" for step in range(8)],
     "s001_local_checkpointing": [f"checkpoint_{step:06d}" for step in range(3, 8)],
     "s001_disable_syncing": [f"checkpoint_{step:06d}" for step in range(8)],
+    "s002_saving": [f"checkpoint_{epoch:06d}" for epoch in range(1, 6)],
     "s003_function_api": [f"checkpoint_{epoch:06d}" for epoch in range(1, 6)],
     "s003_function_every_three": [f"checkpoint_{epoch:06d}" for epoch in (3, 6, 9, 12)],
     "s003_class_api": ["checkpoint_000002"],
@@ -45,6 +46,31 @@ def test_a_trainable_that_detects_preemption_saves_by_itself(tmp_path: Path) -> 
     assert checkpoints(tmp_path)
 
 
+@pytest.mark.torch
+def test_a_trainer_that_resumes_prints_what_the_guide_shows(tmp_path: Path) -> None:
+    said = said_by(run(as_written("s002_loading", tmp_path), tmp_path)).splitlines()[-1]
+
+    assert said.startswith("{'epoch': 3, 'model_weights': OrderedDict(")
+    assert "('bias', tensor([" in said
+    assert "('weight', tensor([[" in said
+    assert "'_timestamp': 1" in said
+    assert said.endswith("'_preprocessor': None, '_current_checkpoint_id': 2}")
+    first, second = sorted((tmp_path / "tuner_results").iterdir(), key=lambda path: path.name)
+    assert checkpoints(first) == ["checkpoint_000001", "checkpoint_000002"]
+    assert checkpoints(second) == ["checkpoint_000003", "checkpoint_000004"]
+
+
+@pytest.mark.torch
+def test_the_first_generations_trainer_keeps_the_two_best_where_the_guide_shows_them(tmp_path: Path) -> None:
+    said = said_by(run(as_written("s000_checkpoint_strategy", tmp_path), tmp_path)).splitlines()
+
+    (directory,) = (tmp_path / "tuner_results").glob("train_????-??-??_??-??-??/run_001/checkpoints")
+    assert said[0] == str(directory / "checkpoint_000003")
+    assert said[1] == str(directory)
+    kept = [repr(directory / name) for name in ("checkpoint_000001", "checkpoint_000003")]
+    assert said[2] in (f"[{', '.join(kept)}]", f"[{', '.join(reversed(kept))}]")  # a directory has no order
+
+
 @pytest.mark.parametrize("name", ["s001_rsync_template", "s001_custom_sync_function"])
 def test_a_template_or_function_without_upload_dir_says_that_it_has_nothing_to_copy(name: str, tmp_path: Path) -> None:
     done = run(as_written(name, tmp_path), tmp_path)
@@ -56,7 +82,11 @@ def test_a_template_or_function_without_upload_dir_says_that_it_has_nothing_to_c
 def test_every_listing_is_tested() -> None:
     listings = {path.stem for path in SEEDS.glob("s0*.py")}
 
-    assert listings == set(KEPT) | set(BUCKETS) | {"s003_manual_by_trainable"}
+    assert listings == set(KEPT) | set(BUCKETS) | {
+        "s000_checkpoint_strategy",
+        "s002_loading",
+        "s003_manual_by_trainable",
+    }
 
 
 def test_running_the_local_listing_again_shows_its_results_and_runs_nothing(tmp_path: Path) -> None:

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from trainables.config import ScalingConfig as ScalingConfig
     from trainables.config import SyncConfig as SyncConfig
     from trainables.context import TrainContext as TrainContext
+    from trainables.first_generation import Trainer as Trainer
     from trainables.result import Result as Result
     from trainables.session import checkpoint_dir as checkpoint_dir
     from trainables.session import get_checkpoint as get_checkpoint
     from trainables.session import get_context as get_context
+    from trainables.session import load_checkpoint as load_checkpoint
     from trainables.session import local_rank as local_rank
     from trainables.session import report as report
+    from trainables.session import save_checkpoint as save_checkpoint
     from trainables.session import world_rank as world_rank
     from trainables.session import world_size as world_size
     from trainables.trainable import Trainable as Trainable
@@ -39,11 +42,14 @@ _HOME = {
     "SyncConfig": "config",
     "TrainContext": "context",
     "Trainable": "trainable",
+    "Trainer": "first_generation",
     "checkpoint_dir": "session",
     "get_checkpoint": "session",
     "get_context": "session",
+    "load_checkpoint": "session",
     "local_rank": "session",
     "report": "session",
+    "save_checkpoint": "session",
     "world_rank": "session",
     "world_size": "session",
 }
@@ -63,11 +69,14 @@ __all__ = [
     "SyncConfig",
     "TrainContext",
     "Trainable",
+    "Trainer",
     "checkpoint_dir",
     "get_checkpoint",
     "get_context",
+    "load_checkpoint",
     "local_rank",
     "report",
+    "save_checkpoint",
     "world_rank",
     "world_size",
 ]

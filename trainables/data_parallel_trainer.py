@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -79,6 +80,10 @@ class DataParallelTrainer(BaseTrainer):
         self.train_loop_per_worker = train_loop_per_worker
         self.train_loop_config = train_loop_config
         self.backend_config = backend_config
+        self.before: Callable[[], None] | None = None
+        """Called in each worker before the function."""
+        self.trainable_kind: type[GroupTrainable] | None = None
+        """What a trial runs; None: a `GroupTrainable`."""
         self.backend_of(self.scaling_config)  # what is wrong with it is said now
 
     @property
@@ -94,7 +99,13 @@ class DataParallelTrainer(BaseTrainer):
         return made
 
     def as_trainable(self) -> Callable[[Mapping[str, Any]], Any]:
-        return GroupTrainable(self._with(run_config=None, resume_from_checkpoint=None))
+        return (self.trainable_kind or GroupTrainable)(self.without_settings())
+
+    def without_settings(self) -> DataParallelTrainer:
+        """A copy that says what runs, and nothing of where and how often: it travels to the trials."""
+        made = copy.copy(self)
+        made.run_config, made.resume_from_checkpoint = RunConfig(), None
+        return made
 
 
 class GroupTrainable:
@@ -108,7 +119,14 @@ class GroupTrainable:
         self.train_loop = trainer.train_loop_per_worker
         self._tune_resources = trainer.scaling_config.total_resources
 
-    def __call__(self, config: Mapping[str, Any]) -> list[Any] | None:
+    collects = False
+    """What every rank reports is part of the result."""
+
+    def __call__(self, config: Mapping[str, Any]) -> None:
+        self.lead(config)
+
+    def lead(self, config: Mapping[str, Any]) -> list[Any]:
+        """Run the group; what its ranks returned."""
         from trainables.group.leader import Leader  # the driver needs none of it
 
         attempt = session.current()
@@ -123,15 +141,13 @@ class GroupTrainable:
         backend = trainer.backend_of(scaling)
         leader = Leader(
             attempt,
-            backend.launcher(scaling.num_workers),
+            backend,
             size=scaling.num_workers,
-            timeout_s=backend.timeout_s,
             threads=max(1, int(scaling.num_cpus_per_worker)),
             metadata=trainer.metadata,
-            clean=backend.clean,
+            collects=self.collects,
         )
-        leader.run(_bound(trainer, config), backend.around)
-        return None
+        return leader.run(_bound(trainer, config))
 
 
 def check_train_loop(owner: str, function: Any) -> bool:
@@ -150,7 +166,13 @@ def check_train_loop(owner: str, function: Any) -> bool:
 
 
 def _bound(trainer: DataParallelTrainer, config: Mapping[str, Any]) -> Callable[[], Any]:
+    """The function with what it takes, and what comes before it."""
     function = trainer.train_loop_per_worker
-    if not check_train_loop(type(trainer).__name__, function):
-        return function
-    return partial(function, {**(trainer.train_loop_config or {}), **config.get("train_loop_config", {})})
+    if check_train_loop(type(trainer).__name__, function):
+        function = partial(function, {**(trainer.train_loop_config or {}), **config.get("train_loop_config", {})})
+    return function if trainer.before is None else partial(_after, trainer.before, function)
+
+
+def _after(before: Callable[[], None], function: Callable[[], Any]) -> Any:
+    before()
+    return function()

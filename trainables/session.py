@@ -138,6 +138,37 @@ def checkpoint_dir(step: int | None = None) -> contextlib.AbstractContextManager
     return _current.checkpoint_dir(step)
 
 
+def save_checkpoint(**data: Any) -> None:
+    """Save a dict, as Ray Train's first generation does; every worker calls it, and rank 0's is kept.
+
+    Values that are numbers can rank checkpoints: `CheckpointStrategy(checkpoint_score_attribute="loss")`. Raises
+    SessionError outside a trial.
+
+    Example:
+        >>> def train_func():
+        ...     for epoch in range(3):
+        ...         save_checkpoint(epoch=epoch, loss=1 / (epoch + 1))
+    """
+    if _current is None:
+        raise SessionError("save_checkpoint() was called outside a trial: it works in a function that a trainer runs")
+    from trainables.checkpoint import Checkpoint
+
+    scores = {key: value for key, value in data.items() if _is_number(value)}
+    checkpoint = Checkpoint.from_dict(data) if get_world_rank() == 0 else None
+    _current.report({**scores, SAVE_ONLY: True}, checkpoint)
+
+
+def load_checkpoint() -> dict[str, Any] | None:
+    """What `save_checkpoint` saved last, or what the run was given as `checkpoint=`; None when there is nothing."""
+    found = get_checkpoint()
+    return None if found is None else without_added(found.to_dict())
+
+
+def without_added(data: dict[str, Any]) -> dict[str, Any]:
+    """A dict checkpoint without what a trainer added to it, but for the time."""
+    return {key: value for key, value in data.items() if key not in ("_preprocessor", "_current_checkpoint_id")}
+
+
 def get_context() -> TrainContext:
     """Facts about the trial and what is asked of it; outside a trial a context that says so."""
     return _OUTSIDE if _current is None else _current.context
@@ -197,8 +228,17 @@ world_size = get_world_size
 world_rank = get_world_rank
 local_rank = get_local_rank
 
+SAVE_ONLY = "_save_checkpoint"
+"""Key of a result that `save_checkpoint` made, and no `report`."""
+ALL_RANKS = "_ranks"
+"""Key of a result with what every worker reported, by rank."""
+
 _OUTSIDE = TrainContext()
 _warned: set[str] = set()
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Number) or (getattr(value, "shape", None) == () and hasattr(value, "item"))
 
 
 def warn_once(text: str) -> None:

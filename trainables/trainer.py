@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -107,9 +106,3 @@ class BaseTrainer:
             how["run_config"] = trainer.run_config
         trainer._restored = (os.fspath(path), how)
         return trainer
-
-    def _with(self: T, **changed: Any) -> T:
-        made = copy.copy(self)
-        for name, value in changed.items():
-            setattr(made, name, value)
-        return made

@@ -39,6 +39,7 @@ from tuner.opening import Opened, open_experiment, prepare, recover, remove_fetc
 from tuner.plugins import Plugins
 from tuner.progress import default_reporter
 from tuner.progress.callback import Announcer
+from tuner.proving.watch import redirect
 from tuner.schedulers import as_scheduler
 from tuner.search import as_searcher
 from tuner.spec import Spec
@@ -47,6 +48,7 @@ from tuner.stopper import as_stopper
 
 def execute(spec: Spec) -> ExperimentAnalysis:
     """Run the experiment that `spec` describes, from wherever it stands, and return its results."""
+    redirect(spec)
     executor = _executor(spec)
     clock: Clock = executor.clock if isinstance(executor, SimulatedExecutor) else SystemClock()
     continued = inherit(spec, datetime.datetime.fromtimestamp(clock.time()))

@@ -14,6 +14,7 @@ from trainables.config import CheckpointConfig, FailureConfig, RunConfig, SyncCo
 from trainables.places import parent_and_name
 from trainables.settings import checked_arguments, checked_names
 from trainables.trainer import BaseTrainer
+from tuner import knobs
 from tuner.analysis import ResultGrid
 from tuner.assembly import execute
 from tuner.error import ExperimentNotFoundError, SettingError, TuneError
@@ -146,8 +147,13 @@ class Tuner:
 
     @classmethod
     def can_restore(cls, path: str | Path, storage_filesystem: Any = None) -> bool:
-        """True if there is an experiment at `path`, here or elsewhere ("s3://..."). Raises TransferError."""
+        """True if there is an experiment at `path`, here or elsewhere ("s3://..."). Raises TransferError.
+
+        Under `tuner prove` False: there a `fit()` continues by itself, and the script's own experiment stays as it is.
+        """
         _check_path("can_restore", path)
+        if knobs.prove_dir() is not None:
+            return False
         if not is_elsewhere(path):
             return is_experiment(ExperimentPaths(as_local_path(path)))
         with views.opened(os.fspath(path)) as remote:
@@ -181,6 +187,11 @@ class Tuner:
         Raises ExperimentNotFoundError if there is none, SettingError without a trainable.
         """
         _check_path("restore", path)
+        if knobs.prove_dir() is not None:
+            raise SettingError(
+                f"Tuner.restore({str(path)!r}): `tuner prove` continues no experiment that was there before; under it "
+                "Tuner.can_restore(path) is False: ask that first, and make a new Tuner then"
+            )
         for name, value in (
             ("resume_unfinished", resume_unfinished),
             ("resume_errored", resume_errored),

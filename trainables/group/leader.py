@@ -15,10 +15,11 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from pathlib import Path
 from typing import Any
 
+from trainables import session
 from trainables.attempt import Attempt, TrialEnded
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, PublishError, RanksError
-from trainables.group.launching import Launcher
+from trainables.group.backend import Backend
 from trainables.group.member import Place, run_member
 from trainables.group.merging import merge
 from trainables.group.messages import (
@@ -55,28 +56,27 @@ class Leader:
 
     Args:
         attempt: the trial's, to which the group's results go.
-        launcher: starts the processes.
+        backend: how ranks are started, and what each sets up.
         size: how many ranks.
-        timeout_s: how long ranks wait for one that does not come to `report()`, in seconds.
         threads: threads for the libraries of each rank.
         metadata: what the ranks' `get_context().get_metadata()` returns.
-        clean: what becomes of the dict in a dict checkpoint before it is written, in the rank.
+        collects: what all ranks report is part of the result, as a list under `_ranks`.
     """
 
     def __init__(
         self,
         attempt: Attempt,
-        launcher: Launcher,
+        backend: Backend,
         *,
         size: int,
-        timeout_s: float,
         threads: int = 1,
         metadata: Mapping[str, Any] | None = None,
-        clean: Callable[[Any], Any] = lambda data: data,
+        collects: bool = False,
     ) -> None:
-        self._attempt, self._launcher = attempt, launcher
-        self._timeout_s, self._threads, self._metadata = timeout_s, threads, metadata or {}
-        self._clean = clean
+        self._attempt, self._backend = attempt, backend
+        self._launcher = backend.launcher(size)
+        self._timeout_s, self._threads, self._metadata = backend.timeout_s, threads, metadata or {}
+        self._collects = collects
         self._ranks = [Rank(number) for number in range(size)]
         self._next_save = _first_save(attempt)
         self._stop_at: int | None = None
@@ -88,14 +88,8 @@ class Leader:
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], None]] = {}
 
-    def run(
-        self, function: Callable[[], Any], around: Callable[[int, Callable[[], Any]], Any] | None = None
-    ) -> list[Any]:
+    def run(self, function: Callable[[], Any]) -> list[Any]:
         """Run `function` in every rank, until all have returned; what they returned, by rank.
-
-        Args:
-            function: the user's, with what it takes.
-            around: called in the rank as `around(rank, function)`; it sets up what ranks need and calls the function.
 
         Raises the exception of the first rank that failed, RanksError when ranks disagree, hang or die, and
         TrialEnded where the driver ended the trial.
@@ -104,7 +98,7 @@ class Leader:
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, directory, ignore_errors=True)
             place, listener = self._open(directory, stack)
-            entry = partial(_entry, place=place, function=function, around=around, clean=self._clean)
+            entry = partial(_entry, place=place, function=function, backend=self._backend)
             try:
                 self._start(entry, listener)
                 self._gather()
@@ -288,7 +282,10 @@ class Leader:
             self._drop_saves()
         else:
             self._next_save += 1
-        self._attempt.report_staged(reports[0].metrics, staged, failure)
+        metrics = reports[0].metrics
+        if self._collects:
+            metrics = {**metrics, session.ALL_RANKS: [report.metrics for report in reports]}
+        self._attempt.report_staged(metrics, staged, failure)
 
     def _remove_leftovers(self) -> None:
         """Remove what dead ranks were staging. What was adopted is published by then, or gone."""
@@ -418,16 +415,9 @@ _OWN = (RanksError,)
 """What says by itself which rank is to blame."""
 
 
-def _entry(
-    rank: int,
-    *,
-    place: Place,
-    function: Callable[[], Any],
-    around: Callable[[int, Callable[[], Any]], Any] | None,
-    clean: Callable[[Any], Any],
-) -> bool:
+def _entry(rank: int, *, place: Place, function: Callable[[], Any], backend: Backend) -> bool:
     """The first line of a rank."""
-    return run_member(place, rank, function if around is None else partial(around, rank, function), clean)
+    return run_member(place, rank, partial(backend.around, rank, function), backend.clean)
 
 
 def _first_save(attempt: Attempt) -> int:

@@ -190,13 +190,15 @@ class _Quiet(logging.Filter):
 
 def _bare(value: Any) -> Any:
     """A state dict without DDP's prefix, and what holds some; anything else as it is."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_bare, value))
     if not isinstance(value, Mapping) or not value:
         return value
+    kind: Any = type(value)
     if not all(isinstance(key, str) and key.startswith(_PREFIX) for key in value):
         if type(value) in (dict, OrderedDict):
-            return type(value)((key, _bare(part)) for key, part in value.items())
+            return kind((key, _bare(part)) for key, part in value.items())
         return value
-    kind: Any = type(value)
     made = kind((key.removeprefix(_PREFIX), part) for key, part in value.items())
     metadata = getattr(value, "_metadata", None)  # of a state dict: version numbers by module
     if metadata is not None:

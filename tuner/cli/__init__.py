@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from trainables.errors import TrainablesError
 from trainables.settings import nearest_name
-from tuner.cli import cp, ls, report, resume, retention, run, show, sync, text, verify
+from tuner.cli import cp, ls, prove, report, resume, retention, run, show, sync, text, verify
 from tuner.error import TuneError
 
-VERBS = (run, ls, show, report, retention, resume, verify, sync, cp)
+VERBS = (run, ls, show, report, retention, resume, verify, sync, cp, prove)
 
 PROBLEMS = 1
 """Exit status: trials failed, or `verify` found something."""
@@ -33,7 +33,14 @@ def parser() -> argparse.ArgumentParser:
 
 def _parsed(top: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse; what a verb does not know is said with its own usage, and the nearest option that it has."""
-    given, unknown = top.parse_known_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    rest: list[str] = []
+    if words[:1] == ["prove"] and "--" in words:  # what follows is the script's own
+        at = words.index("--")
+        words, rest = words[:at], words[at + 1 :]
+    given, unknown = top.parse_known_args(words)
+    if rest:
+        given.rest = rest
     if unknown:
         parser = getattr(given, "parser", top)
         option = unknown[0].partition("=")[0]

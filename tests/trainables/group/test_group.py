@@ -17,6 +17,7 @@ from trainables import session
 from trainables.attempt import Attempt
 from trainables.checkpoint import Checkpoint
 from trainables.errors import PublishError, RanksError
+from trainables.group.backend import Backend
 from trainables.group.launching import ForkLauncher
 from trainables.group.leader import Leader
 from trainables.store import staging
@@ -40,7 +41,9 @@ def run_group(
     def train(config: dict[str, Any]) -> None:
         attempt = session.current()
         assert isinstance(attempt, Attempt)
-        leader = Leader(attempt, ForkLauncher(), size=size, timeout_s=timeout_s, metadata={"of": "all"})
+        backend = Backend()
+        backend.timeout_s = timeout_s
+        leader = Leader(attempt, backend, size=size, metadata={"of": "all"})
         returned = leader.run(lambda: function(session.get_world_rank()))
         (root / "returned").write_bytes(pickle.dumps(returned))
 

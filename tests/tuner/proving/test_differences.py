@@ -1,0 +1,115 @@
+"""Where two states differ, by name."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tuner.proving import files
+from tuner.proving.differences import differences
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 2]}, []),
+        ({"a": NAN, "b": np.array([NAN, 1.0])}, {"a": NAN, "b": np.array([NAN, 1.0])}, []),
+        ({"a": {"b": [1, {"c": 2}]}}, {"a": {"b": [1, {"c": 3}]}}, ["a.b.1.c: 2, now 3"]),
+        ({"a": 1}, {"b": 1}, ["a: is missing", "b: 1 is new"]),
+        ({"a": (1, 2)}, {"a": (1,)}, ["a: 2 entries, now 1"]),
+        ({"a": 1.0}, {"a": 1}, []),
+        ({"a": "1"}, {"a": 1}, ["a: '1', now 1"]),
+        (
+            {"w": torch.zeros(2, 3)},
+            {"w": torch.tensor([[0.0, 0, 0.5], [0, -2, 0]])},
+            ["w: (2, 3) float32: 2 of 6 values differ, by at most 2"],
+        ),
+        ({"w": torch.tensor([1, 2])}, {"w": torch.tensor([1.0, 2])}, ["w: (2,) int64, now (2,) float32"]),
+        ({"w": torch.tensor([True])}, {"w": torch.tensor([False])}, ["w: (1,) bool: 1 of 1 values differ"]),
+        ({"w": torch.tensor([NAN, 1])}, {"w": torch.tensor([NAN, 1])}, []),
+        (
+            {"w": torch.eye(2).to_sparse()},
+            {"w": (2 * torch.eye(2)).to_sparse()},
+            ["w: (2, 2) float32: 2 of 4 values differ, by at most 1"],
+        ),
+        (np.array(["a", "b"]), np.array(["a", "c"]), [": (2,) <U1: 1 of 2 values differ"]),
+        (SimpleNamespace(n=1, m=2), SimpleNamespace(n=1, m=3), ["m: 2, now 3"]),
+        ({"step_seconds": 1, "x": {"_timestamp": 4}}, {"step_seconds": 2, "x": {"_timestamp": 5}}, []),
+    ],
+)
+def test_each_difference_has_its_name(first: Any, second: Any, said: list[str]) -> None:
+    found = differences(first, second, ignore=("*_seconds", "_timestamp"))
+    assert [f"{one.name}: {one.text}" for one in found] == said
+
+
+def safetensors(path: Path, **tensors: np.ndarray) -> None:
+    header, data = {}, b""
+    for name, array in tensors.items():
+        offsets = [len(data), len(data) + array.nbytes]
+        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": offsets}
+        data += array.tobytes()
+    text = json.dumps({**header, "__metadata__": {"format": "pt"}}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def save(directory: Path, value: float) -> Path:
+    """A file of each kind that is read, and one that is not."""
+    directory.mkdir()
+    array = np.array([1.0, value], dtype=np.float32)
+    torch.save({"model": {"weight": torch.tensor([1.0, value])}}, directory / "a.pt")
+    (directory / "b.pkl").write_bytes(pickle.dumps({"step": value, "kept": array}))
+    (directory / "c.json").write_text(json.dumps({"step": value}))
+    np.save(directory / "d.npy", array)
+    safetensors(directory / "e.safetensors", weight=array)
+    (directory / "f.bin").write_bytes(b"abc" + struct.pack("<d", value))
+    (directory / "same").write_bytes(b"abc")
+    return directory
+
+
+def test_of_files_the_first_value_that_differs_is_named(tmp_path: Path) -> None:
+    found = list(files.compare(save(tmp_path / "one", 1.0), save(tmp_path / "two", 3.0)))
+    array = "(2,) float32: 1 of 2 values differ, by at most 2"
+    assert [f"{one.name} {one.text}" for one in found] == [
+        f"a.pt: model.weight {array}",
+        "b.pkl: step 1.0, now 3.0",
+        f"b.pkl: kept {array}",
+        "c.json: step 1.0, now 3.0",
+        f"d.npy {array}",
+        f"e.safetensors: weight {array}",
+        "f.bin 11 bytes, now 11; they differ from byte 9 on",
+    ]
+    assert [one.tensor for one in found] == [True, False, True, False, True, True, False]
+
+
+def test_equal_values_in_other_bytes_are_no_difference(tmp_path: Path) -> None:
+    for name, state in (("one", {"a": 1, "b": 2}), ("two", {"b": 2, "a": 1})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "state.pkl").write_bytes(pickle.dumps(state))
+    assert list(files.compare(tmp_path / "one", tmp_path / "two")) == []
+
+
+class Moody:
+    """Cannot be unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("no number",)
+
+
+def test_files_that_are_missing_and_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    for name, padding in (("one", b""), ("two", b"more")):
+        (tmp_path / name / "in").mkdir(parents=True)
+        (tmp_path / name / "in" / f"{name}.bin").write_bytes(b"")
+        (tmp_path / name / "moody.pkl").write_bytes(pickle.dumps(Moody()) + padding)
+    found = [f"{one.name} {one.text}" for one in files.compare(tmp_path / "one", tmp_path / "two")]
+    assert found[:2] == ["in/one.bin the file is missing", "in/two.bin the file is new"]
+    assert "could not be read: ValueError" in found[2] and len(found) == 3

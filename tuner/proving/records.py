@@ -1,0 +1,105 @@
+"""What a watched run has done: one line of JSON per event, written so that a kill -9 loses none of it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainables import tagged
+
+SUFFIX = ".events"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a run is killed: when a trial reports that iteration."""
+
+    experiment: int
+    """Counts the experiments of a script, from 0."""
+    trial: int
+    """The trial's index."""
+    iteration: int
+
+
+@dataclass(slots=True)
+class Kill:
+    """A kill that happened."""
+
+    iteration: int
+    went_on_from: int | None = None
+    """The iteration of the checkpoint that the trial continued from; 0: it began anew; None: it never came back."""
+
+
+@dataclass(slots=True)
+class TrialRecord:
+    """All that was seen of one trial."""
+
+    results: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Those that stand, by iteration."""
+    saved: list[int] = field(default_factory=list)
+    """Iterations of its checkpoints, in the order of the saves."""
+    kills: list[Kill] = field(default_factory=list)
+
+
+def write(file: Path, what: str, trial: int, iteration: int, metrics: Any = None) -> None:
+    """Add one event."""
+    line = tagged.dumps({"what": what, "trial": trial, "iteration": iteration, "metrics": metrics}) + b"\n"
+    fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        os.write(fd, line)
+    finally:
+        os.close(fd)
+
+
+def read(file: Path) -> dict[int, TrialRecord]:
+    """Trial index -> what became of it; empty where there is no such file."""
+    found: dict[int, TrialRecord] = {}
+    for line in file.read_bytes().splitlines() if file.exists() else ():
+        event = tagged.loads(line)
+        trial = found.setdefault(event["trial"], TrialRecord())
+        what, iteration = event["what"], event["iteration"]
+        if what == "result":
+            trial.results[iteration] = event["metrics"]
+        elif what == "saved":
+            trial.saved.append(iteration)
+        elif what == "killed":
+            trial.kills.append(Kill(iteration))
+        elif what == "start":
+            trial.results = {reached: kept for reached, kept in trial.results.items() if reached <= iteration}
+            for kill in trial.kills:
+                kill.went_on_from = iteration if kill.went_on_from is None else kill.went_on_from
+    return found
+
+
+def of_place(place: Path) -> dict[int, dict[int, TrialRecord]]:
+    """Experiment's number -> its trials."""
+    files = sorted(place.glob(f"*{SUFFIX}"), key=lambda file: int(file.stem))
+    return {int(file.stem): read(file) for file in files}
+
+
+def points(seen: dict[int, dict[int, TrialRecord]], *, kills: int, seed: int) -> list[Point]:
+    """So many places to kill such a run at, drawn from the seed: each after the first checkpoint of its trial."""
+    possible = [
+        Point(experiment, index, iteration)
+        for experiment, trials in seen.items()
+        for index, trial in sorted(trials.items())
+        if trial.saved
+        for iteration in sorted(trial.results)
+        if iteration > min(trial.saved)
+    ]
+    chosen = random.Random(seed).sample(possible, min(kills, len(possible)))
+    return sorted(chosen, key=possible.index)
+
+
+def spent(trials: dict[int, TrialRecord], planned: Sequence[Point]) -> list[Point]:
+    """Which of one experiment's points were used: each kill is the first one planned for its trial up to there."""
+    used: list[Point] = []
+    for index, trial in trials.items():
+        for kill in trial.kills:
+            mine = [p for p in planned if p.trial == index and p.iteration <= kill.iteration and p not in used]
+            used += mine[:1]
+    return used
