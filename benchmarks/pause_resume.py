@@ -42,23 +42,17 @@ class Steps(tune.Callback):
 
 tune.run(Curve, config={{"speed": tune.uniform(0.1, 1)}}, num_samples=int(sys.argv[2]), metric="score", mode="max",
          scheduler=HyperBandScheduler(max_t=9, reduction_factor=3), stop={{"training_iteration": 9}},
-         max_concurrent_trials=1, storage_path=sys.argv[1], verbose=0, callbacks=[Steps()]{more})
+         max_concurrent_trials=1, storage_path=sys.argv[1], verbose=0, callbacks=[Steps()])
 gaps = [after[1] - before[2] for before, after in zip(Steps.seen, Steps.seen[1:]) if after[3] and after[0] != before[0]]
 print("MARK", json.dumps([sorted(gaps)[len(gaps) // 2], len(gaps)]))
 """
 OURS = "import tuner as tune\nfrom tuner.schedulers import HyperBandScheduler"
-RAY = """
-import ray
-from ray import tune
-from ray.tune.schedulers import HyperBandScheduler
-ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-"""
 
 
-def _measure(imports: str, count: int, more: str = "") -> dict[str, Any]:
+def _measure(imports: str, count: int) -> dict[str, Any]:
     found = {}
     for name, before in (("", ""), ("torch_", "import torch\n")):
-        gap, pairs = timed_script(SOURCE.format(imports=before + imports, more=more), str(count))[0]
+        gap, pairs = timed_script(SOURCE.format(imports=before + imports), str(count))[0]
         found |= {f"{name}pause_resume_s": gap, f"{name}pairs": pairs}
     return found
 
@@ -67,6 +61,5 @@ if __name__ == "__main__":
     main(
         {
             "ours": lambda: _measure(OURS, 51),
-            "ray": lambda: _measure(RAY, 17, ", reuse_actors=True"),
         }
     )

@@ -97,7 +97,6 @@ PEERS = {
     "report_blocking": ("ray",),
     "replica_cost": ("ray",),
     "pbt_exploit": ("ray",),
-    "pause_resume": ("ray",),
     "tpe_waiting": ("ray",),
     "asha_digits": ("ray", "syne"),
 }

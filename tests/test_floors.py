@@ -46,6 +46,7 @@ FLOORS = {
     "tuner.by_hand": 6,
     "tuner.duplicate": 6,
     "tuner.inheriting": 5,
+    "tuner.preemption": 5,
     "tuner.proving": 5,
     "tuner.resources": 5,
     "tuner.signals": 5,

@@ -168,9 +168,7 @@ class Trainer:
         self, train_func: Any, config: Any, dataset: None, checkpoint: Any, strategy: CheckpointStrategy | None
     ) -> _Run:
         if not self._started or self._logdir is None:
-            raise SessionError(
-                "this Trainer is not started: call start() before run(), and shutdown() at the end"
-            )
+            raise SessionError("this Trainer is not started: call start() before run(), and shutdown() at the end")
         if strategy is not None:
             instance_of("Trainer: checkpoint_strategy", strategy, (CheckpointStrategy,))
         given: Checkpoint | None = None

@@ -50,6 +50,15 @@ def is_elsewhere(place: str | os.PathLike[str]) -> bool:
     return ":" in text.partition("/")[0] and not _DRIVE.match(text)
 
 
+def is_host(place: str | os.PathLike[str]) -> bool:
+    """Whether a place is on a host, as rsync writes it.
+
+    >>> is_host("me@host:/x"), is_host("s3://bucket/x"), is_host("/x")
+    (True, False, False)
+    """
+    return is_elsewhere(place) and not _SCHEME.match(os.fspath(place))
+
+
 def parent_and_name(place: str | os.PathLike[str]) -> tuple[str, str]:
     """A place as the place above it and a name; the latter is empty where there is nothing above.
 

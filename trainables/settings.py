@@ -121,7 +121,7 @@ def text_or_none(name: str, value: Any) -> None:
 
 def path_or_none(name: str, value: Any, accepted: str) -> None:
     """Refuse what is neither None nor a path or URI."""
-    if value is not None and (not isinstance(value, str | os.PathLike) or not os.fspath(value)):
+    if value is not None and (not isinstance(value, str | os.PathLike) or not os.fspath(value).strip()):
         raise invalid(name, value, accepted)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainables.places import is_host
 from trainables.settings import (
     Config,
     checked_names,
@@ -69,7 +70,8 @@ class SyncConfig(Config):
         seconds("SyncConfig: sync_period", self.sync_period, zero=True)
         seconds("SyncConfig: sync_timeout", self.sync_timeout, zero=False)
         if self.excludes is not None:
-            if isinstance(self.excludes, str) or not all(isinstance(item, str) for item in self.excludes):
+            listed = isinstance(self.excludes, list | tuple | set | frozenset)
+            if not listed or not all(isinstance(item, str) for item in self.excludes):
                 raise invalid("SyncConfig: excludes", self.excludes, 'None, or a list of patterns like ["*.tmp"]')
             self.excludes = tuple(self.excludes)
         text_or_none("SyncConfig: delete_template", self.delete_template)
@@ -79,12 +81,16 @@ class SyncConfig(Config):
             raise invalid("SyncConfig: options", self.options, "a text, as a shell would split it")
         path_or_none("SyncConfig: ssh_key", self.ssh_key, "None, or the path of a private key")
         if self.ssh_port is not None:
-            self.ssh_port = whole_number("SyncConfig: ssh_port", self.ssh_port, least=1)
+            accepted = "None, or a number from 1 to 65535"
+            self.ssh_port = whole_number("SyncConfig: ssh_port", self.ssh_port, least=1, accepted=accepted)
+            if self.ssh_port > 65535:
+                raise invalid("SyncConfig: ssh_port", self.ssh_port, accepted)
         if self.keep_local != "all":
             accepted = '"all", or a whole number >= 1'
             self.keep_local = whole_number("SyncConfig: keep_local", self.keep_local, least=1, accepted=accepted)
         self.max_backlog = parse_bytes(self.max_backlog, name="SyncConfig: max_backlog")
         seconds("SyncConfig: max_backlog_s", self.max_backlog_s, zero=False)
+        self._check_used()
 
     @property
     def backlog_bytes(self) -> int:
@@ -102,6 +108,18 @@ class SyncConfig(Config):
             "ssh_key": None if self.ssh_key is None else os.fspath(self.ssh_key),
             "ssh_port": self.ssh_port,
         }
+
+    def _check_used(self) -> None:
+        """Refuse what would be ignored."""
+        if self.delete_template is not None and self.syncer in (None, "auto"):
+            raise invalid("SyncConfig: delete_template", self.delete_template, "None, unless syncer is given")
+        commands = [text for text in (self.syncer, self.delete_template) if isinstance(text, str)]
+        if self.options and not any("{options}" in text for text in commands):
+            raise invalid("SyncConfig: options", self.options, "'', unless a command has {options}")
+        for name in ("ssh_key", "ssh_port") if self.upload_dir is not None else ():
+            if getattr(self, name) is not None and not (self.syncer == "auto" and is_host(self.upload_dir)):
+                accepted = "None, unless upload_dir is a host, like user@host:/path, and syncer is not given"
+                raise invalid(f"SyncConfig: {name}", getattr(self, name), accepted)
 
     def _check_syncer(self) -> None:
         syncer = self.syncer

@@ -82,6 +82,7 @@ _MODULES = frozenset(
         "error",
         "experiment",
         "logger",
+        "preemption",
         "progress_reporter",
         "registry",
         "result",

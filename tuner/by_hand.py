@@ -23,7 +23,7 @@ from tuner.error import ExperimentDivergedError, ExperimentNotFoundError, OwnedE
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import Ownership, claim
-from tuner.experiment.paths import ExperimentPaths, parse_generation
+from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, parse_generation
 from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings
 from tuner.experiment.state import ExperimentState
 from tuner.syncer import views
@@ -98,6 +98,8 @@ def push(
     Raises OwnedElsewhereError beside a live driver, ExperimentDivergedError when the copy has facts that are not here,
     SyncError with what did not arrive, SettingError, TransferError.
     """
+    if config.syncer == "auto":
+        _check_apart(f"{config.upload_dir}/{paths.root.name}", paths)
     clock = clock or SystemClock()
     uploader: Uploader = InlineUploader(config.place()) if inline else ProcessUploader(config.place())
     link = syncing.Link(uploader, config)
@@ -120,8 +122,9 @@ def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> in
     """Bring here all that the copy has: books, small files, and every checkpoint that is kept; returns how many.
 
     Raises OwnedElsewhereError beside a live driver here, ExperimentNotFoundError when there is no copy,
-    ExperimentDivergedError when each side has facts that the other lacks, CheckpointError, TransferError.
+    ExperimentDivergedError when each side has facts that the other lacks, SettingError, CheckpointError, TransferError.
     """
+    _check_apart(uri, paths)
     with views.opened(uri) as remote, tempfile.TemporaryDirectory(prefix="books-") as directory:
         if not remote.exists:
             raise ExperimentNotFoundError(f"there is no experiment at {remote.uri}")
@@ -137,6 +140,11 @@ def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> in
             return _fetch_checkpoints(remote, paths)
         finally:
             ownership.release()
+
+
+def _check_apart(uri: str, paths: ExperimentPaths) -> None:
+    if not is_elsewhere(uri) and as_local_path(uri).resolve().is_relative_to(paths.root.resolve()):
+        raise SettingError(f"{uri!r} is where the experiment itself lies: a copy needs another place")
 
 
 def _free(remote: Remote, paths: ExperimentPaths, clock: Clock) -> int:

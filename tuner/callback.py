@@ -90,6 +90,10 @@ class Callback:
         """Seconds until the loop should turn once more even if nothing happens; None: no wish."""
         return None
 
+    def is_preempted(self) -> bool:
+        """True ends the run as a SIGTERM does; asked after each turn of the loop. See `tuner.preemption`."""
+        return False
+
     def get_state(self) -> dict[str, Any] | None:
         """What a resume gives back to `set_state`; None: nothing.
 
@@ -216,6 +220,10 @@ class CallbackList:
         wishes = [wish for _, hook in self._refresh if (wish := hook()) is not None]
         return min(wishes) if wishes else None
 
+    def is_preempted(self) -> bool:
+        """Whether somebody has seen that this machine is about to be taken away."""
+        return any(hook() for _, hook in self._preempted)
+
     # --- state --------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
@@ -259,7 +267,7 @@ class CallbackList:
         self._complete, self._recover = of("on_trial_complete"), of("on_trial_recover")
         self._error, self._checkpoint = of("on_trial_error"), of("on_checkpoint")
         self._experiment_end, self._rollback = of("on_experiment_end"), of("on_rollback")
-        self._refresh = of("next_refresh")
+        self._refresh, self._preempted = of("next_refresh"), of("is_preempted")
         results = of("on_trial_result")
         told = [(callback, hook, callback.takes_back) for callback, hook in results]
         self._changing = tuple(entry for entry in told if entry[0].changes_results)

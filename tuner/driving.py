@@ -207,7 +207,8 @@ class Run:
             class_api=spec.class_api,
             can_save=spec.class_api and saves(spec.trainable),
             resources=parse_resources(spec.resources),
-            max_concurrent=spec.max_concurrent_trials or None,
+            # Inline ones begin only when the loop turns to them: all would be created before the first has a result.
+            max_concurrent=1 if isinstance(self.executor, InlineExecutor) else spec.max_concurrent_trials or None,
             max_failures=spec.failure_config.max_failures,
             fail_fast=bool(spec.failure_config.fail_fast),
             time_budget_s=spec.time_budget_s,  # type: ignore[arg-type]

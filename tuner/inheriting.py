@@ -26,9 +26,9 @@ from trainables.errors import StoreMissingError, TransferError
 from trainables.places import parent_and_name
 from trainables.store import fs
 from trainables.transfer import agent
-from trainables.transfer.open import shown
+from trainables.transfer.open import check_scheme, shown
 from tuner.clock import Clock
-from tuner.error import ExperimentNotFoundError, SettingError
+from tuner.error import ExperimentExistsError, ExperimentNotFoundError, SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.lock import Ownership, Record, encode_record
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, is_trial_file, parse_generation
@@ -68,6 +68,7 @@ def experiment_to_restore(restore: Any) -> Path | Elsewhere | None:
     if not isinstance(restore, (str, os.PathLike)):
         return None
     if is_elsewhere(restore):
+        check_scheme(os.fspath(restore))
         place, _, name = os.fspath(restore).rstrip("/").rpartition("/")
         return None if name.startswith("checkpoint_") else Elsewhere(SyncConfig(upload_dir=place), name)
     path = as_local_path(restore)
@@ -77,19 +78,25 @@ def experiment_to_restore(restore: Any) -> Path | Elsewhere | None:
 def inherit(spec: Spec, now: datetime.datetime) -> str | None:
     """Lay the experiment of `restore=` under the new name; returns the line that says so, None where there is none.
 
-    `spec` then resumes it, and takes over what was not given anew. Raises SettingError, ExperimentNotFoundError or
-    TransferError; nothing was touched then.
+    `spec` then resumes it, and takes over what was not given anew. Raises SettingError, ExperimentNotFoundError,
+    ExperimentExistsError or TransferError; nothing was touched then.
     """
     source = experiment_to_restore(spec.restore)
     if source is None:
         return None
+    if spec.overwrite:
+        raise SettingError(
+            f"overwrite=True is not accepted with restore={spec.restore!r}: that experiment is continued, and replaces "
+            "nothing; give the run a name that is free"
+        )
     spec.name = spec.experiment_name(now)
     paths = ExperimentPaths(spec.storage / spec.name)
     if is_experiment(paths):
-        if spec.resume_choice.base is not Base.NEW:  # else the name is taken: said as for any other run
-            _take_settings(spec, read_settings(paths), None)
+        if spec.resume_choice.base is Base.NEW:
+            raise _taken(str(paths.root))
+        _take_settings(spec, read_settings(paths), None)
         return None  # it was inherited before, and continues
-    if spec.resume_choice.base is not Base.NEW and _continues_elsewhere(spec, source):
+    if _continues_elsewhere(spec, source):
         return None
     incoming = paths.root.parent / f".{spec.name}.inherited"
     if fs.exists(incoming):
@@ -114,8 +121,17 @@ def inherit(spec: Spec, now: datetime.datetime) -> str | None:
     return f"continuing {told} as {paths.root}"
 
 
+def _taken(place: str) -> ExperimentExistsError:
+    return ExperimentExistsError(
+        f'there is an experiment at {place}: resume="AUTO" continues it, and restore= takes a name that is free'
+    )
+
+
 def _continues_elsewhere(spec: Spec, source: Path | Elsewhere) -> bool:
-    """Whether a replica has the new experiment already: this machine is another one, and the run goes on from there."""
+    """Whether a replica has the new experiment already: this machine is another one, and the run goes on from there.
+
+    Raises ExperimentExistsError when nothing is to be resumed.
+    """
     config = spec.sync_config
     if config.upload_dir is None and isinstance(source, Elsewhere):
         config = source.config
@@ -126,6 +142,8 @@ def _continues_elsewhere(spec: Spec, source: Path | Elsewhere) -> bool:
         remote = Remote(uploader, uploader.uri, str(spec.name), timeout_s=config.sync_timeout)
         if not remote.exists:
             return False
+        if spec.resume_choice.base is Base.NEW:
+            raise _taken(remote.uri)
         _take_settings(spec, remote.settings(), config)
     finally:
         uploader.close()

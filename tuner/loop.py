@@ -136,6 +136,8 @@ class TrialLoop:
             self._settle()
             self._pass_deadlines()
             self._callbacks.on_step_end(self._iteration, self.state.trials)
+            if self.halted is None and self._callbacks.is_preempted():
+                self.halt("preempted")
             self._iteration += 1
         if self.halted is None:
             self._say_what_is_left()

@@ -16,6 +16,7 @@ from trainables.checkpoint import Checkpoint
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, SyncConfig, parse_bytes
 from trainables.store.retention import policy_for
 from trainables.trainable import Trainable, saves
+from trainables.trainer import BaseTrainer
 from trainables.transfer.open import shown
 from tuner.callback import Callback
 from tuner.error import SettingError
@@ -83,6 +84,8 @@ class Spec:
     budget: Budget | None = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.restore is None and isinstance(self.trainable, BaseTrainer):
+            self.restore = self.trainable.resume_from_checkpoint
         self.trainable, self.trainable_name = resolve_trainable(self.trainable)
         self.class_api = inspect.isclass(self.trainable) and issubclass(self.trainable, Trainable)
         if self.resources is None:

@@ -77,6 +77,11 @@ def connect(spec: Spec, *, inline: bool, wake: Any) -> Link | None:
     """
     config = spec.sync_config
     if config.upload_dir is None:
+        if config.keep_local != "all":
+            raise SettingError(
+                f"SyncConfig: keep_local={config.keep_local!r} is not accepted without upload_dir=: there are no copies,"
+                ' and what is here is all there is; accepted is "all"'
+            )
         if config.syncer not in (None, "auto"):
             log.warning(
                 "syncer=%.60r has nothing to copy: on one machine every trial's checkpoints are where the driver is; "

@@ -82,9 +82,8 @@ class Tuner:
         for name, value, kind in (("tune_config", tune_config, TuneConfig), ("run_config", run_config, RunConfig)):
             if value is not None and not isinstance(value, kind):
                 raise SettingError(f"{name}={value!r} is not accepted; accepted is a {kind.__name__}")
-        trainer = trainable if isinstance(trainable, BaseTrainer) else None
-        if run_config is None and trainer is not None:
-            run_config = trainer.run_config
+        if run_config is None and isinstance(trainable, BaseTrainer):
+            run_config = trainable.run_config
         tune, run = tune_config or TuneConfig(), run_config or RunConfig()
         self._results: ResultGrid | None = None
         self._restored = False
@@ -113,7 +112,6 @@ class Tuner:
             callbacks=run.callbacks or (),
             max_concurrent_trials=tune.max_concurrent_trials,
             raise_on_failed_trial=False,
-            restore=None if trainer is None else trainer.resume_from_checkpoint,
             seed=run.seed,
             overwrite=run.overwrite,
             takeover=run.takeover,

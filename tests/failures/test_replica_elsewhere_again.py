@@ -17,11 +17,12 @@ from replicas import Store, Watched
 
 import tuner as tune
 from tests.failures.checkpoint_faults import Crash, die, in_child
+from trainables.errors import InvalidSettingError
 from trainables.store import fs
 from trainables.transfer import agent
 from trainables.transfer.local import LocalBackend
 from tuner.cli import main
-from tuner.error import ExperimentDamagedError, ResumeError, SettingError
+from tuner.error import ExperimentDamagedError, ExperimentExistsError, ResumeError, SettingError
 
 
 def count(config: dict[str, Any]) -> None:
@@ -238,6 +239,52 @@ def test_r4_a_checkpoint_that_is_damaged_in_the_old_replica_is_named_and_nothing
     assert [steps(trial) for trial in restored.trials] == [[5], [4, 5], [4, 5]]
     assert len([line for line in caplog.messages if broken in line and "is not used" in line]) == 1
     assert main(["verify", f"{tmp_path}/place/n"]) == 0
+
+
+@pytest.mark.parametrize("taken", ["e", "n"])
+def test_restore_under_a_name_that_is_taken_over_there_is_refused_and_touches_nothing(
+    tmp_path: Path, store: Store, taken: str
+) -> None:
+    for name in {"e", taken}:
+        run(tmp_path / "a", store.uri, name=name)
+    before = {key: store.backend.read(key) for name in ("e", "n") for key in store.keys(name)}
+
+    with pytest.raises(ExperimentExistsError, match=f"there is an experiment at .*/{taken}: "):
+        run(tmp_path / "b", store.uri, name=taken, restore=f"{store.uri}/e", resume=False)
+
+    assert {key: store.backend.read(key) for name in ("e", "n") for key in store.keys(name)} == before
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("name", ["e", "n"])
+def test_overwrite_is_refused_with_an_experiment_to_restore(tmp_path: Path, elsewhere: bool, name: str) -> None:
+    """One of the two would be lost, and which is not said."""
+    run(tmp_path / "a", tmp_path / "place")
+    before = sorted(tmp_path.rglob("*"))
+    restore = f"file://{tmp_path}/place/e" if elsewhere else tmp_path / "a" / "e"
+
+    with pytest.raises(SettingError, match=r"overwrite=True .* restore="):
+        run(tmp_path / "a", None, name=name, restore=restore, resume=False, overwrite=True)
+
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_restore_under_a_name_that_is_taken_here_is_refused(tmp_path: Path) -> None:
+    for name in ("e", "n"):
+        run(tmp_path / "a", None, name=name)
+    before = sorted(tmp_path.rglob("*"))
+
+    with pytest.raises(ExperimentExistsError, match="there is an experiment .*at .*/n: "):
+        run(tmp_path / "a", None, name="n", restore=tmp_path / "a" / "e", resume=False)
+
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("restore", ["foo://x", "foo://x/y"])
+def test_restore_from_an_unknown_scheme_says_so(tmp_path: Path, restore: str) -> None:
+    with pytest.raises(InvalidSettingError, match="the scheme 'foo' is not known"):
+        run(tmp_path / "a", None, name="n", restore=restore)
 
 
 def test_r4_without_a_place_for_copies_a_restored_experiment_is_whole_here(tmp_path: Path) -> None:

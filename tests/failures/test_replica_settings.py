@@ -117,6 +117,12 @@ def test_keep_local_says_what_it_accepts(value):
         tune.SyncConfig(upload_dir="/x", keep_local=value)
 
 
+def test_keep_local_is_refused_where_there_are_no_copies(tmp_path):
+    with pytest.raises(SettingError, match='keep_local=1 is not accepted without upload_dir=.* "all"'):
+        run(count, tmp_path, config={"n": 2}, sync_config=tune.SyncConfig(keep_local=1))
+    assert not (tmp_path / "e").exists()
+
+
 def test_keep_local_is_refused_where_nobody_looks_at_what_arrived(tmp_path):
     def copy(source, target):
         shutil.copytree(source, target, dirs_exist_ok=True)

@@ -101,12 +101,13 @@ REFUSED: list[tuple[Kind, str, list[Any]]] = [
     (CheckpointStrategy, "checkpoint_score_order", ["best", None]),
     (FailureConfig, "max_failures", [-2, True, 1.5, "3", None]),
     (FailureConfig, "fail_fast", ["fail", 1, 0, None, ""]),
-    (SyncConfig, "upload_dir", ["", 3, True]),
+    (SyncConfig, "upload_dir", ["", " ", 3, True]),
     (SyncConfig, "syncer", ["aws s3 sync", "cp {source}", 3, True, False]),
     (SyncConfig, "sync_on_checkpoint", [1, None, "yes"]),
     (SyncConfig, "sync_period", [-1, math.nan, math.inf, True, "300", None]),
     (SyncConfig, "sync_timeout", [0, -1, math.nan, True, "300", None]),
-    (SyncConfig, "excludes", ["*.tmp", [3]]),
+    (SyncConfig, "excludes", ["*.tmp", [3], 5, {}]),
+    (SyncConfig, "ssh_port", [0, 65536, "22", True]),
     (ScalingConfig, "num_workers", [-1, True, 1.5, "2"]),
     (ScalingConfig, "use_gpu", [1, 0, None, "yes"]),
     (ScalingConfig, "resources_per_worker", ["CPU", 3, {"CPU": -1}, {"CPU": True}, {"CPU": math.nan}, [1]]),
@@ -316,6 +317,30 @@ def test_what_has_no_effect_here_is_accepted_with_one_warning_at_the_users_line(
         kind(**argument)
     assert len(caught) == 1
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("delete_template", {"upload_dir": "s3://b", "delete_template": "rm {target}"}),
+        ("delete_template", {"upload_dir": "/shared", "syncer": None, "delete_template": "rm {target}"}),
+        ("options", {"upload_dir": "s3://b", "options": "-x"}),
+        ("options", {"upload_dir": "/shared", "syncer": "cp {source} {target}", "options": "-x"}),
+        ("options", {"upload_dir": "/shared", "syncer": sync, "options": "-x"}),
+        ("ssh_key", {"upload_dir": "s3://b", "ssh_key": "/key"}),
+        ("ssh_key", {"upload_dir": "host:/x", "syncer": "cp {source} {target}", "ssh_key": "/key"}),
+        ("ssh_port", {"upload_dir": "/shared", "ssh_port": 22}),
+    ],
+)
+def test_a_setting_that_would_be_ignored_is_refused(name: str, given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"SyncConfig: {name}=.* is not accepted; accepted: .*None|: {name}=.*''"):
+        SyncConfig(**given)
+
+
+def test_settings_of_a_host_and_of_commands_are_taken_where_they_hold() -> None:
+    SyncConfig(upload_dir="me@host:/x", ssh_key="/key", ssh_port=2222)
+    SyncConfig(ssh_key="/key")  # the place may come with storage_path
+    SyncConfig(upload_dir="/x", syncer=sync, delete_template="rm {options} {target}", options="-r")
 
 
 def test_what_is_deprecated_elsewhere_is_first_class_here() -> None:

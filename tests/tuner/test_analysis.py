@@ -282,6 +282,8 @@ def test_best_checkpoints_are_exactly_the_best_n_worst_to_best(
 def test_a_path_without_an_experiment_says_so(tmp_path: Path) -> None:
     with pytest.raises(ExperimentNotFoundError, match="nothing"):
         ExperimentAnalysis(tmp_path / "nothing")
+    with pytest.raises(ExperimentNotFoundError, match="nothing"):
+        ResultGrid(tmp_path / "nothing")
 
 
 # --- ResultGrid ---------------------------------------------------------------------------------------

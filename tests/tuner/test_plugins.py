@@ -25,6 +25,28 @@ def report(*results):
     return train
 
 
+class Counting(Searcher):
+    """Writes down when it is asked and when it is told; has four configs."""
+
+    def __init__(self) -> None:
+        super().__init__("accuracy", "max")
+        self.calls: list[str] = []
+
+    def suggest(self, trial_id):
+        self.calls.append("ask")
+        return {"x": 1} if self.calls.count("ask") <= 4 else Searcher.FINISHED
+
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        self.calls.append("tell")
+
+
+@pytest.mark.parametrize("num_samples", [4, -1])
+def test_inline_asks_for_a_config_when_the_trial_before_has_ended(tmp_path, num_samples):
+    searcher = Counting()
+    run(report({"accuracy": 0.5}), tmp_path, search_alg=searcher, num_samples=num_samples)
+    assert searcher.calls[:8] == ["ask", "tell"] * 4
+
+
 class Endless(tune.Trainable):
     """A class that ends only when it is told to."""
 

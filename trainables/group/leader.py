@@ -9,6 +9,7 @@ import select
 import shutil
 import socket
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
@@ -40,15 +41,15 @@ from trainables.group.messages import (
     StopAt,
     Stopping,
 )
-from trainables.group.rank import Rank, exception_of, names, times
+from trainables.group.rank import Rank, add_line, exception_of, failed_waiting, names, tell_alone, times
 from trainables.store import fs, staging
 
 SAVE_NUMBER = "checkpoint_id"
 """Where the manifest of a group's checkpoint keeps its number."""
 _START_S = 300.0
 """How long ranks may take to say hello."""
-_CAUSE_S = 0.5
-"""How long a rank's error waits for the death of another rank that may have caused it."""
+_CAUSE_S = 3.0
+"""How long an error of a rank that waited for others is held back for the death of one that may have caused it."""
 
 
 class Leader:
@@ -85,6 +86,8 @@ class Leader:
         self._no_process_left = False
         self._due: float | None = None
         """When a rank that is missed is given up, on the monotonic clock."""
+        self._wakeup = -1
+        self._waking = threading.RLock()  # a signal handler may wake while its own thread does
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], None]] = {}
 
@@ -102,8 +105,10 @@ class Leader:
             try:
                 self._start(entry, listener)
                 self._gather()
-            except BaseException:
+            except BaseException as error:
                 self._kill()
+                if isinstance(error, RanksError):
+                    tell_alone(error)
                 raise
             finally:
                 self._launcher.join()
@@ -124,20 +129,21 @@ class Leader:
         self._flags = Flags(directory / "flags", size, create=True)
         stack.callback(self._flags.close)
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-        address = directory / "leader"
-        listener.bind(str(address))
+        # An abstract name: a path may be too long for a socket, and nothing is left of it. The key says who may speak.
+        address = f"\0trial-{os.getpid()}-{secrets.token_hex(8)}"
+        listener.bind(address)
         listener.listen(size)
         self._key = secrets.token_bytes(16)
         read, self._wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         stack.callback(os.close, read)
-        stack.callback(os.close, self._wakeup)
-        stack.callback(self._attempt.watch, lambda: None)  # before its end of the pipe is closed
+        stack.callback(self._sleep)
+        stack.callback(self._attempt.watch, lambda: None)
         self._watch(read, lambda: self._woken(read))
         self._watch(listener.fileno(), lambda: self._accept(listener))
         place = Place(
             job=self._attempt.job,
             size=size,
-            address=str(address),
+            address=address,
             key=self._key,
             flags=directory / "flags",
             leader=os.getpid(),
@@ -160,7 +166,8 @@ class Leader:
             self._serve(f"said hello; {names(silent)} did not start")
             if self._no_process_left:
                 self._find_dead(self._launcher.join())
-        self._due = None
+        early = any(rank.report is not None for rank in self._ranks)
+        self._due = self._attempt.clock.monotonic() + self._timeout_s if early else None
         self._poll.unregister(listener.fileno())
         # From here on, and not before: with another thread in it this process could not fork them.
         self._attempt.watch(self._wake)
@@ -381,12 +388,14 @@ class Leader:
         for other in others:
             if other.pidfd >= 0:
                 poll.register(other.pidfd, select.POLLIN)
-        error = exception_of(raised)
-        if others and not isinstance(error, _OWN):
-            dead = [fd for fd, _ in poll.poll(_CAUSE_S * 1000)]
+        error, waited = exception_of(raised), failed_waiting(raised)
+        if others:
+            dead = [fd for fd, _ in poll.poll(_CAUSE_S * 1000 if waited else 0)]
             for other in others:
                 if other.pidfd in dead and other.last_word() is None:
                     raise RanksError(self._how_died(other)) from error
+        if others and waited:
+            add_line(error, "the others meanwhile: " + "; ".join(other.whereabouts() for other in others))
         raise error
 
     def _kill(self) -> None:
@@ -407,12 +416,16 @@ class Leader:
 
     def _wake(self) -> None:
         """From any thread, and from signal handlers."""
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._wakeup, b"!")
+        with self._waking:
+            if self._wakeup >= 0:
+                with contextlib.suppress(BlockingIOError):
+                    os.write(self._wakeup, b"!")
 
-
-_OWN = (RanksError,)
-"""What says by itself which rank is to blame."""
+    def _sleep(self) -> None:
+        """Whoever still wakes does nothing: the number of the descriptor will be another's."""
+        with self._waking:
+            os.close(self._wakeup)
+            self._wakeup = -1
 
 
 def _entry(rank: int, *, place: Place, function: Callable[[], Any], backend: Backend) -> bool:

@@ -1,4 +1,4 @@
-"""What a rank and its leader say to each other, pickled, over a socket in the trial's temporary directory.
+"""What a rank and its leader say to each other, pickled, over a socket of this machine.
 
 A rank asks and waits for one answer, but for `Hello`, `Held` and its last word (`Returned` or `Raised`), which have
 none. What many calls have to see without asking is in `Flags`, a few bytes of memory that all of them share.

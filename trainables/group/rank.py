@@ -98,6 +98,13 @@ class Rank:
             return f"{self} was killed by signal {-status} ({signal.Signals(-status).name}), {where}{hint}"
         return f"{self} exited with status {status}, {where}"
 
+    def whereabouts(self) -> str:
+        """Where a process is that runs, in words."""
+        return f"{self} {'waits ' if self.report else 'runs '}{self._where()}"
+
+    def _where(self) -> str:
+        return f"in report() number {self.reports}" if self.report else f"after {times(self.reports)} of report()"
+
     def close(self) -> None:
         """Let go of everything that belongs to it."""
         for stack in self.holds.values():
@@ -131,3 +138,29 @@ def exception_of(raised: Raised) -> BaseException:
     plain = RanksError(f"{raised.type}: {raised.message}")
     plain.__dict__[ELSEWHERE] = raised.traceback
     return plain
+
+
+def failed_waiting(raised: Raised) -> bool:
+    """Whether an error looks like that of a rank that waited for another in a collective call."""
+    text = raised.message.lower()
+    words = ("gloo", "nccl", "timed out", "timeout", "connection", "barrier")
+    return raised.type.startswith("Dist") or any(word in text for word in words)
+
+
+def add_line(error: BaseException, line: str) -> None:
+    """Add a line to an exception, and to the text of its traceback."""
+    error.add_note(line)
+    text = error.__dict__.get(ELSEWHERE)
+    if isinstance(text, str):
+        error.__dict__[ELSEWHERE] = f"{text.rstrip()}\n{line}\n"
+
+
+def tell_alone(error: RanksError) -> None:
+    """Let the text of a leader's error be what it says, without the leader's own frames, and what a rank saw of it."""
+    if ELSEWHERE in error.__dict__:
+        return
+    text = f"{type(error).__name__}: {error}\n"
+    cause = error.__cause__
+    if cause is not None:
+        text += f"\nWhat another rank saw of it:\n\n{cause.__dict__.get(ELSEWHERE, cause)}"
+    error.__dict__[ELSEWHERE] = text

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from trainables.torch.samplers import InterruptableSampler as InterruptableSampler
     from trainables.torch.samplers import InterruptibleSampler as InterruptibleSampler
     from trainables.torch.sharded import DistributedShardedDataset as DistributedShardedDataset
+    from trainables.torch.sharded_state import async_save as async_save
+    from trainables.torch.sharded_state import load_sharded as load_sharded
+    from trainables.torch.sharded_state import save_sharded as save_sharded
     from trainables.torch.timing import TimestampedTimer as TimestampedTimer
     from trainables.torch.torch_checkpoint import TorchCheckpoint as TorchCheckpoint
     from trainables.torch.torch_config import TorchConfig as TorchConfig
@@ -52,14 +55,17 @@ _HOME = {
     "TorchTrainer": "trainables.torch.torch_trainer",
     "TrainState": "trainables.torch.train_state",
     "accelerate": "trainables.torch.prepare",
+    "async_save": "trainables.torch.sharded_state",
     "atomic_torch_save": "trainables.torch.atomic_save",
     "backward": "trainables.torch.prepare",
     "enable_reproducibility": "trainables.torch.prepare",
     "get_device": "trainables.torch.prepare",
     "get_devices": "trainables.torch.prepare",
+    "load_sharded": "trainables.torch.sharded_state",
     "prepare_data_loader": "trainables.torch.prepare",
     "prepare_model": "trainables.torch.prepare",
     "prepare_optimizer": "trainables.torch.prepare",
+    "save_sharded": "trainables.torch.sharded_state",
 }
 """Where each public name lives."""
 
@@ -79,14 +85,17 @@ __all__ = [
     "TorchTrainer",
     "TrainState",
     "accelerate",
+    "async_save",
     "atomic_torch_save",
     "backward",
     "enable_reproducibility",
     "get_device",
     "get_devices",
+    "load_sharded",
     "prepare_data_loader",
     "prepare_model",
     "prepare_optimizer",
+    "save_sharded",
 ]
 
 

@@ -353,12 +353,18 @@ def serve(line: socket.socket) -> None:
     opening = receive()
     if opening is None:
         return
+    greeting: Opened | Failed
     try:
         worker = _open(opening)
+        greeting = Opened(dataclasses.asdict(worker.backend.can), worker.backend.uri)
     except Exception as error:  # said to the driver, which raises it
-        spoken.say(Failed(0, type(error).__name__, str(error)))
+        greeting = Failed(0, type(error).__name__, str(error))
+    try:
+        spoken.say(greeting)
+    except OSError:
+        return  # the driver was killed meanwhile
+    if isinstance(greeting, Failed):
         return
-    spoken.say(Opened(dataclasses.asdict(worker.backend.can), worker.backend.uri))
     with ThreadPoolExecutor(THREADS, thread_name_prefix="transfer") as pool:
         while (body := receive()) is not None:
             pool.submit(_answer, worker, _decode_job(body), spoken)

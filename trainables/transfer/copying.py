@@ -300,7 +300,7 @@ def within(limit_s: float | None, uri: str, call: Callable[[], None]) -> None:
     thread.start()
     thread.join(limit_s)
     if thread.is_alive():
-        raise TransferError(f"{uri}: no answer within {limit_s:.0f} s", transient=True)
+        raise TransferError(f"{uri}: no answer in time", transient=True)
     if raised:
         raise raised[0]
 

@@ -13,7 +13,7 @@ from trainables.places import kernels_filesystem
 from trainables.transfer.base import Backend
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_HALF_SCHEME = re.compile(r"(s3|s3a|s3n|gs|gcs|az|abfs|abfss|file|memory):(?!//)", re.IGNORECASE)
+_HALF_SCHEME = re.compile(r"(s3|s3a|s3n|gs|gcs|az|abfs|abfss|file|memory)(?::(?!//)|//)", re.IGNORECASE)
 _WEB = [
     (re.compile(r"(?P<bucket>[^./]+)\.s3[.-][^/]*amazonaws\.com(?P<path>/.*)?"), "s3"),
     (re.compile(r"s3[.-][^/]*amazonaws\.com/(?P<bucket>[^/]+)(?P<path>/.*)?"), "s3"),
@@ -98,7 +98,8 @@ def _meant(place: str) -> str:
     plain = shown(place)
     if found := _HALF_SCHEME.match(plain):
         name, path = found[1], plain[found.end() :].lstrip("/")
-        host = "" if found[1] != found[1].lower() else f" (or, for a host of that name, user@{plain})"
+        a_host = found[0] == f"{name.lower()}:"
+        host = f" (or, for a host of that name, user@{plain})" if a_host else ""
         slash = "/" if name.lower() == "file" else ""
         return f"write {name.lower()}://{slash}{path or 'bucket/path'}{host}"
     if found := _SCHEME.match(plain):

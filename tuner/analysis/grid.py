@@ -27,14 +27,19 @@ class ResultGrid:
     """One `Result` per trial, in order of creation.
 
     Args:
-        experiment_analysis: where they come from.
+        experiment_analysis: where they come from; or a path or URI of an experiment.
+
+    Raises:
+        ExperimentNotFoundError: there is none.
 
     Example:
         >>> grid = tune.Tuner(train, param_space={"lr": tune.grid_search([0.1, 0.01])}).fit()
         >>> grid.get_best_result("loss", "min").config, grid.num_errors, [result.metrics["loss"] for result in grid]
     """
 
-    def __init__(self, experiment_analysis: ExperimentAnalysis) -> None:
+    def __init__(self, experiment_analysis: ExperimentAnalysis | str | PathLike[str]) -> None:
+        if isinstance(experiment_analysis, str | PathLike):
+            experiment_analysis = ExperimentAnalysis(experiment_analysis)
         self._analysis = experiment_analysis
 
     @property

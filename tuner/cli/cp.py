@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import PurePath
 from typing import Any
 
 from tuner.cli import place, text
@@ -28,6 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     given = _source(arguments.source)
     above, name = parent_and_name(given)
     into, new = _target(arguments.target, name)
+    if _plain(f"{into}/{new}").is_relative_to(_plain(given)) and _plain(f"{into}/{new}") != _plain(given):
+        raise SettingError(f"{shown(arguments.target)!r} is not accepted: {shown(given)} cannot be copied into itself")
     source, target = open_backend(above), open_backend(into)
     try:
         if name and source.exists(f"{name}/{MANIFEST_NAME}"):
@@ -47,6 +50,13 @@ def run(arguments: argparse.Namespace) -> int:
         text.say(f"tuner cp: {line}", sys.stderr)
     text.say(f"{shown(target.url(new))}: {copied.checkpoints} checkpoints, {text.size(copied.bytes)}")
     return 1 if copied.problems else 0
+
+
+def _plain(whole: str) -> PurePath:
+    """A path or URI, so that one can be told to lie in another."""
+    from tuner.experiment.paths import as_local_path, is_elsewhere
+
+    return PurePath(whole) if is_elsewhere(whole) else as_local_path(whole).resolve()
 
 
 def _source(given: str) -> str:

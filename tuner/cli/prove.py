@@ -13,9 +13,10 @@ from tuner.error import SettingError
 
 DESCRIPTION = """\
 Runs SCRIPT, which calls tune.run or Tuner.fit, twice: once as it is, and once killed with SIGKILL at some reports and
-started again. Then compares, trial by trial, the metrics of all iterations and the last checkpoints, and names the first
-metric and the first tensor that differ. Both runs store in a directory of their own; SCRIPT's results are not touched,
-and nothing is copied elsewhere. Exit status 0: proven; 1: not; 2: the command is not accepted."""
+started again. Then compares, trial by trial, the metrics of all iterations and the last checkpoints, and names the
+first metric and the first tensor that differ. Both runs store in a directory of their own; SCRIPT's results are not
+touched, and nothing is copied elsewhere. It reads the checkpoints that SCRIPT has written, pickles too. Exit status 0:
+proven; 1: not; 2: the command is not accepted."""
 
 
 def add(verbs: Any) -> None:

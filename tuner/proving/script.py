@@ -67,7 +67,7 @@ def prove_script(
             return early
         points = records.points(records.of_place(whole), kills=kills, seed=seed)
         told = ", ".join(f"trial {point.trial} at iteration {point.iteration}" for point in points)
-        say(f"running again, to be killed {len(points)} times: {told}")
+        say(f"running again, to be killed at: {told}")
         killed = run("killed", points)
 
         def control() -> Path:
@@ -102,7 +102,7 @@ def _run(command: Sequence[str], place: Path, say: Callable[[str], None]) -> Non
             process.wait()
             raise
         if _kills(place) > before:
-            say(f"killed, and started again ({_kills(place)})")
+            say("killed, and started again")
             continue
         if status:
             lines = output.read_text(errors="replace").rstrip().splitlines()[-SHOWN_LINES:]

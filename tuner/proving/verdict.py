@@ -52,12 +52,12 @@ nothing could be proven: no kill happened, because no trial came that far a seco
   from. The second run took another course than the first: give the script a seed."""
 BEGAN_ANEW = """\
 It looks as if the training began anew after the kill: the first results then are those of iteration 1.
-  Load what tune.get_checkpoint() returns (a class: load_checkpoint) before the first step, the number of the step too."""
+  Load what tune.get_checkpoint() returns (a class: load_checkpoint) before the first step, its number too."""
 BY_ITSELF = """\
 Nobody can tell whether it continues: two runs without any kill differ as well (%s).
   Make the script repeat itself first. Likely causes:
-  - a generator without a fixed seed: trials get theirs from seed= of tune.run, what is drawn outside of trials does not,
-    and random.Random(), numpy.random.default_rng() and torch.Generator() of one's own need a seed
+  - a generator without a fixed seed: trials get theirs from seed= of tune.run; what is drawn outside of trials, and
+    random.Random(), numpy.random.default_rng() and torch.Generator() of one's own, need one
   - kernels that are not deterministic: torch.use_deterministic_algorithms(True), torch.backends.cudnn.benchmark = False
   - a metric that measures time or memory: --ignore NAME
   - the order of a set or of a directory's files; threads that race; limits in seconds (time_budget_s)"""
@@ -120,7 +120,7 @@ def judge(whole: Path, killed: Path, *, ignore: Sequence[str], control: Callable
         trials = sum(map(len, seen.values()))
         return Verdict(
             True,
-            f"proven: killed {len(kills)} times ({told}), and all {results} results and the last checkpoints of "
+            f"proven: killed {_times(len(kills))} ({told}), and all {results} results and the last checkpoints of "
             f"{trials} trials are what they are without a kill",
         )
     lines = [f"not proven: {first.trial} does not go on as without a kill (killed: {told})", *_said(first)]
@@ -131,6 +131,10 @@ def judge(whole: Path, killed: Path, *, ignore: Sequence[str], control: Callable
         anew = any(_begins_anew(whole, seen, number) for number in seen)
         lines.append(BEGAN_ANEW if anew else CAUSES)
     return Verdict(False, "\n".join(lines))
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _from(kill: records.Kill) -> str:
@@ -193,16 +197,15 @@ def _compare(trial: Trial, again: Trial, seen: tuple[TrialRecord, TrialRecord], 
     elif trial.status != again.status:
         other.append(f"it ended as {trial.status}, now {again.status}")
     metrics = list(_results(seen[0].results, seen[1].results, ignore))
-    records_ = trial.latest_checkpoint, again.latest_checkpoint
+    last, now = trial.latest_checkpoint, again.latest_checkpoint
     state: list[Difference] = []
-    if records_[0] is not None and records_[1] is not None:
-        paths = [found.directory / record.ref.name for found, record in zip((trial, again), records_, strict=True)]
+    if last is not None and now is not None:
+        paths = trial.directory / last.ref.name, again.directory / now.ref.name
         state = list(files.compare(*paths, ignore=(*NEVER_SAME, *ignore)))
-        reached = [record.iteration for record in records_]
-        if reached[0] != reached[1]:
-            other.append(f"its last checkpoint is that of iteration {reached[0]}, now {reached[1]}")
-    elif (records_[0] is None) != (records_[1] is None):
-        other.append("it has no checkpoint at its end" if records_[1] is None else "it has a checkpoint at its end now")
+        if last.iteration != now.iteration:
+            other.append(f"its last checkpoint is that of iteration {last.iteration}, now {now.iteration}")
+    elif last is not now:
+        other.append("it has no checkpoint at its end" if now is None else "it has a checkpoint at its end now")
     return _Finding(_called(trial), metrics, state, other)
 
 
@@ -243,7 +246,9 @@ def _numbers(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _called(trial: Trial) -> str:
-    shown = ((key, f"{value:.4g}" if isinstance(value, float) else value) for key, value in trial.evaluated_params.items())
+    shown = (
+        (key, f"{value:.4g}" if isinstance(value, float) else value) for key, value in trial.evaluated_params.items()
+    )
     params = ", ".join(f"{key}={value}" for key, value in shown)
     return f"trial {trial.index}{f' ({params})' if params else ''}"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainables.checkpoint import Checkpoint
-from trainables.config import SyncConfig
+from trainables.config import CheckpointConfig, SyncConfig
 from tuner import knobs
 from tuner.callback import Callback
 from tuner.error import SettingError
@@ -105,7 +105,7 @@ def redirect(spec: Spec) -> None:
     spec.sync_config = SyncConfig()
     spec.seed = plan.seed if spec.seed is None else spec.seed
     spec.max_concurrent_trials = min(limit, plan.concurrent) if limit else plan.concurrent
-    if hasattr(spec.checkpoint_config, "publish"):
+    if isinstance(spec.checkpoint_config, CheckpointConfig):
         spec.checkpoint_config = replace(spec.checkpoint_config, publish="blocking")  # the same saves before each kill
     mine = [point for point in plan.points if point.experiment == number]
     file = Path(place, f"{number}{records.SUFFIX}")

@@ -46,7 +46,9 @@ def policy_of(text: str) -> RetentionPolicy:
     make = _MAKERS.get(name)
     if make is None:
         near = nearest_name(name, _MAKERS)
-        raise SettingError(f"policy {text!r} is not known{f'; did you mean {near}?' if near else ''} Accepted: {FORMS}")
+        raise SettingError(
+            f"policy {text!r} is not known{f'; did you mean {near}?' if near else '.'} Accepted: {FORMS}"
+        )
     try:
         return make(rest)
     except (ValueError, TypeError) as error:

@@ -105,6 +105,8 @@ def check_mutations(mutations: Any, name: str = "hyperparam_mutations") -> None:
         raise SettingError(f"{name}={mutations!r} is not accepted; it is a dict: name -> {_ACCEPTED}")
     for key, source in mutations.items():
         place = f"{name}[{key!r}]"
+        if isinstance(source, Mapping) and list(source) == ["grid_search"]:
+            raise SettingError(f"{place} is a grid_search, which is for trials to begin with; give its list alone")
         if isinstance(source, Mapping):
             check_mutations(source, place)
         elif isinstance(source, Function):

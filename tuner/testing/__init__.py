@@ -6,8 +6,8 @@
     def test_my_searcher() -> None:
         check_searcher(lambda: MySearcher(metric="loss", mode="min"))
 
-Each check plays a scripted life and raises AssertionError that says which obligation was not met. `prove` is for one's own
-training: it is killed again and again, and has to end as if it had not been.
+Each check plays a scripted life and raises AssertionError that says which obligation was not met. `prove` is for one's
+own training: it is killed again and again, and has to end as if it had not been.
 
     def test_my_training_continues() -> None:
         prove(train, config={"lr": 0.1}, kills=3)

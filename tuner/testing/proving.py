@@ -28,8 +28,8 @@ def prove(
 ) -> None:
     """Run a trainable without a kill and killed with SIGKILL at random reports, and compare.
 
-    Compared are, for each trial, the metrics of all iterations and the files of the last checkpoint. Trials run one at a
-    time, in processes of their own, and store in a temporary directory.
+    Compared are, for each trial, the metrics of all iterations and the files of the last checkpoint. Trials run one at
+    a time, in processes of their own, and store in a temporary directory.
 
     Args:
         trainable, config: as for `tune.run`.
@@ -61,7 +61,7 @@ def prove(
                 name="proof",
                 storage_path=place / "0",
                 max_concurrent_trials=1,
-                checkpoint_config=replace(given, publish="blocking") if hasattr(given, "publish") else given,
+                checkpoint_config=replace(given, publish="blocking") if isinstance(given, CheckpointConfig) else given,
                 raise_on_failed_trial=False,
                 **{**settings, **_fresh(settings), "callbacks": [*settings.get("callbacks", ()), watch]},
             )

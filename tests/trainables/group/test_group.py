@@ -257,6 +257,22 @@ def test_a_rank_that_is_killed_is_named_with_the_signal(tmp_path: Path) -> None:
     assert not leftovers(tmp_path)
 
 
+def test_what_a_killed_rank_was_saving_is_removed(tmp_path: Path) -> None:
+    def train(rank: int) -> None:
+        session.report({}, checkpoint=saved(rank, model="x"))
+        with session.checkpoint_dir() as directory:
+            Path(directory, "half").write_text("x")
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+        session.report({})
+
+    link = run_group(train, tmp_path)
+
+    assert "was killed by signal 9" in error_of(link).message
+    assert len(link.published) == 1
+    assert not leftovers(tmp_path)
+
+
 def test_a_rank_that_exits_by_itself_is_named_with_its_status(tmp_path: Path) -> None:
     def train(rank: int) -> None:
         if rank == 1:
@@ -288,14 +304,15 @@ def test_a_rank_that_returns_while_another_reports_is_named_at_once(early: int, 
 
 def test_a_rank_that_does_not_come_is_named_when_the_time_is_over(tmp_path: Path) -> None:
     def train(rank: int) -> None:
-        if rank == 2:
+        if rank == 1:
             signal.pause()
         session.report({})
 
-    error = error_of(run_group(train, tmp_path, size=3, timeout_s=1))
+    error = error_of(run_group(train, tmp_path, timeout_s=1))
 
-    assert error.message.startswith("rank 2 (pid ")
-    assert "did not come to report() number 1 within 1 s" in error.message
+    assert error.message.startswith("rank 1 (pid ")
+    assert "did not come to report() number 1 within 1 s; rank 0 (pid " in error.message
+    assert error.traceback.startswith("RanksError: rank 1")  # no frames of the leader's
 
 
 def test_the_death_of_a_rank_is_told_and_not_what_the_others_say_of_it(tmp_path: Path) -> None:

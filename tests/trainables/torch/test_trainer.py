@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import random
 import signal
@@ -124,8 +125,24 @@ def dies_while_others_wait() -> None:
     torch.distributed.barrier()
 
 
+def hangs_while_others_wait() -> None:
+    train.report({})
+    if train.world_rank() == 1:
+        signal.pause()
+    torch.distributed.monitored_barrier(timeout=datetime.timedelta(seconds=1))
+
+
 CASES = {
-    case.__name__: case for case in (ddp, fsdp, amp, saves_its_own, raises_while_others_wait, dies_while_others_wait)
+    case.__name__: case
+    for case in (
+        ddp,
+        fsdp,
+        amp,
+        saves_its_own,
+        raises_while_others_wait,
+        dies_while_others_wait,
+        hangs_while_others_wait,
+    )
 }
 
 
@@ -196,7 +213,15 @@ def a_rank_that_is_killed_is_named_not_what_the_others_saw(results: dict[str, An
     assert "was killed by signal 9" in str(results["dies_while_others_wait"].error)
 
 
+def a_rank_that_others_wait_for_in_vain_is_named(results: dict[str, Any]) -> None:
+    text = Path(results["hangs_while_others_wait"].path, "error.txt").read_text()
+    assert "in rank 0 of 2" in text
+    assert "the others meanwhile: rank 1 (pid " in text
+    assert "runs after 1 call of report()" in text
+
+
 CHECKS = [
+    a_rank_that_others_wait_for_in_vain_is_named,
     two_ranks_train_one_model_on_halves_of_the_data,
     the_names_in_a_dict_checkpoint_are_those_of_the_bare_model,
     fsdp_shards_the_values_of_rank_0,

@@ -225,7 +225,7 @@ def test_nothing_there_is_told_from_a_place_that_does_not_answer(tmp_path: Path,
 
 def test_a_function_that_never_returns_is_left_behind_at_the_start(place: Path) -> None:
     release = threading.Event()
-    with pytest.raises(TransferError, match="no answer within"):
+    with pytest.raises(TransferError, match="no answer in time"):
         FunctionBackend(lambda *_: release.wait() and None, str(place)).check(timeout_s=0.5)
     release.set()
 

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
+import cloudpickle
 import pytest
 
 from trainables.errors import InvalidSettingError, MissingExtraError
+from trainables.transfer import agent
 from trainables.transfer.open import check_scheme, open_backend, shown
+from trainables.wire import frame
 
 
 @pytest.mark.parametrize(
@@ -73,6 +78,7 @@ def test_what_cannot_be_meant_is_an_error_without_secrets(place: str) -> None:
         ("s3:/bucket/path", "write s3://bucket/path (or, for a host of that name, user@s3:/bucket/path)"),
         ("s3:bucket", "write s3://bucket (or"),
         ("S3:bucket", "write s3://bucket"),
+        ("s3//bucket/path", "write s3://bucket/path"),
         ("file:/mnt/share", "write file:///mnt/share"),
         ("https://bucket.s3.amazonaws.com/runs/", "write s3://bucket/runs"),
         ("https://my-bucket.s3.eu-west-1.amazonaws.com", "write s3://my-bucket"),
@@ -87,6 +93,7 @@ def test_d20_what_is_nearly_right_is_told_how_it_is_written(place: str, meant: s
         with pytest.raises(InvalidSettingError, match="is not accepted") as caught:
             look(place)
         assert meant in str(caught.value) and "hunter2" not in str(caught.value)
+        assert "user@s3//" not in str(caught.value)
 
 
 def test_a_password_is_never_shown() -> None:
@@ -123,3 +130,20 @@ def test_a_delete_template_goes_with_a_command_and_a_function() -> None:
     own = type("Own", (), {"sync_up": print, "sync_down": print, "delete": print})()
     with pytest.raises(InvalidSettingError, match="has its own delete"):
         open_backend("/x", syncer=own, delete_template="rm -r {target}")
+
+
+@pytest.mark.parametrize("place", ["there", "foo://there"])
+def test_a_driver_that_was_killed_while_the_place_was_opened_leaves_no_traceback(tmp_path: Path, place: str) -> None:
+    ours, theirs = socket.socketpair()
+    where = place if "://" in place else str(tmp_path / place)
+    ours.sendall(frame(agent.Place(cloudpickle.dumps({"place": where}), sys.path)))
+    ours.close()
+    with theirs:
+        ended = subprocess.run(
+            [sys.executable, "-m", "trainables.transfer.agent", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (0, "")

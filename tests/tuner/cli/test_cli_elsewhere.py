@@ -282,6 +282,22 @@ def test_sync_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "--to" in refused(capsys, "sync", experiment, "--to", "s3://b/mine", "--syncer", MERGING)
 
 
+@pytest.mark.parametrize("way", ["--to", "--from"])
+@pytest.mark.parametrize("form", ["{0}", "file://{0}", "{0}/../link/mine", "{0}/sub/mine"])
+def test_sync_of_an_experiment_with_itself_is_refused(
+    way: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = ran(None, tmp_path / "results")
+    (experiment / "sub").mkdir()
+    (experiment.parent / "link").symlink_to(experiment.parent)
+    before = sorted(experiment.rglob("*"))
+
+    said = refused(capsys, "sync", experiment, way, form.format(experiment))
+
+    assert "where the experiment itself lies" in said
+    assert sorted(experiment.rglob("*")) == before
+
+
 @pytest.mark.parametrize("delete_template", [None, "rm -rf -- {target}"])
 def test_t07_what_a_command_left_is_completed_by_sync(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], delete_template: str | None
@@ -450,6 +466,16 @@ def test_what_is_neither_is_said(bucket: str, tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "plain").mkdir()
     for source in (tmp_path / "plain", f"{bucket}/nobody"):
         assert "neither an experiment nor a checkpoint" in refused(capsys, "cp", source, tmp_path / "copy")
+
+
+def test_cp_into_itself_is_refused(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(capsys, "cp", ran(None, tmp_path / "results"), f"{place}/mine")
+    before = contents(f"{place}/mine")
+
+    for target in ("mine/sub", "mine/"):
+        assert "into itself" in refused(capsys, "cp", f"{place}/mine", f"{place}/{target}")
+    assert contents(f"{place}/mine") == before
+    answer(capsys, "cp", f"{place}/mine", f"{place}/mine2")  # beside it
 
 
 def test_cp_mixes_nothing_with_what_is_there(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

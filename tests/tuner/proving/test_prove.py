@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tuner as tune
@@ -33,6 +34,7 @@ if __name__ == "__main__":
     MAIN
 """
 RUN = 'tune.run(train, config={"lr": tune.grid_search([0.5, 2.0])}, storage_path="mine", verbose=0)'
+ONE = 'tune.run(train, config={"lr": 1.0}, storage_path="mine", verbose=0, raise_on_failed_trial=False)'
 SAVING = "kept = tune.Checkpoint.from_dict(saved) if step % 2 == 0 else None"
 
 
@@ -51,10 +53,10 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
 def test_a_script_whose_training_continues_is_proven_and_its_results_are_not_touched(
     script: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["prove", script(), "--kills", "2", "--keep", "both"]) == 0
+    assert main(["prove", script(), "--kills", "1", "--keep", "both"]) == 0
     said = capsys.readouterr().out
-    assert "proven: killed 2 times (trial " in said and "all 16 results and the last checkpoints of 2 trials" in said
-    assert "began anew" not in said and said.count("killed, and started again") == 2
+    assert "proven: killed once (trial " in said and "all 16 results and the last checkpoints of 2 trials" in said
+    assert "began anew" not in said and said.count("killed, and started again") == 1
     assert not (tmp_path / "mine").exists()
     assert {path.name for path in (tmp_path / "both").iterdir()} == {"whole", "killed"}
 
@@ -62,36 +64,23 @@ def test_a_script_whose_training_continues_is_proven_and_its_results_are_not_tou
 def test_a_generator_that_is_not_saved_is_found_and_named(
     script: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["prove", script(loaded="pass"), "--kills", "1", "--seed", "3"]) == 1
+    assert main(["prove", script(loaded="pass", run=ONE), "--kills", "1", "--seed", "3"]) == 1
     said = capsys.readouterr().out
-    assert "not proven: trial " in said and "(lr=" in said
+    assert "not proven: trial 0" in said
     assert "first metric that differs: total at iteration " in said
     assert "differs in the last checkpoint: dict_checkpoint.pkl: total " in said
     assert "Two runs without a kill are the same" in said and "random states" in said
 
 
-def test_a_training_that_begins_anew_is_called_so(
-    script: Callable[..., str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["prove", script(loaded="start, total = 0, 0.0"), "--kills", "1"]) == 1
-    assert "as if the training began anew" in capsys.readouterr().out
-
-
 UNSAVED = "kept = None"
-LAST = "kept = tune.Checkpoint.from_dict(saved) if step == 8 else None"
-RANDOM = 'total += random.SystemRandom().random(); saved["total"] = total; ' + SAVING
 
 
 @pytest.mark.parametrize(
     ("changes", "status", "words"),
     [
         ({"saving": UNSAVED}, 1, ["nothing was saved", "tune.report(metrics, checkpoint=...)"]),
-        ({"saving": LAST}, 1, ["no trial reports anything after its first checkpoint"]),
-        ({"saving": RANDOM}, 1, ["two runs without any kill differ as well", "fixed seed", "cudnn"]),
         ({"run": "pass"}, 1, ["ran no experiment"]),
         ({"run": "sys.exit('no data')"}, 1, ["ended with status 1 without any kill", "no data"]),
-        ({"loaded": "state['momentum']"}, 1, ["failed after it was continued", "KeyError: 'momentum'"]),
-        ({"saving": "raise ValueError('ill')"}, 1, ["failed without any kill", "ValueError: ill"]),
         ({"run": "tune.Tuner.restore('mine/e', train).fit()"}, 1, ["Tuner.can_restore(path) is False"]),
     ],
 )
@@ -102,8 +91,7 @@ def test_what_hinders_a_proof_is_said(
     status: int,
     words: list[str],
 ) -> None:
-    one = RUN.replace("tune.grid_search([0.5, 2.0])", "1.0").replace("verbose=0", "verbose=0, raise_on_failed_trial=False")
-    assert main(["prove", script(**{"run": one, **changes}), "--kills", "1"]) == status
+    assert main(["prove", script(**{"run": ONE, **changes}), "--kills", "1"]) == status
     said = capsys.readouterr().out
     assert all(word in said for word in words), said
 
@@ -115,8 +103,7 @@ TUNER = """
     else:
         space = {"lr": float(sys.argv[sys.argv.index("--lr") + 1])}
         tuner = tune.Tuner(train, param_space=space, run_config=tune.RunConfig(name="named", storage_path="mine"))
-    for again in range(2):
-        tune.run(train, config={"lr": again + 1.0}, storage_path="mine", verbose=0)
+    tune.run(train, config={"lr": 1.0}, storage_path="mine", verbose=0)
     tuner.fit()
 """
 
@@ -126,8 +113,8 @@ def test_scripts_with_arguments_several_experiments_and_a_restore_of_their_own(
 ) -> None:
     """What a script of that name had left is not continued."""
     tune.run(lambda config: tune.report({"total": 1.0}), name="named", storage_path=tmp_path / "mine", verbose=0)
-    assert main(["prove", script(run=TUNER), "--kills", "3", "--", "--lr", "0.25"]) == 0, capsys.readouterr().out
-    assert "all 24 results" in capsys.readouterr().out
+    assert main(["prove", script(run=TUNER), "--kills", "1", "--", "--lr", "0.25"]) == 0, capsys.readouterr().out
+    assert "all 16 results" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "mine").iterdir() if path.name[0] != ".") == ["named"]
 
 
@@ -154,11 +141,11 @@ class Walk(tune.Trainable):
     """A class whose state is complete."""
 
     def setup(self, config):
-        self.x = 10.0
+        self.x = np.full(3, 10.0)
 
     def step(self):
-        self.x -= random.random()
-        return {"x": self.x}
+        self.x = self.x - random.random()
+        return {"x": float(self.x[0])}
 
     def save_checkpoint(self, directory):
         return {"x": self.x, "random": random.getstate()}
@@ -173,17 +160,20 @@ class Forgetful(Walk):
         self.x = state["x"]
 
 
-STEPS = {"checkpoint_freq": 2, "stop": {"training_iteration": 9}}
+STEPS = {"checkpoint_freq": 2, "stop": {"training_iteration": 8}}
 
 
 def test_a_class_that_saves_all_its_state_is_proven() -> None:
-    prove(Walk, kills=3, num_samples=2, **STEPS)
+    prove(Walk, kills=2, num_samples=2, **STEPS)
 
 
 def test_a_class_that_forgets_some_of_its_state_fails_the_test() -> None:
-    with pytest.raises(AssertionError, match="first metric that differs: x at iteration"):
+    with pytest.raises(AssertionError, match="first metric that differs: x at iteration") as caught:
         prove(Forgetful, kills=1, **STEPS)
-    prove(Forgetful, kills=1, ignore=["x", "random"], **STEPS)
+    tensor = (
+        "first tensor that differs in the last checkpoint: dict_checkpoint.pkl: x (3,) float64: 3 of 3 values differ"
+    )
+    assert tensor in str(caught.value)
 
 
 def test_a_trial_in_this_process_cannot_be_killed() -> None:
@@ -191,6 +181,7 @@ def test_a_trial_in_this_process_cannot_be_killed() -> None:
         prove(Walk, kills=1, executor="inline", **STEPS)
 
 
+@pytest.mark.soak
 @pytest.mark.torch
 @pytest.mark.parametrize("all_of_it", [True, False])
 def test_a_training_with_torch_is_proven_with_its_optimizer_and_differs_without(all_of_it: bool) -> None:

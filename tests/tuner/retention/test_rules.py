@@ -66,7 +66,8 @@ def test_what_is_said_of_a_policy_reads_back_as_it(policy: RetentionPolicy) -> N
     ("text", "message"),
     [
         ("newest:3", "accepted|Accepted: all, latest:3"),
-        ("lates:3", "did you mean latest"),
+        ("lates:3", r"did you mean latest\? Accepted"),
+        ("keep=3", r"is not known\. Accepted"),
         ("latest", "'latest' is not accepted"),
         ("latest:0", "a whole number >= 1"),
         ("latest:many", "'latest:many' is not accepted"),

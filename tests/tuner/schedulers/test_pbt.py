@@ -462,6 +462,7 @@ def test_a_given_seed_is_not_replaced() -> None:
         ({"hyperparam_mutations": {"lr": []}}, r"\['lr'\]=\[\] is empty"),
         ({"hyperparam_mutations": {"a": {"b": "text"}}}, r"hyperparam_mutations\['a'\]\['b'\]='text'"),
         ({"hyperparam_mutations": {"lr": tune.sample_from(lambda c: 1)}}, r"\['lr'\]=sample_from.*depends on a config"),
+        ({"hyperparam_mutations": {"lr": tune.grid_search([1, 2])}}, r"\['lr'\] is a grid_search.*give its list"),
         ({"hyperparam_mutations": [1]}, r"hyperparam_mutations=\[1\]"),
         ({"custom_explore_fn": 3}, "custom_explore_fn=3"),
         ({"synch": 1}, "synch=1"),

@@ -1,0 +1,125 @@
+"""What is said of two runs: each cause by what can be seen of it. Kills are written down here, and not carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tuner as tune
+from tuner.proving import records
+from tuner.proving.records import Point
+from tuner.proving.verdict import before_kills, judge
+from tuner.proving.watch import Watch
+
+WHOLE = [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Path]:
+    """Makes what a run leaves behind, a trial for each list of losses; saved is every second result."""
+
+    def make(name: str, *losses: Sequence[float], every: int = 2, fails: str = "", kills: Sequence[int] = ()) -> Path:
+        def train(config: dict[str, Any]) -> None:
+            for step, loss in enumerate(config["losses"], 1):
+                saved = (
+                    tune.Checkpoint.from_dict({"loss": loss, "_timestamp": id(config)}) if step % every == 0 else None
+                )
+                tune.report({"loss": loss, "seconds": id(saved)}, checkpoint=saved)
+            if fails:
+                raise ValueError(fails)
+
+        place = tmp_path / name
+        place.mkdir()
+        file = place / f"0{records.SUFFIX}"
+        space = {"losses": tune.grid_search(list(map(list, losses)))}
+        tune.run(train, name="e", config=space, storage_path=place / "0", executor="inline", verbose=0,
+                 callbacks=[Watch(file, [], victim="run")], raise_on_failed_trial=False)  # fmt: skip
+        for reached in kills:
+            kept = file.read_bytes()
+            file.unlink()
+            records.write(file, "killed", 0, reached)
+            records.write(file, "start", 0, reached // 2 * 2)
+            file.write_bytes(file.read_bytes() + kept[kept.index(b"\n") + 1 :])  # its start is the one above
+        return place
+
+    return make
+
+
+def unasked() -> Path:
+    raise AssertionError("nothing differs, and yet another run is made")
+
+
+def test_two_runs_that_are_the_same_prove_it(made: Callable[..., Path]) -> None:
+    verdict = judge(made("whole", WHOLE), made("killed", WHOLE, kills=[3]), ignore=["seconds"], control=unasked)
+    assert verdict.proven
+    assert "killed once (trial 0 at iteration 3, went on from 2)" in verdict.text
+    assert "all 4 results and the last checkpoints of 1 trials" in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("killed", "words"),
+    [
+        ([1.0, 2.0, 9.0, 4.0], ["loss at iteration 3: 3.0, now 9.0", "Two runs without a kill are the same"]),
+        ([1.0, 2.0, 1.0, 2.0], ["loss at iteration 3: 3.0, now 1.0 (and 1 more)", "as if the training began anew"]),
+        ([1.0, 2.0, 3.0], ["the result at iteration 4: never came"]),
+        ([1.0, 2.0, 3.0, 4.0, 5.0], ["the result at iteration 5: came, and does not without a kill"]),
+    ],
+)
+def test_of_results_the_first_that_differs_is_named(
+    made: Callable[..., Path], killed: list[float], words: list[str]
+) -> None:
+    """The config holds the losses here, so that it differs too."""
+    whole = made("whole", WHOLE)
+    verdict = judge(whole, made("killed", killed, kills=[3]), ignore=["seconds"], control=lambda: whole)
+    assert not verdict.proven
+    assert "not proven: trial 0 (losses=[1.0, 2.0, 3.0, 4.0]) does not go on as without a kill" in verdict.text
+    assert "its config differs: losses" in verdict.text
+    assert all(word in verdict.text for word in words), verdict.text
+
+
+def test_a_script_that_does_not_repeat_itself_is_told_apart(made: Callable[..., Path]) -> None:
+    whole, killed, again = made("whole", WHOLE), made("killed", WHOLE[::-1], kills=[3]), made("again", WHOLE[1:])
+    verdict = judge(whole, killed, ignore=["seconds"], control=lambda: again)
+    assert "Nobody can tell whether it continues: two runs without any kill differ as well" in verdict.text
+    assert "fixed seed" in verdict.text and "cudnn" in verdict.text
+
+
+def test_a_trial_that_fails_after_its_kill_and_one_that_is_missing_are_named(made: Callable[..., Path]) -> None:
+    whole = made("whole", WHOLE, WHOLE)
+    failed = made("failed", WHOLE, WHOLE, fails="no momentum", kills=[4])
+    verdict = judge(whole, failed, ignore=["seconds"], control=lambda: whole)
+    assert "it failed after it was continued" in verdict.text and "ValueError: no momentum" in verdict.text
+    missing = judge(whole, made("missing", WHOLE, kills=[3]), ignore=["seconds"], control=lambda: whole)
+    assert "not proven: trial 1" in missing.text and "the trial is missing" in missing.text
+
+
+def test_a_run_that_was_not_killed_proves_nothing(made: Callable[..., Path]) -> None:
+    verdict = judge(made("whole", WHOLE), made("killed", WHOLE), ignore=["seconds"], control=unasked)
+    assert not verdict.proven and "no kill happened" in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"every": 9}, "nothing was saved"),
+        ({"every": 4}, "no trial reports anything after its first checkpoint"),
+        ({"fails": "ill"}, "failed without any kill"),
+    ],
+)
+def test_what_hinders_a_proof_is_seen_before_any_kill(
+    made: Callable[..., Path], more: dict[str, Any], words: str
+) -> None:
+    verdict = before_kills(made("whole", WHOLE, **more))
+    assert verdict is not None and not verdict.proven and words in verdict.text
+
+
+def test_kills_lie_after_the_first_checkpoint_and_are_the_same_for_the_same_seed(made: Callable[..., Path]) -> None:
+    seen = records.of_place(made("whole", WHOLE, WHOLE))
+    possible = [Point(0, trial, iteration) for trial in (0, 1) for iteration in (3, 4)]
+    assert records.points(seen, kills=9, seed=0) == possible
+    drawn = [records.points(seen, kills=2, seed=seed) for seed in range(20)]
+    assert drawn == [records.points(seen, kills=2, seed=seed) for seed in range(20)]
+    assert {point for points in drawn for point in points} == set(possible)

@@ -1,0 +1,1 @@
+"""Hugging Face's libraries: `trainables.huggingface.transformers`."""

@@ -1,0 +1,35 @@
+"""Keras's callbacks under Ray Tune's names; `trainables.keras` says how a model is continued."""
+
+from __future__ import annotations
+
+from trainables.keras import EventCallback, frequencies
+from trainables.reporting import Metrics
+
+__all__ = ["TuneReportCallback", "TuneReportCheckpointCallback"]
+
+
+class TuneReportCallback(EventCallback):
+    """Reports the logs at the hooks that `on` names (without `on_`), and saves nothing."""
+
+    def __init__(self, metrics: Metrics = None, on: str | list[str] = "epoch_end") -> None:
+        super().__init__(metrics, report_on=on)
+
+
+class TuneReportCheckpointCallback(EventCallback):
+    """Reports the logs at the hooks that `on` names (without `on_`), and checkpoints the model.
+
+    Args:
+        metrics: Which of the logs to report; a dict of name to report -> Keras's name renames; None for all.
+        filename: The model's name in the checkpoint; one without an ending gets ".keras".
+        frequency: How many calls, or epochs, lie between two checkpoints; a list has one number for each hook.
+        on: "epoch_end", "train_end", ..., or several.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics = None,
+        filename: str = EventCallback.CHECKPOINT_NAME,
+        frequency: int | list[int] = 1,
+        on: str | list[str] = "epoch_end",
+    ) -> None:
+        super().__init__(metrics, filename=filename, report_on=on, save_on=frequencies(on, frequency))
