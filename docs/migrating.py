@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import sys
 import warnings
 from collections import Counter
@@ -270,6 +271,7 @@ def tables(every: list[Line]) -> Iterator[str]:
 
 def main() -> int:
     sys.path.insert(0, str(DOCS.parent))
+    os.environ.setdefault("KERAS_HOME", os.devnull)  # Keras would write its settings there when its names are looked up
     if "--collect" in sys.argv[1:]:
         NAMES.write_text(json.dumps(collect(), indent=1, sort_keys=True) + "\n", "utf-8")
         return 0

@@ -113,6 +113,36 @@ def test_class_trainable(tmp_path: Path) -> None:
     assert len(checkpoints(tmp_path)) == 4 * 2
 
 
+def test_partial_fit(tmp_path: Path) -> None:
+    said = said_by(run(ROOT / "examples" / "partial_fit.py", tmp_path))
+
+    assert float(said.rpartition(" ")[2]) > 0.85
+    assert "accuracy of its estimator" in said
+
+
+def test_xgboost_rounds(tmp_path: Path) -> None:
+    said = said_by(run(ROOT / "examples" / "xgboost_rounds.py", tmp_path))
+
+    assert "best config: {'max_depth': 4, 'eta': 0.3}" in said
+    assert "rounds of its model: 30" in said
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(400)
+def test_torch_trainer_run_again_shows_what_the_first_run_made(tmp_path: Path) -> None:
+    script = ROOT / "examples" / "torch_trainer.py"
+    first = said_by(run(script, tmp_path, timeout=180)).splitlines()
+    assert first[-2].split() == ["steps", "282"]
+    assert float(first[-1].rpartition(" ")[2]) > 0.85
+    kept = [manifest.parent for manifest in tmp_path.rglob("checkpoint_*/.manifest.json")]
+    assert sorted(path.name for path in kept) == ["checkpoint_000014", "checkpoint_000015"]
+    assert all({"rank_0.pt", "rank_1.pt"} < {file.name for file in path.iterdir()} for path in kept)
+
+    again = said_by(run(script, tmp_path, timeout=180)).splitlines()
+
+    assert again[-3:] == first[-3:]
+
+
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.timeout(400)

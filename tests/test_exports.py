@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 
@@ -23,6 +24,14 @@ HEAVY = {
     "kaleido",
     "plotly",
     "sqlalchemy",
+    "accelerate",
+    "keras",
+    "lightgbm",
+    "lightning",
+    "pytorch_lightning",
+    "sklearn",
+    "transformers",
+    "xgboost",
 }
 
 SURFACE = """
@@ -63,8 +72,23 @@ MODULES = {
     "tuner.error": ["TuneError"],
     "tuner.registry": ["register_env", "register_trainable"],
     "tuner.progress_reporter": ["CLIReporter", "JupyterNotebookReporter", "ProgressReporter"],
+    "tuner.integration.keras": ["TuneReportCallback", "TuneReportCheckpointCallback"],
+    "tuner.integration.lightgbm": ["TuneReportCallback", "TuneReportCheckpointCallback"],
+    "tuner.integration.pytorch_lightning": ["TuneCallback", "TuneReportCallback", "TuneReportCheckpointCallback"],
+    "tuner.integration.xgboost": ["TuneReportCallback", "TuneReportCheckpointCallback"],
     "tuner.executors": ["InlineExecutor", "LocalExecutor", "SimulatedExecutor"],
     "trainables": ["Checkpoint", "CheckpointConfig", "RunConfig", "Trainer", "get_checkpoint", "get_context", "report"],
+    "trainables.huggingface.transformers": ["RayTrainReportCallback", "prepare_trainer"],
+    "trainables.keras": ["ReportCheckpointCallback"],
+    "trainables.lightgbm": ["RayTrainReportCallback"],
+    "trainables.lightning": [
+        "RayDDPStrategy",
+        "RayLightningEnvironment",
+        "RayTrainReportCallback",
+        "prepare_trainer",
+    ],
+    "trainables.sklearn": ["PartialFitTrainable", "SklearnCheckpoint"],
+    "trainables.xgboost": ["RayTrainReportCallback"],
     "trainables.data_parallel_trainer": ["DataParallelTrainer"],
     "trainables.session": ["get_checkpoint", "report"],
     "trainables.trainer": ["BaseTrainer"],
@@ -97,7 +121,9 @@ MODULES = {
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
-def test_a_module_has_the_names_that_users_expect(module: str) -> None:
+def test_a_module_has_the_names_that_users_expect(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    monkeypatch.setenv("KERAS_HOME", os.devnull)  # it would write its settings there
     found = importlib.import_module(module)
 
     missing = [name for name in MODULES[module] if not hasattr(found, name)]
@@ -134,6 +160,7 @@ def loaded_by(statement: str) -> set[str]:
         "import tuner as tune; tune.run, tune.Tuner, tune.Callback, tune.uniform, tune.report",
         "import tuner.cli",
         "import trainables.worker, trainables.group.leader",
+        "import tuner.integration, trainables.huggingface, trainables.reporting",
         "import trainables.torch as torch; torch.AtomicDirectory, torch.AdvancedTooFarError",
     ],
 )

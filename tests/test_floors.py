@@ -55,6 +55,7 @@ FLOORS = {
     "tuner.result": 4,
     "tuner.experiment": 3,
     "tuner.syncer": 3,
+    "tuner.integration": 2,  # other libraries' callbacks under Ray Tune's names; the work is done in trainables
     "tuner.search": 2,
     "tuner.stopper": 2,
     "tuner.registry": 2,

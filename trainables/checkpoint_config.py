@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainables.settings import Config, checked_names, invalid, one_of, parse_bytes, text_or_none, whole_number
+from trainables.settings import (
+    Config,
+    checked_names,
+    invalid,
+    no_effect,
+    one_of,
+    parse_bytes,
+    text_or_none,
+    whole_number,
+)
 
 ScoreOrder = Literal["max", "min"]
 
@@ -96,6 +105,11 @@ class CheckpointConfig(Config):
             # Ray 2.3-2.6 typed both Optional[bool], default False.
             value = one_of(f"CheckpointConfig: {private}", getattr(self, private), (None, True, False))
             setattr(self, private, bool(value))
+        if self._checkpoint_upload_from_workers:
+            no_effect(
+                "CheckpointConfig(_checkpoint_upload_from_workers=)",
+                "what workers saved becomes one checkpoint on this machine, which the run copies elsewhere",
+            )
         one_of("CheckpointConfig: publish", self.publish, ("background", "blocking"))
         self._check_keep()
 

@@ -1,21 +1,25 @@
 """Keras 3: callbacks that report the logs, with a checkpoint of the model and its optimizer.
 
-Keras reads its backend from `KERAS_BACKEND` when it is imported: `KERAS_BACKEND=torch`.
+Keras reads its backend from `KERAS_BACKEND` when it is imported. Where neither TensorFlow nor JAX is installed,
+importing this module before it makes that torch.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trainables import session
+from trainables import knobs, session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError
 from trainables.reporting import Metrics, chosen, events, library, report_saved
 from trainables.settings import invalid, whole_number
 
+if find_spec("tensorflow") is None and find_spec("jax") is None:
+    knobs.default("KERAS_BACKEND", "torch")  # Keras's own default is TensorFlow
 _keras = library("keras", extra="keras")
 _Callback: Any = _keras.callbacks.Callback
 

@@ -22,7 +22,14 @@ _Callback: Any = _lightning.Callback
 _Environment: Any = importlib.import_module(f"{_lightning.__name__}.plugins.environments").LightningEnvironment
 _DDPStrategy: Any = importlib.import_module(f"{_lightning.__name__}.strategies").DDPStrategy
 
-__all__ = ["EventCallback", "RayDDPStrategy", "RayLightningEnvironment", "RayTrainReportCallback", "prepare_trainer"]
+__all__ = [
+    "EventCallback",
+    "RayDDPStrategy",
+    "RayLightningEnvironment",
+    "RayTrainReportCallback",
+    "ReportCallback",
+    "prepare_trainer",
+]
 
 _NO_TIME = {"on_exception", "on_save_checkpoint", "on_load_checkpoint"}
 EVENTS = frozenset(name[3:] for name in dir(_Callback) if name.startswith("on_") and name not in _NO_TIME)
@@ -60,6 +67,32 @@ class RayTrainReportCallback(_Callback):  # type: ignore[misc] # its package may
 
 
 class EventCallback(_Callback):  # type: ignore[misc] # its package may be absent
+    """Base of a callback: `_handle(trainer, pl_module)` is called at the hooks that `on` names, without `on_`.
+
+    Raises InvalidSettingError for a hook that Lightning has not.
+    """
+
+    def __init__(self, on: str | list[str] = "validation_end") -> None:
+        super().__init__()
+        self._on = events(on, EVENTS, type(self).__name__)
+
+    def _handle(self, trainer: Any, pl_module: Any) -> None:
+        raise NotImplementedError(f"{type(self).__name__} needs a method _handle(trainer, pl_module)")
+
+
+def _at(event: str) -> Any:
+    def hook(self: EventCallback, trainer: Any, pl_module: Any = None, *more: Any, **named: Any) -> None:
+        if event in self._on:
+            self._handle(trainer, pl_module)
+
+    return hook
+
+
+for _event in EVENTS:
+    setattr(EventCallback, f"on_{_event}", _at(_event))
+
+
+class ReportCallback(EventCallback):
     """Reports `trainer.callback_metrics` whenever one of the hooks named by `on` is called, but in the sanity check.
 
     Args:
@@ -70,12 +103,11 @@ class EventCallback(_Callback):  # type: ignore[misc] # its package may be absen
     """
 
     def __init__(self, metrics: Metrics, filename: str | None, on: str | list[str]) -> None:
-        super().__init__()
+        super().__init__(on)
         self._metrics = metrics
         self._filename = filename
-        self._on = events(on, EVENTS, type(self).__name__)
 
-    def _handle(self, trainer: Any) -> None:
+    def _handle(self, trainer: Any, pl_module: Any) -> None:
         if trainer.sanity_checking:
             return
         metrics = chosen(self._metrics, _metrics(trainer), "trainer.callback_metrics", strict=False)
@@ -83,18 +115,6 @@ class EventCallback(_Callback):  # type: ignore[misc] # its package may be absen
             session.report(metrics)
         else:
             report_trainer(trainer, metrics, self._filename)
-
-
-def _at(event: str) -> Any:
-    def hook(self: EventCallback, trainer: Any, *more: Any, **named: Any) -> None:
-        if event in self._on:
-            self._handle(trainer)
-
-    return hook
-
-
-for _event in EVENTS:
-    setattr(EventCallback, f"on_{_event}", _at(_event))
 
 
 def _metrics(trainer: Any) -> dict[str, Any]:

@@ -116,8 +116,10 @@ class SyncConfig(Config):
         commands = [text for text in (self.syncer, self.delete_template) if isinstance(text, str)]
         if self.options and not any("{options}" in text for text in commands):
             raise invalid("SyncConfig: options", self.options, "'', unless a command has {options}")
-        for name in ("ssh_key", "ssh_port") if self.upload_dir is not None else ():
-            if getattr(self, name) is not None and not (self.syncer == "auto" and is_host(self.upload_dir)):
+        if self.upload_dir is None or (self.syncer == "auto" and is_host(self.upload_dir)):
+            return
+        for name in ("ssh_key", "ssh_port"):
+            if getattr(self, name) is not None:
                 accepted = "None, unless upload_dir is a host, like user@host:/path, and syncer is not given"
                 raise invalid(f"SyncConfig: {name}", getattr(self, name), accepted)
 

@@ -216,7 +216,8 @@ def _push(link: syncing.Link, paths: ExperimentPaths, ownership: Ownership, cloc
     assert link.remote is not None
     if missing:
         shown = "".join(f"\n  {line}" for line in missing)
-        raise SyncError(f"{len(missing)} things did not arrive at {link.remote.uri}:{shown}", missing=missing)
+        why = f"\n  the last error: {replica.trouble}" if replica.trouble else ""
+        raise SyncError(f"{len(missing)} things did not arrive at {link.remote.uri}:{shown}{why}", missing=missing)
     return [
         f"{trial.directory / record.ref.name} is not here, and not at {link.remote.uri}"
         for trial in state.trials

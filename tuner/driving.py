@@ -360,7 +360,7 @@ class Run:
             )
         self.opened.beginning.settle()
         if self.missing:
-            self.reporter.announce(_not_copied(self.link, self.missing))
+            self.reporter.announce(_not_copied(self.link, self.missing, self.copies.trouble))
         if loop.halted == "preempted":
             raise SystemExit(143)
         if loop.failure is not None and spec.failure_config.fail_fast == "raise":
@@ -376,17 +376,17 @@ class Run:
                 analysis,
             )
         if self.missing:
-            raise SyncError(_not_copied(self.link, self.missing), analysis, self.missing)
+            raise SyncError(_not_copied(self.link, self.missing, self.copies.trouble), analysis, self.missing)
         return analysis
 
 
-def _not_copied(link: syncing.Link | None, missing: list[str]) -> str:
+def _not_copied(link: syncing.Link | None, missing: list[str], trouble: str) -> str:
     assert link is not None and link.remote is not None
     shown = "".join(f"\n  {line}" for line in missing[:SHOWN_MISSING])
     more = f"\n  and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
     return (
         f"{len(missing)} things did not arrive at {link.remote.uri}; everything is here, and `tuner sync` or a resume "
-        f"copies the rest:{shown}{more}"
+        f"copies the rest:{shown}{more}" + (f"\n  the last error: {trouble}" if trouble else "")
     )
 
 

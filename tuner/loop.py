@@ -39,7 +39,10 @@ log = logging.getLogger(__name__)
 Halt = Literal["interrupted", "preempted", "budget", "fail_fast"]
 HEARTBEAT_S = 10.0
 DELETE_GRACE_S = 5.0
-"""How long the end of a run waits for deletions; what is left then is done by the next start."""
+"""How long the end of a run waits for deletions, or for the next to end when nothing hurries it.
+
+What is left then is done by the next start.
+"""
 MAX_LOST = 10
 """Attempts in a row that may be lost to the engine (keeper or fork server gone) before a trial is given up."""
 
@@ -677,7 +680,7 @@ class TrialLoop:
     def close(self) -> None:
         """Wait for deletions that are under way, and end what works beside the loop."""
         try:
-            for fact in self._custodian.close(DELETE_GRACE_S):
+            for fact in self._custodian.close(DELETE_GRACE_S, patient=self.halted is None):
                 self._books.add(fact)
             self._books.sync()
         except StorageFullError as error:

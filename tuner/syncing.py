@@ -79,8 +79,8 @@ def connect(spec: Spec, *, inline: bool, wake: Any) -> Link | None:
     if config.upload_dir is None:
         if config.keep_local != "all":
             raise SettingError(
-                f"SyncConfig: keep_local={config.keep_local!r} is not accepted without upload_dir=: there are no copies,"
-                ' and what is here is all there is; accepted is "all"'
+                f"SyncConfig: keep_local={config.keep_local!r} is not accepted without upload_dir=: what is "
+                'here is all there is; accepted is "all"'
             )
         if config.syncer not in (None, "auto"):
             log.warning(

@@ -57,7 +57,7 @@ def fit(config: dict[str, Any]) -> Any:
             ):
                 raise RuntimeError("lost")
         save(accelerator, {"loss": loss.item(), "ranks": accelerator.num_processes}, epoch + 1)
-    assert accelerator.device == get_device()
+    assert accelerator.device.type == get_device().type
     return accelerator.unwrap_model(model)
 
 

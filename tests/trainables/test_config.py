@@ -48,7 +48,7 @@ ACCEPTED: list[tuple[Kind, str, list[Any]]] = [
     (CheckpointConfig, "checkpoint_frequency", [0, 1, 10]),
     (CheckpointConfig, "checkpoint_at_end", [None, True, False]),
     (CheckpointConfig, "_checkpoint_keep_all_ranks", [True, False]),
-    (CheckpointConfig, "_checkpoint_upload_from_workers", [True, False]),
+    (CheckpointConfig, "_checkpoint_upload_from_workers", [False]),
     (CheckpointConfig, "keep", [None, (POLICY,), (POLICY, EveryN(5))]),
     (CheckpointConfig, "publish", ["background", "blocking"]),
     (CheckpointStrategy, "num_to_keep", [None, 0, 1, 2]),
@@ -302,6 +302,7 @@ def test_sizes_that_make_no_sense_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "argument"),
     [
+        (CheckpointConfig, {"_checkpoint_upload_from_workers": True}),
         (FailureConfig, {"controller_failure_limit": 3}),
         (ScalingConfig, {"placement_strategy": "SPREAD"}),
         (ScalingConfig, {"placement_strategy": "STRICT_PACK"}),
@@ -347,7 +348,7 @@ def test_what_is_deprecated_elsewhere_is_first_class_here() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         RunConfig(local_dir="/tmp/x", sync_config=SyncConfig(upload_dir="s3://b", syncer="auto"))
-        CheckpointConfig(_checkpoint_keep_all_ranks=True, _checkpoint_upload_from_workers=True)
+        CheckpointConfig(_checkpoint_keep_all_ranks=True)
 
 
 def test_one_policy_needs_no_list() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from trainables.lightning import (
     prepare_trainer,
 )
 from trainables.torch import TorchTrainer
-from tuner.integration.pytorch_lightning import TuneReportCallback, TuneReportCheckpointCallback
+from tuner.integration.pytorch_lightning import TuneCallback, TuneReportCallback, TuneReportCheckpointCallback
 
 pytestmark = [
     pytest.mark.torch,
@@ -145,6 +147,31 @@ def test_epoch_and_step_are_reported_and_one_that_only_reports_saves_nothing(tmp
 def test_a_hook_that_lightning_has_not_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidSettingError, match="'validation_end'"):
         TuneReportCheckpointCallback(on="validation_ends")
+
+
+def test_a_callback_of_ones_own_is_called_at_its_hooks() -> None:
+    seen = []
+
+    class Own(TuneCallback):  # type: ignore[misc]
+        def _handle(self, trainer: Any, pl_module: Any) -> None:
+            seen.append((trainer.current_epoch, type(pl_module)))
+
+    trainer(Own(on=["train_epoch_start"]), epochs=2, enable_checkpointing=False).fit(Line(), data())
+
+    assert seen == [(0, Line), (1, Line)]
+
+
+def test_it_serves_pytorch_lightning_where_that_is_what_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pytorch_lightning
+
+    monkeypatch.delitem(sys.modules, "lightning.pytorch")
+    spec = importlib.util.find_spec("trainables.lightning")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    assert issubclass(module.RayTrainReportCallback, pytorch_lightning.Callback)
+    assert issubclass(module.RayDDPStrategy, pytorch_lightning.strategies.DDPStrategy)
 
 
 def test_a_model_checkpoint_with_a_place_of_its_own_stays(tmp_path: Path) -> None:

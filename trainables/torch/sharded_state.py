@@ -4,9 +4,9 @@
 
 All ranks of the default process group call these together; a process without a group is the only rank. The files are
 those of `torch.distributed.checkpoint`: `__<rank>_<n>.distcp` by each rank and `.metadata` by rank 0, so that a state
-of 4 ranks loads on 2 or 8. The directory may be one that all ranks see (`AtomicDirectory`), or each rank's own, which it
-reports (`train.report(..., checkpoint=...)`): the names are disjoint, and the parts are merged. What is written is made
-durable by whoever publishes the directory.
+of 4 ranks loads on 2 or 8. The directory may be one that all ranks see (`AtomicDirectory`), or each rank's own, which
+it reports (`train.report(..., checkpoint=...)`): the names are disjoint, and the parts are merged. What is written is
+made durable by whoever publishes the directory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor
@@ -31,6 +31,7 @@ from torch.distributed.tensor import DTensor
 from trainables.errors import CheckpointError, CheckpointNotFoundError, PublishError, RanksError
 from trainables.settings import invalid
 from trainables.torch.ranks import has_group, rank_and_size
+from trainables.torch.sharded_files import Reader
 
 State = dict[str, Any]
 METADATA = ".metadata"
@@ -41,9 +42,9 @@ def save_sharded(state: State, directory: str | os.PathLike[str]) -> None:
 
     Args:
         state: name -> tensor, `DTensor` (of FSDP, of tensor parallelism), plain value, a dict or list of these, or at
-            the top level an object with `state_dict()`. Sparse tensors are not accepted. A tensor
-            that all ranks hold is written by one of them; of a plain value that of rank 0 counts. For a sharded model and its optimizer give what
-            `torch.distributed.checkpoint.state_dict.get_state_dict(model, optimizer)` returns.
+            the top level an object with `state_dict()`. Sparse tensors are not accepted. A tensor that all ranks hold
+            is written by one of them; of a plain value that of rank 0 counts. For a sharded model and its optimizer
+            give what `torch.distributed.checkpoint.state_dict.get_state_dict(model, optimizer)` returns.
         directory: made when it is missing.
 
     Raises:
@@ -83,7 +84,7 @@ def load_sharded(state: State, directory: str | os.PathLike[str]) -> None:
         raise CheckpointNotFoundError(f"{path} holds no sharded state: {METADATA} is missing")
     with _explained(f"loading {path}", CheckpointError), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process alone is no mistake
-        load(state, storage_reader=FileSystemReader(path), process_group=group, no_dist=group is None)
+        load(state, storage_reader=Reader(path), process_group=group, no_dist=group is None)
 
 
 class Saving:

@@ -80,7 +80,7 @@ class RsyncBackend(Backend):
         self._timeout_s = timeout_s
         self._ssh = Ssh(
             address,
-            key=_file(uri, "key", key),
+            key=_file(uri, "ssh_key", key),
             port=port,
             config=_file(uri, "ssh_config", ssh_config),
             timeout_s=timeout_s,

@@ -24,6 +24,7 @@ __all__ = ["install"]
 MAPPED = {"ray.tune.suggest": "tuner.search", "ray.tune": "tuner", "ray.train": "trainables", "ray.air": "trainables"}
 """Ray's packages -> ours; `suggest` is what `search` was in Ray 1."""
 MOVED = {
+    "ray.air.integrations.keras": "trainables.keras",
     "ray.train._checkpoint": "trainables.checkpoint",
     "ray.train.context": "trainables",
     "ray.tune.execution": "tuner.executors",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from trainables.lightning import EventCallback
+from trainables.lightning import EventCallback, ReportCallback
 from trainables.reporting import Metrics
 
-__all__ = ["TuneReportCallback", "TuneReportCheckpointCallback"]
+__all__ = ["TuneCallback", "TuneReportCallback", "TuneReportCheckpointCallback"]
 
 
-class TuneReportCheckpointCallback(EventCallback):
+TuneCallback = EventCallback
+"""Base of callbacks of your own."""
+
+
+class TuneReportCheckpointCallback(ReportCallback):
     """Reports the trainer's metrics with its checkpoint, at the hooks that `on` names (without `on_`).
 
     Args:

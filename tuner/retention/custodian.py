@@ -194,25 +194,29 @@ class Custodian:
                 then(problem)
         return facts
 
-    def close(self, timeout: float | None) -> list[ev.CheckpointDeleted]:
+    def close(self, timeout: float | None, *, patient: bool = False) -> list[ev.CheckpointDeleted]:
         """Wait for deletions that are under way, at most `timeout` seconds; warn of what could not be deleted.
 
-        A wait that can be noticed is said.
+        With `patient` the time starts again with each that ends. A wait that can be noticed is said.
         """
         until = None if timeout is None else time.monotonic() + timeout
         quiet = QUIET_S if timeout is None else min(QUIET_S, timeout)
         if not self._deleter.drain(quiet):
             left = self._deleter.failures(unfinished=True)
-            bound = "" if timeout is None else f" up to {timeout:g} s"
+            bound = "" if timeout is None or patient else f" up to {timeout:g} s"
             log.warning("waiting%s for %d deletions, %s first", bound, len(left), left[0].path if left else "one")
-            self._deleter.drain(None if until is None else max(0.0, until - time.monotonic()))
+            self._deleter.drain(_left(timeout, until, patient), patient=patient)
         self._checks.put(None)
         if self._checker is not None:
-            self._checker.join(None if until is None else max(0.0, until - time.monotonic()))
+            self._checker.join(_left(timeout, until, patient))
         for failure in self._deleter.failures(unfinished=True):
             log.warning("could not delete %s; the next start tries again", failure)
         self._deleter.close()
         return self.finished()
+
+
+def _left(timeout: float | None, until: float | None, patient: bool) -> float | None:
+    return timeout if patient or until is None else max(0.0, until - time.monotonic())
 
 
 def _remove(leftovers: list[Path]) -> None:

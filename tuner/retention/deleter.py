@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trainables.store import delete as store_delete
@@ -108,6 +109,8 @@ class Deleter:
         self._running: set[str] = set()
         self._pinned: list[_Job] = []
         self._failed: list[_Job] = []
+        self._ended = 0
+        """Deletions that were done or given up."""
         self._closed = False
 
     def submit(self, ref: CheckpointRef, path: Path, *, host: str = "") -> None:
@@ -133,8 +136,10 @@ class Deleter:
         with self._change:
             return sum(len(lane) for lane in self._lanes.values())
 
-    def drain(self, timeout: float | None = None) -> bool:
+    def drain(self, timeout: float | None = None, *, patient: bool = False) -> bool:
         """Wait until nothing is queued, at most `timeout` seconds. True: nothing is left running or waiting.
+
+        With `patient` the time starts again with each deletion that ends: what is slow is waited for, not what hangs.
 
         Pauses are cut short, and what was given up or pinned is tried once more; `failures` then says what is left.
         """
@@ -152,7 +157,10 @@ class Deleter:
         if self._inline:
             self._work_inline()
         with self._change:
-            return self._change.wait_for(lambda: self._closed or not self._lanes, timeout) and not self._lanes
+            while self._lanes and not self._closed:
+                if not self._change.wait_for(partial(self._moved, self._ended if patient else None), timeout):
+                    return False
+            return not self._lanes
 
     def failures(self, *, unfinished: bool = False) -> list[CouldNotDelete]:
         """What was given up and what is pinned; with `unfinished` also what is queued or hangs."""
@@ -213,6 +221,10 @@ class Deleter:
                 return None
         return None
 
+    def _moved(self, ended: int | None) -> bool:
+        """Nothing is left, or, when `ended` counts them, more have ended."""
+        return self._closed or not self._lanes or (ended is not None and self._ended != ended)
+
     def _settle(self, job: _Job, error: Exception | None, *, pinned: bool) -> None:
         """After a try: what becomes of the job and of its lane."""
         name = job.ref.trial_id
@@ -228,6 +240,7 @@ class Deleter:
             self._failed.append(lane.popleft())
         else:
             when = self._clock() + self._backoff(job.attempts)
+        self._ended += when == 0.0
         if lane:
             self._schedule(name, when)
         else:

@@ -28,6 +28,8 @@ class Copies:
 
     place = ""
     """The experiment's address over there, as facts and messages name it."""
+    trouble = ""
+    """What the place, or the way there, said last when something failed; "" where nothing did."""
 
     # --- told -------------------------------------------------------------------------------------------
 

@@ -364,6 +364,7 @@ class Replica(Copies):
 
     def _complain(self, answer: Failed, now: float) -> None:
         """Say what is wrong once, and again when it is something else or lasts."""
+        self.trouble = answer.message
         if answer.id in self._under and (self._told[0] != answer.message or now - self._told[1] >= TELL_AGAIN_S):
             self._told = (answer.message, now)
             log.warning("%s: %s; tried again", self.place, answer.message)

@@ -14,9 +14,10 @@ import pytest
 import trainables as train
 import tuner as tune
 from tests.listings import environment
-from trainables import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, Trainable
+from trainables import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, SyncConfig, Trainable
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.errors import InvalidSettingError, TrainingFailedError
+from trainables.store import verify
 from tuner.error import ExperimentNotFoundError, ResourceError
 
 TWO = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5})
@@ -151,6 +152,25 @@ def test_keep_all_ranks_of_the_settings_reaches_the_group(tmp_path: Path) -> Non
     assert result.checkpoint is not None
     with result.checkpoint.as_directory() as directory:
         assert [Path(directory, f"rank_{rank}", "shard").read_text() for rank in (0, 1)] == ["0", "1"]
+
+
+def test_what_every_worker_saved_is_copied_elsewhere_as_one_checkpoint(tmp_path: Path) -> None:
+    def save(config: dict[str, Any]) -> None:
+        with train.checkpoint_dir() as directory:
+            Path(directory, f"shard_{train.world_rank()}").write_text(str(train.world_rank()))
+        train.report({})
+
+    with pytest.warns(UserWarning, match="_checkpoint_upload_from_workers=.* has no effect"):
+        checkpointing = CheckpointConfig(_checkpoint_upload_from_workers=True)
+    elsewhere = tmp_path / "elsewhere"
+    config = settings(
+        tmp_path / "here", checkpoint_config=checkpointing, sync_config=SyncConfig(upload_dir=str(elsewhere))
+    )
+    DataParallelTrainer(save, scaling_config=TWO, run_config=config).fit()
+
+    (copied,) = elsewhere.glob("run/*/checkpoint_*")
+    assert [Path(copied, f"shard_{rank}").read_text() for rank in (0, 1)] == ["0", "1"]
+    verify.check(copied)
 
 
 _SCRIPT = """

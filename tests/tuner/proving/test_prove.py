@@ -164,7 +164,7 @@ STEPS = {"checkpoint_freq": 2, "stop": {"training_iteration": 8}}
 
 
 def test_a_class_that_saves_all_its_state_is_proven() -> None:
-    prove(Walk, kills=2, num_samples=2, **STEPS)
+    prove(Walk, kills=2, **STEPS)
 
 
 def test_a_class_that_forgets_some_of_its_state_fails_the_test() -> None:

@@ -294,3 +294,21 @@ def test_pauses_grow_and_stay_within_a_minute() -> None:
     assert pauses[0] == 0.2
     assert pauses == sorted(pauses)
     assert max(pauses) == 60.0
+
+
+def test_f34_a_patient_wait_lasts_while_deletions_end(tmp_path: Path) -> None:
+    """A trial that saved quickly leaves many: they are all done when the run returns."""
+    pause, done = threading.Event(), []
+
+    def slowly(host: str, path: Path) -> bool:
+        pause.wait(0.1)
+        done.append(path)
+        return True
+
+    deleter = Deleter(slowly)
+    for index in range(30):
+        deleter.submit(ref("t", index), tmp_path / str(index))
+    assert not deleter.drain(0.0)
+    assert deleter.drain(2.0, patient=True)
+    assert len(done) == 30
+    deleter.close()
