@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,11 +23,11 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def run(
-    script: Path, home: Path, *arguments: str, timeout: float = 100, **more: str
+    script: Path, home: Path, *arguments: str, timeout: float = 100, launcher: Sequence[str] = (), **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a script to its end; `more` is set in its environment besides."""
     return subprocess.run(
-        [sys.executable, str(script), *arguments],
+        [sys.executable, *launcher, str(script), *arguments],
         env=environment(home, **more),
         cwd=home,
         capture_output=True,

@@ -79,6 +79,46 @@ def test_a_template_or_function_without_upload_dir_says_that_it_has_nothing_to_c
     assert done.stderr.count("has nothing to copy") == 1
 
 
+@pytest.mark.torch
+def test_a_sampler_that_is_killed_goes_on_with_the_next_sample(tmp_path: Path) -> None:
+    script = as_written("s004_interruptable_sampling", tmp_path)
+    stopped = run(script, tmp_path, STOP_AFTER="4", PYTHONUNBUFFERED="1")
+    assert stopped.returncode == -9
+    said = said_by(run(script, tmp_path))
+
+    samples = stopped.stdout.splitlines() + said.splitlines()
+    assert (len(stopped.stdout.splitlines()), len(samples)) == (4, 10)
+    assert sorted(samples) == [f"sample {number}" for number in range(10)]
+
+
+@pytest.mark.torch
+def test_ranks_hold_their_part_of_a_folder_of_images(tmp_path: Path) -> None:
+    said = said_by(run(as_written("s004_dataset_sharding", tmp_path), tmp_path))
+
+    assert said.splitlines() == [f"rank {rank} held 6 samples of ['blue', 'green', 'red']" for rank in range(2)]
+
+
+@pytest.mark.torch
+def test_an_atomic_save_stands_where_torch_save_stood(tmp_path: Path) -> None:
+    assert said_by(run(as_written("s004_atomic_saving", tmp_path), tmp_path)) == "['model', 'optimizer']\n"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".pt") == ["latest.pt"]
+
+
+@pytest.mark.torch
+def test_an_atomic_directory_is_continued_by_the_same_command(tmp_path: Path) -> None:
+    script = as_written("s004_atomic_directory", tmp_path)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    place = tmp_path / "out"
+    place.mkdir()
+
+    first = said_by(run(script, tmp_path, launcher=torchrun, CHECKPOINT_ARTIFACT_PATH=str(place)))
+    again = said_by(run(script, tmp_path, launcher=torchrun, CHECKPOINT_ARTIFACT_PATH=str(place)))
+
+    assert (first, again) == ("epoch 0\nepoch 1\n", "")
+    latest = place / "AtomicDirectory.latest_checkpoint"
+    assert latest.readlink() == place / "AtomicDirectory_checkpoint_1"
+
+
 def test_every_listing_is_tested() -> None:
     listings = {path.stem for path in SEEDS.glob("s0*.py")}
 
@@ -86,6 +126,10 @@ def test_every_listing_is_tested() -> None:
         "s000_checkpoint_strategy",
         "s002_loading",
         "s003_manual_by_trainable",
+        "s004_atomic_directory",
+        "s004_atomic_saving",
+        "s004_dataset_sharding",
+        "s004_interruptable_sampling",
     }
 
 

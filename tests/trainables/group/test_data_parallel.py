@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import trainables as train
@@ -187,7 +188,8 @@ def train_func(config):
         train.report({"epoch": epoch, "started_at": start}, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
         if epoch == 2 and config["wait"]:
             if train.world_rank() == 1:
-                print(train.get_checkpoint().path, file=open(config["told"], "w"))  # published
+                where = train.get_checkpoint().path  # published
+                print(where, os.getpid(), os.getppid(), file=open(config["told"], "w"))
             threading.Event().wait()
 
 storage, told, wait = sys.argv[1], sys.argv[2], len(sys.argv) > 3
@@ -202,7 +204,7 @@ print(result.metrics["epoch"], result.metrics["started_at"], list(result.metrics
 """
 
 
-def test_a_driver_killed_with_its_group_is_continued_by_the_same_script(tmp_path: Path) -> None:
+def test_t05_a_killed_driver_takes_its_group_along_and_the_same_script_continues(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(_SCRIPT)
     told = tmp_path / "told"
@@ -211,10 +213,12 @@ def test_a_driver_killed_with_its_group_is_continued_by_the_same_script(tmp_path
     with subprocess.Popen([*command, "wait"], env=environment(tmp_path), cwd=tmp_path) as first:
         try:
             with open(told) as line:
-                published = line.read()
+                published, *pids = line.read().split()
+            group = [psutil.Process(int(pid)) for pid in pids]
         finally:
             first.kill()
-    assert "checkpoint_000003" in published
+    assert published.endswith("checkpoint_000003")
+    assert psutil.wait_procs(group, timeout=60)[1] == [], "a worker outlives its driver"
 
     done = subprocess.run(
         command, env=environment(tmp_path), cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
