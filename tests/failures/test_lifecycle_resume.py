@@ -514,6 +514,8 @@ def test_every_fact_reads_back_as_it_was_written():
         "then": "pause",
         "saves": True,
         "anew": True,
+        "done": True,
+        "at": 1.5,
     }
     types = {int: 7, float: 1.5, str: "text"}
     for kind in msgspec.inspect.multi_type_info([ev.AnyFact])[0].types:

@@ -105,7 +105,8 @@ def killed_at(store, watched, stage, name, victim, step, before):
         assert done, f"the run had no request {step}: {watched.writes}"
         stage.unread()
         if victim is driver:
-            psutil.wait_procs(agents, timeout=30)  # what was under way may still have arrived
+            psutil.wait_procs(agents, timeout=30)
+            watched.settled()  # what was under way may still have arrived
             there = [found for iterations in store.iterations(name) for found in iterations]
             again = start(stage, store.uri, watched.url, results=f"empty-{name}", name=name, **OPTIONS)
             again.ends_well()
@@ -160,6 +161,7 @@ def test_f20_half_an_upload_is_never_used_and_never_mixes_with_the_next(tmp_path
         watched.wait_for("checkpoint_000001/.manifest.json", script)
         stage.let()
         assert script.wait() == -signal.SIGKILL
+        watched.settled()
         watched.before = lambda method, key, headers: None
         halves = store.without_manifest()
         there = [name.rpartition("/")[2] for name in halves]

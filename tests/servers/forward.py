@@ -23,6 +23,7 @@ class Forwarder(ThreadingHTTPServer):
         self.flip = False
         """Change the last byte of every large body on its way there."""
         self._thread = threading.Thread(target=self.serve_forever)
+        self._open, self._closed = 0, threading.Condition()
 
     def handle_one(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
         if self.flip and len(body) > 100_000:
@@ -45,6 +46,22 @@ class Forwarder(ThreadingHTTPServer):
         self.shutdown()
         self._thread.join()
         self.server_close()
+
+    def settled(self) -> None:
+        """Return when nobody is connected any more: all that killed clients had sent has been dealt with."""
+        with self._closed:
+            assert self._closed.wait_for(lambda: not self._open, 60), f"{self._open} connections stay open"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._closed:
+            self._open += 1
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        with self._closed:
+            self._open -= 1
+            self._closed.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is none of the server's business."""

@@ -40,6 +40,7 @@ from trainables.group.messages import (
     Returned,
     StopAt,
     Stopping,
+    Welcome,
 )
 from trainables.group.rank import Rank, add_line, exception_of, failed_waiting, names, tell_alone, times
 from trainables.store import fs, staging
@@ -183,6 +184,7 @@ class Leader:
         assert isinstance(hello, Hello)
         rank = self._ranks[hello.rank]
         rank.met(line, hello.pid)
+        rank.answer(Welcome())
         self._watch(line.fileno(), lambda: self._hear(rank))
         self._watch(rank.pidfd, lambda: self._died(rank))
 

@@ -126,6 +126,7 @@ class MemberSession:
         self._asking, self._sending = threading.RLock(), threading.Lock()
         self._line: Connection = Client(place.address, family="AF_UNIX", authkey=place.key)
         self.tell(Hello(rank, self._pid))
+        self._line.recv()  # Welcome: the leader has hold of this process while it lives
 
     # ------------------------------------------------------------ results
 

@@ -1,6 +1,6 @@
 """What a rank and its leader say to each other, pickled, over a socket of this machine.
 
-A rank asks and waits for one answer, but for `Hello`, `Held` and its last word (`Returned` or `Raised`), which have
+A rank asks and waits for one answer, but for `Held` and its last word (`Returned` or `Raised`), which have
 none. What many calls have to see without asking is in `Flags`, a few bytes of memory that all of them share.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message: who speaks."""
+    """The first message: who speaks. Answer: `Welcome`, before which nothing of the user's runs."""
 
     rank: int
     pid: int
@@ -74,6 +74,11 @@ class Raised:
 
 
 # ---------------------------------------------------------------- to a rank
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The leader knows the rank's process, and will see its end however soon that is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from trainables import session
@@ -20,6 +21,7 @@ from trainables.errors import PublishError, RanksError
 from trainables.group.backend import Backend
 from trainables.group.launching import ForkLauncher
 from trainables.group.leader import Leader
+from trainables.group.rank import Rank
 from trainables.store import staging
 from trainables.testing import MemoryLink, run_trial
 from trainables.wire import Answer, Errored, Finished, Preempted, PublishFailed
@@ -77,6 +79,21 @@ def error_of(link: MemoryLink) -> Errored:
 
 def leftovers(root: Path) -> list[Path]:
     return [*trial_dir(root).glob(f"{staging.PREFIX}*"), *(root / ".tmp").glob("group-*")]
+
+
+def test_no_rank_runs_before_the_leader_has_hold_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that returned at once would be gone, and its end unseen."""
+    early, met, ran = [], Rank.met, tmp_path / "ran"
+
+    def late(self: Rank, line: Any, pid: int) -> None:
+        early.append(psutil.wait_procs([psutil.Process(pid)], timeout=0.3)[0] or ran.exists())
+        met(self, line, pid)
+
+    monkeypatch.setattr(Rank, "met", late)
+    link = run_group(lambda rank: ran.touch(), tmp_path, size=2)
+
+    assert link.end == Finished()
+    assert not early[0]
 
 
 # --- results and checkpoints -----------------------------------------------------------------------------
