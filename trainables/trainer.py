@@ -61,7 +61,7 @@ class BaseTrainer:
 
     def as_trainable(self) -> Callable[[Mapping[str, Any]], Any]:
         """The function that a trial runs: its config may hold what the trainer was given, to be overridden."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} needs a method as_trainable() that returns what a trial runs")
 
     def fit(self) -> Result:
         """Train to the end; return the result.

@@ -62,10 +62,7 @@ class TorchBackend(Backend):
             torch.cuda.set_device(int(rank * self.gpus))
         knobs.default("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine; the host's name may lead elsewhere
         dist.init_process_group(self.name, timeout=datetime.timedelta(seconds=self.timeout_s))
-        try:
-            value = function()
-        except BaseException:
-            raise  # without a goodbye: the others are killed, and nccl would wait for them
+        value = function()  # where it raises there is no goodbye: the others are killed, and nccl would wait for them
         dist.destroy_process_group()
         return value
 
