@@ -28,6 +28,7 @@ FLOORS = {
     "tuner.beginning": 5,
     "tuner.temporary": 5,
     "tuner.driving": 6,
+    "tuner.hosts": 5,
     "tuner.plugins": 5,
     "tuner.warm_start": 5,
     "tuner.spec": 5,

@@ -16,14 +16,14 @@ from tuner import knobs, syncing, temporary
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.clock import Clock, SystemClock
-from tuner.driving import Run
+from tuner.driving import INLINE, Run
 from tuner.error import (
     ExperimentExistsError,
     OwnedElsewhereError,
     SettingError,
 )
-from tuner.executors import InlineExecutor, LocalExecutor, SimulatedExecutor
-from tuner.executors.base import Executor
+from tuner.executors import InlineExecutor, LocalExecutor, RayExecutor, SimulatedExecutor
+from tuner.executors.base import Executor, Resources
 from tuner.executors.local.shipping import check_shippable
 from tuner.executors.resources import check_fits, parse_resources
 from tuner.executors.simulated import has_directories
@@ -54,7 +54,7 @@ def execute(spec: Spec) -> ExperimentAnalysis:
     continued = inherit(spec, datetime.datetime.fromtimestamp(clock.time()))
     if spec.name is not None:
         take_over_place(spec, spec.name)
-    link = syncing.connect(spec, inline=not isinstance(executor, LocalExecutor), wake=executor.wake)
+    link = syncing.connect(spec, inline=isinstance(executor, INLINE), wake=executor.wake)
     try:
         return _execute(spec, executor, clock, link, continued)
     except BaseException:
@@ -70,6 +70,7 @@ def _execute(
     spec: Spec, executor: Executor, clock: Clock, link: syncing.Link | None, continued: str | None
 ) -> ExperimentAnalysis:
     opened, plugins, reporter = _open(spec, executor, clock, link)
+    opened.beginning.say = reporter.announce
     try:
         note = continued or opened.note
         if link is not None and link.fetched and link.remote is not None:
@@ -81,6 +82,8 @@ def _execute(
         opened.beginning.take_back()
         raise
     finally:
+        if isinstance(executor, RayExecutor):
+            executor.release()
         temporary.remove(opened.temporary)
         opened.beginning.close()
         opened.ownership.release()
@@ -91,7 +94,7 @@ def _open(spec: Spec, executor: Executor, clock: Clock, link: syncing.Link | Non
     now = datetime.datetime.fromtimestamp(clock.time())
     check_fits(parse_resources(spec.resources), executor.total())
     spec.restore = _restore_path(spec.restore)
-    if spec.overwrite and isinstance(executor, LocalExecutor):
+    if spec.overwrite and not isinstance(executor, INLINE):
         check_shippable(spec.trainable)  # before the old experiment goes
     while True:
         paths = ExperimentPaths(spec.storage / spec.experiment_name(now))
@@ -134,8 +137,11 @@ def _executor(spec: Spec) -> Executor:
         return LocalExecutor()
     if chosen == "inline":
         return InlineExecutor()
+    if chosen == "ray":
+        return RayExecutor()
     if isinstance(chosen, (str, type)) or not hasattr(chosen, "run_once"):
-        raise SettingError(f"executor={chosen!r} is not accepted; accepted are 'local', 'inline' and an Executor")
+        accepted = "'local', 'inline', 'ray' and an Executor"
+        raise SettingError(f"executor={chosen!r} is not accepted; accepted are {accepted}")
     made: Executor = chosen
     return made
 
@@ -172,7 +178,18 @@ def _plugins(
         names=Names(spec.trial_name_creator, spec.trial_dirname_creator),
         metric=spec.metric,
         strict_metrics=knobs.strict_metrics(),
+        resources_for=partial(_resources_for, spec, executor.total()),
     )
+
+
+def _resources_for(spec: Spec, total: Resources, config: Mapping[str, Any]) -> dict[str, float] | None:
+    """What a trial asks for where its config says so; None: what all ask for. Raises ResourceError."""
+    asked = None if spec.resources_for is None else spec.resources_for(config)
+    if asked is None:
+        return None
+    amounts = parse_resources(asked)
+    check_fits(amounts, total)
+    return amounts
 
 
 def _restore_path(restore: Any) -> Path | Checkpoint | None:

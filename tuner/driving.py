@@ -13,7 +13,7 @@ from trainables.checkpoint import Checkpoint
 from trainables.config import CheckpointStrategy
 from trainables.store import fs
 from trainables.trainable import saves
-from tuner import inheriting, knobs, syncing
+from tuner import hosts, inheriting, knobs, syncing
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.clock import Clock
@@ -24,7 +24,7 @@ from tuner.error import (
     TrialsFailedError,
     TrialTimeoutError,
 )
-from tuner.executors import InlineExecutor, SimulatedExecutor
+from tuner.executors import InlineExecutor, RayExecutor, SimulatedExecutor
 from tuner.executors.base import Executor
 from tuner.executors.resources import parse_resources
 from tuner.executors.simulated import has_directories
@@ -43,11 +43,14 @@ from tuner.plugins import Plugins
 from tuner.progress import ProgressFacts, text, traceback_tail
 from tuner.progress.callback import Announcer
 from tuner.retention import Custodian
+from tuner.retention.deleter import delete_here
 from tuner.signals import Signals
 from tuner.spec import Spec
 from tuner.syncer.copies import Copies
 from tuner.syncer.replica import Replica
 
+INLINE = (InlineExecutor, SimulatedExecutor)
+"""Executors that do everything on the loop's own thread."""
 FINAL_COMPACT_BYTES = 256 * 1024
 SHOWN_MISSING = 20
 
@@ -70,7 +73,7 @@ class Run:
         self.missing: list[str] = []
         """What did not reach the replica."""
         self.spec, self.opened, self.executor, self.clock = spec, opened, executor, clock
-        self.inline = isinstance(executor, (InlineExecutor, SimulatedExecutor))
+        self.inline = isinstance(executor, INLINE)
         contents = opened.contents
         self.state = ExperimentState.from_snapshot(opened.paths.root, contents.snapshot if contents else None)
         # First: when somebody else's callback fails at the start of a trial, that trial has started.
@@ -152,6 +155,8 @@ class Run:
         contents, ownership = self.opened.contents, self.opened.ownership
         if self.link is not None and contents is not None:
             inheriting.find_origins(self.link, self.opened.settings, self.state)
+        if isinstance(self.executor, RayExecutor):
+            hosts.join(self.executor, self.opened, self.spec.sync_config, self.reporter.announce)
         started = ev.GenerationStarted(ownership.generation)
         if contents is not None:
             started = ev.GenerationStarted(
@@ -162,6 +167,8 @@ class Run:
         if contents is None:
             return
         remove_halves(self.state, self.touched)
+        if isinstance(self.executor, RayExecutor):
+            notes.extend(hosts.gather(self.executor, self.state))
         look = Look()
         facts, problems = reconcile(
             self.state,
@@ -245,6 +252,7 @@ class Run:
             inline=self.inline,
             wake=self.executor.wake,
             is_read=self.copies.reads,
+            delete=self.executor.delete if isinstance(self.executor, RayExecutor) else delete_here,
         )
         self.reporter.facts = self._progress
         self.plugins.callbacks.append(self.reporter)
@@ -269,7 +277,7 @@ class Run:
             journal.flush()
 
         if self.link is not None and self.link.origins:
-            self.reporter.announce(f"copying {len(self.link.origins)} checkpoints to {replica.place}")
+            self.reporter.announce(f"copying {text.counted(len(self.link.origins), 'checkpoint')} to {replica.place}")
             timeout_s, ownership = self.link.config.sync_timeout, self.opened.ownership
             inheriting.bring(replica, tell, ownership=ownership, clock=self.clock, timeout_s=timeout_s)
             journal.sync_now()
@@ -331,8 +339,8 @@ class Run:
                 self.callbacks.on_experiment_end(self.state.trials)
                 if (backlog := loop.backlog).checkpoints:
                     self.reporter.announce(
-                        f"waiting until {backlog.checkpoints} checkpoints ({text.size(backlog.bytes)}) are copied; "
-                        "Ctrl-C does not wait"
+                        f"waiting for {text.counted(backlog.checkpoints, 'checkpoint')} to be copied "
+                        f"({text.size(backlog.bytes)}); Ctrl-C does not wait"
                     )
                 self.missing = loop.copy_rest(lambda: signals.hurried)
                 loop.close()
@@ -371,7 +379,7 @@ class Run:
             first = failed[0].error
             shown = traceback_tail(first.traceback) or f"{first.type}: {first.message}" if first is not None else ""
             raise TrialsFailedError(
-                f"{len(failed)} of {len(self.state.trials)} trials failed: {names}{more} "
+                f"{len(failed)} of {text.counted(len(self.state.trials), 'trial')} failed: {names}{more} "
                 f'(see {failed[0].path}/error.txt; resume="AUTO+ERRORED" continues them); the first:\n{shown}',
                 analysis,
             )

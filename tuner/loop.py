@@ -127,13 +127,14 @@ class TrialLoop:
         self._carry_out_left()
         while True:
             self._callbacks.on_step_begin(self._iteration, self.state.trials)
-            self._fill()
+            full = not self._fill()
             self._settle()
             if not self._running and not self._starved:
                 if self._wakes():
                     continue
-                break
-            if not self._running and self._ended_starved():
+                if not full or self.halted is not None or not self._executor.awaits_room():
+                    break
+            if self._starved and not self._running and self._ended_starved():
                 continue
             self._executor.run_once(self.dispatch, self._timeout())
             self._settle()
@@ -279,21 +280,24 @@ class TrialLoop:
 
     # --- starting ---------------------------------------------------------------------------------------
 
-    def _fill(self) -> None:
-        """Start attempts while there is room for them."""
+    def _fill(self) -> bool:
+        """Start attempts while there is room for them; False: there was no more room."""
         if self._plugins.wants_population(self.state):
             while self._create() is not None:
                 pass  # it compares them all along: none goes on before all are there
-        while self.halted is None and not self._starved and self._room(self.settings.resources):
+        while self.halted is None and not self._starved:
+            if not self._room(self.settings.resources):
+                return False
             trial = self._next()
             if trial is None:
-                return
+                return True
             resources = trial.resources or self.settings.resources
             if not self._room(resources):
-                return
+                return False
             self._pending.remove(trial)
             self._running[trial.trial_id] = Running(trial, trial.attempt + 1, resources)
             self._choose_start(trial)
+        return True
 
     def _next(self) -> Trial | None:
         """The trial that runs next: one that waits, or where the scheduler chooses none of them a new one."""
@@ -310,12 +314,8 @@ class TrialLoop:
         limit = self.settings.max_concurrent
         if limit is not None and len(self._running) >= limit:
             return False
-        wanted = dict(resources)
-        for run in self._running.values():
-            if not run.launched:
-                for key, amount in run.resources.items():
-                    wanted[key] = wanted.get(key, 0) + amount
-        return self._executor.can_launch(wanted)
+        promised = [run.resources for run in self._running.values() if not run.launched]
+        return self._executor.can_launch(resources, promised)
 
     def _create(self) -> Trial | None:
         if self.settings.only is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,12 +18,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
-_DRIVER = "10.77.0.1"
+_CLONE_NEWPID = 0x20000000
+DRIVER = "10.77.0.1"
 _numbers = itertools.count(1)
 
 _START = """
@@ -70,35 +73,63 @@ def require() -> None:
     made = subprocess.run(["ip", "netns", "add", f"tt{os.getpid()}x"], capture_output=True, text=True, check=False)
     if made.returncode != 0:
         pytest.skip(f"network namespaces are not allowed here: {made.stderr.strip()}")
-    _ip("netns", "del", f"tt{os.getpid()}x")
+    ip("netns", "del", f"tt{os.getpid()}x")
 
 
-@dataclass
-class Host:
-    """A host with an sshd, and a disk of its own under /srv."""
+@dataclass(kw_only=True)
+class Machine:
+    """Processes with a network address, a process namespace and a disk of their own."""
 
     name: str
+    """Of its network namespace."""
     address: str
-    port: int
-    user: str
-    network: Network
-    sshd: subprocess.Popen[str]
-    log: list[str] = field(default_factory=list)
-    reader: threading.Thread | None = None
+    network: Network = field(repr=False)
+    process: subprocess.Popen[str] | None = field(default=None, repr=False)
+    """All that runs on it ends with this one."""
+    log: list[str] = field(default_factory=list, repr=False)
+    reader: threading.Thread | None = field(default=None, repr=False)
 
-    def uri(self, path: str = "/srv/data") -> str:
-        return f"{self.user}@{self.address}:{path}"
+    def boot(self, script: str, ready: str, *unshared: str) -> None:
+        """Run a shell script as its first process, and wait for a line of its error output that contains `ready`."""
+        self.process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", self.name]
+            + ["unshare", "--mount", "--pid", *unshared, "--fork", "--kill-child=KILL", "sh", "-c", script],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line)
+            if ready in line:
+                break
+        else:
+            raise AssertionError(f"{self.name} did not start: {''.join(self.log)}")
+        self.reader = threading.Thread(target=self.log.extend, args=(self.process.stderr,), daemon=True)
+        self.reader.start()
+
+    def end(self) -> None:
+        """End all that runs there at once; its address stays, and refuses."""
+        if self.process is not None:
+            self.process.kill()  # and with it all that runs there: it holds their pid namespace
+            self.process.wait()
+            if self.reader is not None:
+                self.reader.join()
+            assert self.process.stderr is not None
+            self.process.stderr.close()
+            self.process = None
 
     def path(self, there: str) -> Path:
         """How a test sees a path of the host, under /srv."""
-        return Path(f"/proc/{self._init}/root{there}")
+        return Path(f"/proc/{self.init}/root{there}")
 
     def cut(self) -> None:
         """Unplug its cable."""
-        _ip("-n", self.network.driver, "link", "set", self.name, "down")
+        ip("-n", self.network.driver, "link", "set", self.name, "down")
 
     def mend(self) -> None:
-        _ip("-n", self.network.driver, "link", "set", self.name, "up")
+        ip("-n", self.network.driver, "link", "set", self.name, "up")
 
     def slow(self, mbit: int) -> None:
         """So many megabits per second go through its cable, each way."""
@@ -108,20 +139,33 @@ class Host:
 
     def mute(self) -> None:
         """Let it receive, and never answer."""
-        _ip("-n", self.name, "route", "add", "blackhole", f"{_DRIVER}/32")
-
-    def freeze(self) -> None:
-        """Stop its sshd, so that connections are accepted and nothing more."""
-        os.kill(self._init, signal.SIGSTOP)
+        ip("-n", self.name, "route", "add", "blackhole", f"{DRIVER}/32")
 
     def pids(self, program: str) -> list[int]:
         """Processes of that name on this host."""
         return _pids(self.name, program)
 
     @property
-    def _init(self) -> int:
-        children = Path(f"/proc/{self.sshd.pid}/task/{self.sshd.pid}/children").read_text("ascii").split()
-        return int(children[0])
+    def init(self) -> int:
+        """The first of its processes."""
+        assert self.process is not None, f"{self.name} has ended"
+        pid = self.process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()[0])
+
+
+@dataclass(kw_only=True)
+class Host(Machine):
+    """A host with an sshd, and a disk of its own under /srv."""
+
+    port: int
+    user: str
+
+    def uri(self, path: str = "/srv/data") -> str:
+        return f"{self.user}@{self.address}:{path}"
+
+    def freeze(self) -> None:
+        """Stop its sshd, so that connections are accepted and nothing more."""
+        os.kill(self.init, signal.SIGSTOP)
 
 
 @dataclass
@@ -133,7 +177,7 @@ class Network:
     key: Path
     known_hosts: Path
     ssh_config: Path
-    hosts: list[Host] = field(default_factory=list)
+    hosts: list[Machine] = field(default_factory=list)
 
     def host(self, *, size: str = "256m", port: int = 22, known: bool = True, rsync: bool = True) -> Host:
         """Start one more host.
@@ -143,52 +187,45 @@ class Network:
             known: whether its key is in known_hosts.
             rsync: whether it has rsync.
         """
+        user = "worker"
+        host = Host(**self.plug(), port=port, user=user)
+        directory = self.prepare(host, f"{user}:x:{_UID}:{_UID}::/srv/home:/bin/sh", port=port, path="/srv/bin")
+        programs = _ORDINARY + (" rsync" if rsync else "")
+        self.hosts.append(host)
+        host.boot(_START.format(size=size, directory=directory, uid=_UID, programs=programs), "Server listening")
+        if known:
+            self.know(host.address if port == 22 else f"[{host.address}]:{port}", directory)
+        return host
+
+    def plug(self) -> dict[str, Any]:
+        """A network namespace on the switch: the fields of a machine that is to be there."""
         number = len(self.hosts) + 2
         name, address = f"{self.driver}h{number}", f"10.77.0.{number}"
-        directory = self.directory / f"host{number}"
+        ip("netns", "add", name)
+        ip("-n", self.driver, "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+        ip("-n", self.driver, "link", "set", name, "master", "switch", "up")
+        ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
+        ip("-n", name, "link", "set", "eth0", "up")
+        return {"name": name, "address": address, "network": self}
+
+    def prepare(self, machine: Machine, user: str, *, port: int = 22, path: str) -> Path:
+        """Lay out, in a directory, what an sshd needs; `user` is the line of the one that may log in."""
+        directory = self.directory / machine.name
         directory.mkdir()
         _keygen(directory / "host_key")
-        user = "worker"
-        (directory / "passwd").write_text(
-            "root:x:0:0:root:/root:/bin/sh\nsshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n"
-            f"{user}:x:{_UID}:{_UID}::/srv/home:/bin/sh\n"
-        )
-        (directory / "shadow").write_text(f"root:*:1::::::\n{user}:*:1::::::\n")
+        root = "root:x:0:0:root:/root:/bin/sh\n" if not user.startswith("root:") else ""
+        passwd = f"{root}sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n{user}\n"
+        (directory / "passwd").write_text(passwd)
+        (directory / "shadow").write_text("".join(f"{x.split(':')[0]}:*:1::::::\n" for x in passwd.splitlines()))
         shutil.copy(self.key.with_suffix(".pub"), directory / "authorized_keys")
-        (directory / "sshd_config").write_text(_CONFIG.format(address=address, port=port, path="/srv/bin"))
-        script = _START.format(
-            size=size, directory=directory, uid=_UID, programs=_ORDINARY + (" rsync" if rsync else "")
-        )
-        _ip("netns", "add", name)
-        _ip("-n", self.driver, "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
-        _ip("-n", self.driver, "link", "set", name, "master", "switch", "up")
-        _ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
-        _ip("-n", name, "link", "set", "eth0", "up")
-        sshd = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", name]
-            + ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "sh", "-c", script],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        host = Host(name, address, port, user, self, sshd)
-        self.hosts.append(host)
-        assert sshd.stderr is not None
-        for line in sshd.stderr:
-            host.log.append(line)
-            if "Server listening" in line:
-                break
-        else:
-            raise AssertionError("sshd did not start: " + "".join(host.log))
-        host.reader = threading.Thread(target=host.log.extend, args=(sshd.stderr,), daemon=True)
-        host.reader.start()
-        if known:
-            kind, public, *_ = (directory / "host_key.pub").read_text("ascii").split()
-            where = address if port == 22 else f"[{address}]:{port}"
-            with self.known_hosts.open("a", encoding="ascii") as file:
-                file.write(f"{where} {kind} {public}\n")
-        return host
+        (directory / "sshd_config").write_text(_CONFIG.format(address=machine.address, port=port, path=path))
+        return directory
+
+    def know(self, names: str, directory: Path) -> None:
+        """Let everybody know the key of a host, given in its directory."""
+        kind, public, *_ = (directory / "host_key.pub").read_text("ascii").split()
+        with self.known_hosts.open("a", encoding="ascii") as file:
+            file.write(f"{names} {kind} {public}\n")
 
     def pids(self, program: str) -> list[int]:
         """Processes of that name on the driver's side."""
@@ -197,21 +234,37 @@ class Network:
     @contextmanager
     def enter(self) -> Iterator[None]:
         """This thread, and what it starts meanwhile, are on the driver's network."""
-        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        there = os.open(f"/run/netns/{self.driver}", os.O_RDONLY | os.O_CLOEXEC)
+        with _entered("net", f"/run/netns/{self.driver}", _CLONE_NEWNET):
+            yield
+
+
+@contextmanager
+def enter_pids(pid: int) -> Iterator[None]:
+    """What this thread starts meanwhile is among the processes of that one."""
+    with _entered("pid", f"/proc/{pid}/ns/pid", _CLONE_NEWPID):
+        yield
+
+
+@contextmanager
+def _entered(kind: str, there: str, flag: int) -> Iterator[None]:
+    home = os.open(f"/proc/thread-self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        target = os.open(there, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _setns(there)
+            _setns(target, flag)
             yield
         finally:
-            _setns(home)
-            os.close(there)
-            os.close(home)
+            _setns(home, flag)
+            os.close(target)
+    finally:
+        os.close(home)
 
 
 @contextmanager
 def network(directory: Path) -> Iterator[Network]:
     """A network without hosts yet; `directory` gets keys and logs."""
     require()
+    sweep()
     driver = f"tt{os.getpid()}n{next(_numbers)}"
     key = directory / "id_ed25519"
     _keygen(key)
@@ -223,32 +276,35 @@ def network(directory: Path) -> Iterator[Network]:
         f"  UserKnownHostsFile {known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
     )
     made = Network(directory, driver, key, known_hosts, ssh_config)
-    _ip("netns", "add", driver)
+    ip("netns", "add", driver)
     try:
-        _ip("-n", driver, "link", "set", "lo", "up")
-        _ip("-n", driver, "link", "add", "switch", "type", "bridge")
-        _ip("-n", driver, "address", "add", f"{_DRIVER}/24", "dev", "switch")
-        _ip("-n", driver, "link", "set", "switch", "up")
+        ip("-n", driver, "link", "set", "lo", "up")
+        ip("-n", driver, "link", "add", "switch", "type", "bridge")
+        ip("-n", driver, "address", "add", f"{DRIVER}/24", "dev", "switch")
+        ip("-n", driver, "link", "set", "switch", "up")
         yield made
     finally:
         for host in made.hosts:
-            host.sshd.kill()  # and with it all that runs there: it holds their pid namespace
-            host.sshd.wait()
-            if host.reader is not None:
-                host.reader.join()
-            assert host.sshd.stderr is not None
-            host.sshd.stderr.close()
-            _ip("netns", "del", host.name)
+            host.end()
+            ip("netns", "del", host.name)
         for pid in (*made.pids("ssh"), *made.pids("rsync")):  # of this network, which is this test's
             os.kill(pid, signal.SIGKILL)
-        _ip("netns", "del", driver)
+        ip("netns", "del", driver)
+
+
+def sweep() -> None:
+    """Remove the empty namespaces of tests that were killed."""
+    for name in ip("netns", "list").split():
+        owner = re.match(r"tt(\d+)[nx]", name)
+        if owner and not Path("/proc", owner[1]).exists():
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)  # or another test has
 
 
 def _keygen(path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
 
 
-def _ip(*arguments: str) -> str:
+def ip(*arguments: str) -> str:
     return _command("ip", *arguments)
 
 
@@ -259,11 +315,11 @@ def _command(*words: str) -> str:
 
 
 def _pids(namespace: str, program: str) -> list[int]:
-    return [int(pid) for pid in _ip("netns", "pids", namespace).split() if _comm(int(pid)) == program]
+    return [int(pid) for pid in ip("netns", "pids", namespace).split() if _comm(int(pid)) == program]
 
 
-def _setns(fd: int) -> None:
-    if _libc.setns(fd, _CLONE_NEWNET) != 0:
+def _setns(fd: int, kind: int) -> None:
+    if _libc.setns(fd, kind) != 0:
         raise OSError(ctypes.get_errno(), "setns")
 
 

@@ -1,4 +1,4 @@
-"""Executors run trials: local processes, this very process, or a simulation on virtual time.
+"""Executors run trials: local processes, this very process, the nodes of a Ray cluster, or a simulation.
 
 Third parties write their own against `tuner.executors.base`.
 """
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tuner.executors.base import Executor, Exited, Launch, Message, Started
     from tuner.executors.inline import InlineExecutor
     from tuner.executors.local import LocalExecutor
+    from tuner.executors.ray import RayExecutor
     from tuner.executors.resources import check_fits, parse_resources
     from tuner.executors.simulated import SimulatedExecutor
 
@@ -22,6 +23,7 @@ __all__ = [
     "Launch",
     "LocalExecutor",
     "Message",
+    "RayExecutor",
     "SimulatedExecutor",
     "Started",
     "check_fits",
@@ -31,6 +33,7 @@ __all__ = [
 _WHERE = {
     "InlineExecutor": "inline",
     "LocalExecutor": "local",
+    "RayExecutor": "ray",
     "SimulatedExecutor": "simulated",
     "check_fits": "resources",
     "parse_resources": "resources",

@@ -31,6 +31,8 @@ class Launch:
     tee: bool = False
     """Show the output on the driver's terminal as well."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    packed: bytes | None = None
+    """The job as its process gets it, where somebody has pickled it already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,11 @@ class Executor(Protocol):
         `TUNER_OWNER`, so that a later owner finds what is left. Raises SerializationError.
         """
 
-    def can_launch(self, resources: Resources) -> bool:
-        """True if a slot with these resources is free now."""
+    def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
+        """True if a slot with these resources is free now, beside those promised to attempts not launched yet."""
+
+    def awaits_room(self) -> bool:
+        """True if room that is not there now was asked for elsewhere, and will come."""
 
     def launch(self, launch: Launch) -> None:
         """Start an attempt. Its `Started` follows. Needs `can_launch`."""

@@ -60,8 +60,11 @@ class InlineExecutor:
         self._trainable = trainable
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
-    def can_launch(self, resources: Resources) -> bool:
+    def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
         return not self._queue and self._link is None
+
+    def awaits_room(self) -> bool:
+        return False
 
     def launch(self, launch: Launch) -> None:
         self._queue.append(launch)

@@ -120,6 +120,15 @@ def _amount(name: str, value: Any) -> float:
     return float(value)
 
 
+def together(asked: Resources, promised: Iterable[Resources]) -> dict[str, float]:
+    """The sum of several requests."""
+    found = dict(asked)
+    for other in promised:
+        for name, amount in other.items():
+            found[name] = found.get(name, 0.0) + amount
+    return found
+
+
 def check_fits(asked: Resources, total: Resources) -> None:
     """Raise `ResourceError`, naming both numbers, if this can never run here."""
     for name, amount in asked.items():

@@ -20,7 +20,7 @@ from trainables.tracebacks import message_of, writable
 from trainables.wire import Answer, Errored, Finished, Halt, Preempted, Report, ToTrial
 from tuner.clock import VirtualClock
 from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
-from tuner.executors.resources import Pool, Share, check_fits
+from tuner.executors.resources import Pool, Share, check_fits, together
 
 Model = Callable[[dict[str, Any]], Iterable[tuple[float, Mapping[str, Any]]]]
 """From a config to what its trial would do: (seconds since the last result, metrics), one by one."""
@@ -72,8 +72,11 @@ class SimulatedExecutor:
     def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
         pass  # the model stands for the trainable
 
-    def can_launch(self, resources: Resources) -> bool:
-        return self._pool.fits(resources)
+    def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
+        return self._pool.fits(together(resources, promised))
+
+    def awaits_room(self) -> bool:
+        return False
 
     def launch(self, launch: Launch) -> None:
         check_fits(launch.resources, self._total)

@@ -24,7 +24,7 @@ from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import CheckpointRecord, Trial
 from tuner.retention.budget import BudgetLedger, Key
-from tuner.retention.deleter import Deleter
+from tuner.retention.deleter import Delete, Deleter, delete_here
 from tuner.retention.manager import Ending, RetentionManager
 from tuner.retention.rules import ANEW, BUDGET
 
@@ -46,6 +46,7 @@ class Custodian:
         inline: do everything at once on the caller's thread (inline executor, crash harness).
         wake: called from the background threads when `finished` has something.
         is_read: a checkpoint is being copied, and may not be deleted just now; asked from other threads.
+        delete: deletes one, on whichever hosts it lies; called from other threads.
     """
 
     def __init__(
@@ -58,13 +59,14 @@ class Custodian:
         inline: bool = False,
         wake: Callable[[], None] = lambda: None,
         is_read: Callable[[Path], bool] | None = None,
+        delete: Delete = delete_here,
     ) -> None:
         self._manager = RetentionManager(config)
         self._ledger = None
         if budget is not None:
             self._ledger = BudgetLedger(budget, metric=metric, mode="min" if mode == "min" else "max")
         self._inline, self._wake = inline, wake
-        self._deleter = Deleter(inline=inline, is_pinned=is_read)
+        self._deleter = Deleter(delete, inline=inline, is_pinned=is_read)
         self._deleter.on_done(self._deleted)
         self._done: queue.SimpleQueue[CheckpointRef | tuple[Checked, str | None]] = queue.SimpleQueue()
         self._checks: queue.SimpleQueue[tuple[Path, str, Checked] | list[Path] | None] = queue.SimpleQueue()

@@ -12,7 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,12 +23,12 @@ from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resou
 from tuner.executors.local.attempt import BLOCKS, HELLO
 from tuner.executors.local.forkserver import NUMBER
 from tuner.executors.local.keeper import CANNOT_FORK, EXITED
-from tuner.executors.local.lines import Line, Tee, terminal
+from tuner.executors.local.lines import Line, Shown, Tee, terminal
 from tuner.executors.local.processes import start_time
 from tuner.executors.local.server import ForkServer, describe
 from tuner.executors.local.shipping import Shipped, pack, ship
 from tuner.executors.local.slots import Attempt, Deadlines, Keeper
-from tuner.executors.resources import Pool, Share, detect
+from tuner.executors.resources import Pool, Share, detect, together
 
 log = logging.getLogger(__name__)
 
@@ -93,17 +93,24 @@ class LocalExecutor:
         return self._total
 
     def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
-        self._shipped = ship(trainable, Path(temporary))
+        self.start_shipped(ship(trainable, Path(temporary)), lock_fds=lock_fds, marker=marker)
+
+    def start_shipped(self, shipped: Shipped, *, lock_fds: Sequence[int] = (), marker: str = "") -> None:
+        """`start`, with a trainable that is on the disk already."""
+        self._shipped = shipped
         self._lock_fds, self._marker = tuple(lock_fds), marker
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._watch(self._wake_fd, self._on_wake)
         self._start_server()
 
-    def can_launch(self, resources: Resources) -> bool:
+    def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
         if self._server is not None and self._server.gone:
             return False  # until what it left is ended
-        return not self._queued and self._pool.fits(resources)
+        return not self._queued and self._pool.fits(together(resources, promised))
+
+    def awaits_room(self) -> bool:
+        return False
 
     def launch(self, launch: Launch) -> None:
         if self._queued or not self._pool.fits(launch.resources):
@@ -188,7 +195,7 @@ class LocalExecutor:
 
     def _launch(self, launch: Launch) -> None:
         assert self._epoll is not None
-        job = pack(launch.job, f"the config of trial {launch.job.trial_id}")
+        job = launch.packed or pack(launch.job, f"the config of trial {launch.job.trial_id}")
         share = self._pool.take(launch.resources)
         setup = marshal.dumps(
             {
@@ -204,8 +211,8 @@ class LocalExecutor:
         attempt = Attempt(launch, share, main, side, [theirs, their_side], [])
         if launch.tee and launch.stdout is not None and launch.stderr is not None:
             attempt.tees = [
-                Tee(launch.stdout, terminal("stdout"), self._epoll),
-                Tee(launch.stderr, terminal("stderr"), self._epoll),
+                Tee(launch.stdout, self._shown(launch, "stdout"), self._epoll),
+                Tee(launch.stderr, self._shown(launch, "stderr"), self._epoll),
             ]
         self._handlers[attempt.main.fd] = lambda mask, events: self._on_main(attempt, mask, events)
         self._handlers[attempt.side.fd] = lambda mask, events: self._on_side(attempt, mask, events)
@@ -217,6 +224,10 @@ class LocalExecutor:
             self._at(launch.timeout_s, attempt, "timeout")
         self._unplaced.append(attempt)
         self._place()
+
+    def _shown(self, launch: Launch, name: Literal["stdout", "stderr"]) -> Shown | None:
+        """Where the output of an attempt with `tee` goes beside its file."""
+        return terminal(name)
 
     def _visible(self, share: Share) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": ",".join(share.gpus)} if share.gpus or self._hide_gpus else {}

@@ -7,7 +7,7 @@ import select
 import socket
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from trainables.wire import Frames
 
@@ -75,12 +75,20 @@ class Line:
         self._sock.close()
 
 
+class Shown(Protocol):
+    """Where output is shown beside its file."""
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> object: ...
+
+
 class Tee:
-    """Output of a trial on its way to its file and to the driver's terminal."""
+    """Output of a trial on its way to its file and to wherever it is shown as well."""
 
     __slots__ = ("_epoll", "_file", "_shown", "fd", "open", "pipe")
 
-    def __init__(self, path: Path, shown: TextIO | None, epoll: select.epoll) -> None:
+    def __init__(self, path: Path, shown: Shown | None, epoll: select.epoll) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.fd, self.pipe = os.pipe()
         os.set_blocking(self.fd, False)
@@ -105,7 +113,7 @@ class Tee:
         if not data:
             self.hush()
             return False
-        for write in (self._to_file, self._to_terminal):
+        for write in (self._to_file, self._to_shown):
             try:
                 write(data)
             except (OSError, ValueError):
@@ -117,7 +125,7 @@ class Tee:
         while view:
             view = view[os.write(self._file, view) :]
 
-    def _to_terminal(self, data: bytes) -> None:
+    def _to_shown(self, data: bytes) -> None:
         if self._shown is not None:
             self._shown.write(data.decode(errors="replace"))
             self._shown.flush()

@@ -1,0 +1,34 @@
+"""What tests of more than one package use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.servers.cluster import Cluster, ray_cluster
+
+
+@pytest.fixture(scope="module")
+def whole_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Cluster]]:
+    """whole_cluster(): the module's cluster of two hosts; another one when a test has harmed it."""
+    with ExitStack() as stack:
+        kept: list[Cluster] = []
+
+        def get() -> Cluster:
+            if not kept or any(host.harmed for host in kept[-1].hosts):
+                stack.close()
+                kept.append(stack.enter_context(ray_cluster(tmp_path_factory.mktemp("cluster"))))
+            return kept[-1]
+
+        yield get
+
+
+@pytest.fixture
+def cluster(whole_cluster: Callable[[], Cluster]) -> Iterator[Cluster]:
+    """Ray on host1 (its head) and host2, two CPUs each; what a test starts or adds there ends with the test."""
+    cluster = whole_cluster()
+    yield cluster
+    print(cluster.logs())  # pytest shows it when the test has failed
+    cluster.tidy(2)

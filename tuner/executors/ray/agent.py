@@ -1,0 +1,274 @@
+"""The agent of a node: a Ray actor that holds a local executor and the store of its host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from trainables.errors import CheckpointError
+from trainables.job import Job
+from trainables.store import delete, fs, verify
+from trainables.wire import CheckpointRef, Published
+from tuner.executors.base import Event, Exited, Launch, Message
+from tuner.executors.local.executor import LocalExecutor
+from tuner.executors.local.processes import end_marked
+from tuner.executors.local.server import MARKER
+from tuner.executors.local.shipping import Shipped
+from tuner.executors.ray import sources
+from tuner.executors.ray.files import Files
+from tuner.executors.ray.messages import HEARTBEAT_S, SILENT_S, Heard, Kill, Looked, Order, Output, Place, Setup, Tell
+
+_PLENTY = 1_000_000.0
+"""What a trial may take was leased from Ray; the executor on the node counts nothing."""
+
+
+class Agent:
+    """One per node and run. Its methods are what the driver calls."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._heard: list[Heard] = []
+        self._something = asyncio.Event()
+        self._runner: Runner | None = None
+        self._begun = asyncio.Event()
+        self._next = 1
+        self._early: dict[int, list[Order]] = {}
+        self._home: Path | None = None
+        self._files: Files | None = None
+        self._alive_at = time.monotonic()
+        self._watch = self._loop.create_task(self._watch_driver())
+
+    async def look(self, place: Place) -> Looked:
+        """End what is left of older owners, and say what lies here."""
+        return await asyncio.to_thread(self._look, place)
+
+    async def begin(self, setup: Setup, pickled: bytes, modules: bytes) -> None:
+        """Get ready to run trials."""
+        await asyncio.to_thread(self._begin, setup, pickled, modules)
+        self._begun.set()
+
+    async def orders(self, number: int, data: bytes) -> None:
+        """Take a batch of orders; numbers say in which order they were sent."""
+        await self._begun.wait()
+        self._early[number] = pickle.loads(data)
+        while (batch := self._early.pop(self._next, None)) is not None:
+            self._next += 1
+            assert self._runner is not None
+            self._runner.order(batch)
+
+    async def events(self) -> bytes:
+        """What happened since the last call; waits until something has."""
+        await self._something.wait()
+        heard, self._heard = self._heard, []
+        self._something.clear()
+        return pickle.dumps(heard, pickle.HIGHEST_PROTOCOL)
+
+    async def alive(self) -> None:
+        """The driver lives."""
+        self._alive_at = time.monotonic()
+
+    async def files(self, what: str, *arguments: Any) -> Any:
+        """One operation on the files of this host, see `Files`."""
+        assert self._files is not None
+        return await asyncio.to_thread(getattr(self._files, what), *arguments)
+
+    async def check(self, path: Path, digest: str) -> str | None:
+        """Hash a checkpoint; what is wrong with it, and "" where there is none."""
+        return await asyncio.to_thread(_check, path, digest)
+
+    async def delete(self, path: Path) -> bool:
+        """Delete a checkpoint; False: it is open here and was left alone."""
+        return await asyncio.to_thread(delete.delete, path)
+
+    async def end(self) -> None:
+        """End every trial; when it returns no process of them is left."""
+        await asyncio.to_thread(self._end)
+
+    # --- within -----------------------------------------------------------------------------------------
+
+    def _look(self, place: Place) -> Looked:
+        for id in place.older:
+            end_marked(MARKER, id)
+        root, name = place.root, socket.gethostname()
+        self._files = Files(root)
+        try:
+            shared = place.id in place.record.read_text()
+        except OSError:
+            shared = False
+        if shared:
+            return Looked(name, True)
+        try:
+            fs.make_dirs(root)
+            with tempfile.TemporaryFile(dir=root):
+                pass
+        except OSError as error:
+            return Looked(name, False, problem=f"{root} cannot be written there: {error.strerror or error}")
+        found = []
+        for directory in sorted(root.iterdir()):
+            if directory.is_dir() and not directory.name.startswith("."):
+                for left in verify.leftovers(directory):
+                    fs.remove_quietly(left)
+                found += [(directory.name, kept.ref, kept.digest) for kept in verify.list_checkpoints(directory)]
+        return Looked(name, False, found)
+
+    def _begin(self, setup: Setup, pickled: bytes, modules: bytes) -> None:
+        home = self._home = Path(tempfile.mkdtemp(prefix="tuner-agent-"))
+        trainable = home / "trainable.pickle"
+        trainable.write_bytes(pickled)
+        if modules:
+            sources.unpack(modules, home / "modules")
+            sys.path.insert(0, str(home / "modules"))
+        with contextlib.suppress(OSError):
+            os.chdir(setup.cwd if setup.cwd.is_dir() else home)
+        self._runner = Runner(Shipped(trainable, setup.imports), setup, self._tell)
+        self._runner.start()
+
+    def _tell(self, heard: Sequence[Heard]) -> None:
+        """From the runner's thread."""
+        self._loop.call_soon_threadsafe(self._hear, list(heard))
+
+    def _hear(self, heard: list[Heard]) -> None:
+        self._heard += heard
+        self._something.set()
+
+    async def _watch_driver(self) -> None:
+        while time.monotonic() - self._alive_at < SILENT_S:
+            await asyncio.sleep(HEARTBEAT_S / 2)
+        await asyncio.to_thread(self._end)
+        os._exit(1)
+
+    def _end(self) -> None:
+        if self._runner is not None:
+            self._runner.end()
+        if self._home is not None:
+            shutil.rmtree(self._home, ignore_errors=True)
+
+
+class Runner(threading.Thread):
+    """The thread that a local executor belongs to: orders go in, events come out."""
+
+    def __init__(self, shipped: Shipped, setup: Setup, tell: Callable[[Sequence[Heard]], None]) -> None:
+        super().__init__(name="tuner-runner", daemon=True)
+        self._executor = _Executor(tell)
+        self._shipped, self._setup, self._tell = shipped, setup, tell
+        self._orders: list[Order] = []
+        self._lock = threading.Lock()
+        self._ready = threading.Event()
+        self._ending = False
+        self._jobs: dict[str, Job] = {}
+        self._told: defaultdict[str, set[CheckpointRef]] = defaultdict(set)
+        """Checkpoints of attempts that run, told to the driver."""
+
+    def order(self, orders: list[Order]) -> None:
+        """From another thread."""
+        self._ready.wait()
+        with self._lock:
+            self._orders += orders
+        self._executor.wake()
+
+    def end(self) -> None:
+        """End all; from another thread."""
+        self._ready.wait()
+        self._ending = True
+        self._executor.wake()
+        self.join()
+
+    def run(self) -> None:
+        executor = self._executor
+        fs.make_dirs(self._setup.temporary)
+        executor.start_shipped(self._shipped, marker=self._setup.marker)
+        self._ready.set()
+        try:
+            while not self._ending:
+                with self._lock:
+                    orders, self._orders = self._orders, []
+                for order in orders:
+                    self._carry_out(order)
+                executor.run_once(self._heard, None)
+        finally:
+            executor.shutdown()
+            fs.remove_quietly(self._setup.temporary)
+
+    def _heard(self, events: Sequence[Event]) -> None:
+        heard: list[Heard] = []
+        for event in events:
+            if isinstance(event, Exited):
+                heard += self._untold(event)
+            elif isinstance(event, Message) and isinstance(event.body, Published):
+                self._told[event.trial_id].add(event.body.ref)
+            heard.append(event)
+        self._tell(heard)
+
+    def _untold(self, exited: Exited) -> list[Message]:
+        """What a process that died had published and not told; what it had staged is removed."""
+        job, told = self._jobs.pop(exited.trial_id), self._told.pop(exited.trial_id, set())
+        if exited.status == 0:
+            return []
+        for left in verify.leftovers(job.directory):
+            fs.remove_quietly(left)
+        return [
+            Message(job.trial_id, job.attempt, Published(kept.ref, kept.manifest.bytes, kept.digest))
+            for kept in verify.list_checkpoints(job.directory)
+            if (kept.ref.trial_id, kept.ref.generation, kept.ref.attempt) == (job.trial_id, job.generation, job.attempt)
+            and kept.ref not in told
+        ]
+
+    def _carry_out(self, order: Order) -> None:
+        if isinstance(order, Tell):
+            self._executor.tell(order.trial_id, order.message)
+        elif isinstance(order, Kill):
+            self._executor.kill(order.trial_id)
+        else:
+            fs.make_dirs(order.job.directory)
+            self._jobs[order.job.trial_id] = order.job
+            self._executor.launch(order)
+
+
+class _Executor(LocalExecutor):
+    """A local executor that hands out what was leased elsewhere, and shows output to the driver."""
+
+    def __init__(self, tell: Callable[[Sequence[Heard]], None]) -> None:
+        super().__init__(cpus=_PLENTY, gpus=0)
+        self._tell_driver = tell
+
+    def _shown(self, launch: Launch, name: Literal["stdout", "stderr"]) -> _Echo:
+        return _Echo(launch, name, self._tell_driver)
+
+
+class _Echo:
+    """Sends what a trial writes to the driver, whose directory has the file that people read."""
+
+    def __init__(
+        self, launch: Launch, name: Literal["stdout", "stderr"], tell: Callable[[Sequence[Heard]], None]
+    ) -> None:
+        self._launch, self._name, self._tell = launch, name, tell
+
+    def write(self, text: str) -> None:
+        self._tell([Output(self._launch.job.trial_id, self._launch.job.attempt, self._name, text)])
+
+    def flush(self) -> None:
+        """Sent already."""
+
+
+def _check(path: Path, digest: str) -> str | None:
+    if not fs.is_dir(path):
+        return ""
+    try:
+        verify.check(path, digest=digest or None)
+    except CheckpointError as error:
+        with contextlib.suppress(FileNotFoundError):
+            verify.set_aside(path)
+        return str(error)
+    return None

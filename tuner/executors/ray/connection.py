@@ -1,0 +1,88 @@
+"""Ray itself: found or named as missing, connected to once, and asked for its nodes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainables.errors import MissingExtraError
+from tuner.error import SettingError
+from tuner.executors.base import Resources
+
+_NAMES = {"cpu": "CPU", "gpu": "GPU"}
+_OURS = {ray: ours for ours, ray in _NAMES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of the cluster that lives."""
+
+    id: str
+    ip: str
+    resources: Resources
+
+
+def load() -> Any:
+    """The module `ray`. Raises MissingExtraError."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError(
+            f"executor='ray' needs Ray, which is not installed ({error}): pip install 'tuner[ray]'"
+        ) from error
+    return ray
+
+
+def connect(address: str | None, options: Mapping[str, Any]) -> bool:
+    """Connect this process to a running cluster, unless it is connected. True: we did, and are to disconnect.
+
+    Raises MissingExtraError, SettingError when there is no cluster.
+    """
+    ray = load()
+    if ray.is_initialized():
+        return False
+    try:
+        ray.init(
+            address=address or "auto",
+            **{"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True, **options},
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = f"at {address!r}" if address else "to be found from here"
+        raise SettingError(
+            f"executor='ray': there is no Ray cluster {where}: start one with `ray start --head`, or give "
+            f"RayExecutor(address='<ip>:<port>') ({str(error).splitlines()[0] if str(error) else error!r})"
+        ) from error
+    return True
+
+
+def nodes() -> list[Node]:
+    """The nodes that live, with what each has in all."""
+    ray = load()
+    return [
+        Node(str(found["NodeID"]), str(found["NodeManagerAddress"]), from_ray(found["Resources"]))
+        for found in ray.nodes()
+        if found["Alive"]
+    ]
+
+
+def draining() -> set[str]:
+    """Ids of nodes that are to go away."""
+    from ray._private import state
+
+    return set(state.state.get_draining_nodes())
+
+
+def from_ray(resources: Mapping[str, float]) -> dict[str, float]:
+    """Amounts under our names; what Ray adds for itself is left out."""
+    return {
+        _OURS.get(name, name): float(amount)
+        for name, amount in resources.items()
+        if not name.startswith(("node:", "object_store_memory", "accelerator_type:"))
+    }
+
+
+def to_ray(resources: Resources) -> dict[str, float]:
+    """A request as Ray takes it."""
+    return {_NAMES.get(name, name): amount for name, amount in resources.items() if amount}

@@ -1,0 +1,460 @@
+"""RayExecutor: the driver's end of a run on a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import pickle
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainables.errors import CheckpointError, TransferError
+from trainables.store import fs
+from trainables.wire import CheckpointRef, Published, PublishFailed, ToTrial
+from tuner.error import SettingError, TuneError
+from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources
+from tuner.executors.local.lines import terminal
+from tuner.executors.local.shipping import pack, ship
+from tuner.executors.ray import connection, sources
+from tuner.executors.ray.carrying import Carrier, place_of_restored
+from tuner.executors.ray.hosts import Host
+from tuner.executors.ray.leases import Lease, Leases
+from tuner.executors.ray.messages import HEARTBEAT_S, Kill, Output, Place, Setup, Tell
+
+log = logging.getLogger(__name__)
+
+_KILLED = -9
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Attempt:
+    launch: Launch
+    ordered: Launch
+    """As its host gets it."""
+    lease: Lease
+    host: Host
+    told: list[Tell | Kill] = dataclasses.field(default_factory=list)
+    """Orders from before it was sent to its host."""
+    sent: bool = False
+    coming: int = 0
+    """Checkpoints of it that are on their way here."""
+    exited: Exited | None = None
+    """It is over, and that is told when they have come."""
+
+    @property
+    def trial_id(self) -> str:
+        return self.launch.job.trial_id
+
+    @property
+    def number(self) -> int:
+        return self.launch.job.attempt
+
+
+class RayExecutor:
+    """Runs every attempt in a process of some node of a Ray cluster.
+
+    Trials are placed by Ray: each holds a slot with its resources on one node, and slots are used again. A checkpoint
+    is saved on the disk of the trial's node, below the same path as here, and copied here before anything depends on
+    it; where the nodes share that directory nothing is copied.
+
+    Args:
+        address: of the cluster, "<ip>:<port>"; None: RAY_ADDRESS, or the one that runs on this machine. A process that
+            called `ray.init` itself stays connected as it is.
+        runtime_env: Ray's, for the processes of the nodes: what they install, environment variables.
+        options: further keyword arguments of `ray.init`.
+
+    Raises (when it is used) MissingExtraError, SettingError where there is no cluster.
+
+    Example:
+        >>> RayExecutor(address="10.0.0.1:6379")
+        RayExecutor(address='10.0.0.1:6379')
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        runtime_env: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if address is not None and (not isinstance(address, str) or not address):
+            raise SettingError(
+                f'RayExecutor(address={address!r}) is not accepted; accepted are None, "auto" and "<ip>:<port>"'
+            )
+        self._address, self._runtime_env, self._options = address, runtime_env, dict(options or {})
+        self.say: Callable[[str], None] = log.info
+        """Where people are told what they should know."""
+        self.sync: Mapping[str, Any] = {}
+        """How checkpoints come here: `syncer`, `options`, `ssh_key`, `ssh_port` of `open_backend`."""
+        self.found: list[tuple[str, str, CheckpointRef, str]] = []
+        """(host, trial directory, checkpoint, digest) of what lay on the nodes' own disks at the start."""
+        self._connected = self._ours = False
+        self._inbox: queue.SimpleQueue[Callable[[list[Event]], None]] = queue.SimpleQueue()
+        self._hosts: dict[str, Host] = {}
+        self._leases = Leases(self._on_lease, time.monotonic)
+        self._attempts: dict[str, _Attempt] = {}
+        self._soon: list[Event] = []
+        self._place: Place | None = None
+        self._begin: Callable[[Host], None] | None = None
+        self._carrier = Carrier(lambda: self.sync)
+        self._ending = threading.Event()
+        self._beating: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"RayExecutor(address={self._address!r})"
+
+    # --- the contract -----------------------------------------------------------------------------------
+
+    def total(self) -> Resources:
+        self._connect()
+        found: dict[str, float] = {}
+        for node in connection.nodes():
+            for name, amount in node.resources.items():
+                found[name] = found.get(name, 0.0) + amount
+        return found
+
+    def take_place(self, place: Place) -> None:
+        """Look at every node, and end what is left of older owners there; fills `found`.
+
+        Raises SettingError where a node cannot write to the experiment's directory.
+        """
+        self._connect()
+        self._place = place
+        hosts = [self._new_host(node) for node in connection.nodes()]
+        for host in hosts:
+            for dirname, ref, digest in host.looked().found:
+                self.found.append((host.node, dirname, ref, digest))
+        self._say_how()
+
+    def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
+        self._connect()
+        ray = connection.load()
+        shipped = ship(trainable, Path(temporary))
+        try:
+            pickled, modules = ray.put(shipped.path.read_bytes()), ray.put(sources.collect())
+        finally:
+            shipped.path.unlink(missing_ok=True)
+        setup = Setup(shipped.imports, marker, Path(temporary), Path.cwd())
+
+        def begin(host: Host) -> None:
+            host.begin(setup, pickled, modules, lambda error: self._inbox.put(lambda events: self._fail(host, error)))
+            self._listen(host)
+
+        self._begin = begin
+        for host in self._hosts.values():
+            begin(host)
+
+    def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
+        return self._leases.has_room(resources, promised)
+
+    def awaits_room(self) -> bool:
+        return self._leases.asked
+
+    def launch(self, launch: Launch) -> None:
+        lease = self._leases.take(launch.resources)
+        host, root, source = self._hosts[lease.node], self._root, launch.job.checkpoint_path
+        target = source
+        if source is not None and not host.shared and not source.is_relative_to(root):
+            target = place_of_restored(root, source)
+        attempt = _Attempt(launch, self._told_apart(launch, lease, host, target), lease, host)
+        self._attempts[attempt.trial_id] = attempt
+        if source is None or target is None or host.shared:
+            self._send(attempt)
+            return
+        there = target
+        self._carrier.beside(
+            lambda: self._carrier.bring_there(host, source, there, root),
+            lambda problem: self._inbox.put(lambda events: self._there(attempt, problem, events)),
+        )
+
+    def tell(self, trial_id: str, message: ToTrial) -> None:
+        attempt = self._attempts.get(trial_id)
+        if attempt is not None:
+            self._order(attempt, Tell(trial_id, message))
+
+    def kill(self, trial_id: str) -> None:
+        attempt = self._attempts.get(trial_id)
+        if attempt is None:
+            return
+        if attempt.sent:
+            self._order(attempt, Kill(trial_id))
+        elif attempt.exited is None:
+            self._over(attempt, Exited(trial_id, attempt.number, _KILLED, "killed"), self._soon)
+
+    def run_once(self, dispatch: Dispatch, timeout: float | None) -> None:
+        self._flush()
+        events, self._soon = self._soon, []
+        now = time.monotonic()
+        until = None if timeout is None else now + max(0.0, timeout)
+        if (idle := self._leases.idle_until()) is not None:
+            until = idle if until is None else min(until, idle)
+        try:
+            item = self._inbox.get(timeout=0.0 if events else None if until is None else max(0.0, until - now))
+            item(events)
+            while True:
+                self._inbox.get_nowait()(events)
+        except queue.Empty:
+            pass
+        self._leases.tidy()
+        if events:
+            dispatch(events)
+        self._flush()
+
+    def wake(self) -> None:
+        self._inbox.put(lambda events: None)
+
+    def owned_processes(self) -> list[tuple[int, int]]:
+        return []  # agents end with Ray's job, or when they hear nothing of it any more
+
+    def shutdown(self, *, grace_s: float = 0.0) -> None:
+        if not self._connected:
+            return
+        deadline = time.monotonic() + grace_s
+        while self._attempts and (left := deadline - time.monotonic()) > 0:
+            self.run_once(lambda events: None, left)
+        self._carrier.close()
+        for host in self._hosts.values():
+            host.end()
+        for host in self._hosts.values():
+            host.ended()
+        self._leases.close()
+        self._attempts.clear()
+
+    def release(self) -> None:
+        """Let go of the nodes: until then their stores do what they are asked for. Doing it twice is no error."""
+        if not self._connected:
+            return
+        self._ending.set()
+        self._leases.close()
+        for host in self._hosts.values():
+            host.release()
+        self._hosts.clear()
+        self._connected = False
+        if self._ours:
+            connection.load().shutdown()
+
+    # --- the store of every host --------------------------------------------------------------------------
+
+    def delete(self, host: str, path: Path) -> bool:
+        """Delete a checkpoint here and on every host that has it; from any thread. `Delete` of the deleter."""
+        from trainables.store import delete as store_delete
+
+        done = store_delete.delete(path)
+        for other in list(self._hosts.values()):
+            if other.holds(path):
+                done = other.delete(path) and done
+        return done
+
+    def bring(self, host: str, dirname: str, ref: CheckpointRef, digest: str) -> str | None:
+        """Copy a checkpoint of another host here, now; why that was not possible, or None."""
+        try:
+            self._carrier.bring_here(self._hosts[host], self._root / dirname / ref.name, self._root, digest)
+        except (TransferError, CheckpointError, OSError) as error:
+            return str(error)
+        return None
+
+    def drop(self, host: str, dirname: str, ref: CheckpointRef) -> None:
+        """Delete what another host has and nobody needs."""
+        self._hosts[host].delete(self._root / dirname / ref.name)
+
+    # --- nodes --------------------------------------------------------------------------------------------
+
+    @property
+    def _root(self) -> Path:
+        assert self._place is not None, "take_place() comes first"
+        return self._place.root
+
+    def _connect(self) -> None:
+        if not self._connected:
+            self._ours = connection.connect(self._address, self._options)
+            self._connected = True
+
+    def _new_host(self, node: connection.Node) -> Host:
+        assert self._place is not None
+        host = self._hosts[node.id] = Host(node.id, node.ip, self._runtime_env, self._place)
+        if self._beating is None:
+            self._beating = threading.Thread(target=self._beat, name="ray-heartbeat", daemon=True)
+            self._beating.start()
+        return host
+
+    def _on_lease(self, lease: Lease, answer: Any) -> None:
+        """From any thread."""
+        self._inbox.put(lambda events: self._granted(lease, answer))
+
+    def _granted(self, lease: Lease, answer: Any) -> None:
+        if not self._leases.on_granted(lease, answer):
+            return
+        host = self._hosts.get(lease.node)
+        if host is not None and host.ready:
+            self._leases.free(lease)
+            return
+        if host is None:
+            node = next((node for node in connection.nodes() if node.id == lease.node), None)
+            if node is None:
+                self._leases.lost(lease.node)  # it came, and went
+                return
+            host = self._new_host(node)
+        new = host
+        host.when_looked(lambda done: self._inbox.put(lambda events: self._joined(new, lease)))
+
+    def _joined(self, host: Host, lease: Lease) -> None:
+        """A node that came later has looked around."""
+        if self._hosts.get(host.node) is not host or self._begin is None:
+            return
+        if not host.ready:
+            try:
+                host.looked()
+            except TuneError as error:
+                log.warning("not used: %s", error)  # its slots stay with us, so that Ray gives others
+                return
+            self._begin(host)
+        self._leases.free(lease)
+
+    def _say_how(self) -> None:
+        count = f"{len(self._hosts)} node{'s' if len(self._hosts) != 1 else ''}"
+        others = [host for host in self._hosts.values() if not host.shared]
+        if others:
+            way = self._carrier.way(others[0], self._root)
+            self.say(f"{count}; checkpoints of {others[0].name} are copied here {way}")
+        else:
+            self.say(f"{count}; every one sees {self._root}, so checkpoints are not copied")
+
+    def _fail(self, host: Host, error: BaseException) -> None:
+        """A node that lives cannot run trials: on others they would fail too."""
+        if self._hosts.get(host.node) is host and not host.lost:
+            text = str(error).strip().splitlines()
+            raise TuneError(f"{host.name} cannot run trials: {text[-1] if text else repr(error)}") from error
+
+    def _beat(self) -> None:
+        while not self._ending.wait(HEARTBEAT_S):
+            for host in list(self._hosts.values()):
+                host.beat()
+
+    def _listen(self, host: Host) -> None:
+        host.listen(lambda answer: self._inbox.put(lambda events: self._heard(host, answer, events)))
+
+    def _heard(self, host: Host, answer: Any, events: list[Event]) -> None:
+        if isinstance(answer, BaseException):
+            self._lost(host, answer, events)
+            return
+        self._listen(host)
+        for heard in pickle.loads(answer):
+            attempt = self._attempts.get(heard.trial_id)
+            if attempt is None or attempt.host is not host or attempt.number != heard.attempt or attempt.exited:
+                continue  # of an attempt that was given up
+            if isinstance(heard, Output):
+                _write_down(attempt, heard)
+            elif isinstance(heard, Exited):
+                self._over(attempt, heard, events)
+            elif isinstance(heard, Message) and isinstance(heard.body, Published) and not host.shared:
+                self._fetch(attempt, heard, heard.body)
+            else:
+                events.append(heard)
+
+    def _lost(self, host: Host, error: BaseException, events: list[Event]) -> None:
+        """Its agent, or the whole node, is gone: what ran there is lost."""
+        if self._hosts.get(host.node) is not host or self._ending.is_set():
+            return
+        log.warning("node %s is lost: %s", host.name, str(error).splitlines()[0] if str(error) else repr(error))
+        del self._hosts[host.node]
+        host.lost = True
+        self._leases.lost(host.node)
+        for attempt in [attempt for attempt in self._attempts.values() if attempt.host is host]:
+            attempt.coming = 0  # what is on its way does not arrive
+            self._over(attempt, attempt.exited or Exited(attempt.trial_id, attempt.number, _KILLED, "lost"), events)
+
+    # --- attempts -----------------------------------------------------------------------------------------
+
+    def _told_apart(self, launch: Launch, lease: Lease, host: Host, checkpoint: Path | None) -> Launch:
+        """The launch as its host gets it: nothing in it needs the user's modules before the trial loads them."""
+        environment = dict(launch.environment)
+        if lease.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(lease.gpus)
+        job = dataclasses.replace(launch.job, checkpoint_path=checkpoint)
+        return dataclasses.replace(
+            launch,
+            resources={"cpu": float(launch.resources.get("cpu", 1.0))},
+            packed=pack(job, f"the config of trial {job.trial_id}"),
+            job=dataclasses.replace(job, config={}),
+            tee=launch.stdout is not None and (launch.tee or not host.shared),
+            environment=environment,
+        )
+
+    def _there(self, attempt: _Attempt, problem: str | None, events: list[Event]) -> None:
+        """The checkpoint that it starts from is on its host, or cannot be brought there."""
+        if self._attempts.get(attempt.trial_id) is not attempt or attempt.exited is not None:
+            return
+        if problem is None:
+            self._send(attempt)
+        else:
+            log.warning("trial %s cannot start on %s: %s", attempt.trial_id, attempt.host.name, problem)
+            self._over(attempt, Exited(attempt.trial_id, attempt.number, _KILLED, "lost"), events)
+
+    def _send(self, attempt: _Attempt) -> None:
+        attempt.sent = True
+        attempt.host.orders += [attempt.ordered, *attempt.told]
+
+    def _order(self, attempt: _Attempt, order: Tell | Kill) -> None:
+        (attempt.host.orders if attempt.sent else attempt.told).append(order)
+
+    def _fetch(self, attempt: _Attempt, message: Message, body: Published) -> None:
+        """Copy what was just saved here; then it is told."""
+        attempt.coming += 1
+        path = attempt.launch.job.directory / body.ref.name
+
+        def arrived(problem: str | None) -> None:
+            self._inbox.put(lambda events: self._arrived(attempt, message, body, problem, events))
+
+        self._carrier.beside(lambda: self._carrier.bring_here(attempt.host, path, self._root, body.digest), arrived)
+
+    def _arrived(
+        self, attempt: _Attempt, message: Message, body: Published, problem: str | None, events: list[Event]
+    ) -> None:
+        if self._attempts.get(attempt.trial_id) is not attempt or not attempt.coming:
+            return
+        attempt.coming -= 1
+        if problem is None:
+            events.append(message)
+        else:
+            failed = PublishFailed(body.ref, f"it could not be copied from {attempt.host.name}: {problem}")
+            events.append(dataclasses.replace(message, body=failed))
+        if attempt.exited is not None and not attempt.coming:
+            self._over(attempt, attempt.exited, events)
+
+    def _over(self, attempt: _Attempt, exited: Exited, events: list[Event]) -> None:
+        if attempt.exited is None:
+            attempt.exited = exited
+            if not attempt.host.lost:
+                self._leases.put_back(attempt.lease)
+        if not attempt.coming:
+            del self._attempts[attempt.trial_id]
+            events.append(exited)
+
+    def _flush(self) -> None:
+        for host in self._hosts.values():
+            host.flush()
+
+
+def _write_down(attempt: _Attempt, output: Output) -> None:
+    """Show what a trial wrote on its host, and append it to the file that people read here."""
+    launch = attempt.launch
+    if launch.tee and (stream := terminal(output.stream)) is not None:
+        stream.write(output.text)
+        stream.flush()
+    path = launch.stdout if output.stream == "stdout" else launch.stderr
+    if attempt.host.shared or path is None:
+        return  # it is that very file
+    data = output.text.encode(errors="replace")
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            fs.write(fd, data)
+        finally:
+            os.close(fd)
+    except OSError:
+        pass  # a full disk must not end the run; the host has the file too

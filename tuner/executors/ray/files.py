@@ -1,0 +1,210 @@
+"""Moving files through the engine, in bounded pieces: `Files` at the far end, `EngineBackend` at the driver's."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainables.errors import ObjectExistsError, ObjectNotFoundError, TransferError
+from trainables.store import fs
+from trainables.transfer.base import Backend, Can, Entry, Progress, joined, unwatched
+from trainables.transfer.local import PREFIX, LocalBackend
+
+PIECE = 8 * 1024 * 1024
+"""Bytes in one message."""
+WINDOW = 3
+"""Messages on their way at once: with `PIECE` the bound on memory at both ends."""
+
+Wanted = tuple[str, int, int]
+"""(key, offset, count)"""
+
+
+class Files:
+    """The files below a directory of this host, by key."""
+
+    def __init__(self, root: Path) -> None:
+        self._place = LocalBackend(root)
+
+    def sizes(self, keys: Sequence[str]) -> list[int]:
+        """The size of each; -1 for what is no file."""
+        return [-1 if (size := self._place._size(key)) is None else size for key in keys]
+
+    def read(self, wanted: Sequence[Wanted]) -> list[bytes]:
+        """Parts of files."""
+        parts = []
+        for key, offset, count in wanted:
+            fd = os.open(self._place._path(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                parts.append(os.pread(fd, count, offset))
+            finally:
+                os.close(fd)
+        return parts
+
+    def write(self, parts: Sequence[tuple[str, int, bytes]]) -> None:
+        """Parts of files that are being sent, each under a name that nobody else uses."""
+        for key, offset, data in parts:
+            path = self._place._path(key)
+            fs.make_dirs(path.parent)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            try:
+                os.pwrite(fd, data, offset)
+            finally:
+                os.close(fd)
+
+    def place(self, names: Sequence[tuple[str, str]], exclusive: bool) -> None:
+        """Give files that have arrived their names, durably."""
+        for part, key in names:
+            fs.fsync_file(self._place._path(part))
+            self._place._name(self._place._path(part), self._place._path(key), exclusive=exclusive)
+        self._place._settle([key for _, key in names])
+
+    def entries(self, prefix: str) -> list[Entry]:
+        return list(self._place.list(prefix))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        self._place.delete(keys)
+
+    def delete_tree(self, prefix: str) -> None:
+        self._place.delete_tree(prefix)
+
+
+class EngineBackend(Backend):
+    """The directory of another host, through the agent there.
+
+    Args:
+        uri: how messages name it.
+        ask: starts one operation of `Files` over there and returns what waits for its result; the latter raises
+            TransferError when the host is gone.
+    """
+
+    can = Can(reuse=False, copy=False)
+
+    def __init__(self, uri: str, ask: Callable[..., Callable[[], Any]]) -> None:
+        super().__init__(uri)
+        self._ask = ask
+
+    def check(self, timeout_s: float = 10.0) -> None:
+        self._call("entries", ".check")
+
+    def push(
+        self,
+        source: Path,
+        prefix: str,
+        names: Sequence[str],
+        *,
+        same: Mapping[str, str] | None = None,
+        exclusive: bool = False,
+        receipts: MutableMapping[str, str] | None = None,
+        progress: Progress = unwatched,
+    ) -> None:
+        parts = {name: _beside(joined(prefix, name)) for name in names}
+        with _Window() as window:
+            for batch in _batches([(name, os.path.getsize(source / name)) for name in names]):
+                data = [(parts[name], offset, _read(source / name, offset, count)) for name, offset, count in batch]
+                window.add(self._ask("write", data))
+                progress(sum(len(piece) for _, _, piece in data))
+        try:
+            self._call("place", [(parts[name], joined(prefix, name)) for name in names], exclusive)
+        except FileExistsError as error:
+            raise ObjectExistsError(f"{self.url(prefix)} is there already") from error
+        if receipts is not None:
+            receipts.update(dict.fromkeys(names, ""))
+
+    def fetch(
+        self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
+    ) -> None:
+        if names is None:
+            names = [entry.key[len(prefix) + 1 :] for entry in self.list(prefix)]
+        sizes = self._call("sizes", [joined(prefix, name) for name in names])
+        for name, size in zip(names, sizes, strict=True):
+            if size < 0:
+                raise ObjectNotFoundError(f"there is no {self.url(joined(prefix, name))}")
+            fs.make_dirs((target / name).parent)
+            fs.close(fs.create(target / name))
+        with _Window() as window:
+            for batch in _batches(list(zip(names, sizes, strict=True))):
+                ask = self._ask("read", [(joined(prefix, name), offset, count) for name, offset, count in batch])
+
+                def arrived(ask: Callable[[], Any] = ask, batch: list[Wanted] = batch) -> None:
+                    for (name, offset, count), data in zip(batch, ask(), strict=True):
+                        if len(data) != count:
+                            raise TransferError(f"{self.url(joined(prefix, name))} was shortened", transient=True)
+                        _write(target / name, offset, data)
+                        progress(len(data))
+
+                window.add(arrived)
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        yield from self._call("entries", prefix)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        self._call("delete", list(keys))
+
+    def delete_tree(self, prefix: str) -> None:
+        self._call("delete_tree", prefix)
+
+    def _call(self, what: str, *arguments: Any) -> Any:
+        return self._ask(what, *arguments)()
+
+
+class _Window:
+    """At most so many operations at once; leaving waits for all."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], Any]] = deque()
+
+    def __enter__(self) -> _Window:
+        return self
+
+    def add(self, wait: Callable[[], Any]) -> None:
+        self._waiting.append(wait)
+        while len(self._waiting) >= WINDOW:
+            self._waiting.popleft()()
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        while self._waiting and kind is None:
+            self._waiting.popleft()()
+
+
+def _batches(files: Sequence[tuple[str, int]]) -> Iterator[list[Wanted]]:
+    """Files cut and put together to pieces of at most `PIECE` bytes."""
+    batch: list[Wanted] = []
+    room = PIECE
+    for name, size in files:
+        offset = 0
+        while offset < size or (size == 0 and offset == 0):
+            count = min(size - offset, room)
+            batch.append((name, offset, count))
+            offset, room = offset + count, room - count
+            if room == 0:
+                yield batch
+                batch, room = [], PIECE
+            if size == 0:
+                break
+    if batch:
+        yield batch
+
+
+def _beside(key: str) -> str:
+    directory, slash, _ = key.rpartition("/")
+    return f"{directory}{slash}{PREFIX}{secrets.token_hex(8)}"
+
+
+def _read(path: Path, offset: int, count: int) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, count, offset)
+    finally:
+        os.close(fd)
+
+
+def _write(path: Path, offset: int, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(fd, data, offset)
+    finally:
+        os.close(fd)

@@ -1,0 +1,180 @@
+"""A node as the driver knows it: its agent, what was ordered, what lies there."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainables.errors import TransferError
+from tuner.error import SettingError, TuneError
+from tuner.executors.ray import connection
+from tuner.executors.ray.agent import Agent
+from tuner.executors.ray.messages import Looked, Order, Place, Setup
+
+_PATIENCE_S = 120.0
+"""For the start of an agent: Ray may have to install what `runtime_env` names."""
+_DELETE_S = 30.0
+
+
+class Host:
+    """One node of the cluster, from its agent's start to its end.
+
+    Args:
+        node: Ray's id of it.
+        ip: its address, as ssh would use it.
+        runtime_env: for the agent and its trials.
+        place: where the experiment lies.
+    """
+
+    def __init__(self, node: str, ip: str, runtime_env: Mapping[str, Any] | None, place: Place) -> None:
+        ray = connection.load()
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self.node, self.ip = node, ip
+        self.lost = False
+        self.orders: list[Order] = []
+        """To be sent with the next `flush`."""
+        self._held: set[Path] = set()
+        self._looked: Looked | None = None
+        self._number = 0
+        environment = {"runtime_env": dict(runtime_env)} if runtime_env else {}
+        self._actor = (
+            ray.remote(Agent)
+            .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False), **environment)
+            .remote()
+        )
+        self._looking = self._actor.look.remote(place)
+        self._refs: list[Any] = []
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        return f"{self._looked.hostname} ({self.ip})" if self._looked is not None else self.ip
+
+    @property
+    def ready(self) -> bool:
+        """Its agent runs, and has looked around."""
+        return self._looked is not None
+
+    @property
+    def shared(self) -> bool:
+        """It sees the driver's own directory."""
+        return self.looked().shared
+
+    def looked(self) -> Looked:
+        """What its agent found; waits for it. Raises SettingError, TuneError."""
+        if self._looked is None:
+            ray = connection.load()
+            try:
+                looked: Looked = ray.get(self._looking, timeout=_PATIENCE_S)
+            except ray.exceptions.RayError as error:
+                text = str(error).strip().splitlines()
+                raise TuneError(f"node {self.ip}: its agent does not start: {text[-1] if text else error!r}") from error
+            if looked.problem:
+                raise SettingError(
+                    f"node {self.ip} ({looked.hostname}): {looked.problem}; choose a storage_path that every node can "
+                    "write, shared or of its own"
+                )
+            self._looked = looked
+            self._held = {Path(dirname) / ref.name for dirname, ref, _ in looked.found}
+        return self._looked
+
+    def when_looked(self, then: Callable[[Any], None]) -> None:
+        """Have `then` called, from any thread, when `looked` does not wait any more."""
+        self._looking.future().add_done_callback(then)
+
+    def begin(self, setup: Setup, pickled: Any, modules: Any, failed: Callable[[BaseException], None]) -> None:
+        """Have it get ready for trials; `failed` is called, from any thread, if it cannot."""
+        self._refs = [self._actor.begin.remote(setup, pickled, modules)]
+
+        def begun(done: Any) -> None:
+            if (error := done.exception()) is not None:
+                failed(error)
+
+        self._refs[0].future().add_done_callback(begun)
+
+    def listen(self, heard: Callable[[Any], None]) -> None:
+        """Have `heard` called once, from any thread, with the next batch of events or an exception."""
+        ref = self._actor.events.remote()
+        self._refs[1:] = [ref]  # an answer that nobody refers to is thrown away
+        ref.future().add_done_callback(lambda done: heard(done.exception() or done.result()))
+
+    def flush(self) -> None:
+        """Send what was ordered."""
+        if self.orders:
+            orders, self.orders = self.orders, []
+            self._number += 1
+            self._actor.orders.remote(self._number, pickle.dumps(orders, pickle.HIGHEST_PROTOCOL))
+
+    def beat(self) -> None:
+        """Say that the driver lives."""
+        self._actor.alive.remote()
+
+    # --- its store --------------------------------------------------------------------------------------
+
+    def has(self, path: Path) -> None:
+        """A checkpoint lies there."""
+        self._held.add(_key(path))
+
+    def holds(self, path: Path) -> bool:
+        """Whether a checkpoint lies there, as far as is known."""
+        return _key(path) in self._held
+
+    def check(self, path: Path, digest: str) -> str | None:
+        """Hash a checkpoint over there; what is wrong with it: "" when it is not there, None when it is whole."""
+        problem: str | None = self._get(self._actor.check.remote(path, digest), None)
+        if problem is None:
+            self.has(path)
+        return problem
+
+    def delete(self, path: Path) -> bool:
+        """Delete a checkpoint over there; False: it is open there. A host that is gone takes its own along."""
+        try:
+            done: bool = self._get(self._actor.delete.remote(path), _DELETE_S)
+        except TransferError as error:
+            if self.lost:
+                return True
+            raise OSError(str(error)) from error
+        if done:
+            self._held.discard(_key(path))
+        return done
+
+    def ask(self, what: str, *arguments: Any) -> Callable[[], Any]:
+        """Start an operation on its files; see `EngineBackend`."""
+        ref = self._actor.files.remote(what, *arguments)
+        return lambda: self._get(ref, None)
+
+    def _get(self, ref: Any, timeout_s: float | None) -> Any:
+        ray = connection.load()
+        try:
+            return ray.get(ref, timeout=timeout_s)
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause if isinstance(error.cause, Exception) else error
+            raise cause from None
+        except ray.exceptions.RayError as error:
+            text = str(error).strip().splitlines()
+            raise TransferError(f"{self.name}: {text[0] if text else error!r}", transient=True) from error
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Have it end its trials; `ended` waits for that."""
+        self.orders.clear()
+        self._refs.append(self._actor.end.remote())
+
+    def ended(self, timeout_s: float = 10.0) -> None:
+        ray = connection.load()
+        try:
+            ray.get(self._refs[-1], timeout=timeout_s)
+        except ray.exceptions.RayError:
+            pass  # gone already, and its trials with it
+
+    def release(self) -> None:
+        """End the agent."""
+        connection.load().kill(self._actor)
+
+
+def _key(path: Path) -> Path:
+    return Path(*path.parts[-2:])

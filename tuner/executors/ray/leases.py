@@ -1,0 +1,223 @@
+"""Slots leased from Ray: a placement group each, which runs one trial after another of the same request."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.error import ResourceError
+from tuner.executors.base import Resources
+from tuner.executors.ray import connection
+
+IDLE_S = 2.0
+"""A lease that nobody used for so long goes back: others may be waiting for it."""
+
+Shape = tuple[tuple[str, float], ...]
+
+
+def shape_of(resources: Resources) -> Shape:
+    """A request, as leases are told apart by it."""
+    return tuple(sorted((name, float(amount)) for name, amount in resources.items() if amount))
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """One slot, from its request to its return."""
+
+    shape: Shape
+    group: Any
+    holder: Any = None
+    """An actor that holds the slot's GPUs, so that Ray says which they are; None: it has none."""
+    node: str = ""
+    """Id of the node where it is; "": not granted yet."""
+    gpus: tuple[str, ...] = ()
+    free_since: float = 0.0
+    waiting: list[Any] = field(default_factory=list)
+
+
+class Leases:
+    """Asks for slots as they are wanted: twice as many each time that all were used.
+
+    Args:
+        granted: called from any thread with what `on_granted` takes.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, granted: Callable[[Lease, Any], None], clock: Callable[[], float]) -> None:
+        self._granted, self._clock = granted, clock
+        self._free: dict[Shape, list[Lease]] = {}
+        self._asked: dict[Shape, list[Lease]] = {}
+        self._used: Counter[Shape] = Counter()
+        self._all: set[Lease] = set()
+        self._numbers = itertools.count(1)
+
+    def has_room(self, resources: Resources, promised: Iterable[Resources]) -> bool:
+        """Whether a slot is free beside the promised ones; if not, more are asked for."""
+        shape = shape_of(resources)
+        taken = sum(shape_of(other) == shape for other in promised)
+        if len(self._free.get(shape, ())) > taken:
+            return True
+        asked = self._asked.setdefault(shape, [])
+        if not asked:
+            self._give_back_others(shape)
+            for _ in range(max(1, min(self._used[shape] + taken, self._bound(shape)))):
+                asked.append(self._ask(shape))
+        return False
+
+    @property
+    def asked(self) -> bool:
+        """A slot was asked for and is not there yet."""
+        return any(self._asked.values())
+
+    def take(self, resources: Resources) -> Lease:
+        """A free slot; needs `has_room`."""
+        shape = shape_of(resources)
+        lease = self._free[shape].pop()
+        self._used[shape] += 1
+        return lease
+
+    def put_back(self, lease: Lease) -> None:
+        """Nothing runs in it any more."""
+        if lease in self._all:
+            self._used[lease.shape] -= 1
+            lease.free_since = self._clock()
+            self._free.setdefault(lease.shape, []).append(lease)
+
+    def on_granted(self, lease: Lease, answer: Any) -> bool:
+        """Ray's answer to the request. True: the slot is there, on `lease.node`, and `free` hands it out."""
+        if lease not in self._all:
+            return False
+        ray = connection.load()
+        if isinstance(answer, BaseException):
+            self._drop(lease)
+            return False
+        if not lease.node:
+            table = ray.util.placement_group_table(lease.group)
+            lease.node = str(table["bundles_to_node_id"][0])
+            if dict(lease.shape).get("gpu"):
+                self._hold_gpus(lease)
+                return False
+        elif lease.holder is not None:
+            lease.gpus = tuple(answer)
+        return True
+
+    def free(self, lease: Lease) -> None:
+        """The slot may be used: the agent of its node is ready."""
+        if lease in self._all:
+            self._asked[lease.shape].remove(lease)
+            lease.free_since = self._clock()
+            self._free.setdefault(lease.shape, []).append(lease)
+
+    def lost(self, node: str) -> list[Lease]:
+        """The node is gone, and with it these leases. What was placed there is not moved elsewhere."""
+        gone = [lease for lease in self._all if lease.node == node]
+        for lease in gone:
+            free = self._free.get(lease.shape, [])
+            if lease in free:
+                free.remove(lease)
+            elif lease not in self._asked.get(lease.shape, ()):
+                self._used[lease.shape] -= 1
+            self._drop(lease)
+        return gone
+
+    def tidy(self) -> None:
+        """Give back what was not used for a while."""
+        before = self._clock() - IDLE_S
+        for shape, free in self._free.items():
+            self._return([lease for lease in free if lease.free_since < before], shape)
+
+    def idle_until(self) -> float | None:
+        """When `tidy` has something to do; None: it has not."""
+        times = [lease.free_since for free in self._free.values() for lease in free]
+        return min(times) + IDLE_S if times else None
+
+    def close(self) -> None:
+        for lease in list(self._all):
+            self._drop(lease)
+
+    # --- within -----------------------------------------------------------------------------------------
+
+    def _bound(self, shape: Shape) -> int:
+        """How many of that shape the whole cluster may hold beside those that are used.
+
+        Raises ResourceError where no node can hold one.
+        """
+        nodes = connection.nodes()
+        room = sum(fitting(node.resources, shape) for node in nodes)
+        if not room:
+            largest = max((dict(node.resources) for node in nodes), key=lambda each: each.get("cpu", 0.0), default={})
+            raise ResourceError(
+                f"a trial asks for {dict(shape)}, and no node of the cluster has that much; the largest has {largest}"
+            )
+        return room - self._used[shape]
+
+    def _ask(self, shape: Shape) -> Lease:
+        ray = connection.load()
+        group = ray.util.placement_group(
+            [connection.to_ray(dict(shape))], strategy="STRICT_PACK", name=f"tuner-slot-{next(self._numbers)}"
+        )
+        lease = Lease(shape, group)
+        self._all.add(lease)
+        self._wait(lease, group.ready())
+        return lease
+
+    def _wait(self, lease: Lease, ref: Any) -> None:
+        lease.waiting.append(ref)  # an answer that nobody refers to is thrown away
+        ref.future().add_done_callback(lambda done: self._granted(lease, done.exception() or done.result()))
+
+    def _hold_gpus(self, lease: Lease) -> None:
+        ray = connection.load()
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        lease.holder = (
+            ray.remote(Holder)
+            .options(
+                num_cpus=0,
+                num_gpus=dict(lease.shape)["gpu"],
+                scheduling_strategy=PlacementGroupSchedulingStrategy(lease.group, 0),
+            )
+            .remote()
+        )
+        self._wait(lease, lease.holder.gpus.remote())
+
+    def _give_back_others(self, shape: Shape) -> None:
+        for other, free in self._free.items():
+            if other != shape:
+                self._return(list(free), other)
+        for other, asked in self._asked.items():
+            if other != shape:
+                for lease in asked:
+                    self._drop(lease)
+                asked.clear()
+
+    def _return(self, leases: Sequence[Lease], shape: Shape) -> None:
+        for lease in leases:
+            self._free[shape].remove(lease)
+            self._drop(lease)
+
+    def _drop(self, lease: Lease) -> None:
+        ray = connection.load()
+        self._all.discard(lease)
+        asked = self._asked.get(lease.shape, [])
+        if lease in asked:
+            asked.remove(lease)
+        if lease.holder is not None:
+            ray.kill(lease.holder)
+        ray.util.remove_placement_group(lease.group)
+
+
+class Holder:
+    """Holds GPUs for a slot."""
+
+    def gpus(self) -> list[str]:
+        """Their ids, as `CUDA_VISIBLE_DEVICES` spells them."""
+        ids = connection.load().get_runtime_context().get_accelerator_ids()
+        return [str(id) for id in ids.get("GPU", [])]
+
+
+def fitting(there: Resources, shape: Shape) -> int:
+    """How many slots of that shape a node holds in all."""
+    return min((int(there.get(name, 0.0) / amount + 1e-6) for name, amount in shape), default=0)

@@ -1,0 +1,74 @@
+"""What driver and agents say to each other, beside the events and messages of every executor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Union
+
+from trainables.wire import CheckpointRef, ToTrial
+from tuner.executors.base import Event, Launch
+
+HEARTBEAT_S = 3.0
+SILENT_S = 12.0
+"""An agent that has not heard of its driver for so long ends everything: the driver, or the way to it, is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an experiment lies, as the driver has it."""
+
+    root: Path
+    record: Path
+    """The generation's record: a host that reads the same id there sees the driver's own directory."""
+    id: str
+    older: tuple[str, ...] = ()
+    """Ids of earlier generations: what still runs with one of these marks is ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What an agent found on its host."""
+
+    hostname: str
+    shared: bool
+    """The host sees the driver's own directory."""
+    found: list[tuple[str, CheckpointRef, str]] = field(default_factory=list)
+    """(trial directory, checkpoint, digest of its manifest) of what lies there; empty where it is shared."""
+    problem: str = ""
+    """Why the directory cannot be used; "" where it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the trials of a run need on a host."""
+
+    imports: dict[str, set[str]]
+    marker: str
+    temporary: Path
+    cwd: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A trial wrote something."""
+
+    trial_id: str
+    attempt: int
+    stream: Literal["stdout", "stderr"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    trial_id: str
+    message: ToTrial
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    trial_id: str
+
+
+Order = Union[Launch, Tell, Kill]
+Heard = Union[Event, Output]
