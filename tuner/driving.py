@@ -156,7 +156,7 @@ class Run:
         if self.link is not None and contents is not None:
             inheriting.find_origins(self.link, self.opened.settings, self.state)
         if isinstance(self.executor, RayExecutor):
-            hosts.join(self.executor, self.opened, self.spec.sync_config, self.reporter.announce)
+            hosts.join(self.executor, self.opened, self.link, self.spec.sync_config, self.reporter.announce)
         started = ev.GenerationStarted(ownership.generation)
         if contents is not None:
             started = ev.GenerationStarted(
@@ -168,7 +168,7 @@ class Run:
             return
         remove_halves(self.state, self.touched)
         if isinstance(self.executor, RayExecutor):
-            notes.extend(hosts.gather(self.executor, self.state))
+            notes.extend(hosts.gather(self.executor, self.state, syncing.elsewhere(self.link)))
         look = Look()
         facts, problems = reconcile(
             self.state,
@@ -266,6 +266,7 @@ class Run:
             custodian=custodian,
             clock=self.clock,
             copies=self.copies,
+            hosts=self.executor if isinstance(self.executor, RayExecutor) else None,
         )
 
     def _bring_inherited(self, replica: Replica, journal: JournalWriter) -> None:
@@ -393,8 +394,8 @@ def _not_copied(link: syncing.Link | None, missing: list[str], trouble: str) -> 
     shown = "".join(f"\n  {line}" for line in missing[:SHOWN_MISSING])
     more = f"\n  and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
     return (
-        f"{len(missing)} things did not arrive at {link.remote.uri}; everything is here, and `tuner sync` or a resume "
-        f"copies the rest:{shown}{more}" + (f"\n  the last error: {trouble}" if trouble else "")
+        f"{text.counted(len(missing), 'thing')} did not arrive at {link.remote.uri}; everything is here, and `tuner sync` "
+        f"or a resume copies the rest:{shown}{more}" + (f"\n  the last error: {trouble}" if trouble else "")
     )
 
 

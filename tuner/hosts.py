@@ -8,19 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from trainables.places import is_elsewhere, is_host
 from trainables.store import fs
 from trainables.sync_config import SyncConfig
 from trainables.wire import CheckpointRef
 from tuner.executors import RayExecutor
-from tuner.executors.ray.messages import Place
+from tuner.executors.ray.messages import Place, Uploading
 from tuner.experiment.lock import read_records
+from tuner.experiment.resume import Elsewhere
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.opening import Opened
+from tuner.syncer.uploader import ProcessUploader
+from tuner.syncing import Link
 
 
-def join(executor: RayExecutor, opened: Opened, sync: SyncConfig, say: Callable[[str], None]) -> None:
-    """Tell the nodes where the experiment lies; what is left of older owners there is ended."""
+def join(
+    executor: RayExecutor, opened: Opened, link: Link | None, sync: SyncConfig, say: Callable[[str], None]
+) -> None:
+    """Tell the nodes where the experiment lies; what is left of older owners there is ended.
+
+    What has an address of its own they copy there themselves; a directory may be this host's alone.
+    """
     ownership = opened.ownership
     older = tuple(record.id for record in read_records(opened.paths) if record.generation < ownership.generation)
     executor.say = say
@@ -30,25 +39,30 @@ def join(executor: RayExecutor, opened: Opened, sync: SyncConfig, say: Callable[
         "ssh_key": sync.ssh_key,
         "ssh_port": sync.ssh_port,
     }
+    if link is not None and isinstance(link.uploader, ProcessUploader) and is_elsewhere(str(sync.upload_dir)):
+        executor.upload_to = Uploading(sync.place(), sync.sync_timeout, needed=not is_host(str(sync.upload_dir)))
     record = opened.paths.generation(ownership.generation)
     executor.take_place(Place(opened.paths.root, record, ownership.id, older))
+    if link is not None and executor.uploads:
+        link.uploader = executor.uploader(link.uploader)
 
 
-def gather(executor: RayExecutor, state: ExperimentState) -> list[str]:
-    """Bring what unfinished trials may go on from, delete the rest; returns what people should know."""
+def gather(executor: RayExecutor, state: ExperimentState, elsewhere: Elsewhere) -> list[str]:
+    """Bring what unfinished trials may go on from, delete the rest; returns what people should know.
+
+    What is kept, and is in the replica too (`elsewhere`), stays where it is.
+    """
     notes = []
     by_dirname = {trial.dirname: trial for trial in state.trials}
     for host, dirname, ref, digest in executor.found:
         trial = by_dirname.get(dirname)
-        if trial is not None and any(record.ref == ref for record in trial.checkpoints):
-            continue  # it is here too, and retention knows of it
-        if trial is not None and _continues(trial, ref):
-            if not fs.is_dir(trial.directory / ref.name):
-                problem = executor.bring(host, dirname, ref, digest)
-                if problem is not None:
-                    notes.append(f"{trial.name}: checkpoint {ref.name} could not be brought here: {problem}")
-        else:
+        known = trial is not None and any(record.ref == ref for record in trial.checkpoints)
+        if trial is None or not (known or _continues(trial, ref)):
             executor.drop(host, dirname, ref)
+        elif not fs.is_dir(trial.directory / ref.name) and not (known and elsewhere(trial, ref)):
+            problem = executor.bring(host, dirname, ref, digest)
+            if problem is not None:
+                notes.append(f"{trial.name}: checkpoint {ref.name} could not be brought here: {problem}")
     return notes
 
 

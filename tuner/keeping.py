@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from trainables import wire
 from trainables.store import fs
@@ -30,6 +31,17 @@ log = logging.getLogger(__name__)
 Used = set[tuple[str, tuple[int, int, int]]]
 
 
+class Hosts(Protocol):
+    """Hosts that keep checkpoints of their own, which this one does not see."""
+
+    @property
+    def uploads(self) -> bool:
+        """They copy them to the replica, and get them from there, themselves."""
+
+    def holds(self, path: Path) -> bool:
+        """One of them has the checkpoint that would lie at that path here."""
+
+
 class Keeping:
     """Knows what is in use, and does what retention decides.
 
@@ -49,12 +61,16 @@ class Keeping:
         running: Mapping[str, Running],
         keep_local: int | None,
         class_api: bool,
+        hosts: Hosts | None = None,
     ) -> None:
         self._state, self._books, self._custodian, self._copies = state, books, custodian, copies
         self._ownership, self._running = ownership, running
         self._keep_local, self._class_api = keep_local, class_api
         self._lent: dict[str, CheckpointRef] = {}
         """Clones -> the donor's checkpoint that was kept for them when they were last looked at."""
+        self._hosts = hosts
+        self._safe: dict[str, tuple[int, int, int]] = {}
+        """Trials whose newest checkpoint only their host has -> the newest one that the replica has."""
         self._fetched: set[tuple[str, tuple[int, int, int]]] = set()
         """Given up here in an earlier life, and brought here again."""
 
@@ -87,7 +103,13 @@ class Keeping:
         """Hash a checkpoint before a trial gets it, brought here first if only the replica has it."""
         holder = self._holder(record.ref)
         path = holder.directory / record.ref.name
-        if not fs.is_dir(path) and self._copies.holds(holder, record):
+        if fs.is_dir(path):
+            self._custodian.check(path, record.digest, then)
+        elif self._supplied(holder, record, path):
+            then(None)  # hashed by the host that gets it
+        elif self._hosts is not None and not self._copies.holds(holder, record):
+            then("the host that had it is gone")
+        elif self._copies.holds(holder, record):
             self._fetched.add((holder.trial_id, record.order))
             self._copies.fetch(holder, record, then)
         else:
@@ -95,8 +117,11 @@ class Keeping:
 
     def set_aside(self, record: CheckpointRecord, problem: str) -> None:
         """It is broken: not used, not counted."""
-        self._books.add(ev.CheckpointSetAside(record.ref, problem))
+        seq = self._books.add(ev.CheckpointSetAside(record.ref, problem))
         self._custodian.gone(record.ref)
+        holder = self._holder(record.ref)
+        if self._hosts is not None and not self._copies.holds(holder, record):
+            self._copies.forgotten(holder, record.ref, seq)  # it went with its host: nothing is to be copied
 
     # --- saves ----------------------------------------------------------------------------------------------
 
@@ -114,6 +139,7 @@ class Keeping:
             self._let_go(body.ref, BUDGET)
             return problem
         self._copies.published(trial, record, seq)
+        self._look_what_is_safe(trial)
         self.forget(trial)
         self.given_back(trial)
         return None
@@ -158,6 +184,13 @@ class Keeping:
         run.open.discard(ref)
         self.forget(self._holder(ref))
 
+    def copied(self, trial: Trial) -> None:
+        """The replica has another checkpoint of the trial."""
+        if trial.trial_id in self._safe:
+            self._look_what_is_safe(trial)
+            self.forget(trial)
+        self.give_up_local(trial)
+
     def give_up_local(self, trial: Trial) -> None:
         """Delete what the replica holds and this machine need not (`keep_local`)."""
         if self._keep_local is None:
@@ -178,7 +211,23 @@ class Keeping:
             if run.trial.started_from is not None and not run.published and run is not but
         }
         used |= {(ref.trial_id, ref.order) for run in self._running.values() for ref in run.open}
+        used |= set(self._safe.items())
         return used | {(ref.trial_id, ref.order) for ref in self._state.borrowed.values()}
+
+    def _supplied(self, holder: Trial, record: CheckpointRecord, path: Path) -> bool:
+        """Whether the host that is to use a checkpoint gets it without this one."""
+        hosts = self._hosts
+        return hosts is not None and (hosts.holds(path) or (hosts.uploads and self._copies.holds(holder, record)))
+
+    def _look_what_is_safe(self, trial: Trial) -> None:
+        """While only its host has the newest checkpoint, the newest that the replica has is in use: a host may die."""
+        self._safe.pop(trial.trial_id, None)
+        newest = trial.latest_checkpoint
+        if newest is None or self._hosts is None or not self._hosts.uploads:
+            return
+        held = next((record for record in reversed(trial.checkpoints) if self._copies.holds(trial, record)), None)
+        if held is not None and held is not newest and not fs.is_dir(trial.directory / newest.ref.name):
+            self._safe[trial.trial_id] = held.order
 
     def _let_go(self, ref: CheckpointRef, why: str) -> None:
         seq = self._books.add(ev.CheckpointForgotten(ref, why))
@@ -214,7 +263,7 @@ class Keeping:
                 facts = copies.finished()
                 for fact in facts:
                     self._books.add(fact)
-                    self.give_up_local(self._holder(fact.ref))
+                    self.copied(self._holder(fact.ref))
                 self._books.run_due()
                 if facts:
                     continue  # the journal has grown, and goes there too

@@ -71,13 +71,15 @@ class Start:
     iteration: int
     """The trial's own count at that checkpoint."""
     time_total_s: float
+    digest: str = ""
 
 
 def start_at(trial: Trial, record: CheckpointRecord | None, settings: LoopSettings, *, holder: Trial) -> Start:
     """From a checkpoint of the trial's own or of a donor (`holder`), else from that of `restore=`, or from nothing."""
     ref, iteration, spent = start_of(trial, record)
     if ref is not None:
-        return Start(ref, holder.directory / ref.name, iteration, spent)
+        digest = record.digest if record is not None else ""
+        return Start(ref, holder.directory / ref.name, iteration, spent, digest)
     restore = settings.restore
     if restore is None or not is_published(restore):
         return Start(None, restore, 0, 0.0)
@@ -119,6 +121,7 @@ def launch_of(
     return Launch(
         job=job,
         resources=resources,
+        digest=start.digest,
         timeout_s=settings.trial_timeout_s,
         stdout=None if settings.stdout is None else trial.directory / settings.stdout,
         stderr=None if settings.stderr is None else trial.directory / settings.stderr,

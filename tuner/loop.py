@@ -25,7 +25,7 @@ from tuner.experiment.lock import Ownership
 from tuner.experiment.resume import raw
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import CheckpointRecord, Trial
-from tuner.keeping import Keeping
+from tuner.keeping import Hosts, Keeping
 from tuner.launching import LoopSettings, describe, launch_of, start_at
 from tuner.plugins import Plugins
 from tuner.retention.custodian import Custodian
@@ -62,6 +62,7 @@ class TrialLoop:
         custodian: Custodian,
         clock: Clock,
         copies: Copies | None = None,
+        hosts: Hosts | None = None,
     ) -> None:
         self.settings = settings
         self.state = state
@@ -96,6 +97,7 @@ class TrialLoop:
             running=self._running,
             keep_local=settings.keep_local,
             class_api=settings.class_api,
+            hosts=hosts,
         )
         self._held: dict[str, wire.Answer] = {}
         """Answers to trials whose checkpoints pile up: they are given once the replica has caught up."""
@@ -264,7 +266,7 @@ class TrialLoop:
         """Let the replica go on, and the trials that wait for it."""
         for fact in self._copies.finished():
             self._books.add(fact)
-            self._keeping.give_up_local(self._trial(fact.ref.trial_id))
+            self._keeping.copied(self._trial(fact.ref.trial_id))
         for trial_id in list(self._held):
             trial = self.state.trials.get(trial_id)
             if self.halted is not None or trial is None or not self._copies.behind(trial):
@@ -591,6 +593,9 @@ class TrialLoop:
             self._end_attempt(run, "halted")
         elif isinstance(said, wire.Preempted):
             self._end_attempt(run, "preempted")
+        elif event.reason == "unusable":
+            self._set_start_aside(run)
+            self._end_attempt(run, "lost")
         elif event.reason == "lost" and run.trial.num_lost < MAX_LOST:
             self._end_attempt(run, "lost")
         else:
@@ -598,6 +603,15 @@ class TrialLoop:
             text = f"the trial's process ended {how} without a word; its output is in {run.trial.directory}"
             self._failed(run, ev.ErrorInfo("TrialProcessDiedError", text), None)
         self._carry_out()
+
+    def _set_start_aside(self, run: Running) -> None:
+        """Its host found the checkpoint damaged that it was to start from: the next attempt gets an older one."""
+        ref = run.trial.started_from
+        holder = None if ref is None else self._trial(ref.trial_id)
+        record = next((each for each in holder.checkpoints if each.ref == ref), None) if holder is not None else None
+        if record is not None:
+            log.warning("%s: checkpoint %s cannot be used and is set aside", run.trial.name, record.ref.name)
+            self._keeping.set_aside(record, "the host that was to use it could not")
 
     def _failed(self, run: Running, error: ev.ErrorInfo, said: wire.Errored | None) -> None:
         trial = run.trial

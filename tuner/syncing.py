@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from trainables.config import SyncConfig
+from trainables.errors import InvalidSettingError
 from trainables.store import fs
 from trainables.transfer import agent
+from trainables.transfer.open import shown
 from tuner import knobs
 from tuner.clock import Clock, VirtualClock
 from tuner.error import (
@@ -27,15 +29,16 @@ from tuner.error import (
 )
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import Ownership
-from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
+from tuner.experiment.paths import ExperimentPaths, as_local_path, cache_of, is_elsewhere
 from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings
 from tuner.experiment.resume import Base, Elsewhere, LetGo
 from tuner.experiment.state import ExperimentState
 from tuner.opening import ask, check_same
 from tuner.spec import Spec
-from tuner.syncer.claim import RemoteClaim, as_ended_here, beat_name, encode_beat
+from tuner.syncer.checkpoints_push import Origin
+from tuner.syncer.claim import RELEASE_S, RemoteClaim, as_ended_here, beat_name, encode_beat
 from tuner.syncer.remote import Relation, Remote, adopt, at_rest, complete, names_of, set_aside
-from tuner.syncer.replica import RELEASE_S, Origin, Pace, Replica
+from tuner.syncer.replica import Pace, Replica
 from tuner.syncer.trial_files import Artifacts
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
@@ -108,7 +111,14 @@ def connect(spec: Spec, *, inline: bool, wake: Any) -> Link | None:
     spec.has_replica = True
     arguments = config.place()
     here = inline or arguments["place"].startswith("memory://")  # that one lives in this process
-    uploader = InlineUploader(arguments, wake=wake) if here else ProcessUploader(arguments, wake=wake)
+    try:
+        uploader = InlineUploader(arguments, wake=wake) if here else ProcessUploader(arguments, wake=wake)
+    except InvalidSettingError as error:
+        address = os.fspath(place)
+        if shown(address) not in str(error):
+            raise
+        setting = "storage_path" if spec.storage_path == cache_of(address) else "SyncConfig: upload_dir"
+        raise InvalidSettingError(f"{setting}: {error}") from None
     if config.keep_local != "all" and not uploader.can.verify:
         uploader.close()
         raise SettingError(

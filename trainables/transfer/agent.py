@@ -195,7 +195,7 @@ TAKEN = "Taken"
 """The type of a `Failed` that says: the guard is there."""
 
 decode_answer = msgspec.json.Decoder(Answer).decode
-_decode_job = msgspec.json.Decoder(AnyJob).decode
+decode_job = msgspec.json.Decoder(AnyJob).decode
 
 
 class Worker:
@@ -367,7 +367,7 @@ def serve(line: socket.socket) -> None:
         return
     with ThreadPoolExecutor(THREADS, thread_name_prefix="transfer") as pool:
         while (body := receive()) is not None:
-            pool.submit(_answer, worker, _decode_job(body), spoken)
+            pool.submit(_answer, worker, decode_job(body), spoken)
         os._exit(0)  # the driver is gone: what is under way may hang, and may be done again
 
 

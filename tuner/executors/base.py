@@ -31,6 +31,8 @@ class Launch:
     tee: bool = False
     """Show the output on the driver's terminal as well."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    digest: str = ""
+    """BLAKE3 of the manifest of the checkpoint that it starts from, where it has one."""
     packed: bytes | None = None
     """The job as its process gets it, where somebody has pickled it already."""
 
@@ -62,7 +64,8 @@ class Exited:
     status: int
     """Exit status; negative: the number of the signal that ended it."""
     reason: str | None = None
-    """None (by itself), "killed" (asked by `kill`), "timeout", or "lost" (keeper or fork server died)."""
+    """None (by itself), "killed" (asked by `kill`), "timeout", "lost" (keeper, fork server or host died), or "unusable"
+    (the checkpoint that it was to start from is damaged, or cannot be found; it has not begun)."""
 
 
 Event = Started | Message | Exited

@@ -150,6 +150,11 @@ class Queue:
                 removal.ended = True
             self._look_at(trial)
 
+    def wants(self, ref: CheckpointRef) -> bool:
+        """It is to be copied, and nobody has let go of it."""
+        upload = self._lane(ref.trial_id).uploads.get(ref.order)
+        return upload is not None and not upload.forgotten
+
     def abandon(self, ref: CheckpointRef) -> None:
         """There is nothing to copy any more: it is damaged, or was never whole."""
         lane = self._lane(ref.trial_id)

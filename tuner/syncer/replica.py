@@ -1,8 +1,8 @@
 """A replica of the experiment, as the loop sees it: told of what happens, it keeps the copy elsewhere in step.
 
 Everything here returns at once; the bytes are moved by the agent (`tuner.syncer.uploader`). Three streams go there: the
-books (`books_push`), checkpoints in the order that `queue` gives, and the small files of trials (`trial_files`). Facts
-come back through `finished`.
+books (`books_push`), checkpoints (`checkpoints_push`) in the order that `queue` gives, and the small files of trials
+(`trial_files`). Facts come back through `finished`.
 """
 
 from __future__ import annotations
@@ -16,43 +16,30 @@ from types import MappingProxyType
 
 import msgspec
 
-from trainables.errors import ObjectNotFoundError, TransferError
+from trainables.errors import TransferError
 from trainables.store import fs
 from trainables.transfer import agent
 from trainables.transfer.agent import AnyJob, Done, Failed
 from trainables.wire import CheckpointRef
 from tuner.clock import Clock
-from tuner.error import OwnedElsewhereError
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
-from tuner.experiment.lock import STALE_S
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import CheckpointRecord, Trial
 from tuner.syncer.books_push import BooksPush
-from tuner.syncer.claim import beat_name, encode_beat
+from tuner.syncer.checkpoints_push import CheckpointsPush, Origin
+from tuner.syncer.claim import Hold, beat_name
 from tuner.syncer.copies import Backlog, Copies, Then
-from tuner.syncer.queue import REFUSALS, Kind, Order, Queue, Step
+from tuner.syncer.queue import Queue
 from tuner.syncer.trial_files import AT_ONCE, Artifacts, TrialFiles
 from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)
 
-STEPS = 3
-"""Checkpoints that are moved at once."""
 SILENT_S = 30.0
 """An operation of which nothing was heard for so long is spoken of."""
 TELL_AGAIN_S = 60.0
-RELEASE_S = 5.0
-LOOK_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a checkpoint lies that neither this machine nor the replica has."""
-
-    place: str
-    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +92,12 @@ class Replica(Copies):
         self.place = place
         self._uploader, self._journal, self._clock, self._pace = uploader, journal, clock, pace
         self._name = paths.root.name
-        self._there, self._alone = there, alone
+        self._there = there
         self._guard = f"{self._name}/generations/{paths.generation(generation + 1).name}"
-        self._beat_key = f"{self._name}/generations/{beat_name(generation)}"
+        beats = f"{self._name}/generations/{beat_name(generation)}"
+        self._hold = Hold(uploader, place=place, key=beats, guard=self._guard, clock=clock, alone=alone)
         self._queue = Queue(removes=uploader.can.delete)
+        self._checkpoints = CheckpointsPush(self._queue, place=place, name=self._name, guard=self._guard, clock=clock)
         self._files = TrialFiles(self._name, artifacts, self._guard)
         self._books = BooksPush(
             paths,
@@ -122,17 +111,6 @@ class Replica(Copies):
         )
         self._under: dict[int, Callable[[Done | Failed], None]] = {}
         """What is to be done with the answer of each job that is under way."""
-        self._facts: list[ev.CheckpointCopied] = []
-        self._steps = 0
-        self._reading: set[Path] = set()
-        self._inherited: dict[Path, agent.CopyPayload] = {}
-        """Checkpoints that are copied from elsewhere, not from here; until they are complete."""
-        self._refusals: list[str] = []
-        """Why they could not be, as far as trying again may not help."""
-        self.lost: list[ev.CheckpointSetAside] = []
-        """Those that turned out missing or damaged where they were to come from."""
-        self._later: dict[tuple[str, Order], tuple[Trial, CheckpointRecord, int]] = {}
-        """Checkpoints that wait for the next period."""
         self._replaced: list[str] = []
         self._root = paths.root
         self.wanted: dict[str, list[str]] = {}
@@ -143,12 +121,8 @@ class Replica(Copies):
         self._clearing = self._begun = self._closing = False
         self._looking = 0
         """Comparisons under way."""
-        self._abandoned: list[str] = []
-        self._taken: str | None = None
         self._period_at = clock.monotonic() + pace.period_s
-        self._moved_at = self._beat_at = clock.monotonic()
-        self._beats = 0
-        self._beating = False
+        self._moved_at = clock.monotonic()
         self._told: tuple[str, float] = ("", 0.0)
         self._spoken_of = 0
         self._look_at = self._quiet_until = 0.0
@@ -179,17 +153,13 @@ class Replica(Copies):
                 if record.ref.name in names if present is not None else self.place in record.copies:
                     self._queue.known(trial.trial_id, [record.order])
                     if self.place not in record.copies:  # a driver was killed before it could say so
-                        self._facts.append(ev.CheckpointCopied(record.ref, self.place))
+                        self._checkpoints.facts.append(ev.CheckpointCopied(record.ref, self.place))
                     if trial.status != Trial.TERMINATED and self._uploader.can.reuse:
                         self._uploader.submit(agent.Learn(key=self._key(trial.dirname, record.ref.name)))
                 elif fs.is_dir(trial.directory / record.ref.name):
-                    self._add(trial, record, self._journal.last_seq)
+                    self._checkpoints.add(trial, record, self._journal.last_seq)
                 elif (origin := origins.get((trial.dirname, record.ref.name))) is not None:
-                    key = self._key(trial.dirname, record.ref.name)
-                    self._inherited[trial.directory / record.ref.name] = agent.CopyPayload(
-                        place=origin.place, source=origin.key, key=key, digest=record.digest, guard=self._guard
-                    )
-                    self._add(trial, record, self._journal.last_seq)
+                    self._checkpoints.inherit(trial, record, origin, self._journal.last_seq)
             for ref in trial.forgotten if present is None else ():
                 self.forgotten(trial, ref, self._journal.last_seq)
             if trial.status == Trial.TERMINATED:
@@ -206,9 +176,15 @@ class Replica(Copies):
         """
         self._begun = True
         self._quiet_until = 0.0
-        if len(self._refusals) >= REFUSALS:
-            raise TransferError(f"{len(self._inherited)} checkpoints could not be copied: {self._refusals[-1]}")
-        return len(self._inherited)
+        left = self._checkpoints.inherited
+        if (refusal := self._checkpoints.refusal) is not None:
+            raise TransferError(f"{left} checkpoints could not be copied: {refusal}")
+        return left
+
+    @property
+    def lost(self) -> list[ev.CheckpointSetAside]:
+        """Inherited checkpoints that were missing or damaged where they were to come from; the caller empties it."""
+        return self._checkpoints.lost
 
     @property
     def beside(self) -> bool:
@@ -236,17 +212,14 @@ class Replica(Copies):
     def published(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
         self._quiet_until = 0.0
         if self._pace.at_once:
-            self._add(trial, record, seq)
+            self._checkpoints.add(trial, record, seq)
         else:
-            self._later[trial.trial_id, record.order] = (trial, record, seq)
+            self._checkpoints.add_later(trial, record, seq)
         self._files.saved(trial)
 
     def forgotten(self, trial: Trial, ref: CheckpointRef, seq: int) -> None:
         self._quiet_until = 0.0
-        if self._later.pop((trial.trial_id, ref.order), None) is not None:
-            return  # nothing of it was copied
-        ended = trial.status == Trial.TERMINATED
-        self._queue.forget(ref, trial.directory / ref.name, seq=seq, ended=ended)
+        self._checkpoints.forget(trial, ref, seq)
 
     def ended(self, trial: Trial) -> None:
         self._quiet_until = 0.0
@@ -261,16 +234,8 @@ class Replica(Copies):
 
     def heartbeat(self) -> None:
         """A sign of life over there, and a look whether somebody has taken over. Raises OwnedElsewhereError."""
-        now = self._clock.monotonic()
-        slept, self._beat_at = now - self._beat_at > STALE_S / 2, now
-        if self._alone:
-            return
-        if slept:
-            self._look_at_owner()  # this process was stopped for so long that it may have been taken for dead
-        self._check()
-        if not self._beating:
-            self._beating = True
-            self._submit(self._beat("held"), self._beaten)
+        if (beat := self._hold.beat()) is not None:
+            self._submit(beat, lambda answer: self._hold.beaten())
 
     def closing(self) -> None:
         self._quiet_until = 0.0
@@ -286,12 +251,12 @@ class Replica(Copies):
                 break  # asked several times per result: it costs next to nothing
             for answer in answers:
                 self._take(answer)
-            self._check()
+            self._hold.check()
             going = self._go_on()
             self._quiet_until = self._next_look()
             if not going and not answers:
                 break
-        facts, self._facts = self._facts, []
+        facts, self._checkpoints.facts = self._checkpoints.facts, []
         return facts
 
     def due(self) -> float | None:
@@ -302,7 +267,7 @@ class Replica(Copies):
         elif self._begun and not self._clearing:
             times.append(None if self._closing else self._period_at)
             times.append(self._books.due_at(waited_for=self._queue.wants_journal, closing=self._closing))
-            times.append(self._queue.due(now) if self._steps < STEPS else None)
+            times.append(self._queue.due(now) if self._checkpoints.room else None)
         return min((time for time in times if time is not None), default=None)
 
     def _next_look(self) -> float:
@@ -315,7 +280,7 @@ class Replica(Copies):
         return self._queue.holds(record.ref) or self.place in record.copies
 
     def reads(self, path: Path) -> bool:
-        return path in self._reading
+        return path in self._checkpoints.reading
 
     def fetch(self, trial: Trial, record: CheckpointRecord, then: Then) -> None:
         job = agent.FetchCheckpoint(
@@ -353,7 +318,7 @@ class Replica(Copies):
             self._moved_at = now
             self._queue.succeeded()
         elif answer.type == agent.TAKEN:
-            self._taken = f"{self.place}: {answer.message}: it has taken over, and this one writes nothing more"
+            self._hold.taken_over(answer.message)
         else:
             if answer.transient:
                 self._queue.unreachable(now)
@@ -368,30 +333,6 @@ class Replica(Copies):
         if answer.id in self._under and (self._told[0] != answer.message or now - self._told[1] >= TELL_AGAIN_S):
             self._told = (answer.message, now)
             log.warning("%s: %s; tried again", self.place, answer.message)
-
-    def _step_ended(self, step: Step, answer: Done | Failed) -> None:
-        self._steps -= 1
-        if isinstance(answer, Done):
-            self._queue.done(step)
-            if step.kind is Kind.MANIFEST:
-                self._inherited.pop(step.path, None)
-                self._reading.discard(step.path)
-                self._facts.append(ev.CheckpointCopied(step.ref, self.place))
-            return
-        self._queue.failed(step, answer.message, self._clock.monotonic(), transient=answer.transient)
-        if step.kind is Kind.PAYLOAD:
-            self._reading.discard(step.path)  # until it is tried again
-        inherited = step.path in self._inherited and step.kind is not Kind.REMOVE
-        if inherited and not answer.transient and not answer.type.startswith("Checkpoint"):
-            self._refusals.append(answer.message)
-        if step.kind is not Kind.REMOVE and answer.type.startswith("Checkpoint"):
-            if inherited:
-                del self._inherited[step.path]
-                self.lost.append(ev.CheckpointSetAside(step.ref, answer.message))
-            else:
-                self._abandoned.append(f"checkpoint {step.path}: {answer.message}")
-            self._queue.abandon(step.ref)
-            self._reading.discard(step.path)
 
     def _books_arrived(self, answer: Done | Failed) -> None:
         self._books.arrived(self._clock.monotonic(), whole=isinstance(answer, Done))
@@ -427,23 +368,6 @@ class Replica(Copies):
         if isinstance(answer, Failed):
             self._replaced = keys
 
-    def _beaten(self, answer: Done | Failed) -> None:
-        self._beating = False
-
-    def _check(self) -> None:
-        if self._taken is not None:
-            raise OwnedElsewhereError(self._taken)
-
-    def _look_at_owner(self) -> None:
-        try:
-            record = self._uploader.call(agent.Read(key=self._guard), timeout_s=LOOK_S)
-        except ObjectNotFoundError:
-            return
-        except TransferError as error:
-            log.warning("%s: could not look whether another driver has taken over: %s", self.place, error)
-            return
-        self._taken = f"{self.place} was taken over meanwhile ({record.decode(errors='replace'):.200}); this one stops"
-
     # --- what goes out --------------------------------------------------------------------------------------
 
     def _go_on(self) -> bool:
@@ -460,9 +384,7 @@ class Replica(Copies):
             self._period_at = now + self._pace.period_s
             if not self._closing:
                 self._files.period()
-            for trial, record, seq in self._later.values():
-                self._add(trial, record, seq)
-            self._later.clear()
+            self._checkpoints.period()
         started = self._start_steps(now)
         job: AnyJob | None = self._books.push(
             now, waited_for=self._queue.wants_journal, closing=self._closing, snapshots=not self._files.owed
@@ -491,32 +413,10 @@ class Replica(Copies):
 
     def _start_steps(self, now: float) -> bool:
         started = False
-        while self._steps < STEPS and (step := self._queue.next(now)) is not None:
-            self._steps += 1
-            self._submit(self._job(step), lambda answer, step=step: self._step_ended(step, answer))  # type: ignore[misc]
+        for step, job in self._checkpoints.begin(now):
+            self._submit(job, lambda answer, step=step: self._checkpoints.ended(step, answer))  # type: ignore[misc]
             started = True
         return started
-
-    def _add(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
-        path = trial.directory / record.ref.name
-        self._queue.add(record.ref, path, record.bytes, seq=seq, now=self._clock.monotonic())
-
-    def _job(self, step: Step) -> AnyJob:
-        key = self._key(step.path.parent.name, step.ref.name)
-        inherited = self._inherited.get(step.path) if step.kind is not Kind.REMOVE else None
-        if inherited is not None:
-            whole = step.kind is Kind.MANIFEST
-            return agent.CopyManifest(**msgspec.structs.asdict(inherited)) if whole else inherited
-        if step.kind is Kind.PAYLOAD:
-            self._reading.add(step.path)
-            return agent.PushPayload(directory=str(step.path), key=key, guard=self._guard)
-        if step.kind is Kind.MANIFEST:
-            return agent.PushManifest(directory=str(step.path), key=key, guard=self._guard)
-        return agent.DeleteCheckpoint(key=key, guard=self._guard)
-
-    def _beat(self, state: str) -> agent.Put:
-        self._beats += 1
-        return agent.Put(key=self._beat_key, data=encode_beat(state, self._beats), guard=self._guard)
 
     def _key(self, *names: str) -> str:
         return "/".join((self._name, *names))
@@ -544,7 +444,7 @@ class Replica(Copies):
     @property
     def _at_rest(self) -> bool:
         """But for the queue nothing is to be done."""
-        moving = self._steps or self._looking or self._fetching or self._clearing or self._books.busy
+        moving = self._checkpoints.moving or self._looking or self._fetching or self._clearing or self._books.busy
         left = self.wanted or self._replaced or self._files.waiting or self._books.behind
         return not moving and not left
 
@@ -560,7 +460,7 @@ class Replica(Copies):
         self._uploader.wait(max(0.01, left))
 
     def missing(self) -> list[str]:
-        lines = [f"checkpoint {ref.trial_id}/{ref.name}" for ref in self._queue.missing()] + self._abandoned
+        lines = self._checkpoints.missing()
         if self._journal.last_seq > self._books.pushed:
             lines.append(f"the journal from fact {self._books.pushed + 1} to {self._journal.last_seq}")
         lines += [f"result files of {dirname}, which are not here" for dirname in (*self._fetching, *self.wanted)]
@@ -568,12 +468,12 @@ class Replica(Copies):
 
     def release(self) -> None:
         left = [f"{ref.trial_id}/{ref.name}" for ref in self._queue.removals()]
-        if left and self._taken is None:
+        if left and self._hold.taken is None:
             names = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
             log.warning("%s: could not delete %s; the next start tries again", self.place, names)
         try:
-            if not self._alone and self._taken is None and not self._queue.blocked(self._clock.monotonic()):
-                self._uploader.call(self._beat("released"), timeout_s=RELEASE_S)
+            if not self._queue.blocked(self._clock.monotonic()):
+                self._hold.release()
         except OSError as error:
             log.warning("%s: not released: %s", self.place, error)
         finally:

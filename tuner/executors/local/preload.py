@@ -7,6 +7,7 @@ names it, and starts itself anew without it.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import pickle
 import sys
@@ -63,6 +64,8 @@ def load(path: str) -> Any:
 def unpickle(path: str) -> Any:
     """Load a trainable and let `__main__` look as its script's did, as far as the trainable uses it."""
     with open(path, "rb") as file:
+        for module in pickle.load(file):
+            importlib.import_module(module)
         trainable = pickle.load(file)
     _fill_main(trainable)
     return trainable

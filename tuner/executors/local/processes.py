@@ -111,15 +111,19 @@ def end_children(keep: int | None = None) -> int | None:
 
 
 def marked(variable: str, value: str) -> list[int]:
-    """Processes, other than this one, that were started with `variable=value` in their environment."""
-    needle = f"{variable}={value}".encode()
+    """Processes, other than this one, that were started with `variable=value` in their environment.
+
+    A value covers those that begin with it and a dot: agents of one driver on several nodes are told apart so.
+    """
+    needle = f"\0{variable}={value}".encode()
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
         try:
             with open(f"/proc/{name}/environ", "rb") as file:
-                if needle in file.read().split(b"\0"):
+                environment = b"\0" + file.read() + b"\0"
+                if needle + b"\0" in environment or needle + b"." in environment:
                     found.append(int(name))
         except OSError:
             continue  # gone, or another user's

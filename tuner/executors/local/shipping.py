@@ -30,6 +30,9 @@ _LOAD_CONST = opcode.opmap["LOAD_CONST"]
 _LOAD_SMALL_INT = opcode.opmap.get("LOAD_SMALL_INT", -1)
 _EXTENDED_ARG = opcode.EXTENDED_ARG
 
+FIRST: list[str] = []
+"""Modules that every process of a trial imports before anything of the user's."""
+
 Imports = dict[str, set[str]]
 """Modules to import, each with the names that are wanted from it (some may be modules themselves)."""
 
@@ -38,7 +41,7 @@ class Shipped:
     """A trainable on disk, written once for all trials.
 
     Attributes:
-        path: the pickle.
+        path: two pickles: `FIRST`, and the trainable.
         imports: what loading and running the trainable will import.
     """
 
@@ -53,7 +56,10 @@ def ship(trainable: Any, directory: Path) -> Shipped:
     fd, name = tempfile.mkstemp(prefix="trainable-", suffix=".pickle", dir=directory)
     try:
         with os.fdopen(fd, "wb") as file:
+            pickle.dump(FIRST, file)
             pickler = _Pickler(file)
+            for module in FIRST:
+                pickler.note_module(module)
             pickler.dump(trainable)
     except Exception as error:
         os.unlink(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import logging
 import os
 import pickle
 import shutil
@@ -14,12 +16,17 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
+
+import cloudpickle
+import msgspec
 
 from trainables.errors import CheckpointError
 from trainables.job import Job
 from trainables.store import delete, fs, verify
+from trainables.transfer.agent import decode_job
 from trainables.wire import CheckpointRef, Published
 from tuner.executors.base import Event, Exited, Launch, Message
 from tuner.executors.local.executor import LocalExecutor
@@ -28,8 +35,28 @@ from tuner.executors.local.server import MARKER
 from tuner.executors.local.shipping import Shipped
 from tuner.executors.ray import sources
 from tuner.executors.ray.files import Files
-from tuner.executors.ray.messages import HEARTBEAT_S, SILENT_S, Heard, Kill, Looked, Order, Output, Place, Setup, Tell
+from tuner.executors.ray.messages import (
+    HEARTBEAT_S,
+    RESTORED,
+    SILENT_S,
+    Broken,
+    Heard,
+    Kill,
+    Looked,
+    Order,
+    Output,
+    Place,
+    Setup,
+    Tell,
+    Uploading,
+)
+from tuner.executors.ray.uploads import Uploads
+from tuner.experiment.paths import ExperimentPaths
 
+log = logging.getLogger(__name__)
+
+_THREADS = 32
+"""So many operations on files at once: one that hangs keeps no other from being done."""
 _PLENTY = 1_000_000.0
 """What a trial may take was leased from Ray; the executor on the node counts nothing."""
 
@@ -39,6 +66,7 @@ class Agent:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="tuner-agent"))
         self._heard: list[Heard] = []
         self._something = asyncio.Event()
         self._runner: Runner | None = None
@@ -47,12 +75,20 @@ class Agent:
         self._early: dict[int, list[Order]] = {}
         self._home: Path | None = None
         self._files: Files | None = None
+        self._uploads: Uploads | None = None
+        self._uploading = b""
+        self._opening = threading.Lock()
+        self._root: Path | None = None
         self._alive_at = time.monotonic()
-        self._watch = self._loop.create_task(self._watch_driver())
+        # A thread of its own: whatever else hangs here, trials end when their driver is gone.
+        threading.Thread(target=self._watch_driver, name="tuner-watch", daemon=True).start()
 
-    async def look(self, place: Place) -> Looked:
-        """End what is left of older owners, and say what lies here."""
-        return await asyncio.to_thread(self._look, place)
+    async def look(self, place: Place, marker: str, busy: frozenset[str]) -> Looked:
+        """End what is left of older owners, and of an agent with the same mark; say what lies here.
+
+        `busy`: directories of trials that run elsewhere just now, which this host may see.
+        """
+        return await asyncio.to_thread(self._look, place, marker, busy)
 
     async def begin(self, setup: Setup, pickled: bytes, modules: bytes) -> None:
         """Get ready to run trials."""
@@ -84,6 +120,14 @@ class Agent:
         assert self._files is not None
         return await asyncio.to_thread(getattr(self._files, what), *arguments)
 
+    async def open_uploads(self, uploading: bytes) -> None:
+        """Open the place to which checkpoints go from here. Raises what says why it cannot be used."""
+        await asyncio.to_thread(self._open_uploads, uploading)
+
+    async def upload(self, job: bytes) -> bytes:
+        """One job of a replica on the files of this host; its answer."""
+        return await asyncio.to_thread(self._upload, job)
+
     async def check(self, path: Path, digest: str) -> str | None:
         """Hash a checkpoint; what is wrong with it, and "" where there is none."""
         return await asyncio.to_thread(_check, path, digest)
@@ -94,36 +138,41 @@ class Agent:
 
     async def end(self) -> None:
         """End every trial; when it returns no process of them is left."""
-        await asyncio.to_thread(self._end)
+        await asyncio.to_thread(self._end_in_order)
 
     # --- within -----------------------------------------------------------------------------------------
 
-    def _look(self, place: Place) -> Looked:
-        for id in place.older:
+    def _look(self, place: Place, marker: str, busy: frozenset[str]) -> Looked:
+        for id in (*place.older, marker):
             end_marked(MARKER, id)
         root, name = place.root, socket.gethostname()
-        self._files = Files(root)
+        self._root, self._files = root, Files(root)
         try:
             shared = place.id in place.record.read_text()
         except OSError:
             shared = False
-        if shared:
-            return Looked(name, True)
         try:
             fs.make_dirs(root)
             with tempfile.TemporaryFile(dir=root):
                 pass
         except OSError as error:
-            return Looked(name, False, problem=f"{root} cannot be written there: {error.strerror or error}")
+            return Looked(name, shared, problem=f"{root} cannot be written there: {error.strerror or error}")
+        if shared:
+            return Looked(name, True)
+        if (other := _experiment_at(root)) not in (None, place.experiment):
+            return Looked(name, False, problem=f"another experiment (id {other}) lies at {root} there")
         found = []
         for directory in sorted(root.iterdir()):
             if directory.is_dir() and not directory.name.startswith("."):
-                for left in verify.leftovers(directory):
-                    fs.remove_quietly(left)
+                if directory.name not in busy:
+                    for left in verify.leftovers(directory):
+                        fs.remove_quietly(left)
+                    delete.finish_deletes(directory)
                 found += [(directory.name, kept.ref, kept.digest) for kept in verify.list_checkpoints(directory)]
         return Looked(name, False, found)
 
     def _begin(self, setup: Setup, pickled: bytes, modules: bytes) -> None:
+        self._uploading = setup.uploading
         home = self._home = Path(tempfile.mkdtemp(prefix="tuner-agent-"))
         trainable = home / "trainable.pickle"
         trainable.write_bytes(pickled)
@@ -135,6 +184,17 @@ class Agent:
         self._runner = Runner(Shipped(trainable, setup.imports), setup, self._tell)
         self._runner.start()
 
+    def _open_uploads(self, uploading: bytes) -> None:
+        with self._opening:
+            if self._uploads is None:
+                meant: Uploading = cloudpickle.loads(uploading)
+                self._uploads = Uploads(meant.arguments, meant.timeout_s)
+
+    def _upload(self, job: bytes) -> bytes:
+        self._open_uploads(self._uploading)
+        assert self._uploads is not None
+        return msgspec.json.encode(self._uploads.do(decode_job(job)))
+
     def _tell(self, heard: Sequence[Heard]) -> None:
         """From the runner's thread."""
         self._loop.call_soon_threadsafe(self._hear, list(heard))
@@ -143,11 +203,20 @@ class Agent:
         self._heard += heard
         self._something.set()
 
-    async def _watch_driver(self) -> None:
+    def _watch_driver(self) -> None:
         while time.monotonic() - self._alive_at < SILENT_S:
-            await asyncio.sleep(HEARTBEAT_S / 2)
-        await asyncio.to_thread(self._end)
-        os._exit(1)
+            time.sleep(HEARTBEAT_S / 2)
+        try:
+            self._end()
+        finally:
+            os._exit(1)
+
+    def _end_in_order(self) -> None:
+        self._end()
+        if self._runner is not None:
+            self._runner.tidy()
+        if self._root is not None:
+            fs.remove_quietly(self._root / RESTORED)
 
     def _end(self) -> None:
         if self._runner is not None:
@@ -168,6 +237,7 @@ class Runner(threading.Thread):
         self._ready = threading.Event()
         self._ending = False
         self._jobs: dict[str, Job] = {}
+        self._directories: set[Path] = set()
         self._told: defaultdict[str, set[CheckpointRef]] = defaultdict(set)
         """Checkpoints of attempts that run, told to the driver."""
 
@@ -185,7 +255,22 @@ class Runner(threading.Thread):
         self._executor.wake()
         self.join()
 
+    def tidy(self) -> None:
+        """Remove what attempts that have ended were about to save."""
+        for directory in set() if self._setup.shared else self._directories:
+            for left in verify.leftovers(directory):
+                fs.remove_quietly(left)
+
     def run(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # whatever it is: the driver waits for a word
+            log.exception("no trial can run here any more")
+            self._tell([Broken(f"{type(error).__name__}: {error}")])
+        finally:
+            self._ready.set()
+
+    def _run(self) -> None:
         executor = self._executor
         fs.make_dirs(self._setup.temporary)
         executor.start_shipped(self._shipped, marker=self._setup.marker)
@@ -212,12 +297,10 @@ class Runner(threading.Thread):
         self._tell(heard)
 
     def _untold(self, exited: Exited) -> list[Message]:
-        """What a process that died had published and not told; what it had staged is removed."""
+        """What a process that died had published and not told."""
         job, told = self._jobs.pop(exited.trial_id), self._told.pop(exited.trial_id, set())
         if exited.status == 0:
             return []
-        for left in verify.leftovers(job.directory):
-            fs.remove_quietly(left)
         return [
             Message(job.trial_id, job.attempt, Published(kept.ref, kept.manifest.bytes, kept.digest))
             for kept in verify.list_checkpoints(job.directory)
@@ -232,6 +315,11 @@ class Runner(threading.Thread):
             self._executor.kill(order.trial_id)
         else:
             fs.make_dirs(order.job.directory)
+            if not self._setup.shared:  # there the driver does it
+                # Now, and not when an attempt has ended: another host may see the directory, and run the next there.
+                for left in verify.leftovers(order.job.directory):
+                    fs.remove_quietly(left)
+            self._directories.add(order.job.directory)
             self._jobs[order.job.trial_id] = order.job
             self._executor.launch(order)
 
@@ -260,6 +348,14 @@ class _Echo:
 
     def flush(self) -> None:
         """Sent already."""
+
+
+def _experiment_at(root: Path) -> str | None:
+    """The id of the experiment whose driver wrote there."""
+    try:
+        return str(json.loads(ExperimentPaths(root).experiment_json.read_bytes())["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _check(path: Path, digest: str) -> str | None:

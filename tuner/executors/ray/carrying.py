@@ -18,6 +18,7 @@ from trainables.transfer.base import Backend
 from trainables.transfer.open import open_backend
 from tuner.executors.ray.files import EngineBackend
 from tuner.executors.ray.hosts import Host
+from tuner.executors.ray.messages import RESTORED
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ _THREADS = 4
 _LOOK_S = 5.0
 """A host that ssh does not reach in so long is reached through the engine."""
 
-Then = Callable[[str | None], None]
+Then = Callable[[Exception | None], None]
 """Called from a thread with what went wrong, or None."""
 
 
@@ -84,7 +85,7 @@ class Carrier:
             try:
                 work()
             except Exception as error:  # whatever it is: somebody waits for a word
-                then(str(error) or repr(error))
+                then(error)
             else:
                 then(None)
 
@@ -124,8 +125,4 @@ class Carrier:
 
 def place_of_restored(root: Path, source: Path) -> Path:
     """Where a checkpoint from outside the experiment goes on another host."""
-    return root / ".restored" / hashlib.sha256(str(source).encode()).hexdigest()[:16]
-
-
-def remove_restored(root: Path) -> None:
-    fs.remove_quietly(root / ".restored")
+    return root / RESTORED / hashlib.sha256(str(source).encode()).hexdigest()[:16]

@@ -25,9 +25,12 @@ class Node:
 
 
 def load() -> Any:
-    """The module `ray`. Raises MissingExtraError."""
+    """The module `ray`, whole, also where `tuner.compat` has put something in its place. Raises MissingExtraError."""
     try:
         import ray
+
+        if (become_ray := getattr(type(ray), "become_ray", None)) is not None:
+            become_ray(ray)
     except ImportError as error:
         raise MissingExtraError(
             f"executor='ray' needs Ray, which is not installed ({error}): pip install 'tuner[ray]'"

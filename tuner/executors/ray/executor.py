@@ -13,8 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainables.errors import CheckpointError, TransferError
+import cloudpickle
+
+from trainables.errors import CheckpointError, CheckpointNotFoundError, TransferError
 from trainables.store import fs
+from trainables.transfer.agent import AnyJob, Done, Failed
+from trainables.transfer.open import shown
 from trainables.wire import CheckpointRef, Published, PublishFailed, ToTrial
 from tuner.error import SettingError, TuneError
 from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources
@@ -24,7 +28,9 @@ from tuner.executors.ray import connection, sources
 from tuner.executors.ray.carrying import Carrier, place_of_restored
 from tuner.executors.ray.hosts import Host
 from tuner.executors.ray.leases import Lease, Leases
-from tuner.executors.ray.messages import HEARTBEAT_S, Kill, Output, Place, Setup, Tell
+from tuner.executors.ray.messages import HEARTBEAT_S, Kill, Output, Place, Setup, Tell, Uploading
+from tuner.executors.ray.uploads import LOST, ClusterUploader
+from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +97,8 @@ class RayExecutor:
         """Where people are told what they should know."""
         self.sync: Mapping[str, Any] = {}
         """How checkpoints come here: `syncer`, `options`, `ssh_key`, `ssh_port` of `open_backend`."""
+        self.upload_to: Uploading | None = None
+        """Where hosts copy their checkpoints themselves; None: they come here."""
         self.found: list[tuple[str, str, CheckpointRef, str]] = []
         """(host, trial directory, checkpoint, digest) of what lay on the nodes' own disks at the start."""
         self._connected = self._ours = False
@@ -129,7 +137,24 @@ class RayExecutor:
         for host in hosts:
             for dirname, ref, digest in host.looked().found:
                 self.found.append((host.node, dirname, ref, digest))
+        self._open_uploads([host for host in hosts if not host.shared])
         self._say_how()
+
+    def _open_uploads(self, hosts: Sequence[Host]) -> None:
+        """Have every host with a disk of its own look whether it can use the replica's place."""
+        if self.upload_to is None:
+            return
+        pickled = cloudpickle.dumps(self.upload_to)
+        waits = [(host, host.open_uploads(pickled)) for host in hosts]
+        for host, wait in waits:
+            try:
+                wait()
+            except Exception as error:  # whatever its library raises
+                if self.upload_to.needed:
+                    raise TuneError(f"node {host.name} cannot copy its checkpoints: {error}") from error
+                self.say(f"{host.name} cannot copy its checkpoints itself, so they come here first: {error}")
+                self.upload_to = None
+                return
 
     def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
         self._connect()
@@ -139,7 +164,8 @@ class RayExecutor:
             pickled, modules = ray.put(shipped.path.read_bytes()), ray.put(sources.collect())
         finally:
             shipped.path.unlink(missing_ok=True)
-        setup = Setup(shipped.imports, marker, Path(temporary), Path.cwd())
+        uploading = b"" if self.upload_to is None else cloudpickle.dumps(self.upload_to)
+        setup = Setup(shipped.imports, marker, Path(temporary), Path.cwd(), uploading)
 
         def begin(host: Host) -> None:
             host.begin(setup, pickled, modules, lambda error: self._inbox.put(lambda events: self._fail(host, error)))
@@ -168,8 +194,8 @@ class RayExecutor:
             return
         there = target
         self._carrier.beside(
-            lambda: self._carrier.bring_there(host, source, there, root),
-            lambda problem: self._inbox.put(lambda events: self._there(attempt, problem, events)),
+            lambda: self._supply(host, source, there, launch.digest),
+            lambda error: self._inbox.put(lambda events: self._there(attempt, error, events)),
         )
 
     def tell(self, trial_id: str, message: ToTrial) -> None:
@@ -250,6 +276,58 @@ class RayExecutor:
                 done = other.delete(path) and done
         return done
 
+    @property
+    def uploads(self) -> bool:
+        """Hosts copy their checkpoints to the replica themselves."""
+        return self.upload_to is not None
+
+    def holds(self, path: Path) -> bool:
+        """A host that lives has the checkpoint that would lie at that path here."""
+        return any(host.holds(path) for host in self._hosts.values() if not host.lost)
+
+    def uploader(self, home: Uploader) -> Uploader:
+        """The replica's uploader, of which hosts do the part that concerns their own files."""
+        return ClusterUploader(home, self._upload, lambda timeout: self.run_once(lambda events: None, timeout))
+
+    def _upload(self, path: Path, job: AnyJob, then: Callable[[Done | Failed], None]) -> bool:
+        if fs.is_dir(path):
+            return False
+        host = next((host for host in self._hosts.values() if host.holds(path)), None)
+
+        def answered(answer: Done | Failed) -> None:
+            then(answer)
+            self.wake()
+
+        if host is None:
+            answered(Failed(0, LOST, f"{path}: the host that had it is gone"))
+        else:
+            host.upload(job, answered)
+        return True
+
+    def _supply(self, host: Host, source: Path, target: Path, digest: str) -> None:
+        """Have the checkpoint of an attempt on its host, whole, from wherever it is nearest.
+
+        Raises CheckpointError when there is none that is whole, TransferError.
+        """
+        if fs.is_dir(source):
+            self._carrier.bring_there(host, source, target, self._root)
+        elif host.check(target, digest) is not None:
+            self._supply_from_afar(host, target, digest)
+
+    def _supply_from_afar(self, host: Host, target: Path, digest: str) -> None:
+        if self.uploads:
+            key = f"{self._root.name}/{target.relative_to(self._root).as_posix()}"
+            try:
+                host.fetch(key, target, digest)
+                return
+            except CheckpointError as error:
+                log.info("%s: not in the replica: %s", target, error)
+        other = next((other for other in self._hosts.values() if other is not host and other.holds(target)), None)
+        if other is None:
+            raise CheckpointNotFoundError(f"{target}: no host has it, and no replica")
+        self._carrier.bring_here(other, target, self._root, digest)
+        self._carrier.bring_there(host, target, target, self._root)
+
     def bring(self, host: str, dirname: str, ref: CheckpointRef, digest: str) -> str | None:
         """Copy a checkpoint of another host here, now; why that was not possible, or None."""
         try:
@@ -320,7 +398,11 @@ class RayExecutor:
         others = [host for host in self._hosts.values() if not host.shared]
         if others:
             way = self._carrier.way(others[0], self._root)
-            self.say(f"{count}; checkpoints of {others[0].name} are copied here {way}")
+            if self.upload_to is not None:
+                place = shown(str(self.upload_to.arguments["place"]))
+                self.say(f"{count}; each copies its checkpoints to {place} itself")
+            else:
+                self.say(f"{count}; checkpoints of {others[0].name} are copied here {way}")
         else:
             self.say(f"{count}; every one sees {self._root}, so checkpoints are not copied")
 
@@ -352,7 +434,11 @@ class RayExecutor:
             elif isinstance(heard, Exited):
                 self._over(attempt, heard, events)
             elif isinstance(heard, Message) and isinstance(heard.body, Published) and not host.shared:
-                self._fetch(attempt, heard, heard.body)
+                if self.uploads:
+                    host.has(attempt.launch.job.directory / heard.body.ref.name)
+                    events.append(heard)
+                else:
+                    self._fetch(attempt, heard, heard.body)
             else:
                 events.append(heard)
 
@@ -385,7 +471,7 @@ class RayExecutor:
             environment=environment,
         )
 
-    def _there(self, attempt: _Attempt, problem: str | None, events: list[Event]) -> None:
+    def _there(self, attempt: _Attempt, problem: Exception | None, events: list[Event]) -> None:
         """The checkpoint that it starts from is on its host, or cannot be brought there."""
         if self._attempts.get(attempt.trial_id) is not attempt or attempt.exited is not None:
             return
@@ -393,7 +479,8 @@ class RayExecutor:
             self._send(attempt)
         else:
             log.warning("trial %s cannot start on %s: %s", attempt.trial_id, attempt.host.name, problem)
-            self._over(attempt, Exited(attempt.trial_id, attempt.number, _KILLED, "lost"), events)
+            why = "unusable" if isinstance(problem, CheckpointError) else "lost"
+            self._over(attempt, Exited(attempt.trial_id, attempt.number, _KILLED, why), events)
 
     def _send(self, attempt: _Attempt) -> None:
         attempt.sent = True
@@ -407,13 +494,13 @@ class RayExecutor:
         attempt.coming += 1
         path = attempt.launch.job.directory / body.ref.name
 
-        def arrived(problem: str | None) -> None:
+        def arrived(problem: Exception | None) -> None:
             self._inbox.put(lambda events: self._arrived(attempt, message, body, problem, events))
 
         self._carrier.beside(lambda: self._carrier.bring_here(attempt.host, path, self._root, body.digest), arrived)
 
     def _arrived(
-        self, attempt: _Attempt, message: Message, body: Published, problem: str | None, events: list[Event]
+        self, attempt: _Attempt, message: Message, body: Published, problem: Exception | None, events: list[Event]
     ) -> None:
         if self._attempts.get(attempt.trial_id) is not attempt or not attempt.coming:
             return

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainables.errors import TransferError
+import msgspec
+
+from trainables.errors import CheckpointCorruptError, TransferError
+from trainables.transfer.agent import AnyJob, Done, Failed, FetchCheckpoint, decode_answer
 from tuner.error import SettingError, TuneError
 from tuner.executors.ray import connection
 from tuner.executors.ray.agent import Agent
 from tuner.executors.ray.messages import Looked, Order, Place, Setup
+from tuner.executors.ray.uploads import LOST
 
 _PATIENCE_S = 120.0
 """For the start of an agent: Ray may have to install what `runtime_env` names."""
@@ -26,14 +31,28 @@ class Host:
         ip: its address, as ssh would use it.
         runtime_env: for the agent and its trials.
         place: where the experiment lies.
+        number: of the hosts of this run, from 1.
+        busy: directories of trials that run on other hosts.
     """
 
-    def __init__(self, node: str, ip: str, runtime_env: Mapping[str, Any] | None, place: Place) -> None:
+    def __init__(
+        self,
+        node: str,
+        ip: str,
+        runtime_env: Mapping[str, Any] | None,
+        place: Place,
+        *,
+        number: int,
+        busy: frozenset[str] = frozenset(),
+    ) -> None:
         ray = connection.load()
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self.node, self.ip = node, ip
         self.lost = False
+        self.useful = False
+        """A trial has ended there: its agent works."""
+        self._mark, self._name = f"{place.id}.{node}", str(number)
         self.orders: list[Order] = []
         """To be sent with the next `flush`."""
         self._held: set[Path] = set()
@@ -45,8 +64,9 @@ class Host:
             .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False), **environment)
             .remote()
         )
-        self._looking = self._actor.look.remote(place)
+        self._looking = self._actor.look.remote(place, self._mark, busy)
         self._refs: list[Any] = []
+        self._uploads: set[Any] = set()
 
     @property
     def name(self) -> str:
@@ -87,6 +107,8 @@ class Host:
 
     def begin(self, setup: Setup, pickled: Any, modules: Any, failed: Callable[[BaseException], None]) -> None:
         """Have it get ready for trials; `failed` is called, from any thread, if it cannot."""
+        temporary = setup.temporary / self._name
+        setup = dataclasses.replace(setup, marker=self._mark, temporary=temporary, shared=self.shared)
         self._refs = [self._actor.begin.remote(setup, pickled, modules)]
 
         def begun(done: Any) -> None:
@@ -121,6 +143,38 @@ class Host:
     def holds(self, path: Path) -> bool:
         """Whether a checkpoint lies there, as far as is known."""
         return _key(path) in self._held
+
+    def open_uploads(self, uploading: bytes) -> Callable[[], None]:
+        """Start opening the replica's place over there; what is returned waits, and raises why it cannot be used."""
+        ref = self._actor.open_uploads.remote(uploading)
+        return lambda: self._get(ref, _PATIENCE_S)
+
+    def upload(self, job: AnyJob, then: Callable[[Done | Failed], None]) -> None:
+        """Have a job of the replica done over there; `then` gets its answer, from any thread."""
+        ref = self._actor.upload.remote(msgspec.json.encode(job))
+        self._uploads.add(ref)
+
+        def answered(done: Any) -> None:
+            self._uploads.discard(ref)
+            error = done.exception()
+            if error is None:
+                answer = decode_answer(done.result())
+                assert isinstance(answer, (Done, Failed))
+                then(answer)
+            else:
+                then(Failed(0, LOST, f"{self.name} is gone, and what only it had ({type(error).__name__})"))
+
+        ref.future().add_done_callback(answered)
+
+    def fetch(self, key: str, path: Path, digest: str) -> None:
+        """Have a checkpoint of the replica there. Raises TransferError, CheckpointError."""
+        job = FetchCheckpoint(key=key, target=str(path), digest=digest)
+        answer = decode_answer(self._get(self._actor.upload.remote(msgspec.json.encode(job)), None))
+        if isinstance(answer, Failed):
+            if answer.type.startswith("Checkpoint"):
+                raise CheckpointCorruptError(answer.message)
+            raise TransferError(answer.message, transient=answer.transient)
+        self.has(path)
 
     def check(self, path: Path, digest: str) -> str | None:
         """Hash a checkpoint over there; what is wrong with it: "" when it is not there, None when it is whole."""
@@ -172,7 +226,7 @@ class Host:
             pass  # gone already, and its trials with it
 
     def release(self) -> None:
-        """End the agent."""
+        """End the agent at once, and with it whatever trials it has."""
         connection.load().kill(self._actor)
 
 

@@ -52,6 +52,7 @@ class Leases:
         self._asked: dict[Shape, list[Lease]] = {}
         self._used: Counter[Shape] = Counter()
         self._all: set[Lease] = set()
+        self._leaving: set[str] = set()
         self._numbers = itertools.count(1)
 
     def has_room(self, resources: Resources, promised: Iterable[Resources]) -> bool:
@@ -83,6 +84,9 @@ class Leases:
         """Nothing runs in it any more."""
         if lease in self._all:
             self._used[lease.shape] -= 1
+            if lease.node in self._leaving:
+                self._drop(lease)
+                return
             lease.free_since = self._clock()
             self._free.setdefault(lease.shape, []).append(lease)
 
@@ -97,6 +101,9 @@ class Leases:
         if not lease.node:
             table = ray.util.placement_group_table(lease.group)
             lease.node = str(table["bundles_to_node_id"][0])
+            if lease.node in self._leaving:
+                self._drop(lease)
+                return False
             if dict(lease.shape).get("gpu"):
                 self._hold_gpus(lease)
                 return False
@@ -110,6 +117,20 @@ class Leases:
             self._asked[lease.shape].remove(lease)
             lease.free_since = self._clock()
             self._free.setdefault(lease.shape, []).append(lease)
+
+    def leave(self, node: str) -> None:
+        """Nothing new is to run on that node."""
+        self._leaving.add(node)
+        for shape, free in self._free.items():
+            self._return([lease for lease in free if lease.node == node], shape)
+        for asked in self._asked.values():
+            for lease in [lease for lease in asked if lease.node == node]:
+                self._drop(lease)
+
+    def keep_away(self, lease: Lease) -> None:
+        """Trials cannot run in that slot. It stays with us, so that Ray gives others."""
+        if lease in self._asked.get(lease.shape, ()):
+            self._asked[lease.shape].remove(lease)
 
     def lost(self, node: str) -> list[Lease]:
         """The node is gone, and with it these leases. What was placed there is not moved elsewhere."""

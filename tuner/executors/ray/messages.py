@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Union
+from typing import Any, Literal, Union
 
 from trainables.wire import CheckpointRef, ToTrial
 from tuner.executors.base import Event, Launch
 
+RESTORED = ".restored"
+"""Directory, beside those of the trials, for checkpoints from outside the experiment; only while it runs."""
 HEARTBEAT_S = 3.0
 SILENT_S = 12.0
 """An agent that has not heard of its driver for so long ends everything: the driver, or the way to it, is gone."""
@@ -22,6 +24,8 @@ class Place:
     record: Path
     """The generation's record: a host that reads the same id there sees the driver's own directory."""
     id: str
+    experiment: str
+    """Id of the experiment."""
     older: tuple[str, ...] = ()
     """Ids of earlier generations: what still runs with one of these marks is ended."""
 
@@ -40,13 +44,29 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
+class Uploading:
+    """The place to which hosts copy their checkpoints themselves."""
+
+    arguments: dict[str, Any]
+    """Of `trainables.transfer.open.open_backend`."""
+    timeout_s: float
+    needed: bool
+    """A host that cannot use it is an error; else everything goes through the driver."""
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """What the trials of a run need on a host."""
 
     imports: dict[str, set[str]]
     marker: str
     temporary: Path
+    """For what trials make with `tempfile`; another one for each host, which may see those of others."""
     cwd: Path
+    shared: bool = False
+    """The host sees the driver's own directory."""
+    uploading: bytes = b""
+    """A pickled `Uploading`; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +77,13 @@ class Output:
     attempt: int
     stream: Literal["stdout", "stderr"]
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The host cannot run trials any more."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +98,4 @@ class Kill:
 
 
 Order = Union[Launch, Tell, Kill]
-Heard = Union[Event, Output]
+Heard = Union[Event, Output, Broken]
