@@ -394,8 +394,9 @@ def _not_copied(link: syncing.Link | None, missing: list[str], trouble: str) -> 
     shown = "".join(f"\n  {line}" for line in missing[:SHOWN_MISSING])
     more = f"\n  and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
     return (
-        f"{text.counted(len(missing), 'thing')} did not arrive at {link.remote.uri}; everything is here, and `tuner sync` "
-        f"or a resume copies the rest:{shown}{more}" + (f"\n  the last error: {trouble}" if trouble else "")
+        f"{text.counted(len(missing), 'thing')} did not arrive at {link.remote.uri}; everything is here, and "
+        f"`tuner sync` or a resume copies the rest:{shown}{more}"
+        + (f"\n  the last error: {trouble}" if trouble else "")
     )
 
 

@@ -31,6 +31,7 @@ boto3.client("s3").create_bucket(Bucket="runs")
 _TRAIN = """
 import json, os, socket, sys, time
 from pathlib import Path
+import boto3
 import tuner as tune
 from tuner.executors import RayExecutor
 
@@ -48,18 +49,20 @@ def train(config):
 if __name__ == "__main__":
     settings = json.loads(sys.argv[2])
     analysis = tune.run(
-        train, config={"x": tune.grid_search([1, 2, 3]), "steps": 6, "wait_at": settings["wait_at"], "go": settings["go"]},
+        train,
+        config={"x": tune.grid_search([1, 2, 3]), "steps": 6, "wait_at": settings["wait_at"], "go": settings["go"]},
         executor=RayExecutor(address=sys.argv[1]), name=settings["name"], storage_path="/srv/results", verbose=2,
         keep_checkpoints_num=2, sync_config=tune.SyncConfig(upload_dir="s3://runs/here", sync_timeout=60),
     )
+    root = Path(analysis.experiment_path)
+    keys = [found["Key"] for found in boto3.client("s3").list_objects_v2(Bucket="runs")["Contents"]]
     print("FOUND", json.dumps({
         "iterations": {t.dirname: t.last_result["training_iteration"] for t in analysis.trials},
         "hosts": sorted({t.last_result["host"] for t in analysis.trials}),
         "lost": sum(t.attempt - 1 for t in analysis.trials),
         "last": {t.dirname: t.checkpoint.to_dict()["i"] for t in analysis.trials},
-        "here": sorted(str(p.relative_to(analysis.experiment_path)) for p in Path(analysis.experiment_path).glob("*/checkpoint_*")),
-        "bucket": sorted(k["Key"] for k in __import__("boto3").client("s3").list_objects_v2(Bucket="runs")["Contents"]
-                         if k["Key"].endswith(".manifest.json") and settings["name"] in k["Key"]),
+        "here": sorted(str(path.relative_to(root)) for path in root.glob("*/checkpoint_*")),
+        "bucket": sorted(key for key in keys if key.endswith(".manifest.json") and settings["name"] in key),
     }))
 """
 
@@ -96,9 +99,8 @@ def test_hosts_copy_their_checkpoints_to_the_bucket_themselves(with_bucket: Clus
     seen = found(with_bucket.hosts[0].run(_TRAIN, with_bucket.address, settings, within_s=2 * PATIENCE_S))
     assert set(seen["iterations"].values()) == {6} and set(seen["last"].values()) == {6}
     assert len(seen["bucket"]) == 6, seen["bucket"]  # the two newest of each of three trials
-    others = [path for path in with_bucket.hosts[1].path(f"{RESULTS}/plain").glob("*/checkpoint_*")]
+    others = list(with_bucket.hosts[1].path(f"{RESULTS}/plain").glob("*/checkpoint_*"))
     assert len(others) + len(seen["here"]) == 6, (others, seen["here"])
-    print(others)
 
 
 def test_f38_a_host_that_dies_takes_nothing_along_that_the_bucket_has(with_bucket: Cluster) -> None:
