@@ -45,6 +45,7 @@ FLOORS = {
     "tuner.syncing": 5,
     "tuner.utils": 6,
     "tuner.by_hand": 6,
+    "tuner.doctor": 6,
     "tuner.duplicate": 6,
     "tuner.inheriting": 5,
     "tuner.preemption": 5,

@@ -19,7 +19,7 @@ from trainables.context import TrainContext
 from trainables.errors import CheckpointBudgetError, InvalidSettingError, PublishError, SessionError
 from trainables.job import Job
 from trainables.saving import Saver, Staged
-from trainables.wire import Answer, Errored, Finished, Link, Preempted, Report
+from trainables.wire import Answer, Errored, Finished, Link, Listening, Preempted, Report
 
 _log = logging.getLogger(__name__)
 
@@ -229,6 +229,10 @@ class Attempt:
             return False
         self.on_leaving()
         return True
+
+    def listening(self, port: int) -> None:
+        """The first process of a group on several nodes listens for the others."""
+        self._link.post(Listening(port))
 
     def notice(self) -> None:
         """A signal told this process to leave. Called in its handler."""

@@ -197,7 +197,8 @@ class RunConfig(Config):
         log_to_file: True, one file name, or (stdout's, stderr's); relative to the trial's directory.
         local_dir: Ray 1.x's name of `storage_path`.
         checkpoint_budget: "50GB" or `Budget(...)`: disk for all checkpoints of the experiment.
-        executor: "local", "inline", "simulated", or an executor; None: local processes.
+        executor: "local" (processes of this machine), "inline" (this process), "ray" (the Ray cluster that runs here),
+            or an executor, as `RayExecutor(address=...)`; None: processes of this machine.
         seed: seeds every trial; None: drawn once and recorded.
         trial_timeout_s: hard limit on the wall time of one attempt, in seconds.
         overwrite: replace an experiment of this name.

@@ -105,8 +105,8 @@ class Trainer:
 
         Raises TrainingFailedError, with the failure as its cause.
         """
+        watching = _checked_callbacks(callbacks)
         run = self._next_run(train_func, config, dataset, checkpoint, checkpoint_strategy)
-        watching = list(callbacks or ())
         _tell(watching, "start_training", logdir=str(run.directory), config=dict(config or {}))
         error: BaseException | None = None
         try:
@@ -178,8 +178,7 @@ class Trainer:
             given = Checkpoint(checkpoint)
         _dataset(dataset)
         trainer = self._trainer(train_func, config, self._hook)
-        self._runs += 1
-        name = f"run_{self._runs:03d}"
+        name = self._next_name()
         self._run = _Run(
             trainer,
             self._logdir / name,
@@ -193,6 +192,15 @@ class Trainer:
             given,
         )
         return self._run
+
+    def _next_name(self) -> str:
+        """`run_001` and so on: of a directory that was used before, what lies there stays."""
+        assert self._logdir is not None
+        while True:
+            self._runs += 1
+            name = f"run_{self._runs:03d}"
+            if not (self._logdir / name).exists():
+                return name
 
     def _trainer(self, train_func: Any, config: Any, hook: Callable[[], None] | None) -> DataParallelTrainer:
         backend = self._backend
@@ -307,7 +315,7 @@ class _Run:
             self.best = self.directory / "checkpoints" / Path(result.best_checkpoints[-1][0].path).name
         if result.error is not None:
             raise TrainingFailedError(
-                f"the run failed: {type(result.error).__name__}: {result.error}. What it saved is in {self.directory}"
+                f"the run failed: {result.error}\nWhat it saved is in {self.directory}"
             ) from result.error
         returned = Path(result.path or "", RETURNED_FILE)
         if returned.exists():
@@ -345,6 +353,12 @@ class _WholeConfig(GroupTrainable):
     def __init__(self, trainer: DataParallelTrainer) -> None:
         super().__init__(trainer.without_settings())
 
+    def checked_space(self, space: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(space)
+
+    def resources_for(self, config: Mapping[str, Any]) -> None:
+        """What all get: a `scaling_config` in it is the function's own."""
+
     def __call__(self, config: Mapping[str, Any]) -> None:
         self.lead({"train_loop_config": dict(config)})
 
@@ -357,6 +371,20 @@ def _checked_backend(backend: Any) -> Any:
     if isinstance(backend, TorchConfig | Backend):
         return backend
     raise invalid("Trainer: backend", backend, "'torch', a TorchConfig, or a Backend")
+
+
+def _checked_callbacks(callbacks: Any) -> list[Any]:
+    """The callbacks of a run. Raises InvalidSettingError."""
+    if callbacks is None:
+        return []
+    methods = ("start_training", "handle_result", "finish_training")
+    accepted = "None, or a list of objects with handle_result(results)"
+    if not isinstance(callbacks, Sequence):
+        raise invalid("Trainer.run: callbacks", callbacks, accepted)
+    for callback in callbacks:
+        if isinstance(callback, type) or not any(hasattr(callback, name) for name in methods):
+            raise invalid("Trainer.run: callbacks", callback, accepted)
+    return list(callbacks)
 
 
 def _dataset(dataset: Any) -> None:

@@ -11,6 +11,20 @@ from trainables.wire import CheckpointRef
 
 
 @dataclass(frozen=True, slots=True)
+class Across:
+    """A trial whose processes are on several nodes, as the first process on each is told."""
+
+    nodes: tuple[tuple[str, int], ...]
+    """(address, ranks) of each node; the process on the first one leads."""
+    number: int
+    """On which of them this process is."""
+    key: bytes
+    """Who knows it may speak."""
+    port: int = 0
+    """Where the leader listens; 0: this process leads, and says it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One attempt of one trial, as its process gets it."""
 
@@ -50,3 +64,5 @@ class Job:
     """The trial runs in its own directory (TUNE_CHDIR_TO_TRIAL_DIR=0: not)."""
     original_cwd: Path = Path(os.curdir)
     grace_s: float = 30.0
+    across: Across | None = None
+    """None: all processes of the trial are on one node."""

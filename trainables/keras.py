@@ -7,15 +7,16 @@ importing this module before it makes that torch.
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from trainables import knobs, session
 from trainables.checkpoint import Checkpoint
-from trainables.errors import CheckpointNotFoundError
-from trainables.reporting import Metrics, chosen, events, library, report_saved
+from trainables.reporting import Metrics, checked_metrics, chosen, events, library, report_saved, saved_file
 from trainables.settings import invalid, whole_number
 
 if find_spec("tensorflow") is None and find_spec("jax") is None:
@@ -30,6 +31,11 @@ EVENTS = frozenset(name[3:] for name in dir(_Callback) if name.startswith("on_")
 _SAME = {"batch_begin": "train_batch_begin", "batch_end": "train_batch_end"}
 _EPOCHS = "epochs"
 """Key of the complete epochs in a checkpoint's metadata."""
+_SEEDS = "seeds"
+"""Key of the states of its layers' seed generators, which the model's file has not."""
+_RANDOM = "random_states.pt"
+_before_training: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""Model -> the random states that it was saved with."""
 
 
 class EventCallback(_Callback):  # type: ignore[misc] # its package may be absent
@@ -44,7 +50,8 @@ class EventCallback(_Callback):  # type: ignore[misc] # its package may be absen
         ...     callbacks=[TuneReportCheckpointCallback({"loss": "val_loss"})],
         ... )
 
-    Where `fit` shuffles, the rest of the epochs sees another order than it would have.
+    What layers such as Dropout draw goes on as it would have. On the torch backend the states of the random generators
+    are saved too, and restored when `fit` begins with a model of `get_model`: so does the order of the data.
 
     Args:
         metrics: Which of the logs to report; a dict of name to report -> Keras's name renames; None for all. One that
@@ -68,7 +75,7 @@ class EventCallback(_Callback):  # type: ignore[misc] # its package may be absen
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        self._metrics = metrics
+        self._metrics = checked_metrics(name, metrics)
         self._filename = _named(filename)
         every = {event: whole_number(f"{name}: frequency", times, least=1) for event, times in (save_on or {}).items()}
         self._save_on = {_SAME.get(event, event): every[event] for event in events(every, EVENTS, name)}
@@ -76,7 +83,7 @@ class EventCallback(_Callback):  # type: ignore[misc] # its package may be absen
         self._epochs = 0
         self._calls: dict[str, int] = {}
         # Only the hooks that are wanted: Keras fetches the logs of each batch for who asks for them.
-        for event in self._on - {"epoch_begin", "epoch_end"}:
+        for event in self._on - {"train_begin", "epoch_begin", "epoch_end"}:
             setattr(self, f"on_{event}", functools.partial(self._called, event))
 
     @classmethod
@@ -86,17 +93,32 @@ class EventCallback(_Callback):  # type: ignore[misc] # its package may be absen
         Args:
             checkpoint: One that a callback reported under that `filename`.
             more: For `keras.saving.load_model`: `custom_objects`, ...
+
+        Raises CheckpointNotFoundError when there is none in it.
         """
         with checkpoint.as_directory() as directory:
-            path = Path(directory, _named(filename))
-            if not path.exists():
-                raise CheckpointNotFoundError(f"{checkpoint!r} holds no {path.name}")
-            return _keras.saving.load_model(path, **more)
+            model = _keras.saving.load_model(saved_file(checkpoint, directory, _named(filename)), **more)
+            for seed, state in zip(_seeds(model), checkpoint.get_metadata().get(_SEEDS, ()), strict=False):
+                seed.assign(state)
+            random = Path(directory, _RANDOM)
+            if random.exists() and _on_torch():
+                _before_training[model] = importlib.import_module("torch").load(random)
+            return model
 
     @staticmethod
     def get_epochs(checkpoint: Checkpoint | None) -> int:
         """Epochs that were complete when it was saved: `initial_epoch` of the next `fit`; 0 without a checkpoint."""
         return 0 if checkpoint is None else int(checkpoint.get_metadata().get(_EPOCHS, 0))
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Restore the random states that a model of `get_model` came with."""
+        state = _before_training.pop(self.model, None)
+        if state is not None:
+            from trainables.torch.train_state import set_random_state
+
+            set_random_state(state)
+        if "train_begin" in self._on:
+            self._called("train_begin", logs)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Count."""
@@ -115,12 +137,17 @@ class EventCallback(_Callback):  # type: ignore[misc] # its package may be absen
         metrics = chosen(self._metrics, logs, "the logs", strict=False)
         self._calls[event] = self._epochs if event == "epoch_end" else self._calls.get(event, 0) + 1
         if event in self._save_on and self._calls[event] % self._save_on[event] == 0:
-            report_saved(metrics, self._save, metadata={_EPOCHS: self._epochs})
+            seeds = [_keras.ops.convert_to_numpy(seed).tolist() for seed in _seeds(self.model)]
+            report_saved(metrics, self._save, metadata={_EPOCHS: self._epochs, _SEEDS: seeds})
         else:
             session.report(metrics)
 
     def _save(self, directory: Path) -> None:
         self.model.save(directory / self._filename)
+        if _on_torch():
+            from trainables.torch.train_state import random_state
+
+            importlib.import_module("torch").save(random_state(), directory / _RANDOM)
 
 
 class ReportCheckpointCallback(EventCallback):
@@ -142,6 +169,14 @@ def frequencies(on: str | list[str], frequency: int | list[int]) -> dict[str, in
     if len(each) != len(on):
         raise invalid("frequency", frequency, f"one number, or one for each of {on}")
     return dict(zip(on, each, strict=True))
+
+
+def _seeds(model: Any) -> list[Any]:
+    return [variable for variable in model.variables if variable.name == "seed_generator_state"]
+
+
+def _on_torch() -> bool:
+    return bool(_keras.backend.backend() == "torch")
 
 
 def _named(filename: str) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 from trainables import session
 from trainables.checkpoint import Checkpoint
-from trainables.reporting import Metrics, chosen, library, report_saved
+from trainables.reporting import Metrics, checked_metrics, chosen, library, not_here, report_saved, saved_file
 from trainables.settings import whole_number
 
 _lightgbm = library("lightgbm", extra="lightgbm")
 
 __all__ = ["RayTrainReportCallback"]
+
+_ALONE = "call lightgbm.train in a function, with RayTrainReportCallback: one process, with the CPUs it is given"
+__getattr__ = not_here(__name__, dict.fromkeys(("LightGBMTrainer", "LightGBMConfig", "get_network_params"), _ALONE))
 
 
 class RayTrainReportCallback:
@@ -24,10 +26,11 @@ class RayTrainReportCallback:
         >>> checkpoint = train.get_checkpoint()
         >>> model = RayTrainReportCallback.get_model(checkpoint) if checkpoint else None
         >>> left = 100 - (model.current_iteration() if model else 0)
-        >>> lightgbm.train(
-        ...     params, data, left, valid_sets=[valid], valid_names=["valid"], init_model=model,
-        ...     callbacks=[RayTrainReportCallback({"loss": "valid-binary_logloss"}, frequency=10)],
-        ... )
+        >>> if left:  # 0: it was killed after its last round
+        ...     lightgbm.train(
+        ...         params, data, left, valid_sets=[valid], valid_names=["valid"], init_model=model,
+        ...         callbacks=[RayTrainReportCallback({"loss": "valid-binary_logloss"}, frequency=10)],
+        ...     )
 
     It ends with the same model as without interruption, unless rows or columns are drawn at random
     (`bagging_fraction`, `feature_fraction`): LightGBM draws anew for the rounds that are left.
@@ -53,7 +56,7 @@ class RayTrainReportCallback:
         checkpoint_at_end: bool = True,
         results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
-        self._metrics = metrics
+        self._metrics = checked_metrics("RayTrainReportCallback", metrics)
         self._filename = filename
         self._frequency = whole_number("RayTrainReportCallback: frequency", frequency, least=0)
         self._checkpoint_at_end = checkpoint_at_end
@@ -61,9 +64,12 @@ class RayTrainReportCallback:
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Any:
-        """The `lightgbm.Booster` in a checkpoint that this callback reported under that `filename`."""
+        """The `lightgbm.Booster` in a checkpoint that this callback reported under that `filename`.
+
+        Raises CheckpointNotFoundError when there is none in it.
+        """
         with checkpoint.as_directory() as directory:
-            return _lightgbm.Booster(model_file=str(Path(directory) / filename))
+            return _lightgbm.Booster(model_file=str(saved_file(checkpoint, directory, filename)))
 
     def __call__(self, env: Any) -> None:
         """Report the round, with a checkpoint if its turn has come."""

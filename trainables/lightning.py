@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import InvalidSettingError
-from trainables.reporting import Metrics, chosen, events, library
+from trainables.reporting import Metrics, checked_metrics, chosen, events, library, not_here
+from trainables.settings import invalid
 
 _NAMES = sorted(("lightning.pytorch", "pytorch_lightning"), key=lambda name: name not in sys.modules)
 _lightning = library(*_NAMES, extra="lightning")
@@ -31,15 +32,73 @@ __all__ = [
     "prepare_trainer",
 ]
 
+_OTHER = 'RayDDPStrategy is; sharded models go with TorchTrainer and prepare_model(parallel_strategy="fsdp")'
+__getattr__ = not_here(__name__, dict.fromkeys(("RayFSDPStrategy", "RayDeepSpeedStrategy"), _OTHER))
+
+_RANDOM = "random_states"
+"""Key of the ranks' random states in the trainer's checkpoint."""
 _NO_TIME = {"on_exception", "on_save_checkpoint", "on_load_checkpoint"}
 EVENTS = frozenset(name[3:] for name in dir(_Callback) if name.startswith("on_") and name not in _NO_TIME)
 """What a callback can be called at: Lightning's hooks without `on_`."""
 
 
-class RayTrainReportCallback(_Callback):  # type: ignore[misc] # its package may be absent
+class RandomStateCallback(_Callback):  # type: ignore[misc] # its package may be absent
+    """Keeps the states of the random generators in the trainer's checkpoints, which Lightning does not: each rank's.
+
+    They are restored before the first batch, so that the order of the data and what layers draw go on.
+    """
+
+    _restored: Any = None
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Add them; every rank calls this."""
+        from trainables.torch.train_state import random_state
+
+        checkpoint[_RANDOM] = gathered(random_state())
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Remember them: what is loaded after this may draw."""
+        states = checkpoint.get(_RANDOM)
+        rank = trainer.global_rank
+        self._restored = states[rank if rank < len(states) else 0] if states else None
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Restore them."""
+        super().on_fit_start(trainer, pl_module)
+        self._restore()
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Training goes on: from here on nothing is restored."""
+        super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
+        self._restored = None
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Restore them once more at the end of an epoch whose last batch had come: its loader was begun in vain."""
+        super().on_train_epoch_end(trainer, pl_module)
+        self._restore()
+
+    def _restore(self) -> None:
+        if self._restored is not None:
+            from trainables.torch.train_state import set_random_state
+
+            set_random_state(self._restored)
+
+
+def gathered(value: Any) -> list[Any]:
+    """What each rank has, by rank. Called by all of them."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        return [value]
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
+
+
+class RayTrainReportCallback(RandomStateCallback):
     """Reports `trainer.callback_metrics`, `epoch` and `step` at the end of each training epoch, with a checkpoint.
 
-    A trial that was interrupted goes on from it:
+    A trial that was interrupted goes on from it, with the order of the data and the draws that it would have had:
 
         >>> trainer = prepare_trainer(Trainer(max_epochs=10, callbacks=[RayTrainReportCallback()]))
         >>> checkpoint = train.get_checkpoint()
@@ -62,6 +121,7 @@ class RayTrainReportCallback(_Callback):  # type: ignore[misc] # its package may
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Report the epoch."""
+        super().on_train_epoch_end(trainer, pl_module)
         metrics = {**_metrics(trainer), "epoch": trainer.current_epoch, "step": trainer.global_step}
         report_trainer(trainer, metrics, self.CHECKPOINT_NAME)
 
@@ -92,7 +152,7 @@ for _event in EVENTS:
     setattr(EventCallback, f"on_{_event}", _at(_event))
 
 
-class ReportCallback(EventCallback):
+class ReportCallback(RandomStateCallback, EventCallback):
     """Reports `trainer.callback_metrics` whenever one of the hooks named by `on` is called, but in the sanity check.
 
     Args:
@@ -104,7 +164,7 @@ class ReportCallback(EventCallback):
 
     def __init__(self, metrics: Metrics, filename: str | None, on: str | list[str]) -> None:
         super().__init__(on)
-        self._metrics = metrics
+        self._metrics = checked_metrics(type(self).__name__, metrics)
         self._filename = filename
 
     def _handle(self, trainer: Any, pl_module: Any) -> None:
@@ -136,6 +196,8 @@ def prepare_trainer(trainer: Any) -> Any:
 
     Raises InvalidSettingError in a group whose ranks the trainer does not know: each would train for itself.
     """
+    if not hasattr(trainer, "callbacks") or not hasattr(trainer, "world_size"):
+        raise invalid("prepare_trainer: trainer", trainer, "a Trainer of Lightning")
     trainer.callbacks = [callback for callback in trainer.callbacks if not _saves_somewhere(callback)]
     if session.get_world_size() != trainer.world_size:
         raise InvalidSettingError(

@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from trainables import session
 from trainables.checkpoint import Checkpoint
-from trainables.errors import MetricError, MissingExtraError
+from trainables.errors import CheckpointNotFoundError, MetricError, MissingExtraError
 from trainables.settings import invalid, nearest_name
 
 Metrics = str | list[str] | dict[str, str] | None
@@ -27,6 +27,24 @@ def library(*names: str, extra: str) -> ModuleType:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise  # it is installed, and lacks something of its own
     raise MissingExtraError(f'{names[0]} is not installed: pip install "tuner[{extra}]"')
+
+
+def checked_metrics(owner: str, metrics: Any) -> Metrics:
+    """`metrics` as it was given to `owner`. Raises InvalidSettingError for what is none of `Metrics`."""
+    if metrics is not None and not isinstance(metrics, str | list | tuple | Mapping):
+        raise invalid(f"{owner}: metrics", metrics, "a name, a list of names, or a dict of name -> the library's name")
+    return cast(Metrics, metrics)
+
+
+def not_here(module: str, instead: Mapping[str, str]) -> Callable[[str], Any]:
+    """A `__getattr__` for a module that lacks names of Ray's: importing one raises ImportError with what to use."""
+
+    def missing(name: str) -> Any:
+        if name in instead:
+            raise ImportError(f"{module}.{name} is not here: {instead[name]}", name=module)
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return missing
 
 
 def chosen(metrics: Metrics, found: Mapping[str, Any], said_by: str, *, strict: bool = True) -> dict[str, Any]:
@@ -48,6 +66,15 @@ def chosen(metrics: Metrics, found: Mapping[str, Any], said_by: str, *, strict: 
                 raise MetricError(f"there is no metric {theirs!r} of {said_by}{hint}")
             session.warn_once(f"there is no metric {theirs!r} of {said_by} yet{hint}")
     return {ours: found[theirs] for ours, theirs in wanted.items() if theirs in found}
+
+
+def saved_file(checkpoint: Checkpoint, directory: str, filename: str) -> Path:
+    """A library's file in a checkpoint that lies in `directory`. Raises CheckpointNotFoundError, which names those."""
+    path = Path(directory, filename)
+    if not path.exists():
+        there = ", ".join(sorted(file.name for file in path.parent.iterdir() if file.name[0] != ".")) or "none"
+        raise CheckpointNotFoundError(f"{checkpoint!r} holds no {filename}; its files: {there}")
+    return path
 
 
 def report_saved(

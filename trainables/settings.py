@@ -25,6 +25,7 @@ P = ParamSpec("P")
 _UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGTP", start=1):
     _UNITS |= {_letter: 1000**_power, f"{_letter}B": 1000**_power, f"{_letter}IB": 1024**_power}
+_FIELD = re.compile(r"(?<!\$)(\{[A-Za-z_][A-Za-z_0-9]*\})")
 _BYTES = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
@@ -50,6 +51,15 @@ def unknown_name(kind: str, got: str, accepted: Iterable[str]) -> str:
 def invalid(name: str, value: object, accepted: str) -> InvalidSettingError:
     """The error about a value that is not accepted."""
     return InvalidSettingError(f"{name}={value!r} is not accepted; accepted: {accepted}")
+
+
+def unknown_fields(template: str, accepted: Iterable[str]) -> list[str]:
+    """Fields of a command template that nobody fills in; a shell's `${name}` and other braces are none.
+
+    >>> unknown_fields("cp {source} {targt} ${HOME} { x } {a,b}", ["{source}", "{target}"])
+    ['{targt}']
+    """
+    return sorted(set(_FIELD.findall(template)).difference(accepted))
 
 
 def whole_number(name: str, value: Any, *, least: int, accepted: str | None = None) -> int:

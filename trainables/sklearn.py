@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, InvalidSettingError
-from trainables.settings import invalid
+from trainables.settings import invalid, nearest_name, whole_number
 from trainables.store import fs
 from trainables.trainable import Trainable
 
@@ -115,12 +115,14 @@ class PartialFitTrainable(Trainable):
         """
         if not callable(estimator) and not hasattr(estimator, "partial_fit"):
             raise invalid("PartialFitTrainable: estimator", estimator, "an estimator with partial_fit")
-        if isinstance(batches, Iterator):
+        if isinstance(batches, Iterator) or not (callable(batches) or isinstance(batches, Iterable)):
             raise invalid("PartialFitTrainable: batches", batches, "a list, or a function of config and epoch")
-        if batches_per_step is not None and batches_per_step < 1:
-            raise invalid("PartialFitTrainable: batches_per_step", batches_per_step, "a number from 1")
-        if isinstance(scorer, str) and validation is None:
-            raise InvalidSettingError(f"scorer={scorer!r} needs validation=(X, y) to score on")
+        if batches_per_step is not None:
+            batches_per_step = whole_number("PartialFitTrainable: batches_per_step", batches_per_step, least=1)
+        if isinstance(scorer, str):
+            _check_scorer(scorer, validation)
+        elif not callable(scorer):
+            raise invalid("PartialFitTrainable: scorer", scorer, "a function, or the name of one of scikit-learn's")
         name = getattr(estimator, "__name__", type(estimator).__name__)
         made = {
             "_estimator": staticmethod(estimator) if callable(estimator) else estimator,
@@ -194,6 +196,16 @@ class PartialFitTrainable(Trainable):
         place = json.loads(fs.read_file(Path(checkpoint) / PROGRESS_FILE))
         self._seen, self._epoch, self._of_epoch = place["seen"], place["epoch"], place["of_epoch"]
         self._left = None
+
+
+def _check_scorer(name: str, validation: Any) -> None:
+    from sklearn.metrics import get_scorer_names
+
+    if name not in (known := get_scorer_names()):
+        near = nearest_name(name, known)
+        raise invalid("PartialFitTrainable: scorer", name, f"{near!r}" if near else ", ".join(known))
+    if validation is None:
+        raise InvalidSettingError(f"scorer={name!r} needs validation=(X, y) to score on")
 
 
 def _made_for(estimator: Any, config: dict[str, Any]) -> Any:

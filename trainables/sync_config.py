@@ -17,6 +17,7 @@ from trainables.settings import (
     path_or_none,
     seconds,
     text_or_none,
+    unknown_fields,
     whole_number,
 )
 
@@ -75,8 +76,8 @@ class SyncConfig(Config):
                 raise invalid("SyncConfig: excludes", self.excludes, 'None, or a list of patterns like ["*.tmp"]')
             self.excludes = tuple(self.excludes)
         text_or_none("SyncConfig: delete_template", self.delete_template)
-        if self.delete_template is not None and "{target}" not in self.delete_template:
-            raise invalid("SyncConfig: delete_template", self.delete_template, "a command with {target}")
+        if self.delete_template is not None:
+            _check_template("delete_template", self.delete_template, "a command with {target}", ("{target}",))
         if not isinstance(self.options, str):
             raise invalid("SyncConfig: options", self.options, "a text, as a shell would split it")
         path_or_none("SyncConfig: ssh_key", self.ssh_key, "None, or the path of a private key")
@@ -129,8 +130,15 @@ class SyncConfig(Config):
         if syncer is None or syncer == "auto":
             return
         if isinstance(syncer, str):
-            missing = [place for place in ("{source}", "{target}") if place not in syncer]
-            if missing:
-                raise invalid("SyncConfig: syncer", syncer, f"{accepted} (missing: {', '.join(missing)})")
+            _check_template("syncer", syncer, accepted, ("{source}", "{target}"))
         elif not callable(syncer) and not callable(getattr(syncer, "sync_up", None)):
             raise invalid("SyncConfig: syncer", syncer, accepted)
+
+
+def _check_template(name: str, template: str, accepted: str, needed: Sequence[str]) -> None:
+    fields = (*needed, "{options}")
+    if unknown := unknown_fields(template, fields):
+        said = f"fields are {', '.join(fields)} (unknown: {', '.join(unknown)})"
+        raise invalid(f"SyncConfig: {name}", template, f"{accepted}; {said}")
+    if missing := [field for field in needed if field not in template]:
+        raise invalid(f"SyncConfig: {name}", template, f"{accepted} (missing: {', '.join(missing)})")

@@ -29,6 +29,7 @@ from trainables.wire import (
     Finished,
     FromTrial,
     Link,
+    Listening,
     Opened,
     Preempted,
     Published,
@@ -110,7 +111,7 @@ class MemoryLink(Link):
     def send(self, message: Finished | Errored | Preempted) -> None:
         self._hear(message)
 
-    def post(self, message: Published | PublishFailed | Opened | Closed) -> None:
+    def post(self, message: Published | PublishFailed | Opened | Closed | Listening) -> None:
         self._hear(message)
 
     def wait_durable(self, iteration: int) -> None:

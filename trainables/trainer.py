@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from trainables.checkpoint import Checkpoint
 from trainables.config import RunConfig, ScalingConfig
 from trainables.errors import TrainingFailedError
+from trainables.places import is_elsewhere
 from trainables.settings import instance_of, invalid
 
 if TYPE_CHECKING:
@@ -79,10 +80,22 @@ class BaseTrainer:
         result: Result = tuner.fit()[0]
         if result.error is not None:
             raise TrainingFailedError(
-                f"the training failed: {type(result.error).__name__}: {result.error}. What it has saved is in "
-                f"{result.path}; {type(self).__name__}.restore({str(Path(result.path or '').parent)!r}, ...) goes on"
+                f"the training failed: {result.error}\nWhat it has saved is in {result.path}; "
+                f"{type(self).__name__}.restore({self._place(result)!r}, ...) goes on"
             ) from result.error
         return result
+
+    def _place(self, result: Result) -> str:
+        """Where the experiment lies, to be restored from there: the place elsewhere that was named, if one was."""
+        from trainables.transfer.open import shown
+
+        here = Path(result.path or "").parent
+        if self._restored is not None:
+            return shown(self._restored[0])
+        storage = self.run_config.storage_path or self.run_config.local_dir
+        if storage is None or not is_elsewhere(storage):
+            return str(here)
+        return f"{shown(os.fspath(storage)).rstrip('/')}/{here.name}"
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:

@@ -107,6 +107,12 @@ class Closed(msgspec.Struct, frozen=True, tag="closed", tag_field="kind"):
     ref: CheckpointRef
 
 
+class Listening(msgspec.Struct, frozen=True, tag="listening", tag_field="kind"):
+    """The first process of a group on several nodes waits for the others. Said to its executor; no loop hears it."""
+
+    port: int
+
+
 class Answer(msgspec.Struct, frozen=True, tag="answer", tag_field="kind"):
     """The driver's decision on one `Report`."""
 
@@ -132,7 +138,7 @@ class Halt(msgspec.Struct, frozen=True, tag="halt", tag_field="kind"):
     """The experiment ends early: save at the next step boundary (class), or see `should_stop()`."""
 
 
-FromTrial = Union[Report, Finished, Errored, Preempted, Published, PublishFailed, Opened, Closed]
+FromTrial = Union[Report, Finished, Errored, Preempted, Published, PublishFailed, Opened, Closed, Listening]
 ToTrial = Union[Answer, Durable, Halt]
 
 _encoder = msgspec.json.Encoder()
@@ -193,8 +199,8 @@ class Link(Protocol):
     def send(self, message: Finished | Errored | Preempted) -> None:
         """Say how the trial ended (main line)."""
 
-    def post(self, message: Published | PublishFailed | Opened | Closed) -> None:
-        """Tell of a publish, or of who reads a checkpoint (side line); from any thread."""
+    def post(self, message: Published | PublishFailed | Opened | Closed | Listening) -> None:
+        """Tell of a publish, of who reads a checkpoint, or of a port (side line); from any thread."""
 
     def wait_durable(self, iteration: int) -> None:
         """Block the publisher until the journal is durable up to that iteration's result."""
@@ -250,7 +256,7 @@ class SocketLink:
     def send(self, message: Finished | Errored | Preempted) -> None:
         self._send(self._main, frame(message))
 
-    def post(self, message: Published | PublishFailed | Opened | Closed) -> None:
+    def post(self, message: Published | PublishFailed | Opened | Closed | Listening) -> None:
         self._send(self._side, frame(message))
 
     def wait_durable(self, iteration: int) -> None:

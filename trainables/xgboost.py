@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 from trainables import session
 from trainables.checkpoint import Checkpoint
-from trainables.reporting import Metrics, chosen, library, report_saved
+from trainables.reporting import Metrics, checked_metrics, chosen, library, not_here, report_saved, saved_file
 from trainables.settings import whole_number
 
 _xgboost = library("xgboost", extra="xgboost")
 _Base: Any = _xgboost.callback.TrainingCallback
 
 __all__ = ["RayTrainReportCallback"]
+
+_ALONE = "call xgboost.train in a function, with RayTrainReportCallback: one process, with the CPUs it is given"
+__getattr__ = not_here(__name__, dict.fromkeys(("XGBoostTrainer", "XGBoostConfig"), _ALONE))
 
 
 class RayTrainReportCallback(_Base):  # type: ignore[misc] # its package may be absent
@@ -55,7 +57,7 @@ class RayTrainReportCallback(_Base):  # type: ignore[misc] # its package may be 
         results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         super().__init__()
-        self._metrics = metrics
+        self._metrics = checked_metrics("RayTrainReportCallback", metrics)
         self._filename = filename
         self._frequency = whole_number("RayTrainReportCallback: frequency", frequency, least=0)
         self._checkpoint_at_end = checkpoint_at_end
@@ -65,9 +67,12 @@ class RayTrainReportCallback(_Base):  # type: ignore[misc] # its package may be 
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Any:
-        """The `xgboost.Booster` in a checkpoint that this callback reported under that `filename`."""
+        """The `xgboost.Booster` in a checkpoint that this callback reported under that `filename`.
+
+        Raises CheckpointNotFoundError when there is none in it.
+        """
         with checkpoint.as_directory() as directory:
-            return _xgboost.Booster(model_file=str(Path(directory) / filename))
+            return _xgboost.Booster(model_file=str(saved_file(checkpoint, directory, filename)))
 
     def before_training(self, model: Any) -> Any:
         """Begin anew: one callback may serve several trainings."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,11 @@ from tuner.error import (
     OwnedElsewhereError,
     SettingError,
 )
-from tuner.executors import InlineExecutor, LocalExecutor, RayExecutor, SimulatedExecutor
+from tuner.executors import InlineExecutor, LocalExecutor, RayExecutor, SimulatedExecutor, default
 from tuner.executors.base import Executor, Resources
 from tuner.executors.local.shipping import check_shippable
-from tuner.executors.resources import check_fits, parse_resources
+from tuner.executors.ray import connection
+from tuner.executors.resources import check_fits, check_fits_nodes, parse_resources
 from tuner.executors.simulated import has_directories
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.naming import Names
@@ -54,7 +55,8 @@ def execute(spec: Spec) -> ExperimentAnalysis:
     continued = inherit(spec, datetime.datetime.fromtimestamp(clock.time()))
     if spec.name is not None:
         take_over_place(spec, spec.name)
-    link = syncing.connect(spec, inline=isinstance(executor, INLINE), wake=executor.wake)
+    on_cluster = isinstance(executor, RayExecutor)
+    link = syncing.connect(spec, inline=isinstance(executor, INLINE), wake=executor.wake, cluster=on_cluster)
     try:
         return _execute(spec, executor, clock, link, continued)
     except BaseException:
@@ -62,6 +64,8 @@ def execute(spec: Spec) -> ExperimentAnalysis:
             syncing.give_up(link)
         raise
     finally:
+        if isinstance(executor, RayExecutor):
+            executor.release()  # also where nothing has begun
         if link is not None:
             link.close()
 
@@ -92,7 +96,7 @@ def _execute(
 def _open(spec: Spec, executor: Executor, clock: Clock, link: syncing.Link | None) -> tuple[Opened, Plugins, Announcer]:
     """Check all that can be checked by looking, then claim the experiment's directory."""
     now = datetime.datetime.fromtimestamp(clock.time())
-    check_fits(parse_resources(spec.resources), executor.total())
+    _fits(executor)(parse_resources(spec.resources))
     spec.restore = _restore_path(spec.restore)
     if spec.overwrite and not isinstance(executor, INLINE):
         check_shippable(spec.trainable)  # before the old experiment goes
@@ -133,7 +137,9 @@ def _open(spec: Spec, executor: Executor, clock: Clock, link: syncing.Link | Non
 
 def _executor(spec: Spec) -> Executor:
     chosen = spec.executor
-    if chosen is None or chosen == "local":
+    if chosen is None:
+        return default.make()
+    if chosen == "local":
         return LocalExecutor()
     if chosen == "inline":
         return InlineExecutor()
@@ -178,17 +184,27 @@ def _plugins(
         names=Names(spec.trial_name_creator, spec.trial_dirname_creator),
         metric=spec.metric,
         strict_metrics=knobs.strict_metrics(),
-        resources_for=partial(_resources_for, spec, executor.total()),
+        resources_for=partial(_resources_for, spec, _fits(executor)),
     )
 
 
-def _resources_for(spec: Spec, total: Resources, config: Mapping[str, Any]) -> dict[str, float] | None:
+def _fits(executor: Executor) -> Callable[[Resources], object]:
+    """What raises ResourceError, naming what is asked for and what there is now, if that can never run there."""
+    total = executor.total()
+    if isinstance(executor, RayExecutor):
+        return partial(check_fits_nodes, nodes=[node.resources for node in connection.nodes()])
+    return partial(check_fits, total=total)
+
+
+def _resources_for(
+    spec: Spec, check: Callable[[Resources], object], config: Mapping[str, Any]
+) -> dict[str, float] | None:
     """What a trial asks for where its config says so; None: what all ask for. Raises ResourceError."""
     asked = None if spec.resources_for is None else spec.resources_for(config)
     if asked is None:
         return None
     amounts = parse_resources(asked)
-    check_fits(amounts, total)
+    check(amounts)
     return amounts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from tuner.experiment import replacing
 from tuner.experiment.lock import Ownership
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.trial import Trial
+
+TOLD_FROM = 100
+"""From so many files and directories on, their removal is spoken of: it takes about a millisecond for each file."""
 
 
 class Beginning(Callback):
@@ -31,6 +34,8 @@ class Beginning(Callback):
     def __init__(self, paths: ExperimentPaths, ownership: Ownership, *, new: bool, made: Sequence[Path]) -> None:
         self.inline = False
         """Remove the old one on the caller's thread."""
+        self.say: Callable[[str], None] = lambda line: None
+        """How the user is told of what takes long."""
         self._paths, self._ownership = paths, ownership
         self._open, self._made = new, made
         self._remover: threading.Thread | None = None
@@ -45,9 +50,14 @@ class Beginning(Callback):
         self._open = False
         self._ownership.check()
         removed = replacing.give_up(self._paths)
-        if removed is not None and self.inline:
+        if removed is None:
+            return
+        if (count := len(fs.listdir(removed))) >= TOLD_FROM:
+            when = "first" if self.inline else "beside the run"
+            self.say(f"removing the experiment that was replaced, {when}: {count} directories and files")
+        if self.inline:
             fs.remove_quietly(removed)
-        elif removed is not None:
+        else:
             self._remover = threading.Thread(target=fs.remove_quietly, args=(removed,), name="tuner-replacing")
             self._remover.start()
 
@@ -71,6 +81,9 @@ class Beginning(Callback):
     def close(self) -> None:
         """Wait until the old one is gone."""
         if self._remover is not None:
+            self._remover.join(1.0)
+            if self._remover.is_alive():
+                self.say("waiting until the experiment that was replaced is removed")
             self._remover.join()
         self._remove_empty()  # what a run had in them is gone only now
 

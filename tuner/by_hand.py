@@ -66,7 +66,11 @@ def copies_of(paths: ExperimentPaths, syncer: str | None = None, **how: Any) -> 
             f"run unasked; if you trust it, add: {' '.join(given)}"
         )
     trials = load_state(paths).trials
-    places = sorted({place for trial in trials for record in trial.checkpoints for place in record.copies})
+    places = sorted(
+        {place for trial in trials for record in trial.checkpoints for place in record.copies}.difference(
+            settings.get("inherited_copies", ())  # of the experiment that this one continues
+        )
+    )
     if len(places) == 1:
         return copy_at(paths, places[0])
     told = (

@@ -156,7 +156,7 @@ class Run:
         if self.link is not None and contents is not None:
             inheriting.find_origins(self.link, self.opened.settings, self.state)
         if isinstance(self.executor, RayExecutor):
-            hosts.join(self.executor, self.opened, self.link, self.spec.sync_config, self.reporter.announce)
+            hosts.join(self.executor, self.opened, self.state, self.link, self.spec.sync_config, self.reporter.announce)
         started = ev.GenerationStarted(ownership.generation)
         if contents is not None:
             started = ev.GenerationStarted(

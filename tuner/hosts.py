@@ -7,6 +7,7 @@ finds that on the disk; on a cluster it is brought here first, and what nobody n
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from trainables.places import is_elsewhere, is_host
 from trainables.store import fs
@@ -24,7 +25,12 @@ from tuner.syncing import Link
 
 
 def join(
-    executor: RayExecutor, opened: Opened, link: Link | None, sync: SyncConfig, say: Callable[[str], None]
+    executor: RayExecutor,
+    opened: Opened,
+    state: ExperimentState,
+    link: Link | None,
+    sync: SyncConfig,
+    say: Callable[[str], None],
 ) -> None:
     """Tell the nodes where the experiment lies; what is left of older owners there is ended.
 
@@ -33,6 +39,7 @@ def join(
     ownership = opened.ownership
     older = tuple(record.id for record in read_records(opened.paths) if record.generation < ownership.generation)
     executor.say = say
+    executor.keeps = partial(_keeps, state, str(opened.settings["id"]))
     executor.sync = {
         "syncer": sync.syncer if sync.upload_dir is None else "auto",
         "options": sync.options if sync.upload_dir is None else "",
@@ -42,7 +49,7 @@ def join(
     if link is not None and isinstance(link.uploader, ProcessUploader) and is_elsewhere(str(sync.upload_dir)):
         executor.upload_to = Uploading(sync.place(), sync.sync_timeout, needed=not is_host(str(sync.upload_dir)))
     record = opened.paths.generation(ownership.generation)
-    executor.take_place(Place(opened.paths.root, record, ownership.id, older))
+    executor.take_place(Place(opened.paths.root, record, ownership.id, str(opened.settings["id"]), older))
     if link is not None and executor.uploads:
         link.uploader = executor.uploader(link.uploader)
 
@@ -50,13 +57,15 @@ def join(
 def gather(executor: RayExecutor, state: ExperimentState, elsewhere: Elsewhere) -> list[str]:
     """Bring what unfinished trials may go on from, delete the rest; returns what people should know.
 
-    What is kept, and is in the replica too (`elsewhere`), stays where it is.
+    What is kept, and is in the replica too (`elsewhere`), stays where it is; so does what another experiment saved.
     """
     notes = []
     by_dirname = {trial.dirname: trial for trial in state.trials}
     for host, dirname, ref, digest in executor.found:
         trial = by_dirname.get(dirname)
         known = trial is not None and any(record.ref == ref for record in trial.checkpoints)
+        if not ref.trial_id.startswith(executor.experiment):
+            continue
         if trial is None or not (known or _continues(trial, ref)):
             executor.drop(host, dirname, ref)
         elif not fs.is_dir(trial.directory / ref.name) and not (known and elsewhere(trial, ref)):
@@ -64,6 +73,18 @@ def gather(executor: RayExecutor, state: ExperimentState, elsewhere: Elsewhere) 
             if problem is not None:
                 notes.append(f"{trial.name}: checkpoint {ref.name} could not be brought here: {problem}")
     return notes
+
+
+def _keeps(state: ExperimentState, experiment: str, dirname: str, ref: CheckpointRef) -> bool:
+    """Whether what a node has that comes while trials run is needed, or may be."""
+    trial = state.trials.get(ref.trial_id)
+    if trial is None:
+        return not ref.trial_id.startswith(experiment)
+    just_now = trial.status == Trial.RUNNING and (ref.generation, ref.attempt) == (
+        trial.attempt_generation,
+        trial.attempt,
+    )
+    return just_now or any(record.ref == ref for record in trial.checkpoints)
 
 
 def _continues(trial: Trial, ref: CheckpointRef) -> bool:

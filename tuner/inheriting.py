@@ -37,8 +37,9 @@ from tuner.experiment.resume import Base
 from tuner.experiment.state import ExperimentState
 from tuner.opening import STORED_SETTINGS
 from tuner.spec import Spec
+from tuner.syncer.checkpoints_push import Origin
 from tuner.syncer.remote import Remote, complete
-from tuner.syncer.replica import Origin, Replica
+from tuner.syncer.replica import Replica
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 from tuner.syncing import Link
 
@@ -263,7 +264,14 @@ def _rename(paths: ExperimentPaths, name: str, at: str | None) -> None:
     `at`: the URI at which its checkpoints still are.
     """
     settings = json.loads(fs.read_file(paths.experiment_json))
-    settings.update(name=name, id=secrets.token_hex(4), inherited_from=settings.get("name"), inherited_at=at)
+    kept = (record for trial in load_state(paths).trials for record in trial.checkpoints)
+    settings.update(
+        name=name,
+        id=secrets.token_hex(4),
+        inherited_from=settings.get("name"),
+        inherited_at=at,
+        inherited_copies=sorted({place for record in kept for place in record.copies}),
+    )
     fs.replace_file(paths.experiment_json, json.dumps(settings, indent=1).encode())
 
 

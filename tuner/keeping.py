@@ -68,6 +68,8 @@ class Keeping:
         self._keep_local, self._class_api = keep_local, class_api
         self._lent: dict[str, CheckpointRef] = {}
         """Clones -> the donor's checkpoint that was kept for them when they were last looked at."""
+        self._readers: dict[str, Running] = {}
+        """Attempts that may use checkpoints; those that do not any more are found out when it matters."""
         self._hosts = hosts
         self._safe: dict[str, tuple[int, int, int]] = {}
         """Trials whose newest checkpoint only their host has -> the newest one that the replica has."""
@@ -122,6 +124,10 @@ class Keeping:
         holder = self._holder(record.ref)
         if self._hosts is not None and not self._copies.holds(holder, record):
             self._copies.forgotten(holder, record.ref, seq)  # it went with its host: nothing is to be copied
+
+    def reads(self, run: Running) -> None:
+        """An attempt may use checkpoints: it is about to start, has started, or has opened one."""
+        self._readers[run.trial.trial_id] = run
 
     # --- saves ----------------------------------------------------------------------------------------------
 
@@ -205,12 +211,15 @@ class Keeping:
 
     def in_use(self, but: Running | None = None) -> Used:
         """Checkpoints that attempts read, or started from, or are to start from, and have nothing of their own yet."""
-        used = {
-            (run.trial.started_from.trial_id, run.trial.started_from.order)
-            for run in self._running.values()
-            if run.trial.started_from is not None and not run.published and run is not but
-        }
-        used |= {(ref.trial_id, ref.order) for run in self._running.values() for ref in run.open}
+        used: Used = set()
+        for trial_id, run in list(self._readers.items()):
+            start = None if run.published else run.trial.started_from
+            if self._running.get(trial_id) is not run or (start is None and not run.open):
+                del self._readers[trial_id]
+                continue
+            if start is not None and run is not but:
+                used.add((start.trial_id, start.order))
+            used |= {(ref.trial_id, ref.order) for ref in run.open}
         used |= set(self._safe.items())
         return used | {(ref.trial_id, ref.order) for ref in self._state.borrowed.values()}
 

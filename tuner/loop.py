@@ -43,6 +43,8 @@ DELETE_GRACE_S = 5.0
 
 What is left then is done by the next start.
 """
+AT_ONCE = 64
+"""Attempts that are prepared together; what room there is beside them need not be added up for thousands."""
 MAX_LOST = 10
 """Attempts in a row that may be lost to the engine (keeper or fork server gone) before a trial is given up."""
 
@@ -79,6 +81,8 @@ class TrialLoop:
         self._custodian = custodian
         self._copies = Copies() if copies is None else copies
         self._running: dict[str, Running] = {}
+        self._promised: dict[str, Resources] = {}
+        """What those get that are not launched yet."""
         self._pending = Waiting(
             trial
             for trial in state.trials
@@ -290,6 +294,8 @@ class TrialLoop:
         while self.halted is None and not self._starved:
             if not self._room(self.settings.resources):
                 return False
+            if len(self._promised) >= AT_ONCE:
+                return True  # more when these are under way
             trial = self._next()
             if trial is None:
                 return True
@@ -298,6 +304,8 @@ class TrialLoop:
                 return False
             self._pending.remove(trial)
             self._running[trial.trial_id] = Running(trial, trial.attempt + 1, resources)
+            self._promised[trial.trial_id] = resources
+            self._keeping.reads(self._running[trial.trial_id])
             self._choose_start(trial)
         return True
 
@@ -316,8 +324,7 @@ class TrialLoop:
         limit = self.settings.max_concurrent
         if limit is not None and len(self._running) >= limit:
             return False
-        promised = [run.resources for run in self._running.values() if not run.launched]
-        return self._executor.can_launch(resources, promised)
+        return self._executor.can_launch(resources, list(self._promised.values()))
 
     def _create(self) -> Trial | None:
         if self.settings.only is not None:
@@ -378,6 +385,7 @@ class TrialLoop:
                 trial.trial_id, run.attempt, generation, self.clock.time(), start.checkpoint, start.iteration
             )
         )
+        self._keeping.reads(run)
 
         def go() -> None:
             if self._running.get(trial.trial_id) is not run:
@@ -386,6 +394,7 @@ class TrialLoop:
                 self._end_attempt(run, "halted")
                 return
             run.launched = True
+            del self._promised[trial.trial_id]
             self._executor.launch(launch)
             if not first and record is not None:
                 self._callbacks.on_trial_restore(self._iteration, self.state.trials, trial)
@@ -422,9 +431,10 @@ class TrialLoop:
             self._keeping.not_saved(run.trial, body)
         elif isinstance(body, wire.Opened):
             run.open.add(body.ref)
+            self._keeping.reads(run)
         elif isinstance(body, wire.Closed):
             self._keeping.closed(run, body.ref)
-        else:
+        elif not isinstance(body, wire.Listening):  # that one is for an executor
             run.said = body
 
     def _on_report(self, run: Running, report: wire.Report) -> None:
@@ -643,6 +653,7 @@ class TrialLoop:
     ) -> None:
         trial = run.trial
         del self._running[trial.trial_id]
+        self._promised.pop(trial.trial_id, None)
         self._books.add(ev.AttemptEnded(trial.trial_id, run.attempt, why, error, self.clock.time()))
         self._held.pop(trial.trial_id, None)
         self._keeping.attempt_ended(trial)
@@ -653,6 +664,7 @@ class TrialLoop:
 
     def _end_trial(self, trial: Trial, error: ev.ErrorInfo | None) -> None:
         self._running.pop(trial.trial_id, None)
+        self._promised.pop(trial.trial_id, None)
         last = trial.last_result
         self._books.add(
             ev.TrialEnded(trial.trial_id, "TERMINATED" if error is None else "ERROR", self.clock.time(), error)

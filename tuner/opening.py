@@ -250,8 +250,8 @@ def prepare(spec: Spec, paths: ExperimentPaths, clock: Clock) -> Prepared:
     return Prepared(planned, settings, space, cloudpickle.dumps(stored), changes)
 
 
-def _plugins_of(spec: Spec) -> dict[str, str]:
-    """Searcher, scheduler and stopper in words."""
+def _plugins_of(spec: Spec) -> dict[str, Any]:
+    """Searcher, scheduler and stopper in words; and what the searcher goes by."""
     searcher, scheduler = spec.search_alg, spec.scheduler
     if searcher is None:
         searcher = create_searcher("optuna") if callable(spec.param_space) else BasicVariantGenerator()
@@ -259,7 +259,13 @@ def _plugins_of(spec: Spec) -> dict[str, str]:
         searcher = create_searcher(searcher)
     if scheduler is None or isinstance(scheduler, str):
         scheduler = FIFOScheduler() if scheduler is None else create_scheduler(scheduler)
-    return {"searcher": described(searcher), "scheduler": described(scheduler), "stop": described(spec.stop or None)}
+    metric, mode = getattr(searcher, "metric", None), getattr(searcher, "mode", None) or spec.mode
+    return {
+        "searcher": described(searcher),
+        "searches_for": {"metric": metric, "mode": mode} if metric and mode else None,
+        "scheduler": described(scheduler),
+        "stop": described(spec.stop or None),
+    }
 
 
 def _said(name: str, settings: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ calls after it, in order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
@@ -60,17 +60,22 @@ class Plugins:
         names: Names,
         metric: str | Sequence[str] | None = None,
         strict_metrics: bool = True,
+        resources_for: Callable[[Mapping[str, Any]], dict[str, float] | None] = lambda config: None,
     ) -> None:
         self.searcher, self.scheduler, self.stopper, self.callbacks = searcher, scheduler, stopper, callbacks
         self.num_samples = num_samples
         self._blobs, self._space = blobs, space
         self._prefix, self._trainable_name, self._names = trial_prefix, trainable_name, names
         self._strict = strict_metrics
+        self._resources_for = resources_for
         self._unused = set(_listed(metric)).difference(_listed(searcher.metric), _listed(scheduler.metric))
         self._seen: set[str] = set()
         self._no_number: set[str] = set()
         """Metrics that were warned of because a result had something else there."""
         self._stop_all = False
+        self._asked: dict[str, int] = {}
+        """Trial -> iteration at which the scheduler first wanted a checkpoint of it."""
+        self._spoke_of_saving = False
         self._paused: set[str] = set()
         self.warmed = False
         """The searcher has learned from earlier experiments, which no fact says: a snapshot is to keep it."""
@@ -130,6 +135,7 @@ class Plugins:
             trainable=self._trainable_name,
             name=name,
             dirname=dirname,
+            resources=self._resources_for(config),
         )
 
     def wants_population(self, state: ExperimentState) -> bool:
@@ -164,6 +170,8 @@ class Plugins:
                 decision = self.scheduler.on_trial_result(trial, result)
         if stop or decision is Decision.STOP or (again and journaled == "stop"):
             return Decision.STOP
+        if decision is not Decision.CONTINUE:
+            self._asked.setdefault(trial.trial_id, iteration)
         return Decision.PAUSE if again and journaled == "pause" else decision
 
     def _look_for_unused(self, result: dict[str, Any]) -> None:
@@ -272,6 +280,16 @@ class Plugins:
 
     def on_trial_end(self, trial: Trial, last: dict[str, Any], *, failed: bool) -> None:
         self._paused.discard(trial.trial_id)
+        asked_at = self._asked.pop(trial.trial_id, trial.iteration)
+        if asked_at < trial.iteration and not (failed or trial.checkpoints or self._spoke_of_saving):
+            self._spoke_of_saving = True
+            log.warning(
+                "%s pauses and clones trials by their checkpoints, and %s ended without one although it was asked to "
+                "save: what was decided for it was not done. A function saves when get_context().should_checkpoint() "
+                "is true, or at every report; a class needs save_checkpoint",
+                _label(self.scheduler),
+                trial.name,
+            )
         with _blamed(self.searcher, "on_trial_complete"):
             self.searcher.on_trial_complete(trial.trial_id, result=last or None, error=failed)
         with _blamed(self.scheduler, "on_trial_error" if failed else "on_trial_complete"):

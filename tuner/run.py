@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainables.config import Budget, CheckpointConfig, FailureConfig, SyncConfig, parse_score_attr
+from trainables.config import Budget, CheckpointConfig, FailureConfig, RunConfig, SyncConfig, parse_score_attr
+from trainables.trainer import BaseTrainer
 from tuner.analysis import ExperimentAnalysis
 from tuner.assembly import execute
 from tuner.error import SettingError
@@ -105,7 +106,10 @@ def run(
         seed: of everything; without it one is drawn and recorded.
         trial_timeout_s: seconds of wall time after which an attempt is ended.
         checkpoint_budget: "50GB" or `Budget(bytes, top_k)` for all checkpoints of the experiment.
-        executor: None (processes on this machine), "inline" (this process, for debuggers), or an `Executor`.
+        executor: None (processes on this machine), "inline" (this process, for debuggers), "ray" (the nodes of the Ray
+            cluster that runs here), or an `Executor`, as `RayExecutor(address=...)`.
+
+    A trainer's own `run_config` holds where an argument has its default.
 
     Returns:
         `ExperimentAnalysis`: trials, results, best checkpoint.
@@ -124,7 +128,8 @@ def run(
     if isinstance(run_or_experiment, Experiment):
         experiment = run_or_experiment
         return run(experiment.run, **{"name": experiment.name, **experiment.arguments})
-    checkpointing = checkpoint_config or CheckpointConfig()
+    own = run_or_experiment.run_config if isinstance(run_or_experiment, BaseTrainer) else RunConfig()
+    checkpointing: Any = checkpoint_config or own.checkpoint_config
     if keep_checkpoints_num is not None:
         checkpointing = replace(checkpointing, num_to_keep=keep_checkpoints_num)
     if checkpoint_score_attr is not None:
@@ -143,38 +148,40 @@ def run(
         if resume:
             raise SettingError("give either resume= or resume_config=")
         chosen = resume_config.choice
+    places = (storage_path, local_dir, own.storage_path, own.local_dir)
+    failing = FailureConfig(max_failures=max_failures, fail_fast=fail_fast)
     spec = Spec(
         trainable=run_or_experiment,
-        name=name,
+        name=own.name if name is None else name,
         metric=metric,
         mode=mode,
-        stop=stop,
+        stop=own.stop if stop is None else stop,
         time_budget_s=time_budget_s,
         param_space={} if config is None else config,
         num_samples=num_samples,
-        storage_path=storage_path if storage_path is not None else local_dir,
+        storage_path=next((place for place in places if place is not None), None),
         search_alg=search_alg,
         scheduler=scheduler,
         checkpoint_config=checkpointing,
-        failure_config=FailureConfig(max_failures=max_failures, fail_fast=fail_fast),
-        sync_config=sync_config or SyncConfig(),
-        checkpoint_budget=checkpoint_budget,
+        failure_config=own.failure_config or failing if failing == FailureConfig() else failing,
+        sync_config=sync_config or own.sync_config or SyncConfig(),
+        checkpoint_budget=own.checkpoint_budget if checkpoint_budget is None else checkpoint_budget,
         resources=resources_per_trial,
-        verbose=verbose,
-        progress_reporter=progress_reporter,
-        log_to_file=log_to_file,
+        verbose=own.verbose if verbose is None else verbose,
+        progress_reporter=progress_reporter or own.progress_reporter,
+        log_to_file=log_to_file or own.log_to_file,
         trial_name_creator=trial_name_creator,
         trial_dirname_creator=trial_dirname_creator,
-        callbacks=callbacks or (),
+        callbacks=own.callbacks or () if callbacks is None else callbacks,
         max_concurrent_trials=max_concurrent_trials,
         raise_on_failed_trial=raise_on_failed_trial,
         resume=chosen,
         restore=restore,
-        overwrite=overwrite,
-        takeover=takeover,
-        seed=seed,
-        trial_timeout_s=trial_timeout_s,
-        executor=executor,
+        overwrite=overwrite or own.overwrite,
+        takeover=takeover or own.takeover,
+        seed=own.seed if seed is None else seed,
+        trial_timeout_s=own.trial_timeout_s if trial_timeout_s is None else trial_timeout_s,
+        executor=own.executor if executor is None else executor,
         chdir_to_trial_dir=chdir_to_trial_dir,
     )
     return execute(spec)

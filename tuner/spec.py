@@ -14,6 +14,7 @@ from typing import Any
 
 from trainables.checkpoint import Checkpoint
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, SyncConfig, parse_bytes
+from trainables.data_parallel_trainer import GroupTrainable
 from trainables.store.retention import policy_for
 from trainables.trainable import Trainable, saves
 from trainables.trainer import BaseTrainer
@@ -82,16 +83,19 @@ class Spec:
     trainable_name: str = field(init=False)
     class_api: bool = field(init=False)
     budget: Budget | None = field(init=False)
+    resources_for: Callable[[Mapping[str, Any]], Any] | None = field(init=False, default=None)
+    """What one trial asks for, from its config, where that is not the same for all; None from it: what all ask for."""
 
     def __post_init__(self) -> None:
         if self.restore is None and isinstance(self.trainable, BaseTrainer):
             self.restore = self.trainable.resume_from_checkpoint
         self.trainable, self.trainable_name = resolve_trainable(self.trainable)
         self.class_api = inspect.isclass(self.trainable) and issubclass(self.trainable, Trainable)
-        if self.resources is None:
-            self.resources = resources_of(self.trainable)
+        self._settle_resources()
         self.resume_choice = parse(self.resume)
         self._check_kinds()
+        if isinstance(self.param_space, Mapping) and isinstance(self.trainable, GroupTrainable):
+            self.param_space = self.trainable.checked_space(self.param_space)
         if self.overwrite and self.resume_choice.base is not Base.NEW:
             raise SettingError(f"overwrite=True and resume={self.resume!r} exclude each other: give one of them")
         self._put_storage()
@@ -127,6 +131,14 @@ class Spec:
         self.budget = budget if budget is None or isinstance(budget, Budget) else Budget(parse_bytes(budget))
         if self.name is not None:
             check_experiment_name(self.name)
+
+    def _settle_resources(self) -> None:
+        """What trials ask for before there is a config, and the function that says it once there is one."""
+        if self.resources is None:
+            self.resources = resources_of(self.trainable)
+            self.resources_for = self.trainable.resources_for if isinstance(self.trainable, GroupTrainable) else None
+        if callable(self.resources) and not hasattr(self.resources, "bundles"):
+            self.resources_for, self.resources = self.resources, None
 
     def _check_metric(self) -> None:
         metric = self.metric

@@ -73,7 +73,7 @@ class Link:
         self.uploader.close()
 
 
-def connect(spec: Spec, *, inline: bool, wake: Any) -> Link | None:
+def connect(spec: Spec, *, inline: bool, wake: Any, cluster: bool = False) -> Link | None:
     """Open the place that the settings name, and look whether it takes what is written to it.
 
     Raises SettingError or TransferError, within about 10 s, before anything is touched. None: no copies are made.
@@ -85,7 +85,7 @@ def connect(spec: Spec, *, inline: bool, wake: Any) -> Link | None:
                 f"SyncConfig: keep_local={config.keep_local!r} is not accepted without upload_dir=: what is "
                 'here is all there is; accepted is "all"'
             )
-        if config.syncer not in (None, "auto"):
+        if config.syncer not in (None, "auto") and not cluster:
             log.warning(
                 "syncer=%.60r has nothing to copy: on one machine every trial's checkpoints are where the driver is; "
                 "upload_dir= says where copies should go",

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from lifecycle_scripts import Stage, contents, iterations
 
 import tuner as tune
-from tuner import opening
+from tuner import beginning, opening
 from tuner.error import (
     ExperimentDamagedError,
     ExperimentExistsError,
@@ -90,12 +90,16 @@ def test_t09_an_experiment_that_never_had_a_result_is_replaced(tmp_path):
     assert len(list(Path(analysis.experiment_path).glob("s*_*"))) == 1  # nothing of the one before is left
 
 
-def test_t09_overwrite_replaces_and_says_so(tmp_path, capsys):
+@pytest.mark.parametrize("told_from", [100, 3])
+def test_t09_overwrite_replaces_and_says_so(tmp_path, capsys, monkeypatch, told_from):
+    monkeypatch.setattr(beginning, "TOLD_FROM", told_from)
     first = run(simple, tmp_path, name="e", num_samples=2)
     again = run(simple, tmp_path, name="e", overwrite=True, verbose=1)
     assert len(again.trials) == 1
     assert not set(os.listdir(again.experiment_path)) & {trial.dirname for trial in first.trials}
-    assert "starting new because overwrite=True" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "starting new because overwrite=True" in said
+    assert ("removing the experiment that was replaced" in said) == (told_from == 3)
 
 
 def test_t09_overwrite_and_resume_exclude_each_other(tmp_path):

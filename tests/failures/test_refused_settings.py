@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tuner as tune
+from trainables.errors import InvalidSettingError
 from tuner.error import ResourceError, SettingError
 
 
@@ -104,6 +105,19 @@ def test_d20_restore_of_a_directory_that_is_no_checkpoint_is_refused(
         (given / name).write_text("{}")
     with pytest.raises(SettingError, match=re.escape(said)):
         tune.run(train, storage_path=tmp_path / "results", restore=given, executor="inline")
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("place", ["s3://b/../x", "s4://b/x"])
+@pytest.mark.parametrize("setting", ["SyncConfig: upload_dir", "storage_path"])
+def test_d20_a_place_that_cannot_be_meant_is_refused_with_the_setting_that_names_it(
+    tmp_path: Path, setting: str, place: str
+) -> None:
+    given: dict[str, Any] = {"storage_path": place}
+    if setting != "storage_path":
+        given = {"storage_path": tmp_path / "results", "sync_config": tune.SyncConfig(upload_dir=place)}
+    with pytest.raises(InvalidSettingError, match=f"^{re.escape(setting)}: .*{re.escape(place)}"):
+        tune.run(train, name="e", executor="inline", **given)
     assert not (tmp_path / "results").exists()
 
 

@@ -338,6 +338,13 @@ def test_a_setting_that_would_be_ignored_is_refused(name: str, given: dict[str, 
         SyncConfig(**given)
 
 
+@pytest.mark.parametrize("name", ["syncer", "delete_template"])
+def test_d20_a_field_that_nothing_fills_in_is_refused_with_those_that_there_are(name: str) -> None:
+    given = {"syncer": "cp {source} {target} ${HOME} { x } {options}", name: "cp {source} {targt}"}
+    with pytest.raises(ValueError, match=rf"{name}='cp .*fields are .*\{{target\}}.*unknown: .*\{{targt\}}"):
+        SyncConfig(upload_dir="/x", **given)
+
+
 def test_settings_of_a_host_and_of_commands_are_taken_where_they_hold() -> None:
     SyncConfig(upload_dir="me@host:/x", ssh_key="/key", ssh_port=2222)
     SyncConfig(ssh_key="/key")  # the place may come with storage_path

@@ -35,13 +35,14 @@ Y = X.sum(1, keepdims=True)
 
 
 def line() -> Any:
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_initializer="ones")])
+    layers = [keras.Input((3,)), keras.layers.Dropout(0.2, seed=5), keras.layers.Dense(1, kernel_initializer="ones")]
+    model = keras.Sequential(layers)
     model.compile(optimizer=keras.optimizers.Adam(0.1), loss="mse", metrics=["mae"])
     return model
 
 
 def fitted(model: Any, *callbacks: Any, epochs: int = 5, **more: Any) -> Any:
-    settings = {"batch_size": 8, "shuffle": False, "verbose": 0, "validation_split": 0.25, **more}
+    settings = {"batch_size": 8, "verbose": 0, "validation_split": 0.25, **more}
     return model.fit(X, Y, epochs=epochs, callbacks=list(callbacks), **settings)
 
 
@@ -68,6 +69,7 @@ def test_an_interrupted_trial_ends_with_the_model_of_one_that_was_not(tmp_path: 
                 raise RuntimeError("lost")
 
     def fit(config: dict[str, Any]) -> None:
+        keras.utils.set_random_seed(3)
         checkpoint = train.get_checkpoint()
         callback = tunes.TuneReportCheckpointCallback({"loss": "val_loss"}, frequency=2)
         model = callback.get_model(checkpoint) if checkpoint else line()
@@ -76,6 +78,7 @@ def test_an_interrupted_trial_ends_with_the_model_of_one_that_was_not(tmp_path: 
 
     trial = run(fit, tmp_path, max_failures=1)
 
+    keras.utils.set_random_seed(3)
     straight, (model,) = line(), models
     history = fitted(straight).history
     assert trial.num_failures == 1
@@ -116,6 +119,7 @@ def test_saving_and_reporting_can_have_different_times(tmp_path: Path) -> None:
     [
         ({"on": "epochs_end"}, "'epoch_end'"),
         ({"frequency": 0}, "frequency"),
+        ({"metrics": 3}, "metrics=3 is not accepted"),
         ({"on": ["epoch_end", "train_end"], "frequency": [1]}, "one for each"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 import trainables as train
 import tuner as tune
 from tests.trainables.killing import die_once
-from trainables.errors import InvalidSettingError, MetricError
+from trainables.errors import CheckpointNotFoundError, InvalidSettingError, MetricError, SessionError
 from trainables.lightgbm import RayTrainReportCallback
 from tuner.integration.lightgbm import TuneReportCallback, TuneReportCheckpointCallback
 
@@ -51,18 +51,19 @@ def saved(trial: Any) -> list[str]:
 
 def test_a_trial_that_is_killed_ends_with_the_model_of_one_that_was_not(tmp_path: Path) -> None:
     def dies(env: Any) -> None:
-        if env.iteration == 5:
-            die_once(tmp_path)
+        if env.iteration in (5, 9):
+            die_once(tmp_path, str(env.iteration))
 
     def fit(config: dict[str, Any]) -> None:
         checkpoint = train.get_checkpoint()
         model = RayTrainReportCallback.get_model(checkpoint) if checkpoint else None
         left = 10 - (model.current_iteration() if model else 0)
-        boosted(left, RayTrainReportCallback({"loss": "train-binary_logloss"}, frequency=3), dies, model=model)
+        if left:
+            boosted(left, RayTrainReportCallback({"loss": "train-binary_logloss"}, frequency=3), dies, model=model)
 
-    trial = run(fit, tmp_path, executor="local", max_failures=1, keep_checkpoints_num=1)
+    trial = run(fit, tmp_path, executor="local", max_failures=2, keep_checkpoints_num=1)
 
-    assert trial.num_failures == 1
+    assert trial.num_failures == 2
     straight: dict[str, Any] = {}
     whole = boosted(10, lightgbm.record_evaluation(straight))
     model = RayTrainReportCallback.get_model(trial.checkpoint)
@@ -77,6 +78,8 @@ def test_every_metric_is_reported_and_checkpoints_come_in_their_turn(tmp_path: P
     assert {"train-binary_logloss", "train-binary_error"} <= set(trial.last_result)
     assert len(rows(trial)) == 5
     assert saved(trial) == ["checkpoint_000002", "checkpoint_000004", "checkpoint_000005"]
+    with pytest.raises(CheckpointNotFoundError, match=r"holds no other; its files: model\.txt"):
+        RayTrainReportCallback.get_model(trial.checkpoint, "other")
 
 
 def test_one_that_only_reports_saves_nothing_and_metrics_can_be_made(tmp_path: Path) -> None:
@@ -119,3 +122,9 @@ def test_a_metric_that_is_not_evaluated_is_named_with_the_nearest() -> None:
         boosted(1, RayTrainReportCallback("trainbinary_error"))
     with pytest.raises(InvalidSettingError, match="frequency"):
         RayTrainReportCallback(frequency=-1)
+    with pytest.raises(InvalidSettingError, match="metrics=3 is not accepted"):
+        RayTrainReportCallback(3)
+    with pytest.raises(SessionError, match="outside a trial"):
+        boosted(1, RayTrainReportCallback())
+    with pytest.raises(ImportError, match=r"LightGBMTrainer is not here: call lightgbm\.train in a function"):
+        from trainables.lightgbm import LightGBMTrainer  # noqa: F401

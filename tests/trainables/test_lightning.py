@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import trainables as train
 import tuner as tune
 from tests.trainables.killing import first_time
+from trainables import session
 from trainables.errors import InvalidSettingError
 from trainables.lightning import (
     RayDDPStrategy,
@@ -40,16 +41,17 @@ Y = X.sum(1, keepdim=True)
 
 
 class Line(pl.LightningModule):  # type: ignore[misc]
-    """A linear model with an optimizer and a scheduler that both have a state."""
+    """A linear model that draws, with an optimizer and a scheduler that both have a state."""
 
     def __init__(self) -> None:
         super().__init__()
         self.line = torch.nn.Linear(3, 1)
+        self.dropout = torch.nn.Dropout(0.2)
         torch.nn.init.constant_(self.line.weight, 0.1)
         torch.nn.init.constant_(self.line.bias, 0.0)
 
     def training_step(self, batch: Any, index: int) -> Any:
-        loss = ((self.line(batch[0]) - batch[1]) ** 2).mean()
+        loss = ((self.line(self.dropout(batch[0])) - batch[1]) ** 2).mean()
         self.log("loss", loss)
         return loss
 
@@ -62,7 +64,7 @@ class Line(pl.LightningModule):  # type: ignore[misc]
 
 
 def data() -> Any:
-    return DataLoader(TensorDataset(X, Y), batch_size=8)
+    return DataLoader(TensorDataset(X, Y), batch_size=8, shuffle=True)
 
 
 def trainer(*callbacks: Any, epochs: int = 5, **settings: Any) -> Any:
@@ -106,6 +108,7 @@ def test_an_interrupted_trial_ends_with_the_model_of_one_that_was_not(
     models = []
 
     def fit(config: dict[str, Any]) -> None:
+        torch.manual_seed(3)
         model = Line()
         made = prepare_trainer(trainer(callback, Fails(tmp_path), default_root_dir=tmp_path / "lightning"))
         checkpoint = train.get_checkpoint()
@@ -115,6 +118,7 @@ def test_an_interrupted_trial_ends_with_the_model_of_one_that_was_not(
 
     trial = run(fit, tmp_path, max_failures=1, keep_checkpoints_num=1)
 
+    torch.manual_seed(3)
     straight, (model,) = Line(), models
     whole = trainer(enable_checkpointing=False)
     whole.fit(straight, data(), data())
@@ -149,6 +153,15 @@ def test_a_hook_that_lightning_has_not_is_refused_with_the_nearest() -> None:
         TuneReportCheckpointCallback(on="validation_ends")
 
 
+def test_what_cannot_be_meant_is_refused() -> None:
+    with pytest.raises(InvalidSettingError, match="metrics=3 is not accepted"):
+        TuneReportCheckpointCallback(3)
+    with pytest.raises(InvalidSettingError, match="accepted: a Trainer of Lightning"):
+        prepare_trainer(Line())
+    with pytest.raises(ImportError, match=r"RayFSDPStrategy is not here: .*RayDDPStrategy"):
+        from trainables.lightning import RayFSDPStrategy  # noqa: F401
+
+
 def test_a_callback_of_ones_own_is_called_at_its_hooks() -> None:
     seen = []
 
@@ -181,22 +194,34 @@ def test_a_model_checkpoint_with_a_place_of_its_own_stays(tmp_path: Path) -> Non
     assert not prepare_trainer(trainer()).checkpoint_callbacks
 
 
+def fitted(*callbacks: Any, epochs: int, path: str | None = None) -> Any:
+    """A model that the ranks of a group train."""
+    pl.seed_everything(session.get_world_rank(), verbose=False)
+    group = {"strategy": RayDDPStrategy(), "plugins": [RayLightningEnvironment()], "devices": 1}
+    made, model = trainer(*callbacks, epochs=epochs, **group), Line()
+    prepare_trainer(made).fit(model, data(), ckpt_path=path)
+    return model.line.weight.detach().clone()
+
+
 def in_a_group(config: dict[str, Any]) -> None:
     alone = trainer(enable_checkpointing=False, devices=1)
     with pytest.raises(InvalidSettingError, match="RayDDPStrategy"):
         prepare_trainer(alone)
-    made = trainer(
-        RayTrainReportCallback(), epochs=2, strategy=RayDDPStrategy(), plugins=[RayLightningEnvironment()], devices=1
-    )
-    model = Line()
-    prepare_trainer(made).fit(model, data())
+    straight = fitted(epochs=2)
+    fitted(RayTrainReportCallback(), epochs=1)
+    checkpoint = train.get_checkpoint()
+    assert checkpoint is not None
+    with checkpoint.as_directory() as directory:
+        path = f"{directory}/{RayTrainReportCallback.CHECKPOINT_NAME}"
+        continued = fitted(RayTrainReportCallback(), epochs=2, path=path)
+    assert torch.equal(continued, straight)
     weights: list[Any] = [None] * 2
-    torch.distributed.all_gather_object(weights, (made.global_rank, model.line.weight.detach()))
+    torch.distributed.all_gather_object(weights, (session.get_world_rank(), continued))
     assert [rank for rank, _ in weights] == [0, 1]
     assert torch.equal(weights[0][1], weights[1][1])
 
 
-def test_two_ranks_train_one_model_and_rank_0_saves_it(tmp_path: Path) -> None:
+def test_two_ranks_train_one_model_rank_0_saves_it_and_each_goes_on_as_it_was(tmp_path: Path) -> None:
     result = TorchTrainer(
         in_a_group,
         train_loop_config={},

@@ -91,7 +91,11 @@ def test_a_function_of_the_config_makes_the_estimator() -> None:
     ("change", "said"),
     [
         ({"batches": iter(BATCHES)}, "batches"),
+        ({"batches": None}, "batches"),
         ({"batches_per_step": 0}, "batches_per_step"),
+        ({"batches_per_step": "2"}, "batches_per_step"),
+        ({"scorer": None}, "scorer"),
+        ({"scorer": "accurracy"}, "accepted: 'accuracy'"),
         ({"validation": None}, "needs validation"),
     ],
 )

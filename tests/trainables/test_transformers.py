@@ -15,9 +15,11 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import trainables as train
 import tuner as tune
-from tests.trainables.killing import first_time
-from trainables.errors import CheckpointNotFoundError
+from tests.trainables.killing import die_once, first_time
+from trainables import FailureConfig, RunConfig, ScalingConfig
+from trainables.errors import CheckpointNotFoundError, InvalidSettingError
 from trainables.huggingface.transformers import RayTrainReportCallback, prepare_trainer
+from trainables.torch import TorchConfig, TorchTrainer
 
 pytestmark = [
     pytest.mark.torch,
@@ -111,6 +113,57 @@ def test_an_interrupted_trial_ends_with_the_model_of_one_that_was_not(best: dict
     assert not Path("out").exists()
 
 
+def fit_in_a_group(config: dict[str, Any]) -> None:
+    callbacks = [RayTrainReportCallback(), *([DiesInRank1(config["place"])] if config["dies"] else [])]
+    made = prepare_trainer(trainer("out", *callbacks))
+    checkpoint = train.get_checkpoint()
+    with checkpoint.as_directory() if checkpoint else nullcontext() as directory:
+        made.train(directory and f"{directory}/{RayTrainReportCallback.CHECKPOINT_NAME}")
+    line = made.model.line
+    sizes = {
+        "seen": made.state.global_step,
+        "world": made.args.world_size,
+        "wrapped": type(made.model_wrapped).__name__,
+    }
+    train.report({"weights": [*line.weight.flatten().tolist(), line.bias.item()], **sizes})
+
+
+class DiesInRank1(TrainerCallback):  # type: ignore[misc]
+    """The end of rank 1 within the third epoch, once."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if state.global_step == 5 and train.get_context().get_world_rank() == 1:
+            die_once(self.place)
+
+
+@pytest.mark.timeout(400)
+def test_a_group_of_two_ranks_ends_with_the_weights_of_one_that_nobody_disturbed(tmp_path: Path) -> None:
+    torch_trainer = TorchTrainer(
+        fit_in_a_group,
+        train_loop_config={"place": tmp_path},
+        torch_config=TorchConfig(timeout_s=200),
+        scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
+        run_config=RunConfig(
+            name="e", storage_path=str(tmp_path), failure_config=FailureConfig(max_failures=1), verbose=0
+        ),
+    )
+
+    grid = tune.Tuner(torch_trainer, param_space={"train_loop_config": {"dies": tune.grid_search([False, True])}}).fit()
+
+    assert not grid.errors
+    straight, killed = (result.metrics for result in grid)
+    assert straight["weights"] == killed["weights"]
+    assert (killed["seen"], killed["world"], killed["wrapped"]) == (8, 2, "DistributedDataParallel")
+    for result in grid:
+        assert [row.get("epoch") for row in rows(result)] == [1, 2, 3, 4, None]
+        saved = Path(result.checkpoint.path, RayTrainReportCallback.CHECKPOINT_NAME)
+        assert {"rng_state_0.pth", "rng_state_1.pth", "optimizer.pt", "model.safetensors"} <= set(os.listdir(saved))
+    assert (tmp_path / ".once-killed").exists()
+
+
 def test_the_output_directory_stays_where_there_is_no_trial_and_no_saving_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -119,6 +172,11 @@ def test_the_output_directory_stays_where_there_is_no_trial_and_no_saving_is_war
 
     assert made.args.output_dir == str(tmp_path / "own")
     assert 'save_strategy="no"' in caplog.text
+
+
+def test_what_is_no_trainer_is_refused() -> None:
+    with pytest.raises(InvalidSettingError, match="accepted: a Trainer of Transformers"):
+        prepare_trainer(Line())
 
 
 def test_a_save_that_is_not_where_it_should_be_is_an_error(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import xgboost
 import trainables as train
 import tuner as tune
 from tests.trainables.killing import die_once
-from trainables.errors import InvalidSettingError, MetricError
+from trainables.errors import CheckpointNotFoundError, InvalidSettingError, MetricError, SessionError
 from trainables.xgboost import RayTrainReportCallback
 from tuner.integration.xgboost import TuneReportCallback, TuneReportCheckpointCallback
 
@@ -90,6 +90,8 @@ def test_without_a_frequency_the_end_is_saved_under_the_name_given(tmp_path: Pat
     assert [sorted(key for key in row if key.startswith("train-")) for row in rows(trial)] == [["train-error"]] * 4
     assert saved(trial) == ["checkpoint_000004"]
     assert RayTrainReportCallback.get_model(trial.checkpoint, "model.json").num_boosted_rounds() == 3
+    with pytest.raises(CheckpointNotFoundError, match=r"holds no model\.ubj; its files: model\.json"):
+        RayTrainReportCallback.get_model(trial.checkpoint)
 
 
 def test_one_that_only_reports_saves_nothing_and_metrics_can_be_made(tmp_path: Path) -> None:
@@ -119,3 +121,12 @@ def test_a_metric_that_is_not_evaluated_is_named_with_the_nearest(tmp_path: Path
         boosted(1, RayTrainReportCallback("trainlogloss"))
     with pytest.raises(InvalidSettingError, match="frequency"):
         RayTrainReportCallback(frequency=-1)
+    with pytest.raises(InvalidSettingError, match="metrics=3 is not accepted"):
+        RayTrainReportCallback(3)
+    with pytest.raises(SessionError, match="outside a trial"):
+        boosted(1, RayTrainReportCallback())
+
+
+def test_a_trainer_of_rays_that_is_not_here_says_what_to_use() -> None:
+    with pytest.raises(ImportError, match=r"XGBoostTrainer is not here: call xgboost\.train in a function"):
+        from trainables.xgboost import XGBoostTrainer  # noqa: F401

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,12 +105,100 @@ print("ok")
         ("import ray.rllib", "ray.rllib has no counterpart"),
         ("import ray.tune.schedulerz", "did you mean ray.tune.schedulers?"),
         ("from ray.tune import nothing_like_it", "nothing_like_it"),
-        ("ray.init(address='10.0.0.1:6379')", "address='10.0.0.1:6379'"),
+        ("ray.init(address='127.0.0.1:9')", "there is no Ray cluster at '127.0.0.1:9'"),
+        ("ray.init('ray://127.0.0.1:10001')", "the driver has to be on a node"),
     ],
 )
 def test_what_there_is_not_is_an_error_that_names_it(tmp_path: Path, line: str, named: str) -> None:
     done = python("-c", f"import tuner.compat; tuner.compat.install()\nimport ray\n{line}", cwd=tmp_path)
     assert done.returncode == 1 and named in done.stderr.splitlines()[-1]
+
+
+def test_a_module_beside_the_script_has_the_names_in_its_trials_too(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("from ray import tune\ndef train(config): tune.report({'loss': 1})\n")
+    (tmp_path / "script.py").write_text(
+        "import sys\nfrom ray import tune\nfrom beside import train\n"
+        "if __name__ == '__main__':\n    print(len(tune.run(train, storage_path=sys.argv[1], verbose=0).trials))\n"
+    )
+    done = python("-m", "tuner.compat", "script.py", str(tmp_path / "results"), cwd=tmp_path)
+    assert done.stdout == "1\n", done.stderr
+
+
+BECOMES = """
+import tuner.compat
+tuner.compat.install()
+import ray
+from ray import tune
+before = ray
+try:
+    ray.init("127.0.0.1:9")
+except ValueError as error:
+    assert "no Ray cluster" in str(error), error
+import ray.util, ray.tune.schedulers, tuner
+assert ray is before and ray.tune is tune is tuner and ray.tune.schedulers is tuner.schedulers
+assert ray.__file__.endswith("__init__.py") and not ray.is_initialized() and callable(ray.remote)
+try:
+    import ray.tune.nothing
+except ModuleNotFoundError as error:
+    assert "would be tuner.nothing" in str(error)
+print("ok")
+"""
+
+
+def test_with_an_address_the_stand_in_becomes_ray_with_our_tune_in_it(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    done = python("-c", BECOMES, cwd=tmp_path)
+    assert done.stdout == "ok\n", done.stderr
+
+
+WITHOUT = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ray" or name.startswith("ray."):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+import tuner as tune
+from tuner.cli import main
+from tuner.executors import RayExecutor
+
+def train(config):
+    tune.report({"loss": 1})
+
+def says(action):
+    try:
+        action()
+    except ImportError as error:
+        assert "pip install 'tuner[ray]'" in str(error), error
+    else:
+        raise AssertionError("no error")
+
+if __name__ == "__main__":
+    place = sys.argv[1]
+    says(lambda: tune.run(train, storage_path=place, verbose=0, executor="ray"))
+    says(lambda: tune.run(train, storage_path=place, verbose=0, executor=RayExecutor("auto")))
+    assert len(tune.run(train, storage_path=place, verbose=0, name="here").trials) == 1
+    assert main(["doctor"]) == 0 and main(["doctor", "--executor", "ray"]) == 1
+    assert "ray" not in sys.modules
+    import tuner.compat
+    tuner.compat.install()
+    import ray
+    ray.init()
+    says(lambda: ray.init(address="auto"))
+    from ray import tune as again
+    assert again is tune
+    print("well")
+"""
+
+
+def test_without_ray_asking_for_it_is_an_error_that_names_the_extra_and_all_else_works(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(WITHOUT)
+    done = python("script.py", str(tmp_path / "results"), cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.endswith("well\n"), done.stdout + done.stderr
+    assert "problem  cluster: executor='ray' needs Ray, which is not installed" in done.stdout
+    assert {path.name for path in (tmp_path / "results").iterdir() if not path.name.startswith(".")} == {"here"}
 
 
 def test_a_ray_that_is_imported_already_is_not_shadowed(tmp_path: Path) -> None:
@@ -160,6 +249,18 @@ def test_the_bundles_of_a_placement_group_are_one_request(tmp_path: Path) -> Non
         tune.PlacementGroupFactory([{"CPU": 1}], strategy="SPREAD")
     with pytest.raises(ResourceError, match="asks for nothing"):
         tune.PlacementGroupFactory([{}])
+
+
+def test_resources_may_be_a_function_of_the_config(tmp_path: Path) -> None:
+    def told(config: dict[str, Any]) -> dict[str, Any]:
+        return dict(tune.get_trial_resources() or {})
+
+    trainable = tune.with_resources(told, lambda config: {"cpu": config["cpus"]})
+    space = {"cpus": tune.grid_search([0.5, 0.25])}
+    trials = tune.run(trainable, config=space, storage_path=tmp_path, verbose=0, executor="inline").trials
+    assert [trial.last_result["cpu"] for trial in trials] == [0.5, 0.25]
+    with pytest.raises(ResourceError, match="asks for 5000 cpu"):
+        tune.run(trainable, config={"cpus": 5000}, storage_path=tmp_path, verbose=0, executor="inline")
 
 
 def test_a_result_is_printed_for_people() -> None:

@@ -187,6 +187,10 @@ def test_without_facts_from_the_loop_trials_are_counted(lab: Any) -> None:
     progress, _ = plain()
     run = lab(progress)
     run.end(run.trial())
+    progress.facts = lambda: ProgressFacts(done=1, checkpoints=1)
+    (one,) = progress.headlines(run.state.trials)
+    assert one.startswith("1 trial: 1 done | ") and one.endswith(" | 1 checkpoint kept, 0 B")
+    progress.facts = None
     run.trial()
 
     assert progress.headlines(run.state.trials)[0].startswith("2 trials: 1 running, 1 done | ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainables.group.launching import ForkLauncher, Launcher
+from trainables.group.launching import HERE, ForkLauncher, Launcher, Spot
 
 
 class Backend:
@@ -17,7 +17,10 @@ class Backend:
     preload: Sequence[str] = ()
     """Modules that trials load before their process is forked."""
     timeout_s: float = 1800.0
-    """How long ranks wait for one that does not come to `report()`, in seconds."""
+    """How long ranks wait for one that does not come to `report()`, or to the end, in seconds."""
+
+    spot: Spot = HERE
+    """Where the ranks of this node stand in the group; set in the trial's process, before they start."""
 
     def launcher(self, size: int) -> Launcher:
         """What starts the ranks. Called in the trial's process."""

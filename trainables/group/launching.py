@@ -9,13 +9,33 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 
-class Launcher(Protocol):
-    """Starts the ranks and collects them when they have ended."""
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where the ranks of a node stand in their group. By default there is no other node."""
 
-    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None]) -> None:
+    node: int = 0
+    nodes: int = 1
+    first: int = 0
+    """The first rank of this node; the others follow it."""
+    address: str = ""
+    """This node's, where there are several."""
+    meeting: tuple[str, int] = ("", 0)
+    """Address and free port of the first node, where the nodes may meet."""
+    name: str = ""
+    """Of this life of the group."""
+
+
+HERE = Spot()
+
+
+class Launcher(Protocol):
+    """Starts the ranks of one node and collects them when they have ended."""
+
+    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], spot: Spot = HERE) -> None:
         """Start `size` processes that call `entry(rank)` and exit with 0 if it returned True, else with another status.
 
         `ended` is called once, in any thread, when no process of the group is left, or none could be started.
@@ -36,11 +56,13 @@ class ForkLauncher:
 
     def __init__(self) -> None:
         self._pids: list[int] = []
+        self._first = 0
         self._statuses: dict[int, int] = {}
         self._thread: threading.Thread | None = None
 
-    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None]) -> None:
-        for rank in range(size):
+    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], spot: Spot = HERE) -> None:
+        self._first = spot.first
+        for rank in range(spot.first, spot.first + size):
             sys.stdout.flush()
             sys.stderr.flush()
             pid = os.fork()
@@ -62,7 +84,7 @@ class ForkLauncher:
         return None
 
     def status(self, rank: int) -> int | None:
-        return self._statuses.get(self._pids[rank])
+        return self._statuses.get(self._pids[rank - self._first])
 
     def _collect(self, ended: Callable[[], None]) -> None:
         for pid in self._pids:

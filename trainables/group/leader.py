@@ -20,6 +20,7 @@ from trainables import session
 from trainables.attempt import Attempt, TrialEnded
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, PublishError, RanksError
+from trainables.group.across import Dead, Deputy, Failed, Line, Looked, Nodes, Noticed, OfRank
 from trainables.group.backend import Backend
 from trainables.group.member import Place, run_member
 from trainables.group.merging import merge
@@ -62,7 +63,8 @@ class Leader:
         size: how many ranks.
         threads: threads for the libraries of each rank.
         metadata: what the ranks' `get_context().get_metadata()` returns.
-        collects: what all ranks report is part of the result, as a list under `_ranks`.
+        collects: what all ranks report is part of the result, as a list under `_ranks`, and what they return is asked
+            for, however large it is.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Leader:
     ) -> None:
         self._attempt, self._backend = attempt, backend
         self._launcher = backend.launcher(size)
+        self._nodes = Nodes.of(attempt.job, size)
         self._timeout_s, self._threads, self._metadata = backend.timeout_s, threads, metadata or {}
         self._collects = collects
         self._ranks = [Rank(number) for number in range(size)]
@@ -102,7 +105,7 @@ class Leader:
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, directory, ignore_errors=True)
             place, listener = self._open(directory, stack)
-            entry = partial(_entry, place=place, function=function, backend=self._backend)
+            entry = partial(be_rank, place=place, function=function, backend=self._backend)
             try:
                 self._start(entry, listener)
                 self._gather()
@@ -113,6 +116,7 @@ class Leader:
                 raise
             finally:
                 self._launcher.join()
+                self._nodes.close()
                 self._remove_leftovers()
                 for rank in self._ranks:
                     rank.close()
@@ -139,6 +143,10 @@ class Leader:
         stack.callback(os.close, read)
         stack.callback(self._sleep)
         stack.callback(self._attempt.watch, lambda: None)
+        name = secrets.token_hex(8)
+        if (port := stack.enter_context(self._nodes.listening(name))) is not None:
+            self._attempt.listening(port)
+        self._backend.spot = self._nodes.spot
         self._watch(read, lambda: self._woken(read))
         self._watch(listener.fileno(), lambda: self._accept(listener))
         place = Place(
@@ -151,28 +159,48 @@ class Leader:
             threads=self._threads,
             next_save=self._next_save,
             metadata=self._metadata,
+            collects=self._collects,
+            here=self._nodes.here,
+            spot=self._nodes.spot,
         )
         return place, listener
 
     def _start(self, entry: Callable[[int], bool], listener: socket.socket) -> None:
-        """Start the ranks; return when all have said hello."""
+        """Start the ranks; return when all have said hello, and let them run."""
 
         def ended() -> None:
             self._no_process_left = True
             self._wake()
 
         self._due = self._attempt.clock.monotonic() + _START_S
-        self._launcher.start(len(self._ranks), entry, ended)
+        self._gather_deputies()
+        self._launcher.start(self._nodes.here, entry, ended, self._nodes.spot)
         while silent := [rank for rank in self._ranks if rank.line is None]:
             self._serve(f"said hello; {names(silent)} did not start")
             if self._no_process_left:
                 self._find_dead(self._launcher.join())
-        early = any(rank.report is not None for rank in self._ranks)
-        self._due = self._attempt.clock.monotonic() + self._timeout_s if early else None
+        self._due = None
+        self._nodes.serve_files()
+        for rank in self._ranks:
+            # Not before all were forked: what the first ones set up makes threads of the launcher busy (its store
+            # looks up who connects), and a rank that is forked then can have a lock that nobody opens.
+            rank.answer(Welcome())
         self._poll.unregister(listener.fileno())
         # From here on, and not before: with another thread in it this process could not fork them.
         self._attempt.watch(self._wake)
         self._look_at_leaving()
+
+    def _gather_deputies(self) -> None:
+        if (listener := self._nodes.listener) is not None:
+            self._watch(listener.fileno(), self._accept_deputy)
+            while missing := self._nodes.missing:
+                self._serve(f"said hello; {', '.join(map(str, missing))} did not come")
+            self._unwatch(listener.fileno())
+
+    def _accept_deputy(self) -> None:
+        deputy = self._nodes.accept(self._next_save)
+        if deputy is not None and deputy.line is not None:
+            self._watch(deputy.line.fileno(), lambda: self._hear_deputy(deputy))
 
     def _accept(self, listener: socket.socket) -> None:
         accepted, _ = listener.accept()
@@ -184,7 +212,6 @@ class Leader:
         assert isinstance(hello, Hello)
         rank = self._ranks[hello.rank]
         rank.met(line, hello.pid)
-        rank.answer(Welcome())
         self._watch(line.fileno(), lambda: self._hear(rank))
         self._watch(rank.pidfd, lambda: self._died(rank))
 
@@ -216,6 +243,40 @@ class Leader:
             return
         self._heard(rank, message)
 
+    def _hear_deputy(self, deputy: Deputy) -> None:
+        assert deputy.line is not None
+        try:
+            message = deputy.line.recv()
+        except (EOFError, OSError):
+            self._unwatch(deputy.line.fileno())
+            if any(self._ranks[number].last is None for number in deputy.ranks):
+                raise deputy.lost() from None
+            return
+        if isinstance(message, OfRank):
+            rank = self._ranks[message.rank]
+            self._flags.looked(rank.number, message.looked)
+            if isinstance(message.message, Hello):
+                rank.met_elsewhere(Line(deputy, rank.number), message.message.pid, deputy.address)
+            else:
+                self._heard(rank, message.message)
+        elif isinstance(message, Dead):
+            if (how := self._how_died_elsewhere(message)) is not None:
+                raise RanksError(how)
+        elif isinstance(message, Looked):
+            for number, looked in message.at.items():
+                self._flags.looked(number, looked)
+            deputy.looked = True
+            self._decide_stop()
+        elif isinstance(message, Noticed):
+            self._attempt.notice()
+        elif isinstance(message, Failed):
+            raise RanksError(f"the ranks on {deputy} could not be started: {message.why}")
+
+    def _how_died_elsewhere(self, dead: Dead) -> str | None:
+        rank = self._ranks[dead.rank]
+        rank.gone = True
+        return None if rank.last is not None else rank.how_it_died(dead.status)
+
     def _heard(self, rank: Rank, message: FromRank) -> None:
         if isinstance(message, Held):
             rank.hold(message)
@@ -230,6 +291,8 @@ class Leader:
             self._look_at_reports()
         elif isinstance(message, Returned):
             rank.last = message
+            if self._due is None:
+                self._due = self._attempt.clock.monotonic() + self._timeout_s  # for the others to come to their end
             self._decide_stop()
             self._look_at_reports()
         elif isinstance(message, Raised):
@@ -318,6 +381,7 @@ class Leader:
     def _look_at_leaving(self) -> None:
         if not self._flags.leaving and self._attempt.leaving():
             self._flags.leave()
+            self._nodes.leave()
 
     def _decide_stop(self) -> None:
         """The call from which on all ranks are told to stop: the largest number that one of them has come to.
@@ -332,7 +396,7 @@ class Leader:
                 for rank in self._ranks
                 if rank.asks is None and rank.last is None and self._flags.has_looked(rank.number, STOP)
             ]
-            if awaited:
+            if awaited or not self._nodes.all_looked:
                 return
             self._stop_at = max(rank.asks for rank in asking if rank.asks is not None)
             self._attempt.looked_at_stop = True
@@ -349,6 +413,13 @@ class Leader:
             come = [rank for rank in self._ranks if rank.line is not None]
             return f"after {_START_S:g} s {names(come) or 'no rank'} {late}"
         waiting = [rank for rank in self._ranks if rank.report is not None]
+        if not waiting:
+            missing = [rank for rank in self._ranks if rank.last is None]
+            returned = [rank for rank in self._ranks if rank.last is not None]
+            return (
+                f"{names(missing)} did not come to the end of the training function within {self._timeout_s:g} s after "
+                f"{names(returned)}; a longer wait is TorchConfig(timeout_s=...)"
+            )
         missing = [rank for rank in self._ranks if rank.report is None]
         return (
             f"{names(missing)} did not come to report() number {waiting[0].reports} within {self._timeout_s:g} s; "
@@ -396,12 +467,16 @@ class Leader:
             for other in others:
                 if other.pidfd in dead and other.last_word() is None:
                     raise RanksError(self._how_died(other)) from error
+            cause = self._nodes.cause(_CAUSE_S if waited and not dead else 0, self._how_died_elsewhere)
+            if cause is not None:
+                raise RanksError(cause) from error
         if others and waited:
             add_line(error, "the others meanwhile: " + "; ".join(other.whereabouts() for other in others))
         raise error
 
     def _kill(self) -> None:
         """End all ranks now: those that wait for a dead one would wait for ever."""
+        self._nodes.close()
         for rank in self._ranks:
             rank.kill()
         self._launcher.kill()
@@ -430,7 +505,7 @@ class Leader:
             self._wakeup = -1
 
 
-def _entry(rank: int, *, place: Place, function: Callable[[], Any], backend: Backend) -> bool:
+def be_rank(rank: int, *, place: Place, function: Callable[[], Any], backend: Backend) -> bool:
     """The first line of a rank."""
     return run_member(place, rank, partial(backend.around, rank, function), backend.clean)
 

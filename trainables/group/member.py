@@ -22,6 +22,8 @@ from trainables.automatic import Clock
 from trainables.checkpoint import Checkpoint
 from trainables.context import TrainContext
 from trainables.errors import PublishError, SessionError
+from trainables.group.carrying import Home
+from trainables.group.launching import HERE, Spot
 from trainables.group.messages import (
     CHECKPOINT,
     STOP,
@@ -68,6 +70,13 @@ class Place:
     next_save: int
     """The number that the first save of the group has."""
     metadata: Mapping[str, Any]
+    collects: bool = False
+    """What ranks return is asked for."""
+    here: int = 0
+    """Ranks on this node."""
+    spot: Spot = HERE
+    home: Home | None = None
+    """Where the leader's files are; None: this host sees its directory."""
 
 
 def run_member(
@@ -101,7 +110,10 @@ def run_member(
         except BaseException as error:
             member.tell(_raised(error, rank, place))
             return False
-    member.tell(Returned(_pickled(value)))
+    returned = _pickled(value, limit=None if place.collects else _PICKLED_LIMIT)
+    if returned is None and value is not None and place.collects:
+        _log.warning("what rank %d returned, a %s, cannot be pickled: it is None", rank, type(value).__qualname__)
+    member.tell(Returned(returned))
     return True
 
 
@@ -139,6 +151,11 @@ class MemberSession:
             plain = dict(tagged.plain_metrics(metrics))
             self._last = plain
             staged, failure = self._stage(checkpoint)
+            if staged is not None and (home := self.place.home) is not None:
+                try:
+                    staged = home.send(staged, self._label())
+                except PublishError as error:
+                    staged, failure = None, error
             answer = self._ask(Reported(plain, staged, failure))
             if isinstance(answer, Refused):
                 import cloudpickle
@@ -176,7 +193,10 @@ class MemberSession:
         """The newest checkpoint of the trial, the same at every rank; at first what it continues from."""
         found = self._ask(Newest())
         assert isinstance(found, Found)
-        return None if found.path is None else Checkpoint(str(found.path))
+        if found.path is None:
+            return None
+        home = self.place.home
+        return Checkpoint(str(found.path if home is None else home.fetch(found.path)))
 
     def _stage(self, checkpoint: Checkpoint | None) -> tuple[Path | None, PublishError | None]:
         pending, self._pending = self._pending, None
@@ -275,10 +295,13 @@ class MemberContext(TrainContext):
         return self._member.rank
 
     def get_local_rank(self) -> int:
-        return self._member.rank
+        return self._member.rank - self._member.place.spot.first
 
     def get_local_world_size(self) -> int:
-        return self._member.place.size
+        return self._member.place.here
+
+    def get_node_rank(self) -> int:
+        return self._member.place.spot.node
 
     def get_metadata(self) -> dict[str, Any]:
         return dict(self._member.place.metadata)
@@ -335,14 +358,14 @@ def _raised(error: BaseException, rank: int, place: Place) -> Raised:
     return Raised(type(error).__name__, message_of(error), text, _pickled(error) or b"")
 
 
-def _pickled(value: Any) -> bytes | None:
+def _pickled(value: Any, limit: int | None = _PICKLED_LIMIT) -> bytes | None:
     if value is None:
         return None
     import cloudpickle
 
     try:
         data: bytes = cloudpickle.dumps(value)
-        if len(data) <= _PICKLED_LIMIT:
+        if limit is None or len(data) <= limit:
             cloudpickle.loads(data)
             return data
     except (Exception, SystemExit):  # whatever its __reduce__ does

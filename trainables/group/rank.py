@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import RanksError
+from trainables.group.across import Line
 from trainables.group.messages import Held, Raised, Reported, Returned
 from trainables.store.delete import pins
 from trainables.tracebacks import ELSEWHERE
@@ -22,8 +23,10 @@ class Rank:
     """What the leader knows of one rank. Its process is named by a descriptor: a pid may be somebody else's later."""
 
     number: int
-    line: Connection | None = None
+    line: Connection | Line | None = None
     pid: int = 0
+    where: str = ""
+    """The node that it runs on, in words; "": the leader's."""
     pidfd: int = -1
     reports: int = 0
     """Calls of `report()` so far, the one that waits included."""
@@ -37,7 +40,8 @@ class Rank:
     holds: dict[Path, contextlib.ExitStack] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"rank {self.number} (pid {self.pid})" if self.pid else f"rank {self.number}"
+        on = f" on {self.where}" if self.where else ""
+        return f"rank {self.number} (pid {self.pid}{on})" if self.pid else f"rank {self.number}"
 
     def met(self, line: Connection, pid: int) -> None:
         """It has said hello."""
@@ -46,6 +50,10 @@ class Rank:
             self.pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             raise RanksError(f"{self} ended right after its start") from None
+
+    def met_elsewhere(self, line: Line, pid: int, where: str) -> None:
+        """It has said hello, on another node, whose deputy tells of its end."""
+        self.line, self.pid, self.where = line, pid, where
 
     def answer(self, message: Any) -> None:
         """Send; one that is dead is told by its own descriptor."""

@@ -12,6 +12,7 @@ from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError
 from trainables.reporting import library
+from trainables.settings import invalid
 from trainables.store import fs, staging, tree
 
 _transformers = library("transformers", extra="transformers")
@@ -72,6 +73,8 @@ def prepare_trainer(trainer: Any) -> Any:
     Its name stays: `output_dir="out"` becomes `<the trial's directory>/out`. Outside a trial nothing changes. Warns of
     `save_strategy="no"`, with which nothing is saved, so that nothing is reported.
     """
+    if not hasattr(getattr(trainer, "args", None), "output_dir"):
+        raise invalid("prepare_trainer: trainer", trainer, "a Trainer of Transformers")
     place = session.get_trial_dir()
     if place is not None and not Path(os.path.abspath(trainer.args.output_dir)).is_relative_to(place):
         trainer.args.output_dir = str(Path(place, Path(os.path.abspath(trainer.args.output_dir)).name))

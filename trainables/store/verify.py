@@ -161,7 +161,8 @@ def _differing(published: Published, *, look_at_mtime: bool) -> list[tuple[FileE
 def _wrong(directory: Path, entry: FileEntry) -> str | None:
     """Why a file is not what was published; None when it is."""
     path = directory / entry.name
-    if any(parent.is_symlink() for parent in path.parents if parent.is_relative_to(directory) and parent != directory):
+    inner = entry.name.split("/")[:-1]
+    if any(os.path.islink(directory.joinpath(*inner[:depth])) for depth in range(1, len(inner) + 1)):
         return f"{path} lies behind a symlink, which nobody published"
     try:
         found = tree.fingerprint(path, entry.name)

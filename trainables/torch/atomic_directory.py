@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainables.errors import InvalidSettingError, RanksError, SessionError, TrainablesError
+from trainables import knobs
+from trainables.errors import InvalidSettingError, RanksError, SessionError
 from trainables.settings import flag, invalid, one_of, seconds, whole_number
+from trainables.store import staging
 from trainables.store.manifest import stays_inside
 from trainables.sync_config import SyncConfig
 from trainables.torch.numbered import Names, NumberedCheckpoints
@@ -52,7 +55,8 @@ class AtomicDirectory:
 
     Raises:
         InvalidSettingError: an argument that is not accepted.
-        RanksError: the ranks disagree, or one of them is gone.
+        RanksError: the ranks disagree, or one of them is gone; there are several and no process group yet.
+        SessionError: another process of this machine is saving under this name in `output_directory`.
         PublishError: the disk does not take it.
         TransferError: `upload_dir` cannot be asked for its latest checkpoint.
 
@@ -110,6 +114,12 @@ class AtomicDirectory:
         if strategy in ("sync_any", "sync_all") and has_group():
             self._agreement = Agreement(timeout_s=timeout_s)
             self._check_ranks()
+        elif strategy in ("sync_any", "sync_all") and (knobs.torchrun_world_size() or 1) > 1:
+            raise RanksError(
+                f"AtomicDirectory: WORLD_SIZE is {knobs.torchrun_world_size()} and there is no process group: call "
+                'torch.distributed.init_process_group(...) first, or pass strategy="async" (each rank saves on its '
+                'own) or "mono" (this one alone saves)'
+            )
         elif not self.is_master:
             raise invalid(
                 "AtomicDirectory: is_master",
@@ -126,13 +136,14 @@ class AtomicDirectory:
         Nothing is deleted here but what an earlier save left that was never finished.
 
         Args:
-            force_save: make it a milestone, which no retention removes; see `strategy`.
+            force_save: make it a milestone, which no retention removes; see `strategy`. What a comparison of numpy or
+                torch gives counts as True or False too.
 
         Raises PublishError, RanksError, SessionError after `close()`.
         """
         if self._closed:
             raise SessionError("prepare_checkpoint_directory: this AtomicDirectory was closed; build another one")
-        forced = flag("prepare_checkpoint_directory: force_save", force_save)
+        forced = flag("prepare_checkpoint_directory: force_save", _plain(force_save))
         if self._agreement is not None:
             votes = self._agreement.gather(forced, "preparing a checkpoint")
             forced = any(votes) if self._force_one_is_enough else all(votes)
@@ -154,7 +165,11 @@ class AtomicDirectory:
             PublishError, CheckpointError: it could not be saved; it is removed, and the latest is what it was.
             RanksError: a rank is gone, or the master could not publish.
         """
-        given = os.fspath(checkpoint_directory)
+        given = checkpoint_directory
+        if isinstance(given, str | os.PathLike):
+            given = os.path.abspath(given)
+        else:
+            given = repr(given)  # refused by the master, who knows the right one
         if self._agreement is not None:
             directories = set(self._agreement.gather(given, "publishing a checkpoint"))
             if len(directories) > 1:
@@ -171,10 +186,13 @@ class AtomicDirectory:
         Raises TransferError that names what did not arrive within `sync_timeout`.
         """
         self._closed = True
-        if self._shipper is not None:
-            self._shipper.close()
-        if self._shelf is not None:
-            self._shelf.prune()  # what was on its way to the copy could not go before
+        try:
+            if self._shipper is not None:
+                self._shipper.close()
+        finally:
+            if self._shelf is not None:
+                self._shelf.prune()  # what was on its way to the copy could not go before
+                self._shelf.let_go()
 
     def __enter__(self) -> AtomicDirectory:
         return self
@@ -187,15 +205,20 @@ class AtomicDirectory:
     def _open(self, sync_config: SyncConfig | None) -> str | None:
         keep_last = None if self.keep_last == -1 else self.keep_last
         shelf = NumberedCheckpoints(Path(self.output_directory), self.name, keep_last=keep_last)
-        shelf.start()
-        if sync_config is not None:
-            shipper = Shipper(sync_config, shelf.directory, shelf.names, keep_last=keep_last)
-            here = shelf.complete
-            fetched = shipper.fetch_newer(here[-1].index if here else -1)
-            if fetched is not None:
-                shelf.adopt(fetched)
-            shipper.start(shelf.complete)
-            self._shipper = shipper
+        try:
+            with staging.disk_errors(shelf.directory):
+                shelf.start()
+            if sync_config is not None:
+                shipper = Shipper(sync_config, shelf.directory, shelf.names, keep_last=keep_last)
+                here = shelf.complete
+                fetched = shipper.fetch_newer(here[-1].index if here else -1)
+                if fetched is not None:
+                    shelf.adopt(fetched)
+                shipper.start(shelf.complete)
+                self._shipper = shipper
+        except BaseException:
+            shelf.let_go()
+            raise
         self._shelf = shelf
         return shelf.latest()
 
@@ -237,8 +260,15 @@ class AtomicDirectory:
             return found  # type: ignore[no-any-return]
         try:
             done = work()
-        except (TrainablesError, OSError) as error:
+        except Exception as error:  # whatever it is, the others must not wait for what will not come
             self._agreement.tell((None, f"{type(error).__name__}: {error}"), self._master, doing)
             raise
         self._agreement.tell((done, None), self._master, doing)
         return done
+
+
+def _plain(value: Any) -> Any:
+    """A truth value of numpy or torch as Python's; anything else as it is."""
+    if str(getattr(value, "dtype", "")).removeprefix("torch.") == "bool" and math.prod(value.shape) == 1:
+        return value.item()
+    return value

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ def atomic_torch_save(obj: Any, f: str | os.PathLike[str], **kwargs: Any) -> Non
 
     It is written beside `f`, made durable, and renamed over it: whoever reads `f` sees the old content or the new, also
     after a power cut. What an earlier call left when it was killed is removed. Ranks may save to one file at the same
-    time; one of them stays.
+    time; one of them stays. Where `f` is a link, what it leads to is replaced; a file's permissions stay.
 
     Args:
         obj: anything that `torch.save` takes.
@@ -42,7 +44,7 @@ def atomic_torch_save(obj: Any, f: str | os.PathLike[str], **kwargs: Any) -> Non
 
     if not isinstance(f, str | os.PathLike) or not os.fspath(f):
         raise invalid("atomic_torch_save: f", f, "a path")
-    path = Path(f)
+    path = Path(os.path.realpath(f))  # torch.save writes where a link leads, too
     with staging.disk_errors(path):
         _remove_leftovers(path)
         beside, fd = _claimed(path)
@@ -56,11 +58,20 @@ def atomic_torch_save(obj: Any, f: str | os.PathLike[str], **kwargs: Any) -> Non
                 if file.error is not None:
                     raise file.error from None  # torch's own message does not say what the disk said
                 raise
+            _as_private(beside, path)
             fs.fsync(fd)
             fs.rename(beside, path)  # the file exists from this instant on
             fs.fsync_dir(path.parent)
     finally:
         fs.close(fd)
+
+
+def _as_private(beside: Path, path: Path) -> None:
+    """Give the new file the permissions of the one that it replaces."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode != stat.S_IMODE(beside.stat().st_mode):
+            fs.chmod(beside, mode)
 
 
 class _File:

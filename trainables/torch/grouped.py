@@ -68,8 +68,8 @@ class InterruptableDistributedGroupedBatchSampler(BySegments[list[int]], Distrib
         num_replicas, rank = checked_ranks(num_replicas, rank)
         super().__init__(dataset, num_replicas, rank, shuffle, seed, drop_last)
         self.batch_size = whole_number("batch_size", batch_size, least=1)
-        as_list = getattr(group_ids, "tolist", None)  # tensors hash by identity, their numbers do not
-        self.group_ids: list[Hashable] = as_list() if as_list is not None else list(group_ids)
+        as_list = getattr(group_ids, "tolist", None)
+        self.group_ids: list[Hashable] = [_plain(each) for each in (group_ids if as_list is None else as_list())]
         if len(self.group_ids) != len(dataset):
             raise invalid(
                 "group_ids", f"<{len(self.group_ids)} of them>", f"one for each of the {len(dataset)} samples"
@@ -117,3 +117,13 @@ class InterruptableDistributedGroupedBatchSampler(BySegments[list[int]], Distrib
             if rest:
                 steps.append(rest)
         return steps
+
+
+def _plain(group: Any) -> Hashable:
+    """What a group is told by: tensors hash by identity, their numbers do not."""
+    try:
+        plain: Hashable = group.item() if hasattr(group, "item") else group
+        hash(plain)
+    except (TypeError, ValueError, RuntimeError):
+        raise invalid("group_ids", group, "a number or a text for each sample") from None
+    return plain

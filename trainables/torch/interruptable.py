@@ -30,6 +30,8 @@ class Interruptable(Generic[Item]):
     epoch: int
 
     _unit = "samples"
+    _place = "position"
+    """Which part of a state says where it stands, beside `progress`."""
 
     def _begin(self) -> None:
         """Set up; for the constructors."""
@@ -136,6 +138,8 @@ class Interruptable(Generic[Item]):
         epoch = whole_number("load_state_dict: epoch", state_dict["epoch"], least=0)
         progress = whole_number("load_state_dict: progress", state_dict["progress"], least=0)
         if progress:
+            if self._place not in state_dict and {"position", "segments"} & set(state_dict):
+                raise invalid("load_state_dict: state_dict", dict(state_dict), f"that of a {type(self).__name__}")
             here = {"length": self._whole(), "seed": self.seed, "shuffle": self.shuffle}
             for name, value in here.items():
                 if state_dict.get(name, value) != value:
@@ -145,8 +149,12 @@ class Interruptable(Generic[Item]):
                         f"{value!r}, as this sampler has: with another {name} its position means other samples. "
                         "Build the sampler as it was, or start the epoch anew without loading the state",
                     )
-        taken = self._load(state_dict, progress)
-        self.epoch, self._taken = epoch, taken
+        was, self.epoch = self.epoch, epoch  # what is left depends on the order, and that on the epoch
+        try:
+            self._taken = self._load(state_dict, progress)
+        except BaseException:
+            self.epoch = was
+            raise
         self._by_loader = False
         self._at_first = None
         self._told = False
@@ -244,6 +252,8 @@ class BySegments(Interruptable[Item]):
     """A position is a list of segments: with which settings so much of the epoch was done. Where the order depends on
     the settings, they are what tells which samples were."""
 
+    _place = "segments"
+
     def _begin(self) -> None:
         super()._begin()
         self._before: list[tuple[int, ...]] = []
@@ -295,8 +305,9 @@ class BySegments(Interruptable[Item]):
         self._before, before = before, self._before
         size = self._rest_size()
         if taken > size:
+            whole = self._done_before() + size
             self._before = before
-            self._fresh("progress", progress, self._done_before() + size)
+            self._fresh("progress", progress, whole)
         return taken
 
     def _restart(self) -> None:

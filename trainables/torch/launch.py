@@ -15,12 +15,16 @@ from typing import Any
 from trainables import knobs, session
 from trainables.errors import InvalidSettingError, RanksError
 from trainables.group.backend import Backend
-from trainables.group.launching import Launcher
+from trainables.group.launching import HERE, Launcher, Spot
 from trainables.torch.torch_config import TorchConfig
 
 _PREFIX = "module."
 """What DistributedDataParallel puts before the names of a model's parameters."""
 _JOIN_S = 60.0
+_GIVEN_UP_S = 5.0
+"""After a kill of a group on several nodes: its ranks are dead, and agents may wait for those that are gone."""
+_MEETING_S = 300
+"""How long nodes wait for one another at the start."""
 
 
 class TorchBackend(Backend):
@@ -41,7 +45,8 @@ class TorchBackend(Backend):
     @property
     def name(self) -> str:
         """The process group's back end."""
-        return self.config.backend or ("nccl" if self.gpus else "gloo")
+        # nccl refuses two ranks on one GPU.
+        return self.config.backend or ("nccl" if self.gpus >= 1 else "gloo")
 
     def launcher(self, size: int) -> Launcher:
         import torch.distributed as dist
@@ -59,8 +64,12 @@ class TorchBackend(Backend):
         import torch.distributed as dist
 
         if self.gpus:
-            torch.cuda.set_device(int(rank * self.gpus))
-        knobs.default("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine; the host's name may lead elsewhere
+            torch.cuda.set_device(int((rank - self.spot.first) * self.gpus))
+        if self.spot.nodes == 1:
+            knobs.default("GLOO_SOCKET_IFNAME", "lo")  # the host's name may lead elsewhere
+        elif (interface := _interface(self.spot.address)) is not None:
+            knobs.default("GLOO_SOCKET_IFNAME", interface)
+            knobs.default("NCCL_SOCKET_IFNAME", interface)
         dist.init_process_group(self.name, timeout=datetime.timedelta(seconds=self.timeout_s))
         value = function()  # where it raises there is no goodbye: the others are killed, and nccl would wait for them
         dist.destroy_process_group()
@@ -87,8 +96,10 @@ class ElasticLauncher:
         self._error: BaseException | None = None
         self._failures: dict[int, int] = {}
         self._quiet = _Quiet()
+        self._patience_s = _JOIN_S
+        self._across = False
 
-    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None]) -> None:
+    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], spot: Spot = HERE) -> None:
         import torch
 
         theirs = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
@@ -102,16 +113,28 @@ class ElasticLauncher:
         knobs.default("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         from torch.distributed.launcher.api import LaunchConfig
 
+        self._across = spot.nodes > 1
+        where: dict[str, Any] = {
+            "run_id": secrets.token_hex(8),
+            "rdzv_backend": "c10d",
+            "rdzv_endpoint": "127.0.0.1:0",
+            "local_addr": "127.0.0.1",
+        }
+        if self._across:  # the other back end would number the nodes by their addresses
+            where = {
+                "run_id": spot.name,
+                "rdzv_backend": "static",
+                "rdzv_endpoint": f"{spot.meeting[0]}:{spot.meeting[1]}",
+                "rdzv_configs": {"rank": spot.node, "timeout": _MEETING_S},
+                "local_addr": spot.address,
+            }
         config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
+            min_nodes=spot.nodes,
+            max_nodes=spot.nodes,
             nproc_per_node=size,
-            run_id=secrets.token_hex(8),
-            rdzv_backend="c10d",
-            rdzv_endpoint="127.0.0.1:0",
-            local_addr="127.0.0.1",
             max_restarts=0,
             start_method="fork",
+            **where,
         )
         # Not in the main thread, where it would take over the signal handlers. It lives until all ranks have ended,
         # which matters: they get a signal when the thread that forked them ends.
@@ -121,11 +144,14 @@ class ElasticLauncher:
         self._thread.start()
 
     def kill(self) -> None:
-        """Nothing: the agent ends what is left when it sees that a rank is dead."""
+        """Nothing: the agent ends what is left when it sees that a rank is dead. One that waits for others is left."""
+        if self._across:
+            self._patience_s = _GIVEN_UP_S
 
     def join(self) -> str | None:
         if self._thread is not None:
-            self._thread.join(_JOIN_S)  # a rank in the kernel's hands dies when it is let go; the trial does not wait
+            # A rank in the kernel's hands dies when it is let go; the trial does not wait.
+            self._thread.join(self._patience_s)
         return None if self._error is None else f"{type(self._error).__name__}: {self._error}"
 
     def status(self, rank: int) -> int | None:
@@ -183,6 +209,18 @@ class _Quiet(logging.Filter):
         finally:
             for logger in loggers:
                 logger.removeFilter(self)
+
+
+def _interface(address: str) -> str | None:
+    """The name of the network interface that has this address."""
+    import psutil
+
+    if address.startswith("127."):
+        return "lo"
+    for name, found in psutil.net_if_addrs().items():
+        if any(each.address == address for each in found):
+            return str(name)
+    return None
 
 
 def _bare(value: Any) -> Any:

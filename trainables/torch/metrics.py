@@ -49,6 +49,8 @@ class MetricsTracker:
 
     def update(self, metrics: Mapping[str, Any]) -> MetricsTracker:
         """Add numbers, or tensors of one element on any device, to this step's. Raises MetricError for others."""
+        if not isinstance(metrics, Mapping):
+            raise MetricError(f"{metrics!r} is no mapping: MetricsTracker.update() takes names and numbers")
         found = {name: _number(name, value) for name, value in metrics.items()}
         for name, value in found.items():
             self.local[name] += value
@@ -115,7 +117,8 @@ class MetricsTracker:
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool | str | bytes):
         raise MetricError(f"{name!r} is {value!r}: MetricsTracker adds up numbers")
+    detach = getattr(value, "detach", None)  # a loss knows where it comes from, and torch would warn
     try:
-        return float(value)  # a tensor's too, wherever it is
+        return float(value if detach is None else detach())  # a tensor's too, wherever it is
     except (TypeError, ValueError, RuntimeError) as error:
         raise MetricError(f"{name!r} is no single number but a {type(value).__name__}: {error}") from error

@@ -26,6 +26,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.tensor import DTensor
 
 from trainables.errors import CheckpointError, CheckpointNotFoundError, PublishError, RanksError
@@ -74,17 +75,25 @@ def load_sharded(state: State, directory: str | os.PathLike[str]) -> None:
 
     Raises:
         CheckpointNotFoundError: there is no `.metadata`.
-        CheckpointError: something is missing in the checkpoint, or has another shape; a file is damaged.
+        CheckpointError: something is missing in the checkpoint, or has another shape; a file is damaged. What fails at
+            one rank fails at all.
         RanksError: a rank is gone, or there is no process group yet.
     """
     if not isinstance(state, dict):
         raise invalid("load_sharded: state", state, "a dict")
     path, group = _path(directory, "load_sharded"), _group()
-    if not os.path.exists(os.path.join(path, METADATA)):
-        raise CheckpointNotFoundError(f"{path} holds no sharded state: {METADATA} is missing")
-    with _explained(f"loading {path}", CheckpointError), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process alone is no mistake
-        load(state, storage_reader=Reader(path), process_group=group, no_dist=group is None)
+    parts = {name: value.state_dict() if isinstance(value, Stateful) else value for name, value in state.items()}
+    failure = _failure_of_reading(parts, path)
+    if group is not None:
+        failure = _first_failure(failure, group, f"loading {path}")
+    if failure is not None:
+        raise failure
+    for name in sorted(state):  # in one order everywhere: objects may have the ranks speak to each other
+        value = state[name]
+        if isinstance(value, Stateful):
+            value.load_state_dict(parts[name])
+        else:
+            state[name] = parts[name]
 
 
 class Saving:
@@ -211,9 +220,41 @@ def _group() -> Any:
     return _groups[0][1]
 
 
+def _failure_of_reading(state: State, path: str) -> CheckpointError | None:
+    """Read what this rank wants, alone: nothing of a load has to be planned together."""
+    if not os.path.exists(os.path.join(path, METADATA)):
+        return CheckpointNotFoundError(f"{path} holds no sharded state: {METADATA} is missing")
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")  # that is no mistake
+            load(state, storage_reader=Reader(path), no_dist=True)
+    except (CheckpointException, OSError, ValueError, RuntimeError) as error:
+        first = next(iter(error.failures.values()))[0] if isinstance(error, CheckpointException) else error
+        rank = dist.get_rank() if has_group() else 0
+        failure = CheckpointError(f"loading {path} failed at rank {rank}: {type(first).__name__}: {first}")
+        failure.__cause__ = first
+        return failure
+    return None
+
+
+def _first_failure(failure: CheckpointError | None, group: Any, doing: str) -> CheckpointError | None:
+    """At every rank its own failure, else that of the first rank that has one; nobody gets past it before all came."""
+    size = dist.get_world_size(group)
+    failed = torch.tensor(size if failure is None else dist.get_rank(group))
+    try:
+        dist.all_reduce(failed, op=dist.ReduceOp.MIN, group=group)
+        if int(failed) == size:
+            return None
+        box = [str(failure)]
+        dist.broadcast_object_list(box, src=int(failed), group=group)
+    except RuntimeError as error:
+        raise RanksError(f"{doing}: another rank is gone, or did not come in time: {error}") from error
+    return CheckpointError(box[0]) if failure is None else failure
+
+
 def _write(state: State, path: str, group: Any) -> None:
     writer = FileSystemWriter(path, sync_files=False)
-    with _explained(f"saving into {path}", PublishError):
+    with _explained(f"saving into {path}"):
         if group is None:
             _write_alone(state, writer)
         else:
@@ -231,17 +272,17 @@ def _write_alone(state: State, writer: FileSystemWriter) -> None:
 
 
 @contextlib.contextmanager
-def _explained(doing: str, kind: type[CheckpointError]) -> Iterator[None]:
+def _explained(doing: str) -> Iterator[None]:
     try:
         yield
     except CheckpointException as error:
         rank, (first, _) = min(error.failures.items(), key=lambda failure: failure[0])
-        raise kind(f"{doing} failed at rank {rank}: {type(first).__name__}: {first}") from first
+        raise PublishError(f"{doing} failed at rank {rank}: {type(first).__name__}: {first}") from first
     except OSError as error:  # of a process that is alone
-        raise kind(f"{doing} failed: {error}") from error
+        raise PublishError(f"{doing} failed: {error}") from error
     except (ValueError, RuntimeError) as error:
         if not has_group():
-            raise kind(f"{doing} failed: {error}") from error
+            raise PublishError(f"{doing} failed: {error}") from error
         raise RanksError(f"{doing}: another rank is gone, or did not come in time: {error}") from error
 
 

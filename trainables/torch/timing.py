@@ -66,7 +66,7 @@ class TimestampedTimer:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Count on from a state."""
-        if not isinstance(state_dict, dict) or "running" not in state_dict:
+        if not isinstance(state_dict, dict) or not isinstance(state_dict.get("running"), int | float):
             raise invalid("load_state_dict: state_dict", state_dict, "what TimestampedTimer.state_dict() returned")
         self.running = float(state_dict["running"])
 

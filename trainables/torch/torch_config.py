@@ -13,9 +13,10 @@ class TorchConfig(Config):
     """The process group of a `TorchTrainer`.
 
     Args:
-        backend: "nccl", "gloo", or both as "cpu:gloo,cuda:nccl"; None: nccl with `use_gpu=True`, else gloo.
+        backend: "nccl", "gloo", or both as "cpu:gloo,cuda:nccl"; None: nccl where each rank has a GPU, else gloo.
         init_method: "env", the only one: the launcher's store.
-        timeout_s: how long a rank waits for another, in `report()` and in collective calls, in seconds.
+        timeout_s: how long a rank waits for another, in `report()`, in collective calls and when it has returned, in
+            seconds.
     """
 
     backend: str | None = None

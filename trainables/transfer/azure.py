@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +22,8 @@ from trainables.errors import (
     TransferError,
 )
 from trainables.transfer.base import Entry
-from trainables.transfer.objects import ObjectBackend, Sink, Source, escaped, unescaped
+from trainables.transfer.clouds import CloudBackend
+from trainables.transfer.objects import Sink, Source, escaped, unescaped
 
 _BLOCK = 8 * 1024 * 1024
 _BLOCKS_AT_ONCE = 4
@@ -34,7 +34,7 @@ _EXISTS = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet"}
 _TRANSIENT = {408, 429, 500, 502, 503, 504}
 
 
-class AzureBackend(ObjectBackend):
+class AzureBackend(CloudBackend):
     """Blobs under a prefix of a container.
 
     The MD5 of every block is checked by the service when it arrives, and that of the whole is kept with the blob and
@@ -46,28 +46,14 @@ class AzureBackend(ObjectBackend):
     """
 
     def __init__(self, uri: str, *, patient: bool = True) -> None:
-        super().__init__(uri.rstrip("/"))
+        super().__init__(uri)
         try:
             import azure.storage.blob
         except ImportError as error:
             raise MissingExtraError(f'{uri} needs azure-storage-blob: pip install "tuner[azure]"') from error
         self._library = azure.storage.blob
         self._retries = 4 if patient else 0
-        place, _, self._root = self.uri.partition("://")[2].partition("/")
-        self._container_name, _, self._host = place.partition("@")
-        self._lock = threading.Lock()
-        self._container: Any = None
-
-    def renew(self) -> None:
-        with self._lock:
-            old, self._container = self._container, None
-        if old is not None:
-            old.close()  # idle connections; a request that is under way ends on its own
-
-    def close(self) -> None:
-        with self._lock:
-            if self._container is not None:
-                self._container.close()
+        self._container_name, _, self._host = self._place.partition("@")
 
     def children(self, prefix: str = "") -> list[str]:
         above = self._name(prefix) + "/" if prefix or self._root else ""
@@ -192,11 +178,8 @@ class AzureBackend(ObjectBackend):
 
     # --- the library ---------------------------------------------------------------------------------------
 
-    def _connected(self) -> Any:
-        with self._lock:
-            if self._container is None:
-                self._container = self._service().get_container_client(self._container_name)
-            return self._container
+    def _connect(self) -> Any:
+        return self._service().get_container_client(self._container_name)
 
     def _service(self) -> Any:
         retries = self._library.ExponentialRetry(initial_backoff=1, increment_base=2, retry_total=self._retries)
@@ -229,9 +212,6 @@ class AzureBackend(ObjectBackend):
 
     def _blob(self, key: str) -> Any:
         return self._connected().get_blob_client(self._name(key))
-
-    def _name(self, key: str) -> str:
-        return "/".join(part for part in (self._root, escaped(key)) if part)
 
 
 def _code(error: Exception) -> str:

@@ -94,6 +94,12 @@ class Backend(ABC):
                 arrive, so that a second try can leave out what is there.
         """
 
+    def tidy(self, prefix: str) -> None:
+        """Remove what a killed push under that prefix left half done; nothing else is being pushed there.
+
+        Only where that would be seen by somebody who looks past the back end.
+        """
+
     @abstractmethod
     def fetch(
         self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched

@@ -145,6 +145,7 @@ def push_manifest(backend: Backend, directory: Path, key: str) -> None:
     One with the same bytes that is there already is no error. Raises ObjectExistsError when it is another's: names are
     unique, so somebody else owns the experiment.
     """
+    backend.tidy(key)
     with _unless_same(backend, key, lambda: fs.read_file(directory / MANIFEST_NAME)):
         backend.push(directory, key, [MANIFEST_NAME], exclusive=backend.can.exclusive)
 
@@ -196,6 +197,7 @@ def copy_manifest(source: Backend, known: str, backend: Backend, key: str, *, di
     """Copy the manifest of a checkpoint whose payload `copy_payload` has copied. Raises as `push_manifest` does."""
     data = _manifest_of(source, known)
     _expected(known, data, source.url(known), digest or None)
+    backend.tidy(key)
     with _unless_same(backend, key, lambda: data):
         backend.put(_manifest_key(key), data, exclusive=backend.can.exclusive)
 

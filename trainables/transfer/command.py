@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from trainables.errors import InvalidSettingError, TransferError
+from trainables.settings import unknown_fields
 from trainables.transfer import programs
 from trainables.transfer.base import Can, checked_key
 from trainables.transfer.copying import CopyingBackend, Deadline, within
@@ -24,12 +25,15 @@ _DELETING = re.compile(r"--(delete|del$|remove-source-files|remove$)")
 class _DeletingBackend(CopyingBackend):
     """Copies somehow, and removes with a command, where there is one."""
 
-    def __init__(self, uri: str, delete_template: str | None, timeout_s: float) -> None:
+    def __init__(
+        self, uri: str, delete_template: str | None, options: str | Sequence[str] = (), *, timeout_s: float
+    ) -> None:
         super().__init__(uri)
         if uri.startswith("-"):
             raise InvalidSettingError(f"{uri!r} is no place: a command would take it for an option")
         self._deletes = delete_template
         self._delete = _taken_apart(delete_template, ("target",)) if delete_template is not None else None
+        self._options = _words(options) if isinstance(options, str) else [str(word) for word in options]
         self._timeout_s = timeout_s
         if self._delete is not None:
             self.can = Can(list=False, verify=False, exclusive=False, reuse=False, copy=False)
@@ -62,7 +66,7 @@ class _DeletingBackend(CopyingBackend):
 
     def _remove(self, key: str, limit_s: float | None = None) -> None:
         assert self._delete is not None
-        self._run(_filled(self._delete, {"target": self.url(key)}), "delete", limit_s)
+        self._run(_filled(self._delete, {"target": self.url(key)}, self._options), "delete", limit_s)
 
     def _run(self, program: Sequence[str], what: str, limit_s: float | None = None) -> None:
         ended = programs.run(program, timeout_s=limit_s or self._timeout_s)
@@ -83,11 +87,11 @@ class CommandBackend(_DeletingBackend):
         uri: the place. What it means is the command's business.
         delete_template: a command with `{target}` that removes the file or directory of that name with all that is in
             it, and does not fail when there is none. Without it nothing is removed over there.
-        options: stands for `{options}`: a string, taken apart as a shell would, or a list of arguments.
+        options: stands for `{options}` in both: a string, taken apart as a shell would, or a list of arguments.
         timeout_s: seconds after which a command and what it started is ended.
 
     Raises:
-        InvalidSettingError: a field is missing, or the command would delete.
+        InvalidSettingError: a field is missing or unknown, or the command would delete.
     """
 
     def __init__(
@@ -99,7 +103,7 @@ class CommandBackend(_DeletingBackend):
         options: str | Sequence[str] = (),
         timeout_s: float = 1800.0,
     ) -> None:
-        super().__init__(uri, delete_template, timeout_s)
+        super().__init__(uri, delete_template, options, timeout_s=timeout_s)
         self._copy = _taken_apart(template, ("source", "target"))
         for word in self._copy:
             if _DELETING.match(word):
@@ -107,7 +111,6 @@ class CommandBackend(_DeletingBackend):
                     f"the sync command {template!r} has {word}: a manifest is sent alone, after its checkpoint, and "
                     "that would remove the checkpoint again. Leave it out"
                 )
-        self._options = _words(options) if isinstance(options, str) else [str(word) for word in options]
 
     def _upload(self, local: str, remote: str, limit_s: float | None) -> None:
         program = _filled(self._copy, {"source": local, "target": remote}, self._options)
@@ -124,7 +127,7 @@ class FunctionBackend(_DeletingBackend):
     Args:
         f: called with two directories; one of them is below `uri`, and both end in `/`.
         uri: the place. What it means is the function's business.
-        delete_template: as of a command.
+        delete_template, options: as of a command.
         timeout_s: seconds after which the command that deletes is ended. The function itself is never interrupted.
     """
 
@@ -134,9 +137,10 @@ class FunctionBackend(_DeletingBackend):
         uri: str,
         delete_template: str | None = None,
         *,
+        options: str | Sequence[str] = (),
         timeout_s: float = 1800.0,
     ) -> None:
-        super().__init__(uri, delete_template, timeout_s)
+        super().__init__(uri, delete_template, options, timeout_s=timeout_s)
         if not callable(f):
             raise InvalidSettingError(f"{f!r} cannot copy: a function f(source, target) is accepted")
         self._f = f
@@ -161,6 +165,11 @@ class FunctionBackend(_DeletingBackend):
 
 def _taken_apart(template: str, required: Sequence[str]) -> list[str]:
     words = _words(template)
+    fields = [f"{{{name}}}" for name in (*required, "options")]
+    if unknown := unknown_fields(template, fields):
+        raise InvalidSettingError(
+            f"the command {template!r} has {', '.join(unknown)}, which nothing fills in; fields are {', '.join(fields)}"
+        )
     missing = [f"{{{name}}}" for name in required if not any(f"{{{name}}}" in word for word in words)]
     if missing:
         like = "aws s3 sync {source} {target}" if len(required) > 1 else DELETE_LIKE

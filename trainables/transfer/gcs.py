@@ -7,7 +7,6 @@ library has it.
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +20,8 @@ from trainables.errors import (
     TransferError,
 )
 from trainables.transfer.base import Entry
-from trainables.transfer.objects import ObjectBackend, Sink, Source, escaped, unescaped
+from trainables.transfer.clouds import CloudBackend
+from trainables.transfer.objects import Sink, Source, escaped, unescaped
 
 _TIMEOUT = (10, 60)
 """Seconds until there is a connection, and between two bytes of an answer."""
@@ -32,7 +32,7 @@ _TRANSIENT = {408, 429, 500, 502, 503, 504}
 _MARK = "writer"
 
 
-class GcsBackend(ObjectBackend):
+class GcsBackend(CloudBackend):
     """Objects under a prefix of a bucket.
 
     Every upload carries a CRC32C that the service compares; exclusive ones a generation that must not be there yet.
@@ -43,27 +43,14 @@ class GcsBackend(ObjectBackend):
     """
 
     def __init__(self, uri: str, *, patient: bool = True) -> None:
-        super().__init__(uri.rstrip("/"))
+        super().__init__(uri)
         try:
             from google.cloud import storage
         except ImportError as error:
             raise MissingExtraError(f'{uri} needs google-cloud-storage: pip install "tuner[gcs]"') from error
         self._library = storage
         self._patient = patient
-        self._bucket_name, _, self._root = self.uri.partition("://")[2].partition("/")
-        self._lock = threading.Lock()
-        self._client: Any = None
-
-    def renew(self) -> None:
-        with self._lock:
-            old, self._client = self._client, None
-        if old is not None:
-            old.close()  # idle connections; a request that is under way ends on its own
-
-    def close(self) -> None:
-        with self._lock:
-            if self._client is not None:
-                self._client.close()
+        self._bucket_name = self._place
 
     def children(self, prefix: str = "") -> list[str]:
         above = self._name(prefix) + "/" if prefix or self._root else ""
@@ -188,17 +175,11 @@ class GcsBackend(ObjectBackend):
 
     # --- the library ---------------------------------------------------------------------------------------
 
-    def _connected(self) -> Any:
-        with self._lock:
-            if self._client is None:
-                self._client = self._library.Client()
-            return self._client
+    def _connect(self) -> Any:
+        return self._library.Client()
 
     def _bucket(self) -> Any:
         return self._connected().bucket(self._bucket_name)
 
     def _blob(self, key: str, **more: Any) -> Any:
         return self._bucket().blob(self._name(key), **more)
-
-    def _name(self, key: str) -> str:
-        return "/".join(part for part in (self._root, escaped(key)) if part)

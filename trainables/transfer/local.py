@@ -58,6 +58,13 @@ class LocalBackend(ObjectBackend):
             fs.rmtree(directory)  # with what a push that was cut off left there
             self._forgotten(directory.parent)
 
+    def tidy(self, prefix: str) -> None:
+        with self._saying(prefix):
+            for directory, _, names in os.walk(self._path(checked_key(prefix))):
+                for name in names:
+                    if name.startswith(PREFIX):
+                        fs.remove_quietly(os.path.join(directory, name))
+
     # --- one file ------------------------------------------------------------------------------------------
 
     def _send(self, source: Source, key: str, *, exclusive: bool) -> str:

@@ -46,7 +46,7 @@ def open_backend(
         syncer: "auto": by the form of `place`; a command with {source} and {target}, a function (source, target), or a
             `Syncer` copy to whatever `place` means to them.
         delete_template: of a command or a function.
-        options: of a command.
+        options: of a command or a function's delete_template.
         ssh_key, ssh_port: of a host.
 
     Raises:
@@ -130,7 +130,7 @@ def _users(place: str, syncer: Any, *, delete_template: str | None, options: str
     if callable(syncer):
         from trainables.transfer.command import FunctionBackend
 
-        return FunctionBackend(syncer, place, delete_template)
+        return FunctionBackend(syncer, place, delete_template, options=options)
     accepted = '"auto", a command with {source} and {target}, a function (source, target), or a Syncer'
     raise InvalidSettingError(f"syncer={syncer!r} is not accepted; accepted: {accepted}")
 
@@ -140,7 +140,7 @@ def _by_scheme(scheme: str, place: str) -> Backend:
         case "s3" | "s3a" | "s3n":
             from trainables.transfer.s3 import S3Backend
 
-            return S3Backend(place)
+            return S3Backend(_written_out(place))
         case "gs" | "gcs":
             from trainables.transfer.gcs import GcsBackend
 
@@ -187,9 +187,15 @@ def _plain(place: str) -> str:
             f"{shown(place)}: options and passwords in an address are not read, and would be printed; "
             "put them into the environment"
         )
-    rest = place.partition("://")[2]
-    if ".." in rest.split("/") or not rest.strip("/"):
-        raise InvalidSettingError(f"{place!r} does not say where: scheme://bucket/path is expected, without '..'")
+    if not place.partition("://")[2].strip("/"):
+        raise InvalidSettingError(f"{place!r} does not say where: scheme://bucket/path is expected")
+    return _written_out(place)
+
+
+def _written_out(place: str) -> str:
+    """The place, if every part of its path is a name: a store takes '..' for one."""
+    if {".", ".."} & set(place.partition("://")[2].split("/")):
+        raise InvalidSettingError(f"{shown(place)!r} has '.' or '..' in it: write the path out")
     return place
 
 

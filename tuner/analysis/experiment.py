@@ -37,7 +37,8 @@ class ExperimentAnalysis:
         experiment_checkpoint_path: the experiment's directory: a path, with ~, file://, or a place elsewhere
             ("s3://bucket/runs/mine"), whose journal and histories are brought here now, a checkpoint when it is used.
         trials: its trials; None: read from the directory.
-        metric, mode: what is best (`default_metric`, `default_mode` are Ray's names for them); None: as the run had it.
+        metric, mode: what is best (`default_metric`, `default_mode` are Ray's names for them); None: as the run had it,
+            or its searcher.
         settings: what experiment.json holds; None: read from it.
 
     Nothing is unpickled, and the history of a trial is read when it is asked for. Raises ExperimentNotFoundError if
@@ -73,8 +74,10 @@ class ExperimentAnalysis:
             self._path = str(paths.root)
             self.settings = dict(read_settings(paths) if settings is None else settings)
             self._trials = load_state(paths).trials if trials is None else trials
-        self._metric = metric or default_metric or self.settings.get("metric")
-        self._mode = mode or default_mode or self.settings.get("mode")
+        goal = self.settings.get("searches_for") or {}
+        self._metric = metric or default_metric or self.settings.get("metric") or goal.get("metric")
+        of_searcher = goal.get("mode") if self._metric == goal.get("metric") else None
+        self._mode = mode or default_mode or self.settings.get("mode") or of_searcher
         self.default_metric, self.default_mode = _single(self._metric), _single(self._mode)
         self._frames: dict[str, pandas.DataFrame] | None = None
         self._warned: set[str] = set()
@@ -262,7 +265,8 @@ class ExperimentAnalysis:
     def study(self) -> optuna.Study:
         """The experiment as an `optuna.Study` in memory: all trials with their domains, values, curves and states.
 
-        Needs the run's metric and mode, or those given here. `tuner.analysis.study.study_of` says what becomes what.
+        Needs a metric and a mode: the run's, its searcher's, or those given here. `tuner.analysis.study.study_of` says
+        what becomes what.
         """
         return self._seen(None, None).study()
 
@@ -277,8 +281,8 @@ class ExperimentAnalysis:
         """Show the experiment: a plotly figure of one kind, or {name: figure} of all that show something.
 
         Args:
-            kind: "curves", "parallel", "importances", "contour", "rank", "pareto", "timeline", "schedule" (what
-                exploits changed); None: all.
+            kind: "curves" (or "learning_curves"), "parallel", "importances", "contour", "rank", "pareto", "timeline",
+                "schedule" (what exploits changed); None: all.
             path: also written there: an interactive .html, or .png, .svg, .pdf, drawn by a Chromium of this machine; of
                 all kinds one .html page, or a directory for a file each.
             metric, mode: default: the run's; of several objectives a kind that is about one takes the first.

@@ -51,7 +51,7 @@ def figure(seen: Seen, kind: str, number: int = 0) -> go.Figure:
 
     Raises NothingToPlot, MissingExtraError; SettingError for a kind that there is not.
     """
-    known = KINDS.get(kind)
+    known = KINDS.get(_ALIASES.get(kind, kind))
     if known is None:
         raise SettingError(f"kind={kind!r} is not accepted; accepted are None (all) and {', '.join(KINDS)}")
     plotly()
@@ -315,3 +315,4 @@ KINDS = {
     "schedule": Kind(schedule, per_metric=False),
 }
 """In the order of a report."""
+_ALIASES = {"learning_curves": "curves"}

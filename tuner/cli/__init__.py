@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from trainables.errors import TrainablesError
 from trainables.settings import nearest_name
-from tuner.cli import cp, ls, prove, report, resume, retention, run, show, sync, text, verify
+from tuner.cli import cp, doctor, ls, prove, report, resume, retention, run, show, sync, text, verify
 from tuner.error import TuneError
 
-VERBS = (run, ls, show, report, retention, resume, verify, sync, cp, prove)
+VERBS = (run, ls, show, report, retention, resume, verify, sync, cp, prove, doctor)
 
 PROBLEMS = 1
 """Exit status: trials failed, or `verify` found something."""

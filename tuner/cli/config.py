@@ -40,6 +40,16 @@ Limit = dict[Literal["at_least", "at_most"], float]
 """`{loss: {at_most: 0.1}}`; a plain number stops at or above it, like `at_least`."""
 
 
+class OnRay(pydantic.BaseModel):
+    """`executor: {ray: {address: "10.0.0.1:6379"}}`: the arguments of `RayExecutor`."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    address: str | None = None
+    runtime_env: dict[str, Any] | None = None
+    options: dict[str, Any] | None = None
+
+
 class Described(pydantic.BaseModel):
     """One experiment, as a file describes it. The keys are the arguments of `tune.run`."""
 
@@ -75,7 +85,7 @@ class Described(pydantic.BaseModel):
     verbose: int | None = None
     log_to_file: bool | str | list[str] = False
     callbacks: list[Named] = []
-    executor: Literal["local", "inline"] | None = None
+    executor: Literal["local", "inline", "ray"] | dict[Literal["ray"], OnRay | None] | None = None
     directory_: str = pydantic.Field(default=".", exclude=True)
 
     def directory(self) -> Path:
@@ -103,9 +113,18 @@ class Described(pydantic.BaseModel):
             given["stop"] = {key: _criterion(key, limit) for key, limit in self.stop.items()}
         if isinstance(self.log_to_file, list):
             given["log_to_file"] = tuple(self.log_to_file)
+        if isinstance(self.executor, dict):
+            given["executor"] = self._on_ray(self.executor)
         if self.callbacks:
             given["callbacks"] = [self._callback(named) for named in self.callbacks]
         return given
+
+    def _on_ray(self, executor: Mapping[Literal["ray"], OnRay | None]) -> Any:
+        if not executor:
+            raise SettingError("executor={} is not accepted; accepted are local, inline, ray and {ray: {address: ...}}")
+        from tuner.executors import RayExecutor
+
+        return RayExecutor(**(executor["ray"] or OnRay()).model_dump())
 
     def _callback(self, named: Named) -> Any:
         name, keywords = _split(named, "callbacks")

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         target.close()
     for line in copied.problems:
         text.say(f"tuner cp: {line}", sys.stderr)
-    text.say(f"{shown(target.url(new))}: {copied.checkpoints} checkpoints, {text.size(copied.bytes)}")
+    text.say(f"{shown(target.url(new))}: {text.counted(copied.checkpoints, 'checkpoint')}, {text.size(copied.bytes)}")
     return 1 if copied.problems else 0
 
 

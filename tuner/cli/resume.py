@@ -19,6 +19,7 @@ def add(verbs: Any) -> None:
     errored.add_argument("--errored", action="store_true", help="continue errored trials as well")
     errored.add_argument("--restart-errored", action="store_true", help="run errored trials anew")
     run_verb.add_set(verb)
+    run_verb.add_where(verb)
     verb.set_defaults(run=run)
 
 
@@ -43,7 +44,7 @@ def _from_config(kept: Path, path: Path, arguments: argparse.Namespace) -> int:
     word = "LOCAL"
     if arguments.errored or arguments.restart_errored:
         word += "+ERRORED" if arguments.errored else "+RESTART_ERRORED"
-    described = load(kept, arguments.changes)
+    described = load(kept, [*run_verb.where(arguments), *arguments.changes])
     # Where it lies now counts: it may have been moved since.
     moved = {"name": path.name, "storage_path": str(path.parent), "resume": word, "overwrite": False}
     return run_verb.execute(described.model_copy(update=moved))
@@ -53,8 +54,10 @@ def _from_trainable(path: Path, arguments: argparse.Namespace) -> int:
     from tuner.cli.config import load_object
     from tuner.tuner import Tuner
 
-    if arguments.changes:
-        raise SettingError("--set changes the settings of an experiment that `tuner run` started; this one was not")
+    if arguments.changes or run_verb.where(arguments):
+        raise SettingError(
+            "--set, --executor and --address change an experiment that `tuner run` started; this one was not"
+        )
     grid = Tuner.restore(
         str(path),
         load_object(arguments.trainable, Path.cwd()),

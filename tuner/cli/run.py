@@ -1,20 +1,39 @@
-"""`tuner run CONFIG.yaml [--set key=value ...]`: run the experiment that a file describes."""
+"""`tuner run CONFIG.yaml [--executor ray] [--set key=value ...]`: run the experiment that a file describes."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from tuner.cli import text
+from tuner.error import SettingError
 
 
 def add(verbs: Any) -> None:
     verb: argparse.ArgumentParser = verbs.add_parser("run", help="run the experiment that a YAML file describes")
     verb.add_argument("config", metavar="CONFIG.yaml", type=Path)
     add_set(verb)
+    add_where(verb)
     verb.set_defaults(run=run)
+
+
+def add_where(verb: argparse.ArgumentParser) -> None:
+    """The options that say where trials run."""
+    verb.add_argument("--executor", choices=("local", "inline", "ray"), help="where trials run; ray: on a Ray cluster")
+    verb.add_argument("--address", metavar="IP:PORT", help="of the Ray cluster; default: the one that runs here")
+
+
+def where(arguments: argparse.Namespace) -> list[str]:
+    """These options, as `--set` says the same. Raises SettingError."""
+    executor, address = arguments.executor, arguments.address
+    if address is None:
+        return [] if executor is None else [f"executor={executor}"]
+    if executor not in (None, "ray"):
+        raise SettingError(f"--address {address} goes with --executor ray, and not with {executor}")
+    return [f"executor={json.dumps({'ray': {'address': address}})}"]
 
 
 def add_set(verb: argparse.ArgumentParser) -> None:
@@ -32,7 +51,7 @@ def add_set(verb: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tuner.cli.config import load
 
-    return execute(load(arguments.config, arguments.changes))
+    return execute(load(arguments.config, [*where(arguments), *arguments.changes]))
 
 
 def execute(described: Any) -> int:

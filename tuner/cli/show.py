@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tuner.experiment.journal import JournalContents
     from tuner.experiment.paths import ExperimentPaths
     from tuner.experiment.state import ExperimentState
-    from tuner.experiment.trial import Trial
+    from tuner.experiment.trial import CheckpointRecord, Trial
 
 
 def add(verbs: Any) -> None:
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         text.say(f"tuner show: {line}", sys.stderr)
     if arguments.trial is not None:
         trial = _find(state, arguments.trial)
-        facts = of_trial(trial, address)
+        facts = of_trial(trial, address, settings)
         if arguments.why:
             facts |= why(trial, paths, journal, settings)
         text.say(text.as_json(facts) if arguments.json else _trial_text(facts))
@@ -63,7 +63,7 @@ def copies_of(state: ExperimentState, settings: Mapping[str, Any], name: str) ->
     kept = [record for trial in state.trials for record in trial.checkpoints]
     told = settings.get("upload_dir")
     places = {f"{told.rstrip('/')}/{name}"} if told else set()
-    places |= {site for record in kept for site in record.copies}
+    places |= {site for record in kept for site in _copies(record, settings)}
     rows = []
     for site in sorted(places):
         there = [record for record in kept if site in record.copies]
@@ -80,7 +80,13 @@ def copies_of(state: ExperimentState, settings: Mapping[str, Any], name: str) ->
     return rows
 
 
-def of_trial(trial: Trial, address: str) -> dict[str, Any]:
+def _copies(record: CheckpointRecord, settings: Mapping[str, Any]) -> list[str]:
+    """Where a checkpoint is too; at the copies of an experiment that this one continues only if it is nowhere else."""
+    own = [site for site in record.copies if site not in settings.get("inherited_copies", ())]
+    return own if own or record.here else record.copies
+
+
+def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """All that is known of one trial, without unpickling anything."""
     from trainables import tagged
 
@@ -111,7 +117,7 @@ def of_trial(trial: Trial, address: str) -> dict[str, Any]:
                 "iteration": record.iteration,
                 "bytes": record.bytes,
                 "saved_at": record.saved_at,
-                "copies": record.copies,
+                "copies": _copies(record, settings),
                 "here": record.here,
             }
             for record in trial.checkpoints
@@ -178,13 +184,15 @@ def _experiment_text(
     )
     shown = text.table(header, lines, width=text.terminal_width(), first=("trial", "status", "iteration", *metrics))
     counts = ", ".join(f"{number} {status.lower()}" for status, number in state.counts.items() if number)
-    kept = f"{state.checkpoint_count} checkpoints kept, {text.size(state.checkpoint_bytes)}"
+    kept = f"{text.counted(state.checkpoint_count, 'checkpoint')} kept, {text.size(state.checkpoint_bytes)}"
     told = "".join(f"{_copy_text(copy)}\n" for copy in copies)
-    return f"{text.value(address)}\n{len(rows)} trials ({counts or 'none yet'}); {kept}\n{told}\n{shown}"
+    return (
+        f"{text.value(address)}\n{text.counted(len(rows), 'trial')} ({counts or 'none yet'}); {kept}\n{told}\n{shown}"
+    )
 
 
 def _copy_text(copy: dict[str, Any]) -> str:
-    line = f"copies at {text.value(copy['place'])}: {copy['checkpoints']} checkpoints"
+    line = f"copies at {text.value(copy['place'])}: {text.counted(copy['checkpoints'], 'checkpoint')}"
     if copy["newest_saved_at"] is not None:
         saved = datetime.datetime.fromtimestamp(copy["newest_saved_at"]).isoformat(" ", "seconds")
         line += f", the newest saved {saved}"

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         except ExperimentNotFoundError:
             root = as_local_path(arguments.experiment)
         fetched = by_hand.fetch(ExperimentPaths(root), _whole(arguments.source))
-        text.say(f"{root}: up to date with {shown(arguments.source)}; {fetched} checkpoints were fetched")
+        text.say(f"{root}: up to date with {shown(arguments.source)}; fetched: {text.counted(fetched, 'checkpoint')}")
         return 0
     paths = ExperimentPaths(place.experiment(arguments.experiment))
     config = by_hand.copies_of(paths, **how) if arguments.to is None else by_hand.copy_at(paths, _whole(arguments.to))

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 from trainables import tagged
 from tuner.error import TuneError
+from tuner.progress.text import counted as counted
 
 GAP = 2
 LEAST = 8

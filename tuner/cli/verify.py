@@ -46,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
             for line in found[kind]:
                 text.say(f"{kind[:-1]}: {line}")
         what = (
-            f"{found['checkpoints']} checkpoints ({text.size(found['bytes'])}) and {found['blobs']} blobs of "
-            f"{found['trials']} trials"
+            f"{text.counted(found['checkpoints'], 'checkpoint')} ({text.size(found['bytes'])}) and "
+            f"{text.counted(found['blobs'], 'blob')} of {text.counted(found['trials'], 'trial')}"
             if one is None
             else f"{found['path']}: a checkpoint ({text.size(found['bytes'])})"
         )

@@ -3,6 +3,9 @@
 An import hook maps `ray.tune` onto `tuner`, `ray.train` and `ray.air` onto `trainables`, module for module; the modules
 are the very same objects, so that what a trial's process gets by name is found there too. Of `ray` itself `init`,
 `shutdown` and `is_initialized` are accepted; anything else is an error that names it.
+
+`ray.init(address=...)` connects to that cluster, and trials run there. From then on the stand-in is Ray: Ray's own code
+is loaded into the very same module, with our tune, train and air in it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from typing import Any
 
 from trainables.settings import nearest_name
 from tuner.error import SettingError
+from tuner.executors import RayExecutor, default
+from tuner.executors.local.shipping import FIRST
+from tuner.executors.ray import connection
 
 __all__ = ["install"]
 
@@ -52,11 +58,13 @@ def install() -> None:
         raise SettingError(f"ray is imported already (from {place}): call tuner.compat.install() before, or not at all")
     sys.meta_path.insert(0, _Finder())
     importlib.import_module("ray")
+    FIRST.append("tuner.compat.trial")
 
 
 def _installed() -> ModuleType:
-    """The stand-in, in a process that has got it by name."""
-    install()
+    """The stand-in, in a process that has got it by name; one of Ray's own has Ray."""
+    if "ray" not in sys.modules:
+        install()
     return sys.modules["ray"]
 
 
@@ -64,11 +72,20 @@ class _Ray(ModuleType):
     """`ray` itself: what a Tune script does with it outside of tune, train and air."""
 
     def init(self, address: str | None = None, **settings: Any) -> None:
-        """Accepted without an address: one machine needs no service."""
-        if address not in (None, "local"):
+        """Without an address nothing: one machine needs no service. With one: connect, and run trials there.
+
+        `settings` are Ray's. Raises MissingExtraError, SettingError when there is no cluster at that address.
+        """
+        if address in (None, "local"):
+            return
+        if isinstance(address, str) and address.startswith("ray://"):
             raise SettingError(
-                f"ray.init(address={address!r}): a cluster is not supported yet; without address this machine is used"
+                f"ray.init(address={address!r}): Ray's client is not enough, the driver has to be on a node: run the "
+                'script there with address="auto", or `ray start --address=...` here first'
             )
+        RayExecutor(address)  # refuses what is no address
+        connection.connect(address, settings)
+        default.use(lambda: RayExecutor(address, options=settings))
 
     def shutdown(self, *arguments: Any, **named: Any) -> None:
         """Nothing was started."""
@@ -76,6 +93,19 @@ class _Ray(ModuleType):
     def is_initialized(self) -> bool:
         """True, so that nobody starts what is not needed."""
         return True
+
+    def become_ray(self) -> None:
+        """Load Ray itself into this module, once: what it defines hides what is defined here. Raises ImportError."""
+        if self.__path__:
+            return
+        others = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+        found = (finder.find_spec("ray", None) for finder in others if hasattr(finder, "find_spec"))
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is None or spec.loader is None or spec.submodule_search_locations is None:
+            raise ModuleNotFoundError("No module named 'ray'", name="ray")
+        self.__spec__, self.__loader__, self.__file__ = spec, spec.loader, spec.origin
+        self.__path__ = list(spec.submodule_search_locations)
+        spec.loader.exec_module(self)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -102,6 +132,8 @@ class _Finder(MetaPathFinder):
             return None
         ours = counterpart(fullname)
         if ours is None:
+            if sys.modules["ray"].__path__:
+                return None  # Ray is loaded, and this is a part of it
             raise ModuleNotFoundError(
                 f"{fullname} has no counterpart here: tuner.compat maps ray.tune, ray.train and ray.air", name=fullname
             )

@@ -19,6 +19,7 @@ from trainables.wire import (
     Errored,
     Finished,
     Halt,
+    Listening,
     Opened,
     Preempted,
     Published,
@@ -196,7 +197,7 @@ class _Link:
         if self.failure is None and not self.killed:
             self.deliver([*self.take_posted(), Message(self.trial_id, self._attempt, message)])
 
-    def post(self, message: Published | PublishFailed | Opened | Closed) -> None:
+    def post(self, message: Published | PublishFailed | Opened | Closed | Listening) -> None:
         self._posted.append(Message(self.trial_id, self._attempt, message))
         if threading.get_ident() == self._thread:
             self.deliver(self.take_posted())

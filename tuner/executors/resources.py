@@ -144,6 +144,23 @@ def check_fits(asked: Resources, total: Resources) -> None:
             )
 
 
+def check_fits_nodes(asked: Resources, nodes: Sequence[Resources]) -> int:
+    """How many requests of this size the nodes of a cluster hold; ResourceError, naming the numbers, where none does."""
+    units = {name: max(1, _units(amount)) for name, amount in asked.items()}
+    room = sum(min(_units(node.get(name, 0.0)) // amount for name, amount in units.items()) for node in nodes)
+    if not room:
+        have = "; ".join(dict.fromkeys(_listed(node) for node in nodes)) or "no node"
+        raise ResourceError(
+            f"a trial asks for {_listed(asked)}, and no node of the cluster has that much. Available, node by node: "
+            f"{have}"
+        )
+    return room
+
+
+def _listed(amounts: Resources) -> str:
+    return ", ".join(f"{name}: {amount:g}" for name, amount in amounts.items())
+
+
 def _units(amount: float) -> int:
     return round(amount * _UNIT)
 
@@ -207,3 +224,64 @@ class Pool:
         whole = [name for name, free in self._gpus.items() if free == _UNIT]
         count = units // _UNIT
         return tuple(whole[:count]) if len(whole) >= count else None
+
+
+class Nodes:
+    """Pools of several like nodes, of which some may be lost. Finding room does not cost more with more of them.
+
+    Args:
+        total: what each node has.
+        count: how many there are.
+    """
+
+    def __init__(self, total: Resources, count: int) -> None:
+        gpus = [str(i) for i in range(int(total.get("gpu", 0)))]
+        self.total = {name: amount * count for name, amount in total.items()}
+        self._pools: list[Pool | None] = [Pool(total, gpus) for _ in range(count)]
+        self._open: dict[tuple[tuple[str, float], ...], dict[int, None]] = {}
+        """Request -> nodes that may have room for it; one that had none is back when something was freed there."""
+
+    def fits(self, asked: Resources, promised: Iterable[Resources] = ()) -> bool:
+        """True if there is room for it on some node, beside the promised ones."""
+        taken: list[tuple[int, Share]] = []
+        for other in promised:
+            if self._find(other) is None:
+                break
+            taken.append(self.take(other))
+        found = self._find(asked) is not None
+        for node, share in taken:
+            self.give_back(node, share)
+        return found
+
+    def take(self, asked: Resources) -> tuple[int, Share]:
+        """A share, and on which node; needs `fits`."""
+        node = self._find(asked)
+        pool = None if node is None else self._pools[node]
+        if node is None or pool is None:
+            raise ResourceError(f"no room for {dict(asked)} now")
+        return node, pool.take(asked)
+
+    def give_back(self, node: int, share: Share) -> None:
+        """Free what `take` handed out; nothing where the node is lost."""
+        pool = self._pools[node]
+        if pool is not None:
+            pool.give_back(share)
+            for waiting in self._open.values():
+                waiting[node] = None
+
+    def lose(self, node: int) -> None:
+        """There is no such node any more."""
+        self._pools[node] = None
+
+    def _find(self, asked: Resources) -> int | None:
+        shape = tuple(sorted(asked.items()))
+        waiting = self._open.get(shape)
+        if waiting is None:
+            waiting = self._open[shape] = dict.fromkeys(range(len(self._pools)))
+        while waiting:
+            node = next(reversed(waiting))
+            pool = self._pools[node]
+            if pool is not None and pool.fits(asked):
+                return node
+            del waiting[node]
+        return None

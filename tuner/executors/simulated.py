@@ -20,7 +20,7 @@ from trainables.tracebacks import message_of, writable
 from trainables.wire import Answer, Errored, Finished, Halt, Preempted, Report, ToTrial
 from tuner.clock import VirtualClock
 from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
-from tuner.executors.resources import Pool, Share, check_fits, together
+from tuner.executors.resources import Nodes, Share, check_fits
 
 Model = Callable[[dict[str, Any]], Iterable[tuple[float, Mapping[str, Any]]]]
 """From a config to what its trial would do: (seconds since the last result, metrics), one by one."""
@@ -34,8 +34,10 @@ class SimulatedExecutor:
     Args:
         model: the trials' behaviour. One that raises fails its trial. A trial that starts from a checkpoint of
             iteration k leaves out the first k results.
-        slots: how many cores there are.
-        resources: further resources and their amounts.
+        slots: how many cores each node has.
+        resources: further resources of each node and their amounts.
+        nodes: how many nodes there are.
+        losses: (virtual seconds from the start, number of a node from 0): that node is lost then, with what runs there.
         clock: give it to the loop as well; default: a new one, to be had as `clock`.
         directories: False: trials get no directory and no default loggers write; of each there is what the journal
             says. For runs of very many.
@@ -52,35 +54,39 @@ class SimulatedExecutor:
         *,
         slots: float = 1,
         resources: Mapping[str, float] | None = None,
+        nodes: int = 1,
+        losses: Iterable[tuple[float, int]] = (),
         clock: VirtualClock | None = None,
         directories: bool = True,
     ) -> None:
         self.directories = directories
         self.clock = clock or VirtualClock()
         self._model = model
-        self._total: dict[str, float] = {"cpu": float(slots), **(resources or {})}
-        self._pool = Pool(self._total, [str(i) for i in range(int(self._total.get("gpu", 0)))])
-        self._heap: list[tuple[float, int, _Attempt, str]] = []
+        self._each: dict[str, float] = {"cpu": float(slots), **(resources or {})}
+        self._nodes = Nodes(self._each, nodes)
+        self._heap: list[tuple[float, int, _Attempt | int, str]] = []
         self._order = itertools.count()
         self._pids = itertools.count(_FIRST_PID)
         self._attempts: dict[str, _Attempt] = {}
         self._woken = False
+        for seconds, node in losses:
+            self._at(seconds, node, "lost")
 
     def total(self) -> Resources:
-        return self._total
+        return self._nodes.total
 
     def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
         pass  # the model stands for the trainable
 
     def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
-        return self._pool.fits(together(resources, promised))
+        return self._nodes.fits(resources, promised)
 
     def awaits_room(self) -> bool:
         return False
 
     def launch(self, launch: Launch) -> None:
-        check_fits(launch.resources, self._total)
-        attempt = _Attempt(launch, self._pool.take(launch.resources), next(self._pids))
+        check_fits(launch.resources, self._each)
+        attempt = _Attempt(launch, *self._nodes.take(launch.resources), next(self._pids))
         self._attempts[attempt.trial_id] = attempt
         self._at(0.0, attempt, "start")
         if launch.timeout_s is not None:
@@ -118,7 +124,9 @@ class SimulatedExecutor:
         waiting = []
         while heap and heap[0][0] <= now:
             _, _, attempt, what = heapq.heappop(heap)
-            if not attempt.over and self._happen(attempt, what, events):
+            if isinstance(attempt, int):
+                self._lose(attempt, events)
+            elif not attempt.over and self._happen(attempt, what, events):
                 waiting.append(attempt)
         if events:
             dispatch(events)
@@ -135,7 +143,12 @@ class SimulatedExecutor:
         self._heap.clear()
         self._attempts.clear()
 
-    def _at(self, seconds: float, attempt: _Attempt, what: str) -> None:
+    def _lose(self, node: int, events: list[Event]) -> None:
+        self._nodes.lose(node)
+        for attempt in [attempt for attempt in self._attempts.values() if attempt.node == node]:
+            self._over(attempt, -9, "lost", events)
+
+    def _at(self, seconds: float, attempt: _Attempt | int, what: str) -> None:
         heapq.heappush(self._heap, (self.clock.monotonic() + seconds, next(self._order), attempt, what))
 
     def _happen(self, attempt: _Attempt, what: str, events: list[Event]) -> bool:
@@ -202,7 +215,7 @@ class SimulatedExecutor:
     def _over(self, attempt: _Attempt, status: int, reason: str | None, events: list[Event]) -> None:
         attempt.over = True
         del self._attempts[attempt.trial_id]
-        self._pool.give_back(attempt.share)
+        self._nodes.give_back(attempt.node, attempt.share)
         events.append(Exited(attempt.trial_id, attempt.number, status, reason))
 
 
@@ -215,17 +228,17 @@ class _Attempt:
     """A running trial that exists only here."""
 
     __slots__ = (
-        "answer", "error", "halted", "keys", "launch", "metrics",
+        "answer", "error", "halted", "keys", "launch", "metrics", "node",
         "number", "over", "pid", "script", "share", "trial_id",
     )  # fmt: skip
 
     keys: AutomaticKeys
 
-    def __init__(self, launch: Launch, share: Share, pid: int) -> None:
+    def __init__(self, launch: Launch, node: int, share: Share, pid: int) -> None:
         self.launch = launch
         self.trial_id = launch.job.trial_id
         self.number = launch.job.attempt
-        self.share = share
+        self.node, self.share = node, share
         self.pid = pid
         self.script: Iterator[tuple[float, Mapping[str, Any]]] | None = None
         self.metrics: Mapping[str, Any] = {}

@@ -86,9 +86,10 @@ class Processes:
         while True:
             victims = {pid: start for pid, start in recorded if self.start_time(pid) == start}
             for pid in _pids() if marks else ():
-                start = self.start_time(pid)
-                if start is not None and not marks.isdisjoint(_environment(pid)):
-                    victims[pid] = start
+                # Nearly none has one; of one that has, it counts only if it is there after the start time was read too.
+                if not marks.isdisjoint(_environment(pid)) and (start := self.start_time(pid)) is not None:
+                    if not marks.isdisjoint(_environment(pid)):
+                        victims[pid] = start
             victims = {pid: start for pid, start in victims.items() if pid not in spared}
             if not victims:
                 return []

@@ -198,10 +198,10 @@ class Progress(Announcer):
         }
         of = f" of {self._total}" if self._total is not None and self._total > len(trials) else ""
         parts = [
-            f"{len(trials)}{of} trials: "
+            (f"{len(trials)}{of} trials: " if of else f"{text.counted(len(trials), 'trial')}: ")
             + (", ".join(f"{number} {name}" for name, number in counts.items() if number) or "none yet"),
             text.duration(self._clock.monotonic() - self._start),
-            f"{facts.checkpoints} checkpoints kept, {text.size(facts.checkpoint_bytes)}",
+            f"{text.counted(facts.checkpoints, 'checkpoint')} kept, {text.size(facts.checkpoint_bytes)}",
         ]
         if facts.to_copy:
             parts.append(f"{facts.to_copy} to copy, {text.size(facts.bytes_to_copy)}")

@@ -25,6 +25,14 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
 
 
+def counted(number: int, noun: str) -> str:
+    """
+    >>> counted(1, "trial"), counted(0, "trial"), counted(1200, "checkpoint")
+    ('1 trial', '0 trials', '1200 checkpoints')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def size(number: float) -> str:
     """
     >>> size(512), size(1_234_567)

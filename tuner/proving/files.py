@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import pickle
+import re
 import struct
+import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,13 +29,16 @@ _SAFE_KINDS = {
     "BOOL": "bool",
 }
 """Of safetensors -> numpy's; what numpy has not is compared as bytes."""
+_NEVER_SAME = {".keras": ("date_saved", "shared_object_id")}
+"""Ending of a file -> what its library writes into it that is another each time: a date, an object's address."""
 
 
 def compare(first: Path, second: Path, *, ignore: Sequence[str] = ()) -> Iterator[Difference]:
     """All that differs between the files of two checkpoints; each name begins with that of the file.
 
-    Files that hold equal values count as equal, whatever their bytes. What torch, pickle, numpy, safetensors or JSON
-    wrote is read, which for pickles runs code: give only checkpoints of a script that one would run.
+    Files that hold equal values count as equal, whatever their bytes. What torch, pickle, numpy, safetensors, JSON,
+    HDF5 or zip wrote is read, and text by lines; for pickles this runs code: give only checkpoints of a script that
+    one would run.
     """
     names = [_names(directory) for directory in (first, second)]
     for name in sorted({*names[0], *names[1]}):
@@ -74,7 +79,7 @@ def _contents(one: Path, other: Path, name: str, offset: int, ignore: Sequence[s
         why = f"; it could not be read: {type(error).__name__}: {error}" if not isinstance(error, _Unknown) else ""
         yield Difference(name, f"{sizes[0]} bytes, now {sizes[1]}; they differ from byte {offset} on{why}")
         return
-    for found in differences(*values, ignore=ignore):
+    for found in differences(*values, ignore=(*_NEVER_SAME.get(one.suffix, ()), *ignore)):
         yield Difference(f"{name}: {found.name}" if found.name else name, found.text, found.tensor)
 
 
@@ -92,14 +97,51 @@ def _load(path: Path) -> Any:
     if path.suffix in (".npy", ".npz"):
         loaded = importlib.import_module("numpy").load(path, allow_pickle=False)
         return dict(loaded) if path.suffix == ".npz" else loaded
-    if head[:4] == b"PK\x03\x04" and _is_of_torch(path):
-        return _of_torch(path)
+    if head[:4] == b"PK\x03\x04":
+        return _of_torch(path) if _is_of_torch(path) else _zipped(path)
+    if head == b"\x89HDF\r\n\x1a\n":
+        return _hdf5(path)
     if head[:1] == b"\x80":
         try:
             return pickle.loads(path.read_bytes())
         except pickle.UnpicklingError:
             return _of_torch(path)  # as old versions of torch wrote it
-    raise _Unknown
+    return _lines(path)
+
+
+def _lines(path: Path) -> dict[str, str]:
+    """Text by lines. Raises _Unknown for what is none."""
+    data = path.read_bytes()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise _Unknown from None
+    if "\0" in text:
+        raise _Unknown
+    if text.startswith("tree\nversion="):  # LightGBM: the rounds asked for, which are fewer where it was continued
+        text = re.sub(r"^\[num_iterations: \d+\]$", "", text, flags=re.MULTILINE)
+    return {f"line {number}": line for number, line in enumerate(text.split("\n"), 1)}
+
+
+def _zipped(path: Path) -> dict[str, Any]:
+    """Name -> what it holds, of all files in an archive."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="prove-") as directory, zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            inside = Path(archive.extract(name, directory))
+            try:
+                found[name] = None if inside.is_dir() else _load(inside)
+            except _Unknown:
+                found[name] = inside.read_bytes()
+    return found
+
+
+def _hdf5(path: Path) -> dict[str, Any]:
+    """Name -> array, of all data sets in a file."""
+    found: dict[str, Any] = {}
+    with importlib.import_module("h5py").File(path) as file:
+        file.visititems(lambda name, item: found.update({name: item[()]} if hasattr(item, "shape") else {}))
+    return found
 
 
 def _is_of_torch(path: Path) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from trainables import tagged
 
 SUFFIX = ".events"
+_TIMING = ".timing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,15 @@ class TrialRecord:
 
     results: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Those that stand, by iteration."""
+    configs: dict[int, Any] = field(default_factory=dict)
+    """What the trial had for each of them; None: nobody wrote it down."""
     saved: list[int] = field(default_factory=list)
     """Iterations of its checkpoints, in the order of the saves."""
     kills: list[Kill] = field(default_factory=list)
 
 
 def write(file: Path, what: str, trial: int, iteration: int, metrics: Any = None) -> None:
-    """Add one event."""
+    """Add one event; the metrics of a start are the config that the trial has from there on."""
     line = tagged.dumps({"what": what, "trial": trial, "iteration": iteration, "metrics": metrics}) + b"\n"
     fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
@@ -58,17 +61,19 @@ def write(file: Path, what: str, trial: int, iteration: int, metrics: Any = None
 def read(file: Path) -> dict[int, TrialRecord]:
     """Trial index -> what became of it; empty where there is no such file."""
     found: dict[int, TrialRecord] = {}
+    config: dict[int, Any] = {}
     for line in file.read_bytes().splitlines() if file.exists() else ():
         event = tagged.loads(line)
         trial = found.setdefault(event["trial"], TrialRecord())
         what, iteration = event["what"], event["iteration"]
         if what == "result":
-            trial.results[iteration] = event["metrics"]
+            trial.results[iteration], trial.configs[iteration] = event["metrics"], config.get(event["trial"])
         elif what == "saved":
             trial.saved.append(iteration)
         elif what == "killed":
             trial.kills.append(Kill(iteration))
         elif what == "start":
+            config[event["trial"]] = event["metrics"]
             trial.results = {reached: kept for reached, kept in trial.results.items() if reached <= iteration}
             for kill in trial.kills:
                 kill.went_on_from = iteration if kill.went_on_from is None else kill.went_on_from
@@ -79,6 +84,17 @@ def of_place(place: Path) -> dict[int, dict[int, TrialRecord]]:
     """Experiment's number -> its trials."""
     files = sorted(place.glob(f"*{SUFFIX}"), key=lambda file: int(file.stem))
     return {int(file.stem): read(file) for file in files}
+
+
+def write_timing(place: Path, experiment: int, lines: Sequence[str]) -> None:
+    """Keep what of an experiment depends on how long things take."""
+    (place / f"{experiment}{_TIMING}").write_text("\n".join(lines))
+
+
+def timing(place: Path) -> dict[int, list[str]]:
+    """Experiment's number -> what of it depends on how long things take, of those that have something."""
+    found = {int(file.stem): file.read_text().splitlines() for file in place.glob(f"*{_TIMING}")}
+    return {number: lines for number, lines in found.items() if lines}
 
 
 def points(seen: dict[int, dict[int, TrialRecord]], *, kills: int, seed: int) -> list[Point]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -61,6 +62,13 @@ Nobody can tell whether it continues: two runs without any kill differ as well (
   - kernels that are not deterministic: torch.use_deterministic_algorithms(True), torch.backends.cudnn.benchmark = False
   - a metric that measures time or memory: --ignore NAME
   - the order of a set or of a directory's files; threads that race; limits in seconds (time_budget_s)"""
+TIMING = """\
+Beyond that the runs took different courses, which depends on how long things take:
+%s"""
+INCOMPARABLE = """\
+Nobody can tell whether it continues: what the run does depends on how long things take, and no trial that was killed
+has a result after its kill that both runs share:
+%s"""
 CAUSES = """\
 Two runs without a kill are the same, so something is missing in the checkpoint, or is not loaded. Likely causes:
   - what tune.get_checkpoint() returns is not loaded before the first step
@@ -114,23 +122,45 @@ def judge(whole: Path, killed: Path, *, ignore: Sequence[str], control: Callable
     if not kills:
         return Verdict(False, NOT_KILLED)
     told = "; ".join(f"trial {index} at iteration {kill.iteration}, {_from(kill)}" for index, kill in kills)
-    first = next(_findings(whole, killed, ignore), None)
+    first, timing = next(_findings(whole, killed, ignore), None), records.timing(whole)
+    if first is not None and timing:
+        first = next(_findings(whole, killed, ignore, timing), None)
+        if first is None:
+            return _as_far(whole, seen, told, timing)
     if first is None:
         results = sum(len(trial.results) for found in seen.values() for trial in found.values())
         trials = sum(map(len, seen.values()))
         return Verdict(
             True,
             f"proven: killed {_times(len(kills))} ({told}), and all {results} results and the last checkpoints of "
-            f"{trials} trials are what they are without a kill",
+            f"{trials} trial{'' if trials == 1 else 's'} are what they are without a kill",
         )
     lines = [f"not proven: {first.trial} does not go on as without a kill (killed: {told})", *_said(first)]
-    again = next(_findings(whole, control(), ignore), None)
+    again = next(_findings(whole, control(), ignore, timing), None)
     if again is not None:
         lines.append(BY_ITSELF % "; ".join(line.strip() for line in _said(again)[:1]))
     elif not first.other or first.metrics:
         anew = any(_begins_anew(whole, seen, number) for number in seen)
         lines.append(BEGAN_ANEW if anew else CAUSES)
     return Verdict(False, "\n".join(lines))
+
+
+def _as_far(
+    whole: Path, seen: Mapping[int, Mapping[int, TrialRecord]], told: str, timing: Mapping[int, Sequence[str]]
+) -> Verdict:
+    """What can be said where the runs are the same as far as they took the same course."""
+    lines = "\n".join(f"  - {line}" for number in sorted(timing) for line in timing[number])
+    first = records.of_place(whole)
+    common = compared = 0
+    for number, trials in seen.items():
+        for index, trial in trials.items():
+            shared = _shared(first.get(number, {}).get(index, TrialRecord()), trial)
+            common += len(shared)
+            compared += sum(any(reached > (kill.went_on_from or 0) for reached in shared) for kill in trial.kills)
+    if not compared:
+        return Verdict(False, INCOMPARABLE % lines)
+    said = f"proven as far as the runs can be compared: killed at {told}, and the {common} results that both have are"
+    return Verdict(True, f"{said} the same\n{TIMING % lines}")
 
 
 def _times(number: int) -> str:
@@ -172,19 +202,26 @@ def _states(place: Path) -> dict[int, Any]:
     return found
 
 
-def _findings(whole: Path, other: Path, ignore: Sequence[str]) -> Iterator[_Finding]:
-    """Trial by trial what differs, in the order of creation."""
+def _findings(
+    whole: Path, other: Path, ignore: Sequence[str], timing: Mapping[int, Sequence[str]] = MappingProxyType({})
+) -> Iterator[_Finding]:
+    """Trial by trial what differs, in the order of creation.
+
+    Of experiments in `timing` only what cannot come of another course.
+    """
     seen = records.of_place(whole), records.of_place(other)
     states = _states(whole), _states(other)
     for number, state in states[0].items():
         there = {trial.index: trial for trial in states[1][number].trials} if number in states[1] else {}
         for trial in state.trials:
             again = there.get(trial.index)
+            if again is None and number in timing:
+                continue
             if again is None:
                 yield _Finding(_called(trial), (), (), ["the trial is missing"])
                 continue
             one, two = (found[number].get(trial.index, TrialRecord()) for found in seen)
-            finding = _compare(trial, again, (one, two), ignore)
+            finding = (_compare_shared if number in timing else _compare)(trial, again, (one, two), ignore)
             if finding.metrics or finding.state or finding.other:
                 yield finding
 
@@ -207,6 +244,27 @@ def _compare(trial: Trial, again: Trial, seen: tuple[TrialRecord, TrialRecord], 
     elif last is not now:
         other.append("it has no checkpoint at its end" if now is None else "it has a checkpoint at its end now")
     return _Finding(_called(trial), metrics, state, other)
+
+
+def _compare_shared(
+    trial: Trial, again: Trial, seen: tuple[TrialRecord, TrialRecord], ignore: Sequence[str]
+) -> _Finding:
+    """`_compare`, of the results that both runs came to before the trial became a clone or got another config."""
+    other = [] if again.error is None else [f"it failed after it was continued:\n{_error(again)}"]
+    shared = _shared(*seen)
+    first, second = ({iteration: record.results[iteration] for iteration in shared} for record in seen)
+    metrics = list(_results(first, second, ignore))
+    return _Finding(_called(trial), metrics, (), other)
+
+
+def _shared(one: TrialRecord, two: TrialRecord) -> list[int]:
+    """The iterations that both came to with the same config, in order."""
+    shared: list[int] = []
+    for iteration in sorted(one.results.keys() & two.results.keys()):
+        if any(differences(one.configs.get(iteration), two.configs.get(iteration))):
+            break
+        shared.append(iteration)
+    return shared
 
 
 def _results(

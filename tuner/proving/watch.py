@@ -6,11 +6,14 @@ import itertools
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
+from trainables import automatic
 from trainables.checkpoint import Checkpoint
 from trainables.config import CheckpointConfig, SyncConfig
 from tuner import knobs
@@ -21,7 +24,10 @@ from tuner.experiment.trial import Trial
 from tuner.inheriting import experiment_to_restore
 from tuner.proving import records
 from tuner.proving.records import Point
+from tuner.schedulers import FIFOScheduler
+from tuner.search import BasicVariantGenerator
 from tuner.spec import Spec
+from tuner.stopper import CombinedStopper, TimeoutStopper, TrialTimeoutStopper
 
 _PLAN = "plan.json"
 _numbers = itertools.count()
@@ -45,7 +51,8 @@ class Watch(Callback):
         self._left = [point for point in planned if point not in used]
 
     def on_trial_start(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
-        records.write(self._file, "start", trial.index, trial.iteration)
+        config = msgspec.json.decode(trial.raw_config)
+        records.write(self._file, "start", trial.index, trial.iteration, config)
 
     def on_checkpoint(self, iteration: int, trials: Any, trial: Trial, checkpoint: Checkpoint, **info: Any) -> None:
         records.write(self._file, "saved", trial.index, trial.checkpoints[-1].iteration)
@@ -105,8 +112,53 @@ def redirect(spec: Spec) -> None:
     spec.sync_config = SyncConfig()
     spec.seed = plan.seed if spec.seed is None else spec.seed
     spec.max_concurrent_trials = min(limit, plan.concurrent) if limit else plan.concurrent
+    timing = decided_by_timing(
+        scheduler=spec.scheduler,
+        search_alg=spec.search_alg,
+        stop=spec.stop,
+        time_budget_s=spec.time_budget_s,
+        concurrent=spec.max_concurrent_trials,
+    )
+    records.write_timing(Path(place), number, timing)
     if isinstance(spec.checkpoint_config, CheckpointConfig):
         spec.checkpoint_config = replace(spec.checkpoint_config, publish="blocking")  # the same saves before each kill
     mine = [point for point in plan.points if point.experiment == number]
     file = Path(place, f"{number}{records.SUFFIX}")
     spec.callbacks = [*spec.callbacks, Watch(file, mine, victim="run")]
+
+
+def decided_by_timing(
+    *, scheduler: Any = None, search_alg: Any = None, stop: Any = None, time_budget_s: Any = None, concurrent: int = 1
+) -> list[str]:
+    """What of such a run depends on how long things take, so that two runs differ by themselves: a line for each.
+
+    Args:
+        scheduler, search_alg, stop, time_budget_s: as for `tune.run`.
+        concurrent: trials at once.
+    """
+    found = []
+    by = getattr(scheduler, "time_attr", None)
+    if by in _TIMES:
+        found.append(f'{type(scheduler).__name__} goes by {by}: give it time_attr="training_iteration"')
+    if time_budget_s is not None:
+        found.append("time_budget_s ends it: leave it away")
+    if stop is not None and (names := sorted(_stops_by_time(stop))):
+        found.append(f"it is stopped by {', '.join(names)}: stop it by training_iteration")
+    if concurrent > 1:
+        plain = (None, "fifo", "random", "variant_generator")
+        for plugin in (scheduler, search_alg):
+            if plugin not in plain and not isinstance(plugin, FIFOScheduler | BasicVariantGenerator):
+                name = plugin if isinstance(plugin, str) else type(plugin).__name__
+                found.append(f"{name} decides by the order in which {concurrent} trials at once report: --concurrent 1")
+    return found
+
+
+_TIMES = (automatic.TIME_TOTAL_S, automatic.TIME_THIS_ITER_S, automatic.TIME_SINCE_RESTORE, automatic.TIMESTAMP)
+
+
+def _stops_by_time(stop: Any) -> set[str]:
+    if isinstance(stop, Mapping):
+        return {str(key) for key in stop if key in _TIMES}
+    if isinstance(stop, CombinedStopper):
+        return {name for part in stop.stoppers for name in _stops_by_time(part)}
+    return {type(stop).__name__} if isinstance(stop, TimeoutStopper | TrialTimeoutStopper) else set()

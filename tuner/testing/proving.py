@@ -13,7 +13,7 @@ from trainables.config import CheckpointConfig
 from tuner.proving import records
 from tuner.proving.records import Point
 from tuner.proving.verdict import before_kills, judge
-from tuner.proving.watch import Watch
+from tuner.proving.watch import Watch, decided_by_timing
 from tuner.run import run
 
 
@@ -48,11 +48,13 @@ def prove(
     """
     given = arguments.pop("checkpoint_config", None) or CheckpointConfig()
     settings = {"verbose": 0, **arguments, "max_failures": arguments.get("max_failures", 0) + kills}
+    by_time: dict[str, Any] = {key: settings.get(key) for key in ("scheduler", "search_alg", "stop", "time_budget_s")}
     with tempfile.TemporaryDirectory(prefix="prove-") as directory:
 
         def experiment(name: str, points: Sequence[Point] = ()) -> Path:
             place = Path(directory, name)
             place.mkdir()
+            records.write_timing(place, 0, decided_by_timing(**by_time))
             watch = Watch(place / f"0{records.SUFFIX}", points, victim="trial")
             run(
                 trainable,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,11 @@ import pytest
 import trainables as train
 import tuner as tune
 from tests.listings import environment
+from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
 from trainables import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, SyncConfig, Trainable
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.errors import InvalidSettingError, TrainingFailedError
+from trainables.group.backend import Backend
 from trainables.store import verify
 from tuner.error import ExperimentNotFoundError, ResourceError
 
@@ -78,6 +83,23 @@ def test_a_worker_that_dies_restarts_the_group_from_the_last_checkpoint(tmp_path
     assert list(result.metrics_dataframe["epoch"]) == [0, 1, 2, 3]
 
 
+class Impatient(Backend):
+    timeout_s = 4.0
+
+
+def test_a_worker_that_hangs_restarts_the_group_from_the_last_checkpoint(tmp_path: Path) -> None:
+    Path(tmp_path, "2_1").write_text("SIGSTOP")
+    config = settings(tmp_path, failure_config=FailureConfig(max_failures=-1))  # a slow machine may need one more
+
+    result = counter(tmp_path, backend_config=Impatient(), run_config=config).fit()
+
+    assert result.metrics is not None
+    assert (result.metrics["epoch"], result.metrics["started_at"]) >= (3, 2)
+    assert result.metrics_dataframe is not None
+    assert list(result.metrics_dataframe["epoch"]) == [0, 1, 2, 3]
+    assert "did not come to report() number" in Path(result.path or "", "error_recovered.txt").read_text()
+
+
 def test_a_failure_beyond_max_failures_is_raised_and_restore_goes_on(tmp_path: Path) -> None:
     Path(tmp_path, "2_1").write_text("SIGKILL")
 
@@ -114,20 +136,67 @@ def test_a_tuner_runs_a_trainer_with_the_config_laid_over_its_own(tmp_path: Path
     assert grid.experiment_path == str(tmp_path / "run")  # the trainer's own settings hold
 
 
-def test_run_takes_a_trainer_and_a_wrong_config_is_named(tmp_path: Path) -> None:
-    analysis = tune.run(
-        counter(tmp_path),
-        config={"lr": 0.1},
-        name="run",
-        storage_path=tmp_path,
-        verbose=0,
-        raise_on_failed_trial=False,
+def test_run_takes_over_a_trainers_own_settings_but_for_those_that_are_given(tmp_path: Path) -> None:
+    Path(tmp_path, "2_1").write_text("SIGKILL")
+    seen: list[int] = []
+
+    class Seen(tune.Callback):
+        def on_trial_result(self, *, result: dict[str, Any], **info: Any) -> None:
+            seen.append(result["epoch"])
+
+    own = settings(
+        tmp_path / "own",
+        checkpoint_config=CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="epoch"),
+        failure_config=FailureConfig(max_failures=1),
+        callbacks=[Seen()],
+        stop={"epoch": 3},
+        seed=7,
     )
 
+    analysis = tune.run(counter(tmp_path, epochs=9, run_config=own), name="other", keep_checkpoints_num=2)
+
     (trial,) = analysis.trials
-    assert trial.status == "ERROR"
-    said = (trial.directory / "error.txt").read_text()
-    assert 'DataParallelTrainer got lr in its config: what its workers get is under "train_loop_config"' in said
+    assert trial.directory.parent == tmp_path / "own" / "other"
+    assert seen == [0, 1, 2, 3]
+    assert sorted(Checkpoint(path).to_dict()["epoch"] for path in trial.directory.glob("checkpoint_*")) == [2, 3]
+    assert json.loads((tmp_path / "own" / "other" / "experiment.json").read_bytes())["seed"] == 7
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ({"lr": 0.1}, r'got lr in its config: what its workers get is under "train_loop_config"'),
+        ({"train_loop_config": 3}, "train_loop_config=3 is not accepted; accepted: a dict"),
+    ],
+)
+def test_a_config_that_no_worker_gets_is_refused_before_anything_is_made(
+    space: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidSettingError, match=said):
+        tune.run(counter(tmp_path), config=space, name="run", storage_path=tmp_path, verbose=0)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_number_of_workers_can_be_searched_and_the_resources_of_a_trial_follow(tmp_path: Path) -> None:
+    def sizes(config: dict[str, Any]) -> None:
+        train.report({"size": train.world_size(), "cpu": train.get_context().get_trial_resources()["cpu"]})
+
+    scaling = ScalingConfig(num_workers=tune.grid_search([1, 3]), resources_per_worker={"CPU": 0.25})
+    trainer = DataParallelTrainer(sizes, scaling_config=TWO, run_config=settings(tmp_path))
+    space = {"scaling_config": scaling, "train_loop_config": {"lr": tune.grid_search([0.1])}}
+
+    grid = tune.Tuner(trainer, param_space=space).fit()
+
+    assert not grid.errors
+    assert [(result.metrics["size"], result.metrics["cpu"]) for result in grid] == [(1, 0.25), (3, 0.75)]
+    assert [result.config["scaling_config"]["num_workers"] for result in grid] == [1, 3]
+    with pytest.raises(ResourceError, match="asks for 1000 cpu"):
+        tune.run(
+            trainer,
+            config={"scaling_config": {"num_workers": 4000, "resources_per_worker": {"CPU": 0.25}}},
+            name="more",
+        )
 
 
 def test_resume_from_checkpoint_is_where_it_begins_also_from_memory(tmp_path: Path) -> None:
@@ -172,6 +241,66 @@ def test_what_every_worker_saved_is_copied_elsewhere_as_one_checkpoint(tmp_path:
     (copied,) = elsewhere.glob("run/*/checkpoint_*")
     assert [Path(copied, f"shard_{rank}").read_text() for rank in (0, 1)] == ["0", "1"]
     verify.check(copied)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with s3_server() as port:
+        for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+            monkeypatch.setenv(name, value)
+        yield f"s3://{make_bucket(port, 'trainings')}/runs"
+
+
+def kept_at(place: str) -> list[int]:
+    (result,) = tune.ResultGrid(f"{place}/run")
+    best = [checkpoint for checkpoint, _ in result.best_checkpoints]
+    return sorted({checkpoint.to_dict()["epoch"] for checkpoint in [*best, result.checkpoint] if checkpoint})
+
+
+FIRST_IS_BEST = CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="epoch", checkpoint_score_order="min")
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(400)
+def test_a_torch_training_is_kept_in_a_bucket_and_goes_on_from_there_alone(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    from trainables.torch import TorchTrainer
+
+    monkeypatch.setenv("TUNE_CACHE_DIR", str(tmp_path / "cache"))
+    Path(tmp_path, "3_1").write_text("SIGKILL")
+    how = {"train_loop_config": {"epochs": 5, "faults": str(tmp_path)}, "scaling_config": TWO}
+    config = RunConfig(name="run", storage_path=bucket, checkpoint_config=FIRST_IS_BEST, verbose=0)
+    with pytest.raises(TrainingFailedError, match="was killed by signal 9") as failed:
+        TorchTrainer(count, run_config=config, **how).fit()
+    assert f"TorchTrainer.restore('{bucket}/run'" in str(failed.value)
+    assert kept_at(bucket) == [0, 2]
+    shutil.rmtree(tmp_path / "cache")
+
+    result = TorchTrainer.restore(f"{bucket}/run", count, **how).fit()
+
+    assert result.metrics is not None
+    assert (result.metrics["epoch"], result.metrics["started_at"]) == (4, 3)
+    shutil.rmtree(tmp_path / "cache")
+    assert kept_at(bucket) == [0, 4]
+
+
+def test_a_training_whose_disk_is_lost_goes_on_from_its_copy_in_a_directory(tmp_path: Path) -> None:
+    Path(tmp_path, "3_1").write_text("SIGKILL")
+    copies = tmp_path / "copies"
+    config = settings(
+        tmp_path / "here", checkpoint_config=FIRST_IS_BEST, sync_config=SyncConfig(upload_dir=str(copies))
+    )
+    with pytest.raises(TrainingFailedError, match="was killed by signal 9"):
+        counter(tmp_path, epochs=5, run_config=config).fit()
+    assert kept_at(str(copies)) == [0, 2]
+    shutil.rmtree(tmp_path / "here")
+
+    analysis = tune.run(counter(tmp_path, epochs=5, run_config=config), resume="AUTO+ERRORED")
+
+    assert [(trial.last_result["epoch"], trial.last_result["started_at"]) for trial in analysis.trials] == [(4, 3)]
+    assert kept_at(str(tmp_path / "here")) == kept_at(str(copies)) == [0, 4]
 
 
 _SCRIPT = """
@@ -238,6 +367,20 @@ class OfAClass(Trainable):
 @pytest.mark.parametrize("function", [None, "train", lambda config, second: None, OfAClass, lambda *, key: None])
 def test_a_function_that_cannot_be_called_is_refused(function: Any) -> None:
     with pytest.raises(InvalidSettingError, match=r"train_loop_per_worker=.*def train_func\(config\)"):
+        DataParallelTrainer(function)
+
+
+def yields(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield {"loss": 1}
+
+
+async def awaits(config: dict[str, Any]) -> None:
+    train.report({"loss": 1})
+
+
+@pytest.mark.parametrize("function", [yields, awaits])
+def test_a_function_of_which_nothing_would_run_is_refused(function: Any) -> None:
+    with pytest.raises(InvalidSettingError, match=r"train_loop_per_worker=.*that calls report\(\)"):
         DataParallelTrainer(function)
 
 

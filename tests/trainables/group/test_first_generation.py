@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,19 @@ def test_an_iterator_gives_what_every_worker_reported_and_then_what_they_returne
     assert iterator.get_final_results() == ["done", "done"]
 
 
+def test_a_directory_that_was_used_before_gets_the_next_run_and_large_values_come_back(tmp_path: Path) -> None:
+    (tmp_path / "run_001").mkdir()
+    made = trainer(tmp_path)
+
+    returned = made.run(lambda: bytes(2 << 20) if train.world_rank() else threading.Lock())
+
+    assert returned == [None, bytes(2 << 20)]
+    assert made.latest_run_dir == tmp_path / "run_002"
+    (said,) = made.latest_run_dir.glob("*/stderr")
+    assert "what rank 0 returned, a lock, cannot be pickled: it is None" in said.read_text()
+    assert list((tmp_path / "run_001").iterdir()) == []
+
+
 def test_an_iterator_that_is_given_up_ends_its_run(tmp_path: Path) -> None:
     def endless() -> None:
         while True:
@@ -193,6 +207,8 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
         made.run(save_four, checkpoint_strategy=2)  # type: ignore[arg-type]
     with pytest.raises(InvalidSettingError, match="unknown argument of Trainer.run 'strategy'"):
         made.run(save_four, strategy=None)  # type: ignore[call-arg]
+    with pytest.raises(InvalidSettingError, match="callbacks=3 is not accepted"):
+        made.run(save_four, callbacks=3)  # type: ignore[arg-type]
     made.shutdown()
     with pytest.raises(SessionError, match="call start"):
         made.run(save_four)

@@ -81,8 +81,9 @@ def leftovers(root: Path) -> list[Path]:
     return [*trial_dir(root).glob(f"{staging.PREFIX}*"), *(root / ".tmp").glob("group-*")]
 
 
-def test_no_rank_runs_before_the_leader_has_hold_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that returned at once would be gone, and its end unseen."""
+def test_no_rank_runs_before_the_leader_has_hold_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that returned at once would be gone, and its end unseen; one that connects to the launcher's store while it
+    forks the next one can leave that with a lock for ever."""
     early, met, ran = [], Rank.met, tmp_path / "ran"
 
     def late(self: Rank, line: Any, pid: int) -> None:
@@ -90,10 +91,10 @@ def test_no_rank_runs_before_the_leader_has_hold_of_it(tmp_path: Path, monkeypat
         met(self, line, pid)
 
     monkeypatch.setattr(Rank, "met", late)
-    link = run_group(lambda rank: ran.touch(), tmp_path, size=2)
+    link = run_group(lambda rank: ran.touch(), tmp_path, size=3)
 
     assert link.end == Finished()
-    assert not early[0]
+    assert early == [False] * 3
 
 
 # --- results and checkpoints -----------------------------------------------------------------------------
@@ -330,6 +331,17 @@ def test_a_rank_that_does_not_come_is_named_when_the_time_is_over(tmp_path: Path
     assert error.message.startswith("rank 1 (pid ")
     assert "did not come to report() number 1 within 1 s; rank 0 (pid " in error.message
     assert error.traceback.startswith("RanksError: rank 1")  # no frames of the leader's
+
+
+def test_a_rank_that_does_not_come_to_its_end_is_named_when_the_time_is_over(tmp_path: Path) -> None:
+    def train(rank: int) -> None:
+        if rank == 1:
+            signal.pause()
+
+    error = error_of(run_group(train, tmp_path, timeout_s=1))
+
+    assert error.message.startswith("rank 1 (pid ")
+    assert "did not come to the end of the training function within 1 s after rank 0 (pid " in error.message
 
 
 def test_the_death_of_a_rank_is_told_and_not_what_the_others_say_of_it(tmp_path: Path) -> None:

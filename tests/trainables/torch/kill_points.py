@@ -7,6 +7,7 @@ Prints one line of JSON: how many points there were, and what was wrong. It load
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -41,22 +42,31 @@ def in_child(work: Any) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def killed_before(call: int) -> None:
-    """Replace every call that changes the disk: the one of that number kills."""
-    count = 0
+class Calls:
+    """Counts this process's calls that change the disk, and kills it before one of them."""
 
-    def wrap(real: Any) -> Any:
+    def __init__(self) -> None:
+        self._due, self._numbers = 0, itertools.count(1)
+        for name in CALLS:
+            setattr(fs, name, self._counted(getattr(fs, name)))
+
+    def kill_before(self, call: int) -> None:
+        """Count anew from here on; 0: only count."""
+        self._due, self._numbers = call, itertools.count(1)
+
+    def count(self) -> int:
+        """How many there were, and begin anew."""
+        found = next(self._numbers) - 1
+        self.kill_before(0)
+        return found
+
+    def _counted(self, real: Any) -> Any:
         def counted(*args: Any, **more: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count == call:
+            if next(self._numbers) == self._due:
                 os.kill(os.getpid(), signal.SIGKILL)
             return real(*args, **more)
 
         return counted
-
-    for name in CALLS:
-        setattr(fs, name, wrap(getattr(fs, name)))
 
 
 def refuse_links() -> None:
@@ -87,11 +97,12 @@ def problems(output: Path, before: int, keep: int, links: bool) -> list[str]:
         if (output / "run.latest_checkpoint.name").read_text() != os.path.basename(latest):
             wrong.append("the pointer was not mended")
     save(saver, "after")
+    saver.close()
     names = sorted(entry for entry in os.listdir(output) if "_checkpoint_" in entry and "latest" not in entry)
     plain = [name for name in names if not name.endswith("_force")]
     if len(plain) > keep or (before > 1 and "run_checkpoint_0_force" not in names):
         wrong.append(f"not what was to be kept: {names}")
-    rest = set(os.listdir(output)) - set(names) - {link.name, link.name + ".name", ".run.saving"}
+    rest = set(os.listdir(output)) - set(names) - {link.name, link.name + ".name", ".run.saving", ".run.owner"}
     if rest:
         wrong.append(f"leftovers: {sorted(rest)}")
     return wrong
@@ -110,9 +121,11 @@ def main() -> None:
         for number in range(before):
             assert saver is not None
             save(saver, str(number), forced=number == 0 and before > 1)
+        if saver is not None:
+            saver.close()
 
         def one_more(output: Path = output, call: int = call) -> None:
-            killed_before(call)
+            Calls().kill_before(call)
             save(AtomicDirectory(output, True, "run", keep), "new")
 
         ended = in_child(one_more)

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from trainables.errors import PublishError, RanksError
+from trainables.errors import CheckpointError, PublishError, RanksError
 from trainables.group.merging import merge
 from trainables.store import verify
 from trainables.torch import AtomicDirectory
@@ -103,6 +103,18 @@ def loads(place: Path, rank: int, size: int) -> Any:
     return found
 
 
+def misses(place: Path, rank: int, size: int) -> Any:
+    """Rank 1 finds nothing, then not all that it wants."""
+    told = []
+    for name, wanted in (("nowhere", "step"), ("whole-saved", "unknown")):
+        state = {"plain": torch.ones(2), wanted if rank else "step": 0}
+        try:
+            load_sharded(state, place / (name if rank else "whole-saved"))
+        except CheckpointError as error:
+            told.append(f"{type(error).__name__}: {error}")
+    return told
+
+
 def fails(place: Path, rank: int, size: int) -> Any:
     """A rank that cannot write, then one that dies."""
     (place / "file").write_text("")
@@ -158,6 +170,7 @@ def main() -> None:
         found[name] = sorted(os.listdir(place / f"whole-{name}"))
     found["atomic"] = [each.path.name for each in verify.list_checkpoints(place / "atomic")]
     found |= {f"loads {size}": ranks(place, size, loads) for size in (2, 8)}
+    found["misses"] = ranks(place, 2, misses)
     found["fails"] = ranks(place, 2, fails)
     print(json.dumps(found))
 

@@ -78,6 +78,19 @@ def test_what_cannot_be_pickled_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_a_link_is_followed_and_the_permissions_stay(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "latest.pt").symlink_to("elsewhere/real.pt")
+    for step in range(2):
+        atomic_torch_save({"step": step}, tmp_path / "latest.pt")
+
+        assert os.readlink(tmp_path / "latest.pt") == "elsewhere/real.pt"
+        assert torch.load(tmp_path / "elsewhere" / "real.pt") == {"step": step}
+        if step:
+            assert (tmp_path / "elsewhere" / "real.pt").stat().st_mode & 0o777 == 0o600
+        (tmp_path / "elsewhere" / "real.pt").chmod(0o600)
+
+
 @pytest.mark.parametrize("f", [None, "", 3])
 def test_what_is_no_path_is_refused(f: object) -> None:
     with pytest.raises(InvalidSettingError, match="a path"):

@@ -23,6 +23,7 @@ def test_sums_are_of_double_precision_without_a_process_group() -> None:
     assert metrics.epoch_reports == [{"images": 210_000, "loss": 3 * 2.0**-30}]
     assert metrics.agg == metrics.local == {}
     assert metrics.local["absent"] == 0
+    assert metrics.update({"loss": torch.ones(1, requires_grad=True)}).local["loss"] == 1, "and torch warns of nothing"
 
 
 def test_a_state_is_plain_and_read_by_a_bare_load(tmp_path: Path) -> None:
@@ -43,6 +44,8 @@ def test_what_is_no_single_number_is_named_and_nothing_is_counted(value: object)
     with pytest.raises(MetricError, match="'loss' is"):
         metrics.update({"images": 1, "loss": value})
     assert metrics.local == {}
+    with pytest.raises(MetricError, match=r"\[1\] is no mapping"):
+        metrics.update([1])  # type: ignore[arg-type]
 
 
 def test_a_state_of_something_else_is_refused() -> None:
@@ -50,6 +53,8 @@ def test_a_state_of_something_else_is_refused() -> None:
         MetricsTracker().load_state_dict({"agg": {}})
     with pytest.raises(InvalidSettingError, match=r"TimestampedTimer\.state_dict\(\)"):
         TimestampedTimer(file=io.StringIO()).load_state_dict({})
+    with pytest.raises(InvalidSettingError, match=r"TimestampedTimer\.state_dict\(\)"):
+        TimestampedTimer(file=io.StringIO()).load_state_dict({"running": None})
 
 
 class Clock:

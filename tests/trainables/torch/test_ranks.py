@@ -70,6 +70,27 @@ def test_ranks_agree_or_learn_why_not(quick_disk: Path) -> None:
     assert "rank 0, the master, failed while publishing a checkpoint: CheckpointError" in found[1]["failing"][1]
 
 
+def killed(place: Path, *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.trainables.torch.killed_ranks", place, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=7000, env=environment(), cwd=HERE.parents[2])
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert found["wrong"] == []
+    assert found["points"] > 80
+    return found
+
+
+def test_f33_four_ranks_of_which_one_is_killed_in_a_save_lose_nothing_and_go_on(quick_disk: Path) -> None:
+    assert killed(quick_disk, "sync_any", "1", "4")["taken"] == 4
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("strategy", "keep"), [("sync_any", "1"), ("sync_all", "2")])
+def test_f33_four_ranks_killed_before_every_call_of_a_save(quick_disk: Path, strategy: str, keep: str) -> None:
+    found = killed(quick_disk, strategy, keep, "0")
+    assert found["taken"] == found["points"]
+
+
 def test_what_users_of_cycling_utils_write_runs_under_torchrun(quick_disk: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += [str(HERE / "cycling_script.py"), str(quick_disk)]

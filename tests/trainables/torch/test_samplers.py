@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from hypothesis import given, settings
@@ -243,6 +244,26 @@ def test_cycling_utils_states_are_read() -> None:
         grouped.load_state_dict({"progress": 4, "epoch": 0})
 
 
+def test_a_state_of_another_kind_of_sampler_is_refused() -> None:
+    one = InterruptableDistributedSampler(range(10), 1, 0)
+    own = InterruptableSampler(range(10))
+    grouped = InterruptableDistributedGroupedBatchSampler(range(10), [0] * 10, 2, 1, 0)
+    for sampler in (one, own, grouped):
+        sampler.advance(2)  # samples, or batches: one is not the other
+    for sampler in (one, own, grouped):
+        for other in {one, own, grouped} - {sampler}:
+            with pytest.raises(InvalidSettingError, match=r"load_state_dict: (state_dict|segments)=.* is not accepted"):
+                sampler.load_state_dict(other.state_dict())
+        assert sampler.progress == 2
+
+
+def test_groups_that_are_tensors_or_numbers_of_numpy_are_told_by_their_values() -> None:
+    plain = [number % 2 for number in range(8)]
+    for ids in ([torch.tensor(each) for each in plain], list(numpy.array(plain)), torch.tensor(plain)):
+        sampler = InterruptableDistributedGroupedBatchSampler(range(8), ids, 2, 1, 0, shuffle=False)
+        assert list(sampler) == [[0, 2], [1, 3], [4, 6], [5, 7]]
+
+
 def test_interruptable_sampler_goes_through_its_own_dataset() -> None:
     assert InterruptibleSampler is InterruptableSampler
     sampler = InterruptableSampler(range(10), num_replicas=4, rank=2)
@@ -273,6 +294,11 @@ def test_interruptable_sampler_goes_through_its_own_dataset() -> None:
         ),
         (lambda: InterruptableDistributedGroupedBatchSampler(range(3), [1], 2), "one for each of the 3 samples"),
         (lambda: InterruptableDistributedGroupedBatchSampler(range(3), [1] * 3, 0), "batch_size=0 is not accepted"),
+        (lambda: InterruptableDistributedGroupedBatchSampler(range(1), [[1]], 2), r"group_ids=\[1\] is not accepted"),
+        (
+            lambda: InterruptableDistributedGroupedBatchSampler(range(1), [torch.ones(2)], 2),
+            "group_ids=.* is not accepted",
+        ),
     ],
 )
 def test_bad_input_is_named(call: Any, said: str) -> None:

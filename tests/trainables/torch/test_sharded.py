@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -172,6 +172,7 @@ def test_a_sampler_goes_through_what_a_rank_holds() -> None:
     st.sampled_from([None, 1.0]),
     st.integers(0, 2),
 )
+@example(24, [(4, 9), (1, 1)], 1, 1.0, 1)  # what is left is another number in epoch 0
 def test_d24_a_sharded_epoch_survives_other_numbers_of_ranks(
     length: int, lives: list[tuple[int, int]], last: int, share: float | None, epoch: int
 ) -> None:

@@ -56,6 +56,14 @@ def test_a_second_save_waits_for_the_first_and_uses_its_buffers(found: dict[str,
     assert found["saves"] == [[True, True]] * 4
 
 
+def test_a_rank_that_cannot_read_is_told_to_all(found: dict[str, Any]) -> None:
+    here, there = found["misses"]
+    assert here[0].startswith("CheckpointError: ") and there[0].startswith("CheckpointNotFoundError: ")
+    assert all("nowhere holds no sharded state: .metadata is missing" in told[0] for told in (here, there))
+    assert here[1] == there[1]
+    assert "whole-saved failed at rank 1: " in here[1] and "unknown" in here[1]
+
+
 def test_a_rank_that_cannot_write_is_told_to_all_and_one_that_dies_leaves_nobody_waiting(found: dict[str, Any]) -> None:
     told, died = found["fails"]
     assert died == -9

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import random
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,15 @@ import torch
 from torch.utils.data import DataLoader
 
 from trainables.errors import InvalidSettingError
-from trainables.torch import InterruptableDistributedSampler, TrainState, atomic_torch_save
+from trainables.torch import (
+    InterruptableDistributedGroupedBatchSampler,
+    InterruptableDistributedSampler,
+    InterruptableSampler,
+    MetricsTracker,
+    TimestampedTimer,
+    TrainState,
+    atomic_torch_save,
+)
 
 pytestmark = pytest.mark.torch
 
@@ -115,6 +124,34 @@ def test_another_rank_draws_other_numbers_and_always_the_same(monkeypatch: pytes
 
     assert seen[1] == seen[3]
     assert len({tuple(each) for each in seen}) == 3
+
+
+def test_a_bare_load_reads_the_states_of_everything_and_they_go_on(tmp_path: Path) -> None:
+    def built() -> TrainState:
+        return TrainState(
+            model=torch.nn.Linear(1, 1),
+            sampler=InterruptableDistributedSampler(range(8), 2, 1),
+            grouped=InterruptableDistributedGroupedBatchSampler(range(8), [0, 1] * 4, 2, 1, 0),
+            own=InterruptableSampler(range(8)),
+            metrics=MetricsTracker(),
+            timer=TimestampedTimer(file=io.StringIO()),
+        )
+
+    state = built()
+    for name in ("sampler", "grouped", "own"):
+        state.parts[name].set_epoch(3)
+        state.parts[name].advance()
+    state.parts["metrics"].update({"n": torch.tensor(1)}).reduce()
+    saved = state.state_dict()
+    atomic_torch_save(saved, tmp_path / "state.pt")
+    again = built()
+    again.load_state_dict(torch.load(tmp_path / "state.pt"))
+
+    for name in ("sampler", "grouped", "own"):
+        assert again.parts[name].epoch == 3
+        assert list(again.parts[name]) == list(state.parts[name])
+    assert again.parts["metrics"].agg == state.parts["metrics"].agg
+    assert again.parts["timer"].running == state.parts["timer"].running
 
 
 def test_wrapped_models_are_saved_as_themselves() -> None:

@@ -20,13 +20,17 @@ from trainables.torch import (
     TorchConfig,
     TorchTrainer,
     accelerate,
+    async_save,
     backward,
     enable_reproducibility,
     get_device,
+    load_sharded,
     prepare_data_loader,
     prepare_model,
     prepare_optimizer,
+    save_sharded,
 )
+from trainables.torch.launch import TorchBackend
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -72,6 +76,7 @@ def ddp() -> None:
             "threads": everywhere(torch.get_num_threads()),
             "backend": torch.distributed.get_backend(),
             "kind": type(model).__name__,
+            "elastic": torch.distributed.is_torchelastic_launched(),
         },
         checkpoint=Checkpoint.from_dict({"model": model.state_dict(), "nested": {"of": [model.state_dict()]}, "n": 1}),
     )
@@ -165,6 +170,7 @@ def two_ranks_train_one_model_on_halves_of_the_data(results: dict[str, Any]) -> 
     assert said["alike"]
     assert (said["device"], said["backend"], said["threads"]) == ("cpu", "gloo", [1, 1])
     assert said["kind"] == "DistributedDataParallel"
+    assert said["elastic"]
 
 
 def the_names_in_a_dict_checkpoint_are_those_of_the_bare_model(results: dict[str, Any]) -> None:
@@ -249,6 +255,78 @@ def test_groups_of_two_ranks(tmp_path: Path) -> None:
         check(results)
 
 
+# --- sharded state ---------------------------------------------------------------------------------------
+
+
+def sharded(config: dict[str, Any]) -> None:
+    """Saves as its ranks hold it, once before a step and once while the next one runs; goes on from what there is."""
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    torch.manual_seed(0)
+    model = prepare_model(torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Linear(7, 1)), parallel_strategy="fsdp")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def taken(step: int) -> dict[str, Any]:
+        weights, moments = get_state_dict(model, optimizer)
+        return {"model": weights, "optimizer": moments, "step": step}
+
+    def advance() -> None:
+        optimizer.zero_grad()
+        model(torch.arange(10.0).reshape(2, 5)).sum().backward()
+        optimizer.step()
+
+    checkpoint = train.get_checkpoint()
+    start = 0
+    if checkpoint is not None:
+        with checkpoint.as_directory() as directory:
+            load_sharded(state := taken(0), directory)
+        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        start = state["step"]
+        train.report({"step": start, "values": values_of(taken(start))})
+    for step in range(start + 1, config["steps"] + 1):
+        advance()
+        state, values = taken(step), values_of(taken(step))
+        with train.checkpoint_dir() as directory:
+            if step == 1:
+                save_sharded(state, directory)
+            else:
+                saving = async_save(state, directory)
+                advance()
+                saving.wait()
+        train.report({"step": step, "values": values})
+
+
+def values_of(state: dict[str, Any]) -> list[float]:
+    moments = [moment["exp_avg"] for moment in state["optimizer"]["state"].values()]
+    return [float(value) for part in (*state["model"].values(), *moments) for value in part.full_tensor().flatten()]
+
+
+@pytest.mark.timeout(400)
+def test_a_sharded_checkpoint_of_four_ranks_goes_on_with_two(tmp_path: Path) -> None:
+    def trained(name: str, size: int, steps: int, start: Checkpoint | None = None) -> Any:
+        return TorchTrainer(
+            sharded,
+            train_loop_config={"steps": steps},
+            scaling_config=ScalingConfig(num_workers=size, resources_per_worker={"CPU": 1 / size}),
+            run_config=RunConfig(name=name, storage_path=str(tmp_path), verbose=0),
+            resume_from_checkpoint=start,
+        ).fit()
+
+    four = trained("four", 4, 2)
+    first, second = (checkpoint for checkpoint, _ in four.best_checkpoints)
+    assert sorted(path.name for path in Path(second.path).iterdir()) == [
+        ".manifest.json", ".metadata", *(f"__{rank}_0.distcp" for rank in range(4))
+    ]  # fmt: skip
+    load_sharded(before := {"step": 0}, first.path)
+    two = trained("two", 2, 3, second)
+
+    assert before["step"] == 1
+    said = four.metrics_dataframe
+    assert list(two.metrics_dataframe["step"]) == [2, 3]
+    assert two.metrics_dataframe["values"][0] == said["values"][1]
+    assert said["values"][0] != said["values"][1] != two.metrics_dataframe["values"][1]
+
+
 # --- without a group -------------------------------------------------------------------------------------
 
 
@@ -259,6 +337,13 @@ def test_alone_a_model_and_an_optimizer_stay_as_they_are() -> None:
     if not torch.cuda.is_available():
         assert prepare_model(model) is model
     assert prepare_optimizer(optimizer) is optimizer
+
+
+def test_ranks_with_a_gpu_each_talk_over_nccl_and_those_that_share_one_cannot() -> None:
+    names = [TorchBackend(TorchConfig(), gpus).name for gpus in (2, 1, 0.5, 0)]
+
+    assert names == ["nccl", "nccl", "gloo", "gloo"]
+    assert TorchBackend(TorchConfig(backend="nccl"), 0.5).name == "nccl"
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

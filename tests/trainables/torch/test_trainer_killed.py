@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,9 @@ import pytest
 import trainables as train
 import tuner as tune
 from tests.trainables.killing import first_time
-from trainables import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from tests.trainables.torch.kill_points import Calls
+from trainables import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, session
+from trainables.attempt import Attempt
 from trainables.torch import (
     InterruptableDistributedSampler,
     TorchConfig,
@@ -27,6 +30,7 @@ from trainables.torch import (
     prepare_data_loader,
     prepare_model,
 )
+from trainables.torch.launch import TorchBackend
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -213,3 +217,115 @@ def test_r11_a_killed_training_ends_with_the_same_bits(size: int, tmp_path: Path
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_r11_a_training_killed_at_many_points_ends_with_the_same_bits(size: int, tmp_path: Path) -> None:
     check(size, [kills_of(size, seed, most=3) for seed in range(25)], tmp_path)
+
+
+# --- four ranks, killed before the calls of a save to the disk ----------------------------------------------
+
+FOUR, SAVES = 4, 3
+CALLS_OF_LEADER, CALLS_OF_RANK = 40, 9
+"""At least so many there are, of a trial's whole life and of a rank's saves."""
+
+
+class KilledBackend(TorchBackend):
+    """Each trial takes one of the kills: in its first life its leader, or a rank, dies before one of its disk calls."""
+
+    def __init__(self, config: TorchConfig, marks: Path, kills: list[tuple[int | str, int]]) -> None:
+        super().__init__(config, 0)
+        self.marks, self.kills = marks, kills
+        self.kill: tuple[int | str, int] = ("nobody", 0)
+
+    def launcher(self, size: int) -> Any:
+        attempt = session.current()
+        assert isinstance(attempt, Attempt)
+        trial = attempt.job.directory.name
+        if first_time(self.marks, trial):
+            number = next(number for number in range(len(self.kills)) if first_time(self.marks, f"kill-{number}"))
+            self.kill = self.kills[number]
+            (self.marks / trial).write_text(str(number))
+        with open(self.marks / trial, "a") as file:
+            file.write(" life")
+        self.calls = Calls()
+        self._arm("leader")
+        return super().launcher(size)
+
+    def around(self, rank: int, function: Any) -> Any:
+        self._arm(rank)
+        return super().around(rank, function)
+
+    def _arm(self, who: int | str) -> None:
+        victim, call = self.kill
+        self.calls.kill_before(call if who == victim else 0)
+
+
+class KilledTrainer(TorchTrainer):
+    """Its kills are part of `train_loop_config`."""
+
+    def backend_of(self, scaling: ScalingConfig) -> Any:
+        config: Any = self.train_loop_config
+        return KilledBackend(self.backend_config, Path(config["marks"]), config["kills"])
+
+
+def count_up(config: dict[str, Any]) -> None:
+    rank, step = train.world_rank(), 0
+    checkpoint = train.get_checkpoint()
+    if checkpoint is not None:
+        with checkpoint.as_directory() as directory:
+            steps = [torch.load(Path(directory, f"rank_{each}.pt"))["step"] for each in range(FOUR)]
+        assert len(set(steps)) == 1, f"torn: {steps}"
+        step = steps[rank]
+    while step < SAVES:
+        step += 1
+        total = torch.tensor(step)
+        torch.distributed.all_reduce(total)
+        with tempfile.TemporaryDirectory() as own:
+            torch.save({"step": step}, Path(own, f"rank_{rank}.pt"))
+            train.report({"step": step, "total": int(total)}, checkpoint=Checkpoint.from_directory(own))
+
+
+def check_four(kills: list[tuple[int | str, int]], place: Path) -> None:
+    marks = place / "marks"
+    marks.mkdir()
+    trainer = KilledTrainer(
+        count_up,
+        train_loop_config={"marks": str(marks), "kills": kills},
+        torch_config=TorchConfig(timeout_s=100),
+        scaling_config=ScalingConfig(num_workers=FOUR, resources_per_worker={"CPU": 1 / FOUR}),
+        run_config=RunConfig(
+            name="run",
+            storage_path=str(place),
+            verbose=0,
+            checkpoint_config=CheckpointConfig(num_to_keep=1),
+            failure_config=FailureConfig(max_failures=1),
+        ),
+    )
+    space = {"train_loop_config": {"trial": tune.grid_search(list(range(len(kills))))}}
+
+    grid = tune.Tuner(trainer, param_space=space).fit()
+
+    for result in grid:
+        number, *lives = (marks / Path(result.path).name).read_text().split()
+        told = kills[int(number)]
+        assert len(lives) == 2, f"{told}: nobody was killed"
+        assert result.metrics_dataframe["step"].tolist() == list(range(1, SAVES + 1)), told
+        assert result.metrics["total"] == FOUR * SAVES
+        with result.checkpoint.as_directory() as directory:  # type: ignore[union-attr]
+            found = [torch.load(Path(directory, f"rank_{rank}.pt"))["step"] for rank in range(FOUR)]
+        assert found == [SAVES] * FOUR, told
+        left = sorted(path.name for path in Path(result.path).iterdir() if "checkpoint" in path.name or path.is_dir())
+        assert left == [Path(result.checkpoint.path).name], told  # type: ignore[union-attr]
+    assert list((place / ".tmp").glob("*")) == []
+
+
+@pytest.mark.timeout(400)
+def test_r10_four_ranks_of_which_one_or_the_leader_is_killed_in_a_save_lose_nothing(tmp_path: Path) -> None:
+    drawn = random.Random(3)
+    kills: list[tuple[int | str, int]] = [("leader", drawn.randint(1, CALLS_OF_LEADER)) for _ in range(2)]
+    kills += [(drawn.randrange(FOUR), drawn.randint(1, CALLS_OF_RANK))]
+    check_four(kills, tmp_path)
+
+
+@pytest.mark.soak
+def test_r10_four_ranks_killed_before_every_call_of_a_save_lose_nothing(tmp_path: Path) -> None:
+    kills: list[tuple[int | str, int]] = [("leader", call) for call in range(1, CALLS_OF_LEADER + 1)]
+    kills += [(call % FOUR, call) for call in range(1, CALLS_OF_RANK + 1)]
+    check_four(kills, tmp_path)

@@ -101,6 +101,21 @@ def test_a_fetched_checkpoint_need_not_be_hashed_again(
     verify.quick(tmp_path / "cache")
 
 
+def test_what_a_killed_push_left_is_no_part_of_a_checkpoint_in_a_directory(save: Save, tmp_path: Path) -> None:
+    """Somebody who opens the directory as it is finds what was published, and nothing beside it."""
+    backend, published = LocalBackend(tmp_path / "place"), save(1, {"deep/model.bin": b"x" * 1000})
+    key = push(backend, published)
+    for name in (".transfer-0123", "deep/.transfer-4567"):
+        (backend.root / key / name).write_bytes(b"half")
+    checkpoints.push_manifest(backend, published.path, key)  # as it is done again after a kill
+    assert verify.problems(backend.root / key) == []
+    copy = "exp/train_abc_00001/checkpoint_000001"
+    checkpoints.copy_payload(backend, key, backend, copy, index=ContentIndex())
+    (backend.root / copy / ".transfer-89ab").write_bytes(b"half")
+    checkpoints.copy_manifest(backend, key, backend, copy)
+    assert verify.problems(backend.root / copy) == []
+
+
 def test_it_is_there_from_its_manifest_on(backend: ObjectBackend, save: Save, tmp_path: Path) -> None:
     published = save(1)
     key = f"{TRIAL}/{published.manifest.name}"

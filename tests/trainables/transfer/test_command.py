@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,6 +105,7 @@ def test_the_view_holds_no_symlinks_and_no_other_file(tmp_path: Path) -> None:
     [
         ("aws s3 sync {source}", r"lacks \{target\}"),
         ("aws s3 sync", r"lacks \{source\} and \{target\}"),
+        ("cp {source} {targt}", r"has \{targt\}, .* fields are \{source\}, \{target\}, \{options\}"),
         ("{source} {target}", "the program comes first"),
         ('rsync "{source} {target}', "cannot be read as a command"),
         ("aws s3 sync --delete {source} {target}", "has --delete"),
@@ -121,6 +123,22 @@ def test_a_delete_template_needs_a_target() -> None:
         CommandBackend(RSYNC, "place", "rm -rf")
     with pytest.raises(InvalidSettingError, match="an option"):
         CommandBackend(RSYNC, "--place")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda *more, **named: CommandBackend(RSYNC, *more, **named),
+        lambda *more, **named: FunctionBackend(merging, *more, **named),
+    ],
+)
+def test_options_go_to_the_command_that_deletes_too(make: Any, place: Path) -> None:
+    (place / "e").mkdir()
+    (place / "e" / "file").write_bytes(b"x")
+    make(str(place), "rm {options} -- {target}", options="-r -f").delete(["e"])
+    assert not list(place.iterdir())
+    with pytest.raises(InvalidSettingError, match=r"has \{source\}, .* fields are \{target\}, \{options\}"):
+        make(str(place), "rm -rf {target} {source}")
 
 
 def test_a_delete_template_that_leaves_single_files_is_found_out_at_the_start(place: Path) -> None:
@@ -143,10 +161,10 @@ def test_options_are_arguments_of_their_own(tmp_path: Path) -> None:
 def test_values_are_whole_arguments_and_not_read_again(tmp_path: Path) -> None:
     """A place that is called {source} is no field, and a place with spaces is one argument."""
     echo = program(tmp_path, "sys.exit(repr(sys.argv[3:]))")
-    backend = CommandBackend(echo + " {source} {target} --to={target} '{other}'", "{source} $(touch pwned)'")
+    backend = CommandBackend(echo + " {source} {target} --to={target} '{ other }'", "{source} $(touch pwned)'")
     with pytest.raises(TransferError) as raised:
         backend.check()
-    assert """["--to={source} $(touch pwned)'/", '{other}']""" in str(raised.value)
+    assert """["--to={source} $(touch pwned)'/", '{ other }']""" in str(raised.value)
     assert not Path("pwned").exists()
 
 

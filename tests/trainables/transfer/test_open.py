@@ -62,7 +62,16 @@ def test_an_unknown_scheme_lists_the_known_ones_and_the_extras() -> None:
 
 @pytest.mark.parametrize(
     "place",
-    ["", "gs://", "gs://bucket/../other", "file://elsewhere/path", "az://c/p?sas=hunter2", "gs://me:hunter2@bucket/p"],
+    [
+        "",
+        "gs://",
+        "gs://bucket/../other",
+        "s3://bucket/../other",
+        "s3a://bucket/./other",
+        "file://elsewhere/path",
+        "az://c/p?sas=hunter2",
+        "gs://me:hunter2@bucket/p",
+    ],
 )
 def test_what_cannot_be_meant_is_an_error_without_secrets(place: str) -> None:
     with pytest.raises(InvalidSettingError) as caught:

@@ -76,6 +76,7 @@ def test_a_curve_has_the_history_of_its_trial(lab: Lab) -> None:
     assert [list(line.y) for line in made.data] == [[number / step for step in (1, 2, 3)] for number in range(6)]
     assert made.layout.yaxis.title.text == "loss"
     assert ResultGrid(lab.analysis()).plot("curves", metric="size", mode="max").layout.yaxis.title.text == "size"
+    assert lab.analysis("loss", "min").plot("learning_curves") == made
 
 
 def test_of_many_trials_the_best_have_curves_and_the_title_says_so(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from tuner.error import SettingError
 from tuner.experiment import events as ev
 from tuner.logger import JsonLoggerCallback
 from tuner.search.domains import Categorical, Domain
+from tuner.search.optuna import OptunaSearch
 
 
 @pytest.fixture
@@ -178,6 +179,26 @@ def test_a_run_gives_its_study_live_and_from_its_path(tmp_path: Path, caplog: py
     finally:
         optuna.logging.get_logger("optuna").removeHandler(handler)
     assert not optuna_said
+
+
+def test_the_metric_of_the_searcher_is_the_studys_too(tmp_path: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"loss": config["lr"]})
+
+    live = tune.run(
+        train,
+        config={"lr": tune.uniform(0, 1)},
+        num_samples=3,
+        search_alg=OptunaSearch(metric="loss", mode="min"),
+        name="run",
+        storage_path=str(tmp_path),
+        executor="inline",
+        verbose=0,
+    )
+    least = min(trial.last_result["loss"] for trial in live.trials)
+    for results in (live, ExperimentAnalysis(tmp_path / "run")):
+        assert results.study.best_value == least
+        assert results.best_result["loss"] == least
 
 
 def test_without_a_metric_a_study_says_what_it_needs(lab: Lab) -> None:

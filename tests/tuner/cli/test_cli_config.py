@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tuner.cli import parser, run
 from tuner.cli.config import Described, load, load_object
 from tuner.error import SettingError
 from tuner.stopper import at_least, at_most
@@ -44,6 +45,8 @@ def test_the_name_is_the_files_own_unless_it_says_one(tmp_path: Path) -> None:
         ("num_sample: 3", "unknown key 'num_sample'; did you mean 'num_samples'?"),
         ("sheduler: asha", "unknown key 'sheduler'; did you mean 'scheduler'?"),
         ("num_samples: many", "num_samples='many' is not accepted; accepted: integer"),
+        ("executor: slurm", "executor='slurm' is not accepted; accepted: 'local', 'inline' or 'ray'"),
+        ("executor: {ray: {adress: x}}", "executor={'ray': {'adress': 'x'}} is not accepted"),
         ("mode: maximum", "mode='maximum' is not accepted; accepted: 'min' or 'max'"),
         ("fail_fast: soon", "fail_fast='soon' is not accepted"),
         ("param_space: {x: {unifrom: [0, 1]}}", "unknown domain 'unifrom'; did you mean 'uniform'?"),
@@ -177,3 +180,26 @@ def test_a_trainable_that_is_not_there_is_named(tmp_path: Path, where: str, mess
         load_object(where, tmp_path)
 
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], None),
+        (["--executor", "inline"], "inline"),
+        (["--executor", "ray"], "ray"),
+        (["--address", "10.0.0.1:6379"], "RayExecutor(address='10.0.0.1:6379')"),
+        (["--executor", "ray", "--address", "auto"], "RayExecutor(address='auto')"),
+        (["--set", "executor={ray: }"], "RayExecutor(address=None)"),
+    ],
+)
+def test_the_command_line_says_where_trials_run(words: list[str], said: str | None, tmp_path: Path) -> None:
+    given = parser().parse_args(["run", str(written(tmp_path, "")), *words])
+    found = load(given.config, [*run.where(given), *given.changes]).arguments().get("executor")
+    assert found == said or repr(found) == said
+
+
+def test_an_address_of_a_cluster_goes_with_ray_only(tmp_path: Path) -> None:
+    given = parser().parse_args(["run", "x.yaml", "--executor", "local", "--address", "10.0.0.1:6379"])
+    with pytest.raises(SettingError, match="goes with --executor ray, and not with local"):
+        run.where(given)

@@ -170,6 +170,30 @@ def test_show_tells_the_copies(bucket: str, tmp_path: Path, capsys: pytest.Captu
     assert json.loads(answer(capsys, "show", ran(None, tmp_path / "alone"), "--json"))["copies"] == []
 
 
+@pytest.mark.parametrize("new", ["here", "there"])
+def test_show_names_no_copies_of_the_experiment_that_was_continued(
+    new: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = ran(f"{tmp_path}/old", tmp_path / "first")
+    there = f"{tmp_path}/new/mine"
+    tune.run(
+        counts,
+        restore=f"{tmp_path}/old/mine" if new == "there" else old,
+        name="mine",
+        storage_path=tmp_path / "second",
+        sync_config=tune.SyncConfig(upload_dir=f"{tmp_path}/new", syncer="auto" if new == "there" else None),
+        executor="inline",
+        verbose=0,
+    )
+    copies = json.loads(answer(capsys, "show", tmp_path / "second" / "mine", "--json"))["copies"]
+    trial = json.loads(answer(capsys, "show", tmp_path / "second" / "mine", "0", "--json"))
+
+    assert [(copy["place"], copy["checkpoints"], copy["lacking"]) for copy in copies] == (
+        [(there, 6, 0)] if new == "there" else []
+    )
+    assert [item["copies"] for item in trial["checkpoints"]] == [[there] if new == "there" else []] * 3
+
+
 def test_verify_hashes_everything_there(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ran(bucket, tmp_path / "results")
     found = json.loads(answer(capsys, "verify", f"{bucket}/mine", "--json"))
@@ -229,10 +253,10 @@ def test_sync_fetches_everything(place: str, tmp_path: Path, capsys: pytest.Capt
     shutil.rmtree(experiment)
 
     said = answer(capsys, "sync", experiment, "--from", f"{place}/mine")
-    assert "6 checkpoints were fetched" in said and contents(experiment) == whole
+    assert "fetched: 6 checkpoints\n" in said and contents(experiment) == whole
     assert "no problems" in answer(capsys, "verify", experiment)
     shutil.rmtree(next(experiment.glob("*_00000")) / "checkpoint_000002")
-    assert "; 1 checkpoints" in answer(capsys, "sync", experiment, "--from", f"{place}/mine")
+    assert "fetched: 1 checkpoint\n" in answer(capsys, "sync", experiment, "--from", f"{place}/mine")
     assert contents(experiment) == whole
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,8 @@ from tests.servers.cluster import RESULTS, Cluster
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]
 
 _SCRIPT = """
-import json, os, socket, sys
+import json, os, socket, sys, time
+from pathlib import Path
 import tuner as tune
 from tuner.executors import RayExecutor
 from beside import double
@@ -20,6 +24,9 @@ from beside import double
 def train(config):
     held = tune.get_checkpoint()
     start = held.to_dict()["i"] if held else 0
+    Path(config["shared"], socket.gethostname()).touch()
+    while len(os.listdir(config["shared"])) < 2:  # both nodes are to have something to do
+        time.sleep(0.05)
     for i in range(start + 1, 6):
         print("step", i, "on", socket.gethostname())
         tune.report({"loss": double(config["x"]) * i, "host": socket.gethostname()},
@@ -28,32 +35,46 @@ def train(config):
 
 if __name__ == "__main__":
     analysis = tune.run(
-        train, config={"x": tune.grid_search([1, 2, 3, 4])}, executor=RayExecutor(address=sys.argv[1]),
+        train, config={"x": tune.grid_search([1, 2, 3, 4]), "shared": sys.argv[3]},
+        executor=RayExecutor(address=sys.argv[1]),
         name="exp", storage_path=sys.argv[2], metric="loss", mode="min", keep_checkpoints_num=2, verbose=2,
         checkpoint_score_attr="min-loss",
     )
-    hosts = {trial.last_result["host"] for trial in analysis.trials}
+    hosts = {trial.dirname: trial.last_result["host"] for trial in analysis.trials}
     kept = {t.dirname: sorted(p for p in os.listdir(t.path) if p.startswith("checkpoint")) for t in analysis.trials}
     logs = {trial.dirname: open(trial.path + "/stdout").read().count("step") for trial in analysis.trials}
-    print("FOUND", json.dumps({"hosts": sorted(hosts), "kept": kept, "logs": logs, "best": analysis.best_checkpoint.to_dict()}))
+    best = analysis.best_checkpoint.to_dict()
+    print("FOUND", json.dumps({"hosts": hosts, "kept": kept, "logs": logs, "best": best}))
 """
 _BESIDE = "def double(x):\n    return 2 * x\n"
 
 
-def found(output: str) -> dict:
-    line = next(line for line in output.splitlines() if line.startswith("FOUND "))
-    return json.loads(line.removeprefix("FOUND "))
+def found(output: str) -> dict[str, Any]:
+    line = next((line for line in output.splitlines() if line.startswith("FOUND ")), None)
+    assert line is not None, output
+    seen: dict[str, Any] = json.loads(line.removeprefix("FOUND "))
+    return seen
 
 
-def test_trials_run_on_every_node_and_their_checkpoints_come_to_the_driver(cluster: Cluster) -> None:
+def test_trials_run_on_every_node_and_their_checkpoints_and_output_come_to_the_driver(cluster: Cluster) -> None:
     driver, other = cluster.hosts
-    driver.path("/srv/home/beside.py").write_text(_BESIDE)
+    driver.path("/srv/home/beside.py").write_text(_BESIDE)  # host2 does not have it
 
-    output = driver.run(_SCRIPT, cluster.address, RESULTS)
-    print(output)
+    output = driver.run(_SCRIPT, cluster.address, RESULTS, str(cluster.shared))
     seen = found(output)
-    assert seen["hosts"] == ["host1", "host2"]
-    assert all(names == ["checkpoint_000001", "checkpoint_000005"] or len(names) == 3 for names in seen["kept"].values()), seen
-    assert all(count == 5 for count in seen["logs"].values()), seen
-    there = sorted(path.relative_to(other.path(RESULTS)).as_posix() for path in other.path(RESULTS).rglob("*"))
-    print(there)
+    assert "2 nodes; checkpoints of host2 (10.77.0.3) are copied here by rsync over ssh" in output
+    assert set(seen["hosts"].values()) == {"host1", "host2"}
+    assert set(seen["logs"].values()) == {5}
+    assert seen["best"] == {"i": 1}
+    best_and_latest = ["checkpoint_000001", "checkpoint_000002", "checkpoint_000005"]
+    for dirname, host in seen["hosts"].items():
+        assert seen["kept"][dirname] == best_and_latest
+        there = other.path(f"{RESULTS}/exp/{dirname}")
+        assert there.is_dir() == (host == "host2")
+        if there.is_dir():  # nothing half done either
+            names = sorted(name for name in os.listdir(there) if name.startswith(("checkpoint", ".")))
+            assert names == best_and_latest
+    assert sorted(path.name for path in other.path(RESULTS).iterdir()) == ["exp"]  # no temporary files
+    for host in cluster.hosts:
+        environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in host.processes()]
+        assert not any(b"TUNER_OWNER=" in environment for environment in environments)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import pickle
 import struct
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -72,6 +74,15 @@ def save(directory: Path, value: float) -> Path:
     np.save(directory / "d.npy", array)
     safetensors(directory / "e.safetensors", weight=array)
     (directory / "f.bin").write_bytes(b"abc" + struct.pack("<d", value))
+    with zipfile.ZipFile(directory / "g.keras", "w") as archive:
+        archive.writestr("metadata.json", json.dumps({"date_saved": str(directory)}))
+        archive.writestr("config.json", json.dumps({"layers": [{"shared_object_id": id(directory)}]}))
+        with h5py.File(directory / "inside.h5", "w") as file:
+            file["layers/dense/vars/0"] = array
+        archive.write(directory / "inside.h5", "model.weights.h5")
+    (directory / "inside.h5").unlink()
+    parameters = f"end of parameters\nparameters:\n[num_iterations: {int(value)}]\nend of parameters\n"
+    (directory / "h.txt").write_text(f"tree\nversion=v4\nTree=0\nleaf_value={value}\n\n{parameters}")
     (directory / "same").write_bytes(b"abc")
     return directory
 
@@ -87,8 +98,10 @@ def test_of_files_the_first_value_that_differs_is_named(tmp_path: Path) -> None:
         f"d.npy {array}",
         f"e.safetensors: weight {array}",
         "f.bin 11 bytes, now 11; they differ from byte 9 on",
+        f"g.keras: model.weights.h5.layers/dense/vars/0 {array}",
+        "h.txt: line 4 'leaf_value=1.0', now 'leaf_value=3.0'",
     ]
-    assert [one.tensor for one in found] == [True, False, True, False, True, True, False]
+    assert [one.tensor for one in found] == [True, False, True, False, True, True, False, True, False]
 
 
 def test_equal_values_in_other_bytes_are_no_difference(tmp_path: Path) -> None:

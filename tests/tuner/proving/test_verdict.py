@@ -12,7 +12,11 @@ import tuner as tune
 from tuner.proving import records
 from tuner.proving.records import Point
 from tuner.proving.verdict import before_kills, judge
-from tuner.proving.watch import Watch
+from tuner.proving.watch import Watch, decided_by_timing
+from tuner.schedulers import ASHAScheduler, MedianStoppingRule
+from tuner.search import BasicVariantGenerator
+from tuner.search.optuna import OptunaSearch
+from tuner.stopper import CombinedStopper, TimeoutStopper
 
 WHOLE = [1.0, 2.0, 3.0, 4.0]
 
@@ -21,9 +25,19 @@ WHOLE = [1.0, 2.0, 3.0, 4.0]
 def made(tmp_path: Path) -> Callable[..., Path]:
     """Makes what a run leaves behind, a trial for each list of losses; saved is every second result."""
 
-    def make(name: str, *losses: Sequence[float], every: int = 2, fails: str = "", kills: Sequence[int] = ()) -> Path:
+    def make(
+        name: str,
+        *losses: Sequence[float],
+        every: int = 2,
+        fails: str = "",
+        kills: Sequence[int] = (),
+        ends: int = 9,
+        wrong: int = 0,
+        timing: str = "",
+    ) -> Path:
         def train(config: dict[str, Any]) -> None:
-            for step, loss in enumerate(config["losses"], 1):
+            for step, loss in enumerate(config["losses"][:ends], 1):
+                loss += step == wrong
                 saved = (
                     tune.Checkpoint.from_dict({"loss": loss, "_timestamp": id(config)}) if step % every == 0 else None
                 )
@@ -37,12 +51,13 @@ def made(tmp_path: Path) -> Callable[..., Path]:
         space = {"losses": tune.grid_search(list(map(list, losses)))}
         tune.run(train, name="e", config=space, storage_path=place / "0", executor="inline", verbose=0,
                  callbacks=[Watch(file, [], victim="run")], raise_on_failed_trial=False)  # fmt: skip
+        records.write_timing(place, 0, timing.splitlines())
         for reached in kills:
             kept = file.read_bytes()
             file.unlink()
             records.write(file, "killed", 0, reached)
             records.write(file, "start", 0, reached // 2 * 2)
-            file.write_bytes(file.read_bytes() + kept[kept.index(b"\n") + 1 :])  # its start is the one above
+            file.write_bytes(file.read_bytes() + kept)
         return place
 
     return make
@@ -56,7 +71,7 @@ def test_two_runs_that_are_the_same_prove_it(made: Callable[..., Path]) -> None:
     verdict = judge(made("whole", WHOLE), made("killed", WHOLE, kills=[3]), ignore=["seconds"], control=unasked)
     assert verdict.proven
     assert "killed once (trial 0 at iteration 3, went on from 2)" in verdict.text
-    assert "all 4 results and the last checkpoints of 1 trials" in verdict.text
+    assert "all 4 results and the last checkpoints of 1 trial " in verdict.text
 
 
 @pytest.mark.parametrize(
@@ -99,6 +114,46 @@ def test_a_trial_that_fails_after_its_kill_and_one_that_is_missing_are_named(mad
 def test_a_run_that_was_not_killed_proves_nothing(made: Callable[..., Path]) -> None:
     verdict = judge(made("whole", WHOLE), made("killed", WHOLE), ignore=["seconds"], control=unasked)
     assert not verdict.proven and "no kill happened" in verdict.text
+
+
+TIMING = "ASHA decides by the order\ntime_budget_s ends it"
+
+
+def test_of_runs_that_timing_leads_elsewhere_only_what_they_share_is_compared(made: Callable[..., Path]) -> None:
+    """One of them is ended earlier, as a scheduler does it; what a clone reports is not what it would have been."""
+    whole = made("whole", WHOLE, WHOLE, timing=TIMING)
+    shorter = judge(whole, made("shorter", WHOLE, WHOLE, ends=3, kills=[3]), ignore=["seconds"], control=unasked)
+    assert shorter.proven
+    assert "proven as far as the runs can be compared: killed at trial 0 at iteration 3, went on from 2" in shorter.text
+    assert "the 6 results that both have" in shorter.text and shorter.text.endswith(
+        "how long things take:\n  - ASHA decides by the order\n  - time_budget_s ends it"
+    )
+    again = made("again", WHOLE, WHOLE, timing=TIMING)
+    wrong = judge(whole, made("wrong", WHOLE, ends=3, wrong=3, kills=[3]), ignore=["seconds"], control=lambda: again)
+    assert not wrong.proven and "loss at iteration 3: 3.0, now 4.0" in wrong.text
+    assert "Two runs without a kill are the same" in wrong.text
+    other = judge(whole, made("other", WHOLE[::-1], kills=[3]), ignore=["seconds"], control=unasked)
+    assert not other.proven and "Nobody can tell whether it continues" in other.text and "ASHA" in other.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"scheduler": ASHAScheduler(), "search_alg": OptunaSearch(), "stop": {"training_iteration": 3}}, []),
+        ({"scheduler": "fifo", "search_alg": BasicVariantGenerator(), "concurrent": 2}, []),
+        ({"scheduler": MedianStoppingRule()}, ["MedianStoppingRule goes by time_total_s"]),
+        ({"time_budget_s": 5}, ["time_budget_s ends it"]),
+        ({"stop": {"time_total_s": 5, "x": 3}}, ["stopped by time_total_s"]),
+        ({"stop": CombinedStopper(TimeoutStopper(5))}, ["stopped by TimeoutStopper"]),
+        (
+            {"scheduler": "asha", "search_alg": OptunaSearch(), "concurrent": 4},
+            ["asha decides by the order in which 4", "OptunaSearch decides by the order"],
+        ),
+    ],
+)
+def test_what_depends_on_timing_is_known_from_the_settings(settings: dict[str, Any], said: list[str]) -> None:
+    found = decided_by_timing(**settings)
+    assert len(found) == len(said) and all(part in line for part, line in zip(said, found, strict=True))
 
 
 @pytest.mark.parametrize(

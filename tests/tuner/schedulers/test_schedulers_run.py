@@ -104,6 +104,31 @@ def test_f26_a_function_that_saves_at_every_fourth_report(
     assert ended[-1].iteration >= 9
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: HyperBandScheduler(max_t=9),
+        lambda: PopulationBasedTraining(
+            "training_iteration", perturbation_interval=2, hyperparam_mutations={"rate": [1.0]}, synch=True
+        ),
+    ],
+    ids=["hyperband", "pbt"],
+)
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_function_that_never_saves_under_a_scheduler_that_needs_checkpoints_is_spoken_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, make: Callable[[], TrialScheduler], saves: bool
+) -> None:
+    def never(config: dict[str, Any]) -> None:
+        for step in range(1, 10):
+            tune.report({"acc": config["rate"], "steps": step})
+
+    with caplog.at_level(logging.WARNING):
+        run(tmp_path, Steps if saves else never, make(), 9, stop={"training_iteration": 9})
+    said = [record.getMessage() for record in caplog.records if "ended without one" in record.getMessage()]
+    assert len(said) == (0 if saves else 1)
+    assert all("get_context().should_checkpoint()" in line for line in said)
+
+
 @pytest.mark.parametrize("make", PAUSING.values(), ids=PAUSING)
 def test_a_searcher_that_counts_those_that_wait_stalls_nobody(
     tmp_path: Path, make: Callable[[], TrialScheduler]

@@ -34,7 +34,9 @@ from tuner.executors.local.processes import end_marked
 from tuner.executors.local.server import MARKER
 from tuner.executors.local.shipping import Shipped
 from tuner.executors.ray import sources
+from tuner.executors.ray.connection import own_address as ray_ip
 from tuner.executors.ray.files import Files
+from tuner.executors.ray.line import Address, Line, open_door
 from tuner.executors.ray.messages import (
     HEARTBEAT_S,
     RESTORED,
@@ -73,12 +75,14 @@ class Agent:
         self._begun = asyncio.Event()
         self._next = 1
         self._early: dict[int, list[Order]] = {}
+        self._line: Line | None = None
         self._home: Path | None = None
         self._files: Files | None = None
         self._uploads: Uploads | None = None
         self._uploading = b""
         self._opening = threading.Lock()
         self._root: Path | None = None
+        self._ended = False
         self._alive_at = time.monotonic()
         # A thread of its own: whatever else hangs here, trials end when their driver is gone.
         threading.Thread(target=self._watch_driver, name="tuner-watch", daemon=True).start()
@@ -90,10 +94,11 @@ class Agent:
         """
         return await asyncio.to_thread(self._look, place, marker, busy)
 
-    async def begin(self, setup: Setup, pickled: bytes, modules: bytes) -> None:
-        """Get ready to run trials."""
+    async def begin(self, setup: Setup, pickled: bytes, modules: bytes) -> Address:
+        """Get ready to run trials; returns where the driver may connect to this."""
         await asyncio.to_thread(self._begin, setup, pickled, modules)
         self._begun.set()
+        return open_door(ray_ip(), self._met)
 
     async def orders(self, number: int, data: bytes) -> None:
         """Take a batch of orders; numbers say in which order they were sent."""
@@ -195,9 +200,28 @@ class Agent:
         assert self._uploads is not None
         return msgspec.json.encode(self._uploads.do(decode_job(job)))
 
+    def _met(self, line: Line) -> None:
+        """The driver has connected; from then on both sides use the line."""
+        runner = self._runner
+        assert runner is not None
+        self._line = line
+        line.listen(lambda data: runner.order(pickle.loads(data)), self._line_ended)
+
+    def _line_ended(self) -> None:
+        """The driver is gone, or the way to it: it takes this host for lost, and so must we."""
+        if not self._ended:
+            try:
+                self._end()
+            finally:
+                os._exit(1)
+
     def _tell(self, heard: Sequence[Heard]) -> None:
         """From the runner's thread."""
-        self._loop.call_soon_threadsafe(self._hear, list(heard))
+        if self._line is None:
+            self._loop.call_soon_threadsafe(self._hear, list(heard))
+            return
+        with contextlib.suppress(OSError):  # its end is told by itself
+            self._line.send(pickle.dumps(list(heard), pickle.HIGHEST_PROTOCOL))
 
     def _hear(self, heard: list[Heard]) -> None:
         self._heard += heard
@@ -212,6 +236,7 @@ class Agent:
             os._exit(1)
 
     def _end_in_order(self) -> None:
+        self._ended = True
         self._end()
         if self._runner is not None:
             self._runner.tidy()
@@ -285,6 +310,10 @@ class Runner(threading.Thread):
         finally:
             executor.shutdown()
             fs.remove_quietly(self._setup.temporary)
+            mine, place = self._setup.temporary.parent, self._setup.temporary.parent.parent
+            for above in (mine, *([place] if place.name == ".tmp" else [])):
+                with contextlib.suppress(OSError):  # others are in it
+                    fs.rmdir(above)
 
     def _heard(self, events: Sequence[Event]) -> None:
         heard: list[Heard] = []

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import queue
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from trainables.errors import TransferError
-from trainables.store import fs, manifest, tree
+from trainables.store import fs, manifest, staging, tree
 from trainables.transfer import checkpoints
 from trainables.transfer.base import Backend
 from trainables.transfer.open import open_backend
@@ -22,12 +22,34 @@ from tuner.executors.ray.messages import RESTORED
 
 log = logging.getLogger(__name__)
 
-_THREADS = 4
+_THREADS = 2
+"""So many copies at once per host: one that does not answer holds up no other."""
 _LOOK_S = 5.0
 """A host that ssh does not reach in so long is reached through the engine."""
 
 Then = Callable[[Exception | None], None]
 """Called from a thread with what went wrong, or None."""
+
+
+class Landing:
+    """Whether a copy that is on its way may still arrive."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._given_up = False
+
+    def give_up(self) -> None:
+        """From now on nothing arrives."""
+        with self._lock:
+            self._given_up = True
+
+    def land(self, staged: Path, path: Path) -> None:
+        """Give what was brought its name. Raises TransferError when it was given up."""
+        with self._lock:
+            if self._given_up:
+                raise TransferError(f"{path} is not waited for any more")
+            fs.rename(staged, path)
+        fs.fsync_dir(path.parent)
 
 
 class Carrier:
@@ -41,14 +63,14 @@ class Carrier:
         self._settings = settings
         self._ways: dict[str, tuple[Backend, str]] = {}
         self._locks: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
-        self._pool: ThreadPoolExecutor | None = None
+        self._lanes: dict[str, _Lane] = {}
         self._closed = False
 
     def way(self, host: Host, root: Path) -> str:
         """How it goes, in words."""
         return self._way(host, root)[1]
 
-    def bring_here(self, host: Host, path: Path, root: Path, digest: str) -> None:
+    def bring_here(self, host: Host, path: Path, root: Path, digest: str, landing: Landing | None = None) -> None:
         """Copy a checkpoint from another host to the same path here. Raises TransferError, CheckpointError."""
         backend, _ = self._way(host, root)
         key = path.relative_to(root).as_posix()
@@ -57,8 +79,17 @@ class Carrier:
             if host.lost or self._closed:
                 raise TransferError(f"{host.name} is gone")
 
-        checkpoints.fetch(backend, key, path, digest=digest or None, progress=moved)
-        host.has(path)
+        host.has(path)  # first: who deletes it meanwhile deletes it there too
+        staged = staging.new_directory(path.parent, path.name)
+        try:
+            try:
+                checkpoints.fetch(backend, key, staged / path.name, digest=digest or None, progress=moved)
+            except TransferError as error:
+                backend = self._instead(host, root, error)
+                checkpoints.fetch(backend, key, staged / path.name, digest=digest or None, progress=moved)
+            (landing or Landing()).land(staged / path.name, path)
+        finally:
+            fs.remove_quietly(staged)
 
     def bring_there(self, host: Host, source: Path, target: Path, root: Path) -> None:
         """Have a checkpoint of this host on another one, whole. Raises TransferError, CheckpointError."""
@@ -78,7 +109,7 @@ class Carrier:
             if problem is not None:
                 raise TransferError(f"{host.name}: {problem or 'what was copied there is not there'}")
 
-    def beside(self, work: Callable[[], None], then: Then) -> None:
+    def beside(self, host: Host, work: Callable[[], None], then: Then) -> None:
         """Do one of these beside the caller."""
 
         def do() -> None:
@@ -89,21 +120,45 @@ class Carrier:
             else:
                 then(None)
 
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="carrier")
-        self._pool.submit(do)
+        if host.node not in self._lanes:
+            self._lanes[host.node] = _Lane()
+        self._lanes[host.node].add(do)
+
+    def lost(self, host: Host) -> None:
+        """That host is gone: what waits is not begun."""
+        if (lane := self._lanes.pop(host.node, None)) is not None:
+            lane.close()
+        self._ways.pop(host.node, None)
 
     def close(self) -> None:
         """Give up what is on its way."""
         self._closed = True
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        for lane in self._lanes.values():
+            lane.close()
+        self._lanes.clear()
 
     def _way(self, host: Host, root: Path) -> tuple[Backend, str]:
         with self._locks[host.node]:
             if host.node not in self._ways:
                 self._ways[host.node] = self._find(host, root)
             return self._ways[host.node]
+
+    def _instead(self, host: Host, root: Path, error: TransferError) -> Backend:
+        """The engine, from now on, where nobody said that it be another way; raises what happened otherwise."""
+        settings = self._settings()
+        chosen = settings.get("syncer", "auto") not in ("auto", None) or any(
+            settings.get(name) is not None for name in ("ssh_key", "ssh_port")
+        )
+        with self._locks[host.node]:
+            backend = self._ways[host.node][0] if host.node in self._ways else None
+            if chosen or host.lost or self._closed or backend is None:
+                raise error
+            if not isinstance(backend, EngineBackend):
+                why = (str(error).splitlines() or [repr(error)])[0]
+                log.warning("checkpoints of %s are copied through the engine from here on: %s", host.name, why)
+                backend = EngineBackend(f"{host.ip}:{root}", host.ask)
+                self._ways[host.node] = backend, f"through the engine ({why})"
+            return backend
 
     def _find(self, host: Host, root: Path) -> tuple[Backend, str]:
         settings = dict(self._settings())
@@ -121,6 +176,31 @@ class Carrier:
                 raise
             return engine, f"through the engine ({why})"
         return backend, "by rsync over ssh"
+
+
+class _Lane:
+    """Threads for the copies of one host. Nobody waits for them at the end: ssh to a dead host takes its time."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads = 0
+        self._closed = False
+
+    def add(self, job: Callable[[], None]) -> None:
+        if self._threads < _THREADS:
+            self._threads += 1
+            threading.Thread(target=self._work, name="tuner-carrier", daemon=True).start()
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        self._closed = True
+        for _ in range(self._threads):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if not self._closed:
+                job()
 
 
 def place_of_restored(root: Path, source: Path) -> Path:

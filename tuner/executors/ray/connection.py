@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from trainables.errors import MissingExtraError
 from tuner.error import SettingError
 from tuner.executors.base import Resources
 
+_ANSWER_S = 10.0
 _NAMES = {"cpu": "CPU", "gpu": "GPU"}
 _OURS = {ray: ours for ours, ray in _NAMES.items()}
 
@@ -47,17 +49,25 @@ def connect(address: str | None, options: Mapping[str, Any]) -> bool:
     if ray.is_initialized():
         return False
     try:
+        _check_answers(address)
         ray.init(
             address=address or "auto",
             **{"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True, **options},
         )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         where = f"at {address!r}" if address else "to be found from here"
         raise SettingError(
             f"executor='ray': there is no Ray cluster {where}: start one with `ray start --head`, or give "
             f"RayExecutor(address='<ip>:<port>') ({str(error).splitlines()[0] if str(error) else error!r})"
         ) from error
     return True
+
+
+def _check_answers(address: str | None) -> None:
+    """Raise OSError where nobody listens: Ray would try for many minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
 
 
 def nodes() -> list[Node]:
@@ -77,6 +87,11 @@ def draining() -> set[str]:
     return set(state.state.get_draining_nodes())
 
 
+def is_death(error: BaseException) -> bool:
+    """Whether Ray says so of an actor or its node, and not of what it was asked to do."""
+    return isinstance(error, load().exceptions.RayError) and not isinstance(error, load().exceptions.RayTaskError)
+
+
 def from_ray(resources: Mapping[str, float]) -> dict[str, float]:
     """Amounts under our names; what Ray adds for itself is left out."""
     return {
@@ -89,3 +104,8 @@ def from_ray(resources: Mapping[str, float]) -> dict[str, float]:
 def to_ray(resources: Resources) -> dict[str, float]:
     """A request as Ray takes it."""
     return {_NAMES.get(name, name): amount for name, amount in resources.items() if amount}
+
+
+def own_address() -> str:
+    """The address of this node, as the cluster knows it."""
+    return str(load().util.get_node_ip_address())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
+import math
 import os
 import pickle
 import queue
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +23,36 @@ from trainables.errors import CheckpointError, CheckpointNotFoundError, Transfer
 from trainables.store import fs
 from trainables.transfer.agent import AnyJob, Done, Failed
 from trainables.transfer.open import shown
-from trainables.wire import CheckpointRef, Published, PublishFailed, ToTrial
+from trainables.wire import CheckpointRef, Errored, Finished, Halt, Listening, Preempted, Published, PublishFailed, ToTrial
 from tuner.error import SettingError, TuneError
 from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources
 from tuner.executors.local.lines import terminal
 from tuner.executors.local.shipping import pack, ship
 from tuner.executors.ray import connection, sources
-from tuner.executors.ray.carrying import Carrier, place_of_restored
-from tuner.executors.ray.hosts import Host
+from tuner.executors.ray.carrying import Carrier, Landing, place_of_restored
+from tuner.executors.ray.groups import across, deputy_of, meant_by, trial_of
+from tuner.executors.ray.hosts import AgentError, Host
 from tuner.executors.ray.leases import Lease, Leases
-from tuner.executors.ray.messages import HEARTBEAT_S, Kill, Output, Place, Setup, Tell, Uploading
+from tuner.executors.ray.messages import HEARTBEAT_S, Broken, Kill, Output, Place, Setup, Tell, Uploading
 from tuner.executors.ray.uploads import LOST, ClusterUploader
 from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)
 
 _KILLED = -9
+_LAST_WORDS = (Finished, Errored, Preempted)
+_WAIT_S = 60.0
+_MAX_USELESS = 3
+"""So often an agent may end on a node that lives before a trial has ended there."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Coming:
+    """A checkpoint that is on its way here."""
+
+    message: Message
+    told: Message | None = None
+    """What the loop is told of it, once that is known."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -44,13 +62,21 @@ class _Attempt:
     """As its host gets it."""
     lease: Lease
     host: Host
+    others: list[Host] = dataclasses.field(default_factory=list)
+    """Further hosts of its processes."""
+    running: dict[str, Host] = dataclasses.field(default_factory=dict)
+    """Its processes, as hosts call them, from their order to their end."""
     told: list[Tell | Kill] = dataclasses.field(default_factory=list)
     """Orders from before it was sent to its host."""
     sent: bool = False
-    coming: int = 0
+    coming: deque[_Coming] = dataclasses.field(default_factory=deque)
     """Checkpoints of it that are on their way here."""
+    landing: Landing = dataclasses.field(default_factory=Landing)
+    last_word: Message | None = None
+    given_back: bool = False
+    """Its lease may be used again."""
     exited: Exited | None = None
-    """It is over, and that is told when they have come."""
+    """It is over, and both are told when they have come: one that ended well has ended with its last checkpoint."""
 
     @property
     def trial_id(self) -> str:
@@ -101,15 +127,22 @@ class RayExecutor:
         """Where hosts copy their checkpoints themselves; None: they come here."""
         self.found: list[tuple[str, str, CheckpointRef, str]] = []
         """(host, trial directory, checkpoint, digest) of what lay on the nodes' own disks at the start."""
+        self.keeps: Callable[[str, CheckpointRef], bool] = lambda dirname, ref: True
+        """Whether a checkpoint in that trial directory is needed; asked of nodes that come while the run goes on."""
         self._connected = self._ours = False
         self._inbox: queue.SimpleQueue[Callable[[list[Event]], None]] = queue.SimpleQueue()
         self._hosts: dict[str, Host] = {}
         self._leases = Leases(self._on_lease, time.monotonic)
         self._attempts: dict[str, _Attempt] = {}
+        self._queued: deque[Launch] = deque()
+        """Attempts whose slot was lost before they began."""
         self._soon: list[Event] = []
         self._place: Place | None = None
         self._begin: Callable[[Host], None] | None = None
         self._carrier = Carrier(lambda: self.sync)
+        self._numbers = itertools.count(1)
+        self._waits_since: float | None = None
+        self._useless: Counter[str] = Counter()
         self._ending = threading.Event()
         self._beating: threading.Thread | None = None
 
@@ -133,10 +166,19 @@ class RayExecutor:
         """
         self._connect()
         self._place = place
+        self._leases.owner = place.id
+        self._leases.end_older(place.older)
         hosts = [self._new_host(node) for node in connection.nodes()]
-        for host in hosts:
-            for dirname, ref, digest in host.looked().found:
-                self.found.append((host.node, dirname, ref, digest))
+        for host in list(hosts):
+            try:
+                found = host.looked().found
+            except AgentError:
+                if self._is_alive(host.node):
+                    raise
+                hosts.remove(host)  # it died just now
+                del self._hosts[host.node]
+                continue
+            self.found += [(host.node, dirname, ref, digest) for dirname, ref, digest in found]
         self._open_uploads([host for host in hosts if not host.shared])
         self._say_how()
 
@@ -165,50 +207,79 @@ class RayExecutor:
         finally:
             shipped.path.unlink(missing_ok=True)
         uploading = b"" if self.upload_to is None else cloudpickle.dumps(self.upload_to)
-        setup = Setup(shipped.imports, marker, Path(temporary), Path.cwd(), uploading)
+        setup = Setup(shipped.imports, marker, Path(temporary), Path.cwd(), uploading=uploading)
 
         def begin(host: Host) -> None:
-            host.begin(setup, pickled, modules, lambda error: self._inbox.put(lambda events: self._fail(host, error)))
-            self._listen(host)
+            def failed(error: BaseException) -> None:
+                self._inbox.put(lambda events: self._fail(host, error, events))
+
+            def begun() -> None:
+                self._inbox.put(lambda events: self._listen(host))
+
+            host.begin(setup, pickled, modules, begun, failed)
 
         self._begin = begin
+        self._leases.meant = meant_by(trainable)
         for host in self._hosts.values():
             begin(host)
 
     def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
-        return self._leases.has_room(resources, promised)
+        return not self._queued and self._leases.has_room(resources, promised)
 
     def awaits_room(self) -> bool:
         return self._leases.asked
 
     def launch(self, launch: Launch) -> None:
+        self._queued.append(launch)
+        self._launch_queued()
+
+    def _launch_queued(self) -> None:
+        """Launch what there is a slot for: one that was promised may have gone with its node meanwhile."""
+        while self._queued and self._leases.has_room(self._queued[0].resources, ()):
+            self._launch(self._queued.popleft())
+
+    def _launch(self, launch: Launch) -> None:
         lease = self._leases.take(launch.resources)
-        host, root, source = self._hosts[lease.node], self._root, launch.job.checkpoint_path
-        target = source
-        if source is not None and not host.shared and not source.is_relative_to(root):
-            target = place_of_restored(root, source)
-        attempt = _Attempt(launch, self._told_apart(launch, lease, host, target), lease, host)
+        host, *others = hosts = [self._hosts[node] for node in dict.fromkeys(lease.nodes)]
+        job = across(launch.job, lease.nodes, {other.node: other.ip for other in hosts})
+        launch = dataclasses.replace(launch, job=job)
+        attempt = _Attempt(launch, self._told_apart(launch, lease, host), lease, host, others)
         self._attempts[attempt.trial_id] = attempt
-        if source is None or target is None or host.shared:
+        source = job.checkpoint_path
+        if source is None or all(other.shared for other in hosts):
             self._send(attempt)
             return
-        there = target
+
+        def supply() -> None:
+            for other in hosts:
+                if not other.shared:
+                    self._supply(other, source, self._there_is(other, source), launch.digest)
+
         self._carrier.beside(
-            lambda: self._supply(host, source, there, launch.digest),
-            lambda error: self._inbox.put(lambda events: self._there(attempt, error, events)),
+            host, supply, lambda error: self._inbox.put(lambda events: self._there(attempt, error, events))
         )
+
+    def _there_is(self, host: Host, source: Path) -> Path:
+        """Where a checkpoint of this host lies on another one."""
+        within = host.shared or source.is_relative_to(self._root)
+        return source if within else place_of_restored(self._root, source)
 
     def tell(self, trial_id: str, message: ToTrial) -> None:
         attempt = self._attempts.get(trial_id)
         if attempt is not None:
             self._order(attempt, Tell(trial_id, message))
+        elif isinstance(message, Halt):
+            self.kill(trial_id)  # it has not begun
 
     def kill(self, trial_id: str) -> None:
         attempt = self._attempts.get(trial_id)
         if attempt is None:
+            for launch in [launch for launch in self._queued if launch.job.trial_id == trial_id]:
+                self._queued.remove(launch)
+                self._soon.append(Exited(trial_id, launch.job.attempt, _KILLED, "killed"))
             return
         if attempt.sent:
-            self._order(attempt, Kill(trial_id))
+            _end_processes(attempt)
         elif attempt.exited is None:
             self._over(attempt, Exited(trial_id, attempt.number, _KILLED, "killed"), self._soon)
 
@@ -227,9 +298,21 @@ class RayExecutor:
         except queue.Empty:
             pass
         self._leases.tidy()
+        self._launch_queued()
+        self._say_who_waits()
         if events:
             dispatch(events)
         self._flush()
+
+    def _say_who_waits(self) -> None:
+        """Nothing runs, and Ray has no room: people should know why nothing happens."""
+        if self._attempts or not (wanted := self._leases.wanted()):
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = time.monotonic()
+        elif time.monotonic() - self._waits_since > _WAIT_S:
+            self._waits_since = math.inf  # once
+            self.say(f"nothing runs: no node has had room for a trial that asks for {wanted}, for {_WAIT_S:.0f} s")
 
     def wake(self) -> None:
         self._inbox.put(lambda events: None)
@@ -275,6 +358,12 @@ class RayExecutor:
             if other.holds(path):
                 done = other.delete(path) and done
         return done
+
+    @property
+    def experiment(self) -> str:
+        """Its id, with which those of its trials begin."""
+        assert self._place is not None, "take_place() comes first"
+        return self._place.experiment
 
     @property
     def uploads(self) -> bool:
@@ -352,9 +441,15 @@ class RayExecutor:
             self._ours = connection.connect(self._address, self._options)
             self._connected = True
 
+    def _is_alive(self, node: str) -> bool:
+        return any(each.id == node for each in connection.nodes())
+
     def _new_host(self, node: connection.Node) -> Host:
         assert self._place is not None
-        host = self._hosts[node.id] = Host(node.id, node.ip, self._runtime_env, self._place)
+        busy = frozenset(attempt.launch.job.directory.name for attempt in self._attempts.values())
+        number = next(self._numbers)
+        host = Host(node.id, node.ip, self._runtime_env, self._place, number=number, busy=busy)
+        self._hosts[node.id] = host
         if self._beating is None:
             self._beating = threading.Thread(target=self._beat, name="ray-heartbeat", daemon=True)
             self._beating.start()
@@ -380,18 +475,26 @@ class RayExecutor:
         new = host
         host.when_looked(lambda done: self._inbox.put(lambda events: self._joined(new, lease)))
 
-    def _joined(self, host: Host, lease: Lease) -> None:
+    def _joined(self, host: Host, lease: Lease | None) -> None:
         """A node that came later has looked around."""
         if self._hosts.get(host.node) is not host or self._begin is None:
             return
         if not host.ready:
             try:
-                host.looked()
+                found = host.looked().found
             except TuneError as error:
-                log.warning("not used: %s", error)  # its slots stay with us, so that Ray gives others
+                log.warning("not used: %s", error)
+                del self._hosts[host.node]
+                host.release()
+                if lease is not None:
+                    self._leases.keep_away(lease)
                 return
             self._begin(host)
-        self._leases.free(lease)
+            # It was here before: nobody needs what it saved that has not come here, and what was deleted meanwhile.
+            for path in [self._root / dirname / ref.name for dirname, ref, _ in found if not self.keeps(dirname, ref)]:
+                self._carrier.beside(host, partial(_deleted, host, path), lambda error: None)
+        if lease is not None:
+            self._leases.free(lease)
 
     def _say_how(self) -> None:
         count = f"{len(self._hosts)} node{'s' if len(self._hosts) != 1 else ''}"
@@ -406,16 +509,50 @@ class RayExecutor:
         else:
             self.say(f"{count}; every one sees {self._root}, so checkpoints are not copied")
 
-    def _fail(self, host: Host, error: BaseException) -> None:
+    def _fail(self, host: Host, error: BaseException, events: list[Event]) -> None:
         """A node that lives cannot run trials: on others they would fail too."""
-        if self._hosts.get(host.node) is host and not host.lost:
+        if self._hosts.get(host.node) is not host:
+            return
+        if connection.is_death(error):
+            self._lost(host, error, events)
+        else:
             text = str(error).strip().splitlines()
             raise TuneError(f"{host.name} cannot run trials: {text[-1] if text else repr(error)}") from error
 
     def _beat(self) -> None:
+        known: set[str] = set()
+        greeted = set(self._hosts)
         while not self._ending.wait(HEARTBEAT_S):
             for host in list(self._hosts.values()):
                 host.beat()
+            try:
+                leaving, there = connection.draining(), connection.nodes()
+            except Exception as error:  # whatever Ray raises: the next look may do better
+                log.debug("Ray does not say which nodes are drained: %s", error)
+                continue
+            for node in leaving - known:
+                self._inbox.put(partial(self._drain, node))
+            known |= leaving
+            for new in there:
+                if new.id not in greeted:
+                    self._inbox.put(partial(self._greet, new))
+            greeted |= {new.id for new in there}
+
+    def _greet(self, node: connection.Node, events: list[Event]) -> None:
+        """A node has joined: its agent is ready before a trial is placed there."""
+        if node.id not in self._hosts and self._begin is not None:
+            host = self._new_host(node)
+            host.when_looked(lambda done: self._inbox.put(lambda events: self._joined(host, None)))
+
+    def _drain(self, node: str, events: list[Event]) -> None:
+        """A node is about to go away: its trials save, and go on elsewhere."""
+        self._leases.leave(node)
+        if (host := self._hosts.get(node)) is None:
+            return
+        log.warning("node %s is being drained: its trials save, and go on elsewhere", host.name)
+        for attempt in self._attempts.values():
+            if host in (attempt.host, *attempt.others) and attempt.exited is None:
+                self._order(attempt, Tell(attempt.trial_id, Halt()))
 
     def _listen(self, host: Host) -> None:
         host.listen(lambda answer: self._inbox.put(lambda events: self._heard(host, answer, events)))
@@ -424,15 +561,26 @@ class RayExecutor:
         if isinstance(answer, BaseException):
             self._lost(host, answer, events)
             return
-        self._listen(host)
         for heard in pickle.loads(answer):
-            attempt = self._attempts.get(heard.trial_id)
-            if attempt is None or attempt.host is not host or attempt.number != heard.attempt or attempt.exited:
+            if isinstance(heard, Broken):
+                raise TuneError(f"{host.name} cannot run trials: {heard.reason}")
+            attempt = self._attempts.get(trial_of(heard.trial_id))
+            if attempt is None or attempt.number != heard.attempt or attempt.running.get(heard.trial_id) is not host:
                 continue  # of an attempt that was given up
             if isinstance(heard, Output):
-                _write_down(attempt, heard)
+                _write_down(attempt, host, heard)
+            elif heard.trial_id != attempt.trial_id:
+                self._heard_deputy(attempt, heard, events)
             elif isinstance(heard, Exited):
+                host.useful = True
+                del attempt.running[heard.trial_id]
                 self._over(attempt, heard, events)
+            elif attempt.exited is not None:
+                continue  # it was lost with another host, and what it says counts no more
+            elif isinstance(heard, Message) and isinstance(heard.body, Listening):
+                self._send_deputies(attempt, heard.body.port)
+            elif isinstance(heard, Message) and isinstance(heard.body, _LAST_WORDS):
+                attempt.last_word = heard
             elif isinstance(heard, Message) and isinstance(heard.body, Published) and not host.shared:
                 if self.uploads:
                     host.has(attempt.launch.job.directory / heard.body.ref.name)
@@ -449,19 +597,52 @@ class RayExecutor:
         log.warning("node %s is lost: %s", host.name, str(error).splitlines()[0] if str(error) else repr(error))
         del self._hosts[host.node]
         host.lost = True
+        host.release()  # if Ray has lost sight of it only
+        self._carrier.lost(host)
         self._leases.lost(host.node)
-        for attempt in [attempt for attempt in self._attempts.values() if attempt.host is host]:
-            attempt.coming = 0  # what is on its way does not arrive
-            self._over(attempt, attempt.exited or Exited(attempt.trial_id, attempt.number, _KILLED, "lost"), events)
+        if not host.useful:
+            self._useless[host.node] += 1
+            if self._useless[host.node] >= _MAX_USELESS and self._is_alive(host.node):
+                raise TuneError(f"{host.name}: its agent ends before a trial has: {error}") from error
+        for attempt in [each for each in self._attempts.values() if host in (each.host, *each.others)]:
+            attempt.running = {name: where for name, where in attempt.running.items() if where is not host}
+            last = None if attempt.last_word is None else attempt.last_word.body
+            if host is attempt.host or attempt.exited is None or isinstance(last, Errored):
+                attempt.landing.give_up()
+                attempt.coming, attempt.last_word = deque(), None  # whatever it said, what it saved last is lost
+                attempt.exited = Exited(attempt.trial_id, attempt.number, _KILLED, "lost")
+            self._over(attempt, attempt.exited, events)
 
     # --- attempts -----------------------------------------------------------------------------------------
 
-    def _told_apart(self, launch: Launch, lease: Lease, host: Host, checkpoint: Path | None) -> Launch:
+    def _send_deputies(self, attempt: _Attempt, port: int) -> None:
+        """Start what its first process waits for, on the other nodes."""
+        for number, host in enumerate(attempt.others, 1):
+            launch = dataclasses.replace(attempt.launch, job=deputy_of(attempt.launch.job, number, port))
+            attempt.running[launch.job.trial_id] = host
+            host.orders.append(self._told_apart(launch, attempt.lease, host))
+
+    def _heard_deputy(self, attempt: _Attempt, heard: Event, events: list[Event]) -> None:
+        """What comes of the others is told by the first process, unless one cannot even reach that."""
+        if isinstance(heard, Message) and isinstance(heard.body, Errored):
+            if attempt.last_word is None:
+                attempt.last_word = dataclasses.replace(heard, trial_id=attempt.trial_id)
+            _end_processes(attempt)
+        elif isinstance(heard, Exited):
+            del attempt.running[heard.trial_id]
+            if attempt.exited is not None:
+                self._over(attempt, attempt.exited, events)
+
+    def _told_apart(self, launch: Launch, lease: Lease, host: Host) -> Launch:
         """The launch as its host gets it: nothing in it needs the user's modules before the trial loads them."""
         environment = dict(launch.environment)
         if lease.gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(lease.gpus)
-        job = dataclasses.replace(launch.job, checkpoint_path=checkpoint)
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(lease.gpus.get(host.node, ()))
+        source = launch.job.checkpoint_path
+        checkpoint = None if source is None else self._there_is(host, source)
+        job = dataclasses.replace(
+            launch.job, checkpoint_path=checkpoint, temporary=host.temporary(launch.job.temporary)
+        )
         return dataclasses.replace(
             launch,
             resources={"cpu": float(launch.resources.get("cpu", 1.0))},
@@ -484,6 +665,7 @@ class RayExecutor:
 
     def _send(self, attempt: _Attempt) -> None:
         attempt.sent = True
+        attempt.running[attempt.trial_id] = attempt.host
         attempt.host.orders += [attempt.ordered, *attempt.told]
 
     def _order(self, attempt: _Attempt, order: Tell | Kill) -> None:
@@ -491,50 +673,72 @@ class RayExecutor:
 
     def _fetch(self, attempt: _Attempt, message: Message, body: Published) -> None:
         """Copy what was just saved here; then it is told."""
-        attempt.coming += 1
+        coming = _Coming(message)
+        attempt.coming.append(coming)
         path = attempt.launch.job.directory / body.ref.name
 
         def arrived(problem: Exception | None) -> None:
-            self._inbox.put(lambda events: self._arrived(attempt, message, body, problem, events))
+            self._inbox.put(lambda events: self._arrived(attempt, coming, body, problem, events))
 
-        self._carrier.beside(lambda: self._carrier.bring_here(attempt.host, path, self._root, body.digest), arrived)
+        host, landing = attempt.host, attempt.landing
+        self._carrier.beside(
+            host, lambda: self._carrier.bring_here(host, path, self._root, body.digest, landing), arrived
+        )
 
     def _arrived(
-        self, attempt: _Attempt, message: Message, body: Published, problem: Exception | None, events: list[Event]
+        self, attempt: _Attempt, coming: _Coming, body: Published, problem: Exception | None, events: list[Event]
     ) -> None:
-        if self._attempts.get(attempt.trial_id) is not attempt or not attempt.coming:
+        if self._attempts.get(attempt.trial_id) is not attempt or coming not in attempt.coming:
             return
-        attempt.coming -= 1
         if problem is None:
-            events.append(message)
+            coming.told = coming.message
         else:
             failed = PublishFailed(body.ref, f"it could not be copied from {attempt.host.name}: {problem}")
-            events.append(dataclasses.replace(message, body=failed))
+            path = attempt.launch.job.directory / body.ref.name
+            self._carrier.beside(attempt.host, partial(_deleted, attempt.host, path), lambda error: None)
+            coming.told = dataclasses.replace(coming.message, body=failed)
+        while attempt.coming and (told := attempt.coming[0].told) is not None:
+            attempt.coming.popleft()  # in the order in which they were saved, whichever came first
+            events.append(told)
         if attempt.exited is not None and not attempt.coming:
             self._over(attempt, attempt.exited, events)
 
     def _over(self, attempt: _Attempt, exited: Exited, events: list[Event]) -> None:
-        if attempt.exited is None:
-            attempt.exited = exited
-            if not attempt.host.lost:
-                self._leases.put_back(attempt.lease)
+        attempt.exited = attempt.exited or exited
+        if attempt.running:
+            _end_processes(attempt)  # those on other nodes
+            return
+        if not attempt.given_back:
+            attempt.given_back = True
+            self._leases.put_back(attempt.lease)
         if not attempt.coming:
             del self._attempts[attempt.trial_id]
-            events.append(exited)
+            if attempt.last_word is not None:
+                events.append(attempt.last_word)
+            events.append(attempt.exited)
 
     def _flush(self) -> None:
         for host in self._hosts.values():
             host.flush()
 
 
-def _write_down(attempt: _Attempt, output: Output) -> None:
+def _deleted(host: Host, path: Path) -> None:
+    host.delete(path)
+
+
+def _end_processes(attempt: _Attempt) -> None:
+    for name, host in attempt.running.items():
+        host.orders.append(Kill(name))
+
+
+def _write_down(attempt: _Attempt, host: Host, output: Output) -> None:
     """Show what a trial wrote on its host, and append it to the file that people read here."""
     launch = attempt.launch
     if launch.tee and (stream := terminal(output.stream)) is not None:
         stream.write(output.text)
         stream.flush()
     path = launch.stdout if output.stream == "stdout" else launch.stderr
-    if attempt.host.shared or path is None:
+    if host.shared or path is None:
         return  # it is that very file
     data = output.text.encode(errors="replace")
     try:

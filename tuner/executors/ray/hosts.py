@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pickle
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,17 @@ from trainables.transfer.agent import AnyJob, Done, Failed, FetchCheckpoint, dec
 from tuner.error import SettingError, TuneError
 from tuner.executors.ray import connection
 from tuner.executors.ray.agent import Agent
+from tuner.executors.ray.line import Line, connect
 from tuner.executors.ray.messages import Looked, Order, Place, Setup
 from tuner.executors.ray.uploads import LOST
 
 _PATIENCE_S = 120.0
 """For the start of an agent: Ray may have to install what `runtime_env` names."""
 _DELETE_S = 30.0
+
+
+class AgentError(TuneError):
+    """An agent does not start."""
 
 
 class Host:
@@ -58,6 +65,8 @@ class Host:
         self._held: set[Path] = set()
         self._looked: Looked | None = None
         self._number = 0
+        self._begun = False
+        self._line: Line | None = None
         environment = {"runtime_env": dict(runtime_env)} if runtime_env else {}
         self._actor = (
             ray.remote(Agent)
@@ -83,6 +92,10 @@ class Host:
         """It sees the driver's own directory."""
         return self.looked().shared
 
+    def temporary(self, run: Path) -> Path:
+        """Its part of a run's directory for temporary files, which other hosts may see."""
+        return run / self._name
+
     def looked(self) -> Looked:
         """What its agent found; waits for it. Raises SettingError, TuneError."""
         if self._looked is None:
@@ -91,7 +104,8 @@ class Host:
                 looked: Looked = ray.get(self._looking, timeout=_PATIENCE_S)
             except ray.exceptions.RayError as error:
                 text = str(error).strip().splitlines()
-                raise TuneError(f"node {self.ip}: its agent does not start: {text[-1] if text else error!r}") from error
+                why = text[-1] if text else repr(error)
+                raise AgentError(f"node {self.ip}: its agent does not start: {why}") from error
             if looked.problem:
                 raise SettingError(
                     f"node {self.ip} ({looked.hostname}): {looked.problem}; choose a storage_path that every node can "
@@ -105,30 +119,65 @@ class Host:
         """Have `then` called, from any thread, when `looked` does not wait any more."""
         self._looking.future().add_done_callback(then)
 
-    def begin(self, setup: Setup, pickled: Any, modules: Any, failed: Callable[[BaseException], None]) -> None:
-        """Have it get ready for trials; `failed` is called, from any thread, if it cannot."""
-        temporary = setup.temporary / self._name
+    def begin(
+        self,
+        setup: Setup,
+        pickled: Any,
+        modules: Any,
+        begun: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Have it get ready for trials; `begun` or `failed` is called then, from any thread."""
+        temporary = self.temporary(setup.temporary)
         setup = dataclasses.replace(setup, marker=self._mark, temporary=temporary, shared=self.shared)
         self._refs = [self._actor.begin.remote(setup, pickled, modules)]
 
-        def begun(done: Any) -> None:
+        def answered(done: Any) -> None:
             if (error := done.exception()) is not None:
                 failed(error)
+                return
+            self._line = connect(done.result())
+            self._begun = True
+            begun()
 
-        self._refs[0].future().add_done_callback(begun)
+        # Connecting may take a while, and the thread that brings answers has others to bring.
+        self._refs[0].future().add_done_callback(
+            lambda done: threading.Thread(target=answered, args=(done,), daemon=True).start()
+        )
 
     def listen(self, heard: Callable[[Any], None]) -> None:
-        """Have `heard` called once, from any thread, with the next batch of events or an exception."""
+        """Have `heard` called, from any thread, with each batch of events, and with an exception at the end."""
+        if self._line is not None:
+            self._line.listen(heard, lambda: heard(ConnectionError(f"the line to {self.name} has ended")))
+        self._ask_for_events(heard)
+
+    def _ask_for_events(self, heard: Callable[[Any], None]) -> None:
+        """Without a line these bring the events; with one, the word that the agent is dead."""
+
+        def answered(done: Any) -> None:
+            error = done.exception()
+            if error is None:
+                self._ask_for_events(heard)
+            elif self._line is not None:
+                self._line.close()  # somebody may wait for a host that reads no more
+            heard(error or done.result())
+
         ref = self._actor.events.remote()
         self._refs[1:] = [ref]  # an answer that nobody refers to is thrown away
-        ref.future().add_done_callback(lambda done: heard(done.exception() or done.result()))
+        ref.future().add_done_callback(answered)
 
     def flush(self) -> None:
         """Send what was ordered."""
-        if self.orders:
-            orders, self.orders = self.orders, []
+        if not self.orders or not self._begun:
+            return
+        orders, self.orders = self.orders, []
+        data = pickle.dumps(orders, pickle.HIGHEST_PROTOCOL)
+        if self._line is not None:
+            with contextlib.suppress(OSError):  # that it has ended is told by itself
+                self._line.send(data)
+        else:
             self._number += 1
-            self._actor.orders.remote(self._number, pickle.dumps(orders, pickle.HIGHEST_PROTOCOL))
+            self._actor.orders.remote(self._number, data)
 
     def beat(self) -> None:
         """Say that the driver lives."""
@@ -227,6 +276,8 @@ class Host:
 
     def release(self) -> None:
         """End the agent at once, and with it whatever trials it has."""
+        if self._line is not None:
+            self._line.close()
         connection.load().kill(self._actor)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.error import ResourceError
 from tuner.executors.base import Resources
 from tuner.executors.ray import connection
+from tuner.executors.ray.groups import Group, Meant, on_several
 
 IDLE_S = 2.0
 """A lease that nobody used for so long goes back: others may be waiting for it."""
@@ -29,13 +30,27 @@ class Lease:
 
     shape: Shape
     group: Any
-    holder: Any = None
-    """An actor that holds the slot's GPUs, so that Ray says which they are; None: it has none."""
-    node: str = ""
-    """Id of the node where it is; "": not granted yet."""
-    gpus: tuple[str, ...] = ()
+    bundles: tuple[Resources, ...]
+    """What it consists of: each of these is on one node."""
+    holders: list[Any] = field(default_factory=list)
+    """Actors that hold the slot's GPUs, so that Ray says which they are."""
+    nodes: tuple[str, ...] = ()
+    """Id of the node of each bundle; empty: not granted yet."""
+    gpus: dict[str, list[str]] = field(default_factory=dict)
+    """Ids of its GPUs on each of its nodes."""
+    answers: int = 0
+    """Of the holders."""
     free_since: float = 0.0
     waiting: list[Any] = field(default_factory=list)
+
+    @property
+    def node(self) -> str:
+        """Where its trial's first process is; "": not granted yet."""
+        return self.nodes[0] if self.nodes else ""
+
+    def is_on(self, nodes: Collection[str]) -> bool:
+        """Any part of it is on one of these."""
+        return not set(nodes).isdisjoint(self.nodes)
 
 
 class Leases:
@@ -52,8 +67,26 @@ class Leases:
         self._asked: dict[Shape, list[Lease]] = {}
         self._used: Counter[Shape] = Counter()
         self._all: set[Lease] = set()
+        self.owner = ""
+        """Id of the generation whose slots they are."""
+        self.meant: Meant = lambda resources: None
+        """How a request may be laid over several nodes."""
         self._leaving: set[str] = set()
+        self._had: set[Shape] = set()
+        """Requests that were granted before."""
         self._numbers = itertools.count(1)
+
+    def end_older(self, owners: Sequence[str]) -> None:
+        """Give back what these had: Ray does so when a driver has ended, but not while it is only stopped."""
+        if not owners:
+            return
+        ray = connection.load()
+        from ray._raylet import PlacementGroupID
+        from ray.util.placement_group import PlacementGroup
+
+        for id, group in ray.util.placement_group_table().items():
+            if group["state"] != "REMOVED" and group["name"].startswith(tuple(f"tuner-{owner}-" for owner in owners)):
+                ray.util.remove_placement_group(PlacementGroup(PlacementGroupID.from_hex(id)))
 
     def has_room(self, resources: Resources, promised: Iterable[Resources]) -> bool:
         """Whether a slot is free beside the promised ones; if not, more are asked for."""
@@ -73,9 +106,14 @@ class Leases:
         """A slot was asked for and is not there yet."""
         return any(self._asked.values())
 
+    def wanted(self) -> dict[str, float]:
+        """What was asked for and is not there yet; empty when there is nothing."""
+        return next((dict(shape) for shape, asked in self._asked.items() if asked), {})
+
     def take(self, resources: Resources) -> Lease:
         """A free slot; needs `has_room`."""
         shape = shape_of(resources)
+        self._had.add(shape)
         lease = self._free[shape].pop()
         self._used[shape] += 1
         return lease
@@ -84,14 +122,14 @@ class Leases:
         """Nothing runs in it any more."""
         if lease in self._all:
             self._used[lease.shape] -= 1
-            if lease.node in self._leaving:
+            if lease.is_on(self._leaving):
                 self._drop(lease)
                 return
             lease.free_since = self._clock()
             self._free.setdefault(lease.shape, []).append(lease)
 
     def on_granted(self, lease: Lease, answer: Any) -> bool:
-        """Ray's answer to the request. True: the slot is there, on `lease.node`, and `free` hands it out."""
+        """Ray's answer to the request. True: the slot is there, on `lease.nodes`, and `free` hands it out."""
         if lease not in self._all:
             return False
         ray = connection.load()
@@ -99,16 +137,20 @@ class Leases:
             self._drop(lease)
             return False
         if not lease.node:
-            table = ray.util.placement_group_table(lease.group)
-            lease.node = str(table["bundles_to_node_id"][0])
-            if lease.node in self._leaving:
+            placed = ray.util.placement_group_table(lease.group)["bundles_to_node_id"]
+            lease.nodes = tuple(str(placed.get(number) or "") for number in range(len(lease.bundles)))
+            if not all(lease.nodes) or lease.is_on(self._leaving):  # gone meanwhile, or about to go
                 self._drop(lease)
                 return False
             if dict(lease.shape).get("gpu"):
                 self._hold_gpus(lease)
                 return False
-        elif lease.holder is not None:
-            lease.gpus = tuple(answer)
+        elif lease.holders:
+            number, ids = answer
+            held = lease.gpus.setdefault(lease.nodes[number], [])
+            held += [id for id in ids if id not in held]
+            lease.answers += 1
+            return lease.answers == len(lease.holders)
         return True
 
     def free(self, lease: Lease) -> None:
@@ -122,9 +164,9 @@ class Leases:
         """Nothing new is to run on that node."""
         self._leaving.add(node)
         for shape, free in self._free.items():
-            self._return([lease for lease in free if lease.node == node], shape)
+            self._return([lease for lease in free if lease.is_on([node])], shape)
         for asked in self._asked.values():
-            for lease in [lease for lease in asked if lease.node == node]:
+            for lease in [lease for lease in asked if lease.is_on([node])]:
                 self._drop(lease)
 
     def keep_away(self, lease: Lease) -> None:
@@ -134,7 +176,7 @@ class Leases:
 
     def lost(self, node: str) -> list[Lease]:
         """The node is gone, and with it these leases. What was placed there is not moved elsewhere."""
-        gone = [lease for lease in self._all if lease.node == node]
+        gone = [lease for lease in self._all if lease.is_on([node])]
         for lease in gone:
             free = self._free.get(lease.shape, [])
             if lease in free:
@@ -168,6 +210,10 @@ class Leases:
         """
         nodes = connection.nodes()
         room = sum(fitting(node.resources, shape) for node in nodes)
+        if (group := self._on_several(shape, nodes)) is not None:
+            room = group.fitting([node.resources for node in nodes])
+        if not room and shape in self._had:
+            return 1  # the node that had room is gone; another may come
         if not room:
             largest = max((dict(node.resources) for node in nodes), key=lambda each: each.get("cpu", 0.0), default={})
             raise ResourceError(
@@ -177,13 +223,21 @@ class Leases:
 
     def _ask(self, shape: Shape) -> Lease:
         ray = connection.load()
+        several = self._on_several(shape, connection.nodes())
+        bundles = (dict(shape),) if several is None else several.bundles
         group = ray.util.placement_group(
-            [connection.to_ray(dict(shape))], strategy="STRICT_PACK", name=f"tuner-slot-{next(self._numbers)}"
+            [connection.to_ray(bundle) for bundle in bundles],
+            strategy="STRICT_PACK" if several is None else several.strategy,
+            name=f"tuner-{self.owner}-{next(self._numbers)}",
         )
-        lease = Lease(shape, group)
+        lease = Lease(shape, group, bundles)
         self._all.add(lease)
         self._wait(lease, group.ready())
         return lease
+
+    def _on_several(self, shape: Shape, nodes: Sequence[connection.Node]) -> Group | None:
+        """How a request is laid over several nodes; None: it is placed on one."""
+        return on_several(self.meant(dict(shape)), [node.resources for node in nodes], dict(shape))
 
     def _wait(self, lease: Lease, ref: Any) -> None:
         lease.waiting.append(ref)  # an answer that nobody refers to is thrown away
@@ -193,16 +247,14 @@ class Leases:
         ray = connection.load()
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        lease.holder = (
-            ray.remote(Holder)
-            .options(
-                num_cpus=0,
-                num_gpus=dict(lease.shape)["gpu"],
-                scheduling_strategy=PlacementGroupSchedulingStrategy(lease.group, 0),
+        wanted = [(number, bundle["gpu"]) for number, bundle in enumerate(lease.bundles) if bundle.get("gpu")]
+        for number, count in wanted:
+            where = PlacementGroupSchedulingStrategy(lease.group, number)
+            lease.holders.append(
+                ray.remote(Holder).options(num_cpus=0, num_gpus=count, scheduling_strategy=where).remote(number)
             )
-            .remote()
-        )
-        self._wait(lease, lease.holder.gpus.remote())
+        for holder in lease.holders:
+            self._wait(lease, holder.gpus.remote())
 
     def _give_back_others(self, shape: Shape) -> None:
         for other, free in self._free.items():
@@ -225,18 +277,21 @@ class Leases:
         asked = self._asked.get(lease.shape, [])
         if lease in asked:
             asked.remove(lease)
-        if lease.holder is not None:
-            ray.kill(lease.holder)
+        for holder in lease.holders:
+            ray.kill(holder)
         ray.util.remove_placement_group(lease.group)
 
 
 class Holder:
-    """Holds GPUs for a slot."""
+    """Holds the GPUs of a bundle of a slot."""
 
-    def gpus(self) -> list[str]:
-        """Their ids, as `CUDA_VISIBLE_DEVICES` spells them."""
+    def __init__(self, bundle: int) -> None:
+        self._bundle = bundle
+
+    def gpus(self) -> tuple[int, list[str]]:
+        """The bundle, and their ids, as `CUDA_VISIBLE_DEVICES` spells them."""
         ids = connection.load().get_runtime_context().get_accelerator_ids()
-        return [str(id) for id in ids.get("GPU", [])]
+        return self._bundle, [str(id) for id in ids.get("GPU", [])]
 
 
 def fitting(there: Resources, shape: Shape) -> int:

@@ -1,0 +1,117 @@
+"""What is left of trials on every node when one of them, their agent or their driver ends (T05, R4, R10)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from clusters import STEPS, Run, check_whole, number_there, started, until
+
+from tests.servers.cluster import PATIENCE_S, Cluster, RayHost
+
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+BOTH = (1, 2)
+
+
+def agent_on(host: RayHost) -> int:
+    (pid,) = [pid for pid in host.processes() if b"ray::Agent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return pid
+
+
+def gone(run: Run, host: RayHost, old: list[int]) -> None:
+    assert len(old) > 3  # the fork server, a keeper, the trial and its child at least
+    until("nothing is left", lambda: not set(old) & set(host.processes()))
+
+
+def test_t05_nothing_of_a_remote_trial_survives_it_or_its_agent(cluster: Cluster) -> None:
+    _, other = cluster.hosts
+    run, script = started(cluster, max_failures=1)
+    (x,) = [x for x in BOTH if run.starts(x)[0][1] == "host2"]
+
+    children = [pid for pid in run.processes(other) if _is_child(pid)]
+    assert len(children) == 1
+    (trial,) = [pid for pid in run.processes(other) if number_there(pid) == run.starts(x)[0][2]]
+    os.kill(trial, signal.SIGKILL)
+    until("the killed trial runs again", lambda: len(run.starts(x)) == 2, of=script)
+    assert trial not in other.processes()
+    assert not set(children) & set(other.processes())
+
+    old = run.processes(other)
+    os.kill(agent_on(other), signal.SIGKILL)
+    until("what its agent had runs again", lambda: len(run.starts(x)) == 3, of=script)
+    gone(run, other, old)
+
+    run.go()
+    output = script.ends(2 * PATIENCE_S)
+    assert run.processes(other) == []
+    seen = check_whole(output, failures={x: 1})
+    assert [start[:2] for start in run.starts(x)] == [(0, "host2"), (3, "host2"), (3, "host2")]
+    assert seen[str(x)]["kept"] == run.saved(other, x) == ["checkpoint_000006-1.3"]
+
+
+def test_r10_a_driver_is_frozen_then_killed_and_the_next_one_continues(cluster: Cluster) -> None:
+    driver, other = cluster.hosts
+    run, script = started(cluster)
+    (x,) = [x for x in BOTH if run.starts(x)[0][1] == "host2"]
+    old = {host.hostname: run.processes(host) for host in cluster.hosts}
+    os.kill(script.pid, signal.SIGSTOP)
+    for host in cluster.hosts:
+        gone(run, host, old[host.hostname])
+    os.kill(script.pid, signal.SIGCONT)
+    until("both run again", lambda: all(len(run.starts(each)) == 2 for each in BOTH), of=script)
+
+    # It is killed while what a trial saved is on the other node only: sshd there does not answer.
+    old = {host.hostname: run.processes(host) for host in cluster.hosts}
+    sshd = [pid for pid in other.processes() if _name(pid) == "sshd"]
+    for pid in sshd:
+        os.kill(pid, signal.SIGSTOP)
+    run.go(x)
+    until("the other node has more", lambda: run.saved(other, x)[-1:] == ["checkpoint_000006-1.2"], of=script)
+    script.close()
+    for pid in sshd:
+        os.kill(pid, signal.SIGCONT)
+    second = run.start()  # at once: agents of the first one may still be there
+    for host in cluster.hosts:
+        gone(run, host, old[host.hostname])
+    run.go()
+    check_whole(second.ends(3 * PATIENCE_S))
+    assert [start[0] for start in run.starts(x)] == [0, 3, STEPS]
+    for each in BOTH:
+        (kept,) = run.saved(driver, each)
+        assert kept.startswith(f"checkpoint_{STEPS:06}")
+        assert run.saved(other, each) in ([], [kept])
+    assert run.processes(driver) == run.processes(other) == []
+
+
+def test_t04_a_driver_on_another_node_waits_for_the_owner_and_takes_over_a_stale_one(cluster: Cluster) -> None:
+    driver, other = cluster.hosts
+    run = Run(cluster, str(cluster.shared / "results"), x=list(BOTH), resources_per_trial={"cpu": 2})
+    first = run.start()
+    until("both wait", lambda: all(len(run.starts(x)) == 1 and run.saved(driver, x) for x in BOTH), of=first)
+    refused = run.start(other)
+    assert refused.wait(2 * PATIENCE_S) == 1
+    assert "is owned by another driver" in refused.output
+
+    old = {host.hostname: run.processes(host) for host in cluster.hosts}
+    os.kill(first.pid, signal.SIGSTOP)
+    second = run.start(other, takeover=True)
+    for host in cluster.hosts:
+        gone(run, host, old[host.hostname])
+    until("both run again", lambda: all(len(run.starts(x)) == 2 for x in BOTH), of=second)
+    os.kill(first.pid, signal.SIGCONT)
+    assert first.wait(2 * PATIENCE_S) == 1
+    assert "was taken over by generation 2" in first.output
+    run.go()
+    check_whole(second.ends(3 * PATIENCE_S))
+    assert [len(run.starts(x)) for x in BOTH] == [2, 2]
+    assert [len(run.saved(driver, x)) for x in BOTH] == [1, 1]
+
+
+def _is_child(pid: int) -> bool:
+    return b"trap" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def _name(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()

@@ -1,0 +1,263 @@
+"""Files of a group between its hosts: what a rank saved goes to its leader, and a newer checkpoint comes from there.
+
+Each errand has a connection of its own, a rank at one end and a thread of the leader's process at the other. Pieces are
+bounded, and what has arrived is hashed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from pathlib import Path
+
+import blake3
+
+from trainables.errors import CheckpointNotFoundError, PublishError
+from trainables.store import fs, manifest, staging, tree, verify
+from trainables.store.delete import pins
+
+_PIECE = 1024 * 1024
+_HANDSHAKE_S = 10.0
+"""A stranger who connects and does not know the key is not waited for any longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A rank saved something. Answer: where it will lie, or why not; after the files None, or why not."""
+
+    label: str
+    files: list[tuple[str, int]]
+    """(name, size) of each, in the order in which they come."""
+    directories: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A rank wants a checkpoint. Answer: what comes, as a `Send`, or None: it is not there."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The leader's files, as ranks on another host find them.
+
+    Args:
+        address: where the leader listens.
+        key: which says who may speak.
+        start: what the attempt starts from, over there.
+        here: what that is here; None: nothing.
+        directory: for what is fetched.
+    """
+
+    address: tuple[str, int]
+    key: bytes
+    start: Path | None
+    here: Path | None
+    directory: Path
+
+    def send(self, staged: Path, label: str) -> Path:
+        """Move what was staged here to the leader's host; where it lies there. Raises PublishError."""
+        try:
+            with staging.disk_errors(staged, remove=staged):
+                moved = self._send(staged, label)
+        except EOFError:
+            raise PublishError("the leader of the group is gone") from None
+        fs.remove_quietly(staged)
+        return moved
+
+    def _send(self, staged: Path, label: str) -> Path:
+        going = _described(label, staging.settle(staged))
+        with self._line() as line:
+            line.send(going)
+            answer: Path | OSError | None = line.recv()
+            if isinstance(answer, OSError):
+                raise answer
+            assert answer is not None
+            _give(line, staged, going)
+            if isinstance(problem := line.recv(), OSError):
+                raise problem
+        return answer
+
+    def fetch(self, path: Path) -> Path:
+        """A checkpoint of the leader's host, here, whole. Raises CheckpointNotFoundError, CheckpointError."""
+        if path == self.start and self.here is not None:
+            return self.here
+        target = self.directory / path.name
+        if not fs.is_dir(target):
+            fs.make_dirs(self.directory)
+            beside = staging.new_directory(self.directory, path.name)
+            try:
+                self._fetch(path, beside)
+                verify.check(beside)
+                with contextlib.suppress(OSError):  # another rank of this host was faster
+                    fs.rename(beside, target)
+            finally:
+                fs.remove_quietly(beside)
+        return target
+
+    def _fetch(self, path: Path, target: Path) -> None:
+        try:
+            with self._line() as line:
+                line.send(Fetch(path))
+                coming: Send | None = line.recv()
+                if coming is None:
+                    raise CheckpointNotFoundError(f"{path} is not on the leader's host any more")
+                if isinstance(problem := _take(line, target, coming), OSError):
+                    raise problem
+        except EOFError:
+            raise CheckpointNotFoundError(f"{path}: the leader of the group is gone") from None
+
+    @contextlib.contextmanager
+    def _line(self) -> Iterator[Connection]:
+        with Client(self.address, family="AF_INET", authkey=self.key) as line:
+            yield line
+
+
+class FileServer:
+    """The leader's end: a thread for each errand.
+
+    Args:
+        listener: of the group; nobody else accepts from it any more.
+        key: which says who may speak.
+        directory: the trial's.
+    """
+
+    def __init__(self, listener: socket.socket, key: bytes, directory: Path) -> None:
+        self._listener, self._key, self._directory = listener, key, directory
+        threading.Thread(target=self._accept, name="trial-group-files", daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more errands."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, which a close alone would not
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                accepted, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(accepted,), name="trial-group-file", daemon=True).start()
+
+    def _serve(self, accepted: socket.socket) -> None:
+        line = met(accepted, self._key)
+        if line is None:
+            return
+        with contextlib.suppress(EOFError, OSError), line:  # the rank ended: its leader is told otherwise
+            errand = line.recv()
+            if isinstance(errand, Send):
+                self._receive(line, errand)
+            elif isinstance(errand, Fetch):
+                self._give(line, errand.path)
+
+    def _receive(self, line: Connection, errand: Send) -> None:
+        try:
+            staged = staging.new_directory(self._directory, errand.label)
+        except PublishError as error:
+            line.send(error)
+            return
+        line.send(staged)
+        arrived = False
+        try:
+            problem = _take(line, staged, errand)
+            arrived = problem is None
+            line.send(problem)
+        finally:
+            if not arrived:
+                fs.remove_quietly(staged)
+
+    def _give(self, line: Connection, path: Path) -> None:
+        with pins.hold(path):
+            if path.parent != self._directory or not manifest.is_published(path):
+                line.send(None)
+                return
+            coming = _described(path.name, tree.scan(path, follow=False))
+            line.send(coming)
+            _give(line, path, coming)
+            line.recv()  # held until it has arrived
+
+
+def met(accepted: socket.socket, key: bytes) -> Connection | None:
+    """The line to who has just connected; None for a stranger."""
+    accepted.setblocking(True)
+    seconds = int(_HANDSHAKE_S).to_bytes(8, "little") + bytes(8)
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
+    if accepted.family != socket.AF_UNIX:
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    line = Connection(accepted.detach())
+    try:
+        deliver_challenge(line, key)
+        answer_challenge(line, key)
+    except Exception:  # whatever a stranger says
+        line.close()
+        return None
+    with socket.socket(fileno=os.dup(line.fileno())) as known:
+        known.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bytes(16))
+    return line
+
+
+def _described(label: str, found: tree.Tree) -> Send:
+    return Send(label, [(file.name, file.size) for file in found.files], found.directories)
+
+
+def _give(line: Connection, directory: Path, going: Send) -> None:
+    for name, size in going.files:
+        hasher, left = blake3.blake3(), size
+        with open(directory / name, "rb") as file:
+            while left:
+                data = file.read(min(_PIECE, left))
+                if not data:
+                    raise PublishError(f"{directory / name} was shortened while it was sent")
+                hasher.update(data)
+                line.send_bytes(data)
+                left -= len(data)
+        line.send_bytes(hasher.digest())
+
+
+def _take(line: Connection, directory: Path, coming: Send) -> OSError | None:
+    """Receive files into a directory; why it did not take them. What was said to come is heard all the same."""
+    problem: OSError | None = None
+    try:
+        with staging.disk_errors(directory):
+            for name in coming.directories:
+                fs.mkdir(_inside(directory, name))
+    except OSError as error:
+        problem = error
+    for name, size in coming.files:
+        problem = _take_file(line, directory, name, size, problem)
+    return problem
+
+
+def _take_file(line: Connection, directory: Path, name: str, size: int, problem: OSError | None) -> OSError | None:
+    fd, hasher, left = -1, blake3.blake3(), size
+    try:
+        while problem is None and (left or fd < 0):
+            try:
+                with staging.disk_errors(directory):
+                    if fd < 0:
+                        fd = fs.create(_inside(directory, name))
+                    if left:
+                        data = line.recv_bytes(_PIECE)
+                        left -= len(data)
+                        hasher.update(data)
+                        fs.write(fd, data)
+            except OSError as error:
+                problem = error
+        while left:
+            left -= len(line.recv_bytes(_PIECE))
+        if line.recv_bytes(64) != hasher.digest() and problem is None:
+            problem = PublishError(f"{name} did not arrive as it was sent")
+    finally:
+        if fd >= 0:
+            fs.close(fd)
+    return problem
+
+
+def _inside(directory: Path, name: str) -> Path:
+    if not manifest.stays_inside(name):
+        raise PublishError(f"{name!r} leads out of {directory}")
+    return directory / name

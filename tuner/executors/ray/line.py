@@ -1,0 +1,85 @@
+"""The connection between the driver and one agent: batches of orders one way, batches of events the other.
+
+An actor call per batch would do, and does where no connection can be made; it costs a millisecond each way, of which a
+trial that reports often would have to wait for two per result. Ray says where an agent is, and when it is dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+
+Address = tuple[str, int, bytes]
+"""(ip, port, key): who has the key may speak."""
+_CONNECT_S = 5.0
+
+
+class Line:
+    """One end. `send` may be called from any thread."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._sending = connection, threading.Lock()
+        with self._socket() as same:
+            same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, data: bytes) -> None:
+        """Send a batch. Raises OSError when the other end is gone."""
+        with self._sending:
+            self._connection.send_bytes(data)
+
+    def listen(self, heard: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        """Have `heard` called with each batch, in a thread, and then `ended`, once."""
+
+        def read() -> None:
+            try:
+                while True:
+                    heard(self._connection.recv_bytes())
+            except (EOFError, OSError):
+                ended()
+
+        threading.Thread(target=read, name="tuner-line", daemon=True).start()
+
+    def close(self) -> None:
+        """End it, for both ends."""
+        with contextlib.suppress(OSError), self._socket() as same:  # it may have ended already
+            same.shutdown(socket.SHUT_RDWR)  # wakes who reads, which a close alone would not
+
+    def _socket(self) -> socket.socket:
+        return socket.socket(fileno=os.dup(self._connection.fileno()))
+
+
+def open_door(ip: str, met: Callable[[Line], None]) -> Address:
+    """Wait, in a thread, for the one who has the key; `met` is called with the line."""
+    key = secrets.token_bytes(32)
+    listener = Listener((ip, 0), family="AF_INET", authkey=key)
+    _, port = listener.address
+
+    def accept() -> None:
+        with listener:
+            while True:
+                with contextlib.suppress(AuthenticationError, EOFError, OSError):  # somebody else knocked
+                    met(Line(listener.accept()))
+                    return
+
+    threading.Thread(target=accept, name="tuner-door", daemon=True).start()
+    return ip, port, key
+
+
+def connect(address: Address) -> Line | None:
+    """The other end; None where it cannot be reached within 5 s: the engine carries messages everywhere."""
+    ip, port, key = address
+    try:
+        sock = socket.create_connection((ip, port), timeout=_CONNECT_S)
+        sock.settimeout(None)
+        line = Connection(sock.detach())
+        answer_challenge(line, key)
+        deliver_challenge(line, key)
+    except (OSError, EOFError, AuthenticationError):
+        return None
+    return Line(line)
