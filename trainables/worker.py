@@ -51,9 +51,7 @@ def run_job(job: Job, trainable: Any, link: Link, *, clock: Clock = time, own_pr
     The working directory, `tempfile.tempdir` and the current session are put back at the end.
     """
     if job.across is not None and job.across.number:
-        with _in_place(job):
-            trainable.follow(job)  # the first node's process says the rest
-        link.send(Finished())
+        _follow(job, trainable, link)
         return
     attempt = Attempt(job, link, clock=clock)
     with contextlib.ExitStack() as stack:
@@ -68,6 +66,17 @@ def run_job(job: Job, trainable: Any, link: Link, *, clock: Clock = time, own_pr
             message = _errored(attempt, error)
         attempt.saver.close()  # waits: what is on its way counts for what is said now
         attempt.end(message)
+
+
+def _follow(job: Job, trainable: Any, link: Link) -> None:
+    """Be the process of a further node, of which the first one's tells all; unless it is not reached."""
+    message: Finished | Errored = Finished()
+    try:
+        with _in_place(job):
+            trainable.follow(job)
+    except Exception as error:
+        message = Errored(type(error).__name__, message_of(error), user_traceback(error), _pickled(error))
+    link.send(message)
 
 
 def _attempt(

@@ -26,7 +26,8 @@ from tuner.executors import InlineExecutor, LocalExecutor, RayExecutor, Simulate
 from tuner.executors.base import Executor, Resources
 from tuner.executors.local.shipping import check_shippable
 from tuner.executors.ray import connection
-from tuner.executors.resources import check_fits, check_fits_nodes, parse_resources
+from tuner.executors.ray.groups import check_fits as check_fits_cluster
+from tuner.executors.resources import check_fits, parse_resources
 from tuner.executors.simulated import has_directories
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.naming import Names
@@ -96,7 +97,7 @@ def _execute(
 def _open(spec: Spec, executor: Executor, clock: Clock, link: syncing.Link | None) -> tuple[Opened, Plugins, Announcer]:
     """Check all that can be checked by looking, then claim the experiment's directory."""
     now = datetime.datetime.fromtimestamp(clock.time())
-    _fits(executor)(parse_resources(spec.resources))
+    _fits(spec, executor)(parse_resources(spec.resources))
     spec.restore = _restore_path(spec.restore)
     if spec.overwrite and not isinstance(executor, INLINE):
         check_shippable(spec.trainable)  # before the old experiment goes
@@ -184,15 +185,16 @@ def _plugins(
         names=Names(spec.trial_name_creator, spec.trial_dirname_creator),
         metric=spec.metric,
         strict_metrics=knobs.strict_metrics(),
-        resources_for=partial(_resources_for, spec, _fits(executor)),
+        resources_for=partial(_resources_for, spec, _fits(spec, executor)),
     )
 
 
-def _fits(executor: Executor) -> Callable[[Resources], object]:
+def _fits(spec: Spec, executor: Executor) -> Callable[[Resources], object]:
     """What raises ResourceError, naming what is asked for and what there is now, if that can never run there."""
     total = executor.total()
     if isinstance(executor, RayExecutor):
-        return partial(check_fits_nodes, nodes=[node.resources for node in connection.nodes()])
+        nodes = [node.resources for node in connection.nodes()]
+        return partial(check_fits_cluster, nodes=nodes, trainable=spec.trainable)
     return partial(check_fits, total=total)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster, Driver, RayHost
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.reader import load_state
 
 STEPS = 6
 SCRIPT = """
@@ -39,6 +42,7 @@ def train(config):
                 tune.report({"i": i, "host": host, "score": i}, checkpoint=tune.Checkpoint.from_dict({"i": i}))
                 return
             time.sleep(0.05)
+        time.sleep(config["pause"])
         result = {"i": i, "host": host, "score": i + config.get("lr", 0)}
         tune.report(result, checkpoint=tune.Checkpoint.from_dict({"i": i}))
 
@@ -46,7 +50,7 @@ def train(config):
 if __name__ == "__main__":
     shared = settings.pop("shared")
     free, steps, x = settings.pop("free", 3), settings.pop("steps"), settings.pop("x", [1, 2, 3, 4])
-    more = {}
+    more, pause = {}, settings.pop("pause", 0)
     if settings.pop("population", False):
         settings["scheduler"] = tune.schedulers.PopulationBasedTraining(
             time_attr="training_iteration", perturbation_interval=2,
@@ -56,7 +60,7 @@ if __name__ == "__main__":
     print("DRIVER", os.getpid())
     analysis = tune.run(
         train,
-        config={"x": tune.grid_search(x), "shared": shared, "free": free, "steps": steps, **more},
+        config={"x": tune.grid_search(x), "shared": shared, "free": free, "steps": steps, "pause": pause, **more},
         executor=RayExecutor(address=settings.pop("address")),
         **{"resume": "AUTO", "metric": "score", "mode": "max", "keep_checkpoints_num": 1,
            "raise_on_failed_trial": False, **settings},
@@ -79,7 +83,8 @@ class Run:
 
     Args:
         results: the storage path, a shared one; default: every host's own.
-        settings: of `tune.run`, and `x` (one trial each), `steps`, and `free`: steps that wait for no `go`.
+        settings: of `tune.run`, and `x` (one trial each), `steps`, `free`: steps that wait for no `go`,
+            and `pause`: seconds that a step takes at least.
     """
 
     def __init__(self, cluster: Cluster, results: str = RESULTS, **settings: Any) -> None:
@@ -149,6 +154,22 @@ def check_whole(
         assert trial["i"] == list(range(1, steps + 1)), output
         assert trial["failures"] == (failures or {}).get(int(x), 0), output
     return seen
+
+
+def check_kept(run: Run) -> None:
+    """The driver's disk has what the journal knows and no more, other hosts nothing else, and nothing is half done."""
+    driver = run.cluster.hosts[0]
+    state = load_state(ExperimentPaths(run.root(driver)))
+    assert state.trials
+    for trial in state.trials:
+        known = sorted(record.ref.name for record in trial.checkpoints)
+        assert 1 <= len(known) <= 3
+        for host in run.cluster.hosts:
+            there = run.root(host) / trial.dirname
+            names = sorted(os.listdir(there)) if there.is_dir() else []
+            found = [name for name in names if name.startswith("checkpoint_")]
+            assert found == known if host is driver else set(found) <= set(known), (host.hostname, trial.dirname)
+            assert [name for name in names if name.startswith(".")] == [], host.hostname
 
 
 def until(what: str, holds: Callable[[], Any], *, of: Driver | None = None, within_s: float = 2 * PATIENCE_S) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from clusters import STEPS, Run, check_whole, number_there, started, until
+from clusters import STEPS, Run, check_kept, check_whole, found, number_there, started, until
 
 from tests.servers.cluster import PATIENCE_S, Cluster, RayHost
 
@@ -16,7 +19,7 @@ BOTH = (1, 2)
 
 
 def agent_on(host: RayHost) -> int:
-    (pid,) = [pid for pid in host.processes() if b"ray::Agent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    (pid,) = [pid for pid in host.processes() if b"ray::Agent" in _command(pid)]
     return pid
 
 
@@ -109,9 +112,49 @@ def test_t04_a_driver_on_another_node_waits_for_the_owner_and_takes_over_a_stale
     assert [len(run.saved(driver, x)) for x in BOTH] == [1, 1]
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_r10_whatever_dies_and_whenever_no_result_is_lost_or_repeated(cluster: Cluster, seed: int) -> None:
+    dice = random.Random(seed)
+    run = Run(cluster, x=list(range(1, 7)), steps=80, free=80, pause=0.1, max_failures=-1)
+    script = run.start()
+    for _ in range(25):
+        time.sleep(dice.uniform(0, 3))  # whenever
+        if script.poll() is not None:
+            break
+        host = dice.choice(cluster.hosts)
+        victim = dice.choice(["trial", "agent", "copy", "driver"])
+        if victim == "driver":
+            script.close()
+            script = run.start()
+        elif victim == "copy":  # the copies that are on their way
+            victims = [pid for pid in host.processes() if _name(pid) == "rsync"]
+        else:
+            agents = [pid for pid in host.processes() if b"ray::Agent" in _command(pid)]
+            victims = agents if victim == "agent" else run.processes(host)
+        if victim != "driver" and victims:
+            with suppress(ProcessLookupError):
+                os.kill(dice.choice(victims), signal.SIGKILL)
+    output = script.ends(5 * PATIENCE_S)
+    for trial in found(output).values():
+        assert (trial["status"], trial["i"]) == ("TERMINATED", list(range(1, 81))), output
+    check_kept(run)
+    assert all(run.processes(host) == [] for host in cluster.hosts)
+
+
 def _is_child(pid: int) -> bool:
-    return b"trap" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"trap" in _command(pid)
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""  # it has ended
 
 
 def _name(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text().strip()
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""  # it has ended

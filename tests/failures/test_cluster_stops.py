@@ -6,11 +6,9 @@ import os
 import signal
 
 import pytest
-from clusters import Run, check_whole, number_there, started, until
+from clusters import Run, check_kept, check_whole, number_there, started, until
 
 from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster
-from tuner.experiment.paths import ExperimentPaths
-from tuner.experiment.reader import load_state
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 BOTH = (1, 2)
@@ -71,22 +69,6 @@ def test_f28_f33_d17_what_moves_between_nodes_leaves_on_each_what_the_settings_k
     check_whole(output, steps=8)
     assert {start[1] for x in range(1, 7) for start in run.starts(x)} == {"host1", "host2"}
     check_kept(run)
-
-
-def check_kept(run: Run) -> None:
-    """The driver's disk has what the journal knows and no more, other hosts nothing else, and nothing is half done."""
-    driver = run.cluster.hosts[0]
-    state = load_state(ExperimentPaths(run.root(driver)))
-    assert state.trials
-    for trial in state.trials:
-        known = sorted(record.ref.name for record in trial.checkpoints)
-        assert 1 <= len(known) <= 3
-        for host in run.cluster.hosts:
-            there = run.root(host) / trial.dirname
-            names = sorted(os.listdir(there)) if there.is_dir() else []
-            found = [name for name in names if name.startswith("checkpoint_")]
-            assert found == known if host is driver else set(found) <= set(known), (host.hostname, trial.dirname)
-            assert [name for name in names if name.startswith(".")] == [], host.hostname
 
 
 def test_a_node_that_cannot_write_there_is_named_before_anything_runs(cluster: Cluster) -> None:

@@ -23,7 +23,7 @@ from trainables.group.backend import Backend
 from trainables.group.carrying import Home, met
 from trainables.group.leader import be_rank
 from trainables.group.member import Place
-from trainables.group.messages import CHECKPOINT, STOP, Flags, FromRank, Hello, Raised, Returned
+from trainables.group.messages import Flags, FromRank, Hello, Raised, Returned
 from trainables.group.rank import Rank
 from trainables.job import Job
 from trainables.store import fs, staging
@@ -199,7 +199,7 @@ class Deputy:
         self._tell(Dead(rank.number, status))
 
     def _looked(self, number: int) -> int:
-        return sum(at for at in (STOP, CHECKPOINT) if self._flags.has_looked(number, at))
+        return self._flags.word(number)
 
     def _tell(self, message: Any) -> None:
         with contextlib.suppress(OSError):  # a leader that is gone is told by its line

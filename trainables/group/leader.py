@@ -50,6 +50,8 @@ SAVE_NUMBER = "checkpoint_id"
 """Where the manifest of a group's checkpoint keeps its number."""
 _START_S = 300.0
 """How long ranks may take to say hello."""
+_PARTING_S = 10.0
+"""How long ranks on other nodes may take to end when all have returned."""
 _CAUSE_S = 3.0
 """How long an error of a rank that waited for others is held back for the death of one that may have caused it."""
 
@@ -109,6 +111,7 @@ class Leader:
             try:
                 self._start(entry, listener)
                 self._gather()
+                self._part()
             except BaseException as error:
                 self._kill()
                 if isinstance(error, RanksError):
@@ -221,6 +224,13 @@ class Leader:
         while not all(rank.last for rank in self._ranks):
             self._serve("")
 
+    def _part(self) -> None:
+        """Ranks on other nodes end by themselves, as those here do, before their deputies are told to go."""
+        self._due = self._attempt.clock.monotonic() + _PARTING_S
+        with contextlib.suppress(RanksError, TrialEnded):
+            while any(rank.where and not rank.gone for rank in self._ranks):
+                self._serve("")
+
     def _serve(self, late: str) -> None:
         """Wait until something happens, and deal with it. Lines come before deaths: a last word is heard first."""
         timeout = None
@@ -249,12 +259,14 @@ class Leader:
             message = deputy.line.recv()
         except (EOFError, OSError):
             self._unwatch(deputy.line.fileno())
+            for number in deputy.ranks:
+                self._ranks[number].gone = True
             if any(self._ranks[number].last is None for number in deputy.ranks):
                 raise deputy.lost() from None
             return
         if isinstance(message, OfRank):
             rank = self._ranks[message.rank]
-            self._flags.looked(rank.number, message.looked)
+            self._flags.copy(rank.number, message.looked)
             if isinstance(message.message, Hello):
                 rank.met_elsewhere(Line(deputy, rank.number), message.message.pid, deputy.address)
             else:
@@ -264,7 +276,7 @@ class Leader:
                 raise RanksError(how)
         elif isinstance(message, Looked):
             for number, looked in message.at.items():
-                self._flags.looked(number, looked)
+                self._flags.copy(number, looked)
             deputy.looked = True
             self._decide_stop()
         elif isinstance(message, Noticed):
@@ -384,21 +396,19 @@ class Leader:
             self._nodes.leave()
 
     def _decide_stop(self) -> None:
-        """The call from which on all ranks are told to stop: the largest number that one of them has come to.
+        """The call from which on all ranks are told to stop: the first that none of them has gone by.
 
-        A rank that has called and goes on will call again, see the flag, and say its number; one that never called is
-        not waited for.
+        Nobody is waited for: a rank that looked before the notice may wait for the others now, in `report()` or in a
+        collective call, and looks again only when they have come.
         """
         asking = [rank for rank in self._ranks if rank.asks is not None]
         if self._stop_at is None and asking:
-            awaited = [
-                rank
-                for rank in self._ranks
-                if rank.asks is None and rank.last is None and self._flags.has_looked(rank.number, STOP)
-            ]
-            if awaited or not self._nodes.all_looked:
-                return
-            self._stop_at = max(rank.asks for rank in asking if rank.asks is not None)
+            if not self._nodes.all_looked:
+                return  # the other hosts' flags are set a moment later
+            going = [rank for rank in self._ranks if rank.last is None]
+            self._stop_at = max(
+                self._flags.calls(rank.number) + 1 if rank.asks is None else rank.asks for rank in going
+            )
             self._attempt.looked_at_stop = True
             self._attempt.preempted = True  # a function that returns after this is to be continued
         if self._stop_at is not None:

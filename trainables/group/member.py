@@ -26,7 +26,6 @@ from trainables.group.carrying import Home
 from trainables.group.launching import HERE, Spot
 from trainables.group.messages import (
     CHECKPOINT,
-    STOP,
     End,
     Flags,
     Found,
@@ -241,11 +240,13 @@ class MemberSession:
     def should_stop(self) -> bool:
         """The same at every rank's call of the same number. Costs a byte's look until the trial is told to leave."""
         self._calls += 1
-        if self._calls == 1:
-            self.flags.looked(self.rank, STOP)
         if self._stop_at is None:
-            if not self.flags.leaving:
-                return False
+            # First the number, then the look: who sets the flag and reads the number after that knows whether this
+            # call has seen it. The lock is a fence between the two.
+            self.flags.called(self.rank, self._calls)
+            with self._sending:
+                if not self.flags.leaving:
+                    return False
             answer = self._ask(Stopping(self._calls))
             assert isinstance(answer, StopAt)
             self._stop_at = answer.call

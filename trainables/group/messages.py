@@ -7,6 +7,7 @@ none. What many calls have to see without asking is in `Flags`, a few bytes of m
 from __future__ import annotations
 
 import mmap
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,17 +123,25 @@ FromRank = Hello | Reported | Stopping | Newest | Held | Returned | Raised
 # ---------------------------------------------------------------- seen by all
 
 STOP, CHECKPOINT = 1, 2
+_LOOKS = 2
+_LOOKED = STOP | CHECKPOINT
+_WORD = struct.Struct("<Q")
 """What a rank has looked at: `should_stop()`, `should_checkpoint()`."""
 
 
 class Flags:
-    """A byte for the group (it is to leave) and one for each rank (what it has looked at), in shared memory."""
+    """A word for the group (it is to leave) and one for each rank (what it has looked at), in shared memory.
+
+    Only a rank's own process writes its word: the low bits say what it has asked for, the rest counts its calls of
+    `should_stop()`.
+    """
 
     def __init__(self, path: Path, size: int, *, create: bool = False) -> None:
+        length = _WORD.size * (1 + size)
         if create:
-            path.write_bytes(bytes(1 + size))
+            path.write_bytes(bytes(length))
         with open(path, "r+b") as file:
-            self._memory = mmap.mmap(file.fileno(), 1 + size)
+            self._memory = mmap.mmap(file.fileno(), length)
         self._size = size
 
     @property
@@ -145,13 +154,27 @@ class Flags:
 
     def looked(self, rank: int, at: int) -> None:
         """Rank `rank` has asked for `at`."""
-        self._memory[1 + rank] |= at
+        self.copy(rank, self.word(rank) | at)
 
-    def has_looked(self, rank: int, at: int) -> bool:
-        return bool(self._memory[1 + rank] & at)
+    def called(self, rank: int, calls: int) -> None:
+        """Rank `rank` is in its call of that number of `should_stop()`."""
+        self.copy(rank, (calls << _LOOKS) | (self.word(rank) & _LOOKED) | STOP)
+
+    def calls(self, rank: int) -> int:
+        """The number of the call that rank `rank` has come to; 0: it has never asked."""
+        return self.word(rank) >> _LOOKS
 
     def any_looked(self, at: int) -> bool:
-        return any(self.has_looked(rank, at) for rank in range(self._size))
+        return any(self.word(rank) & at for rank in range(self._size))
+
+    def word(self, rank: int) -> int:
+        """All that is known of rank `rank`, for `copy`."""
+        found: int = _WORD.unpack_from(self._memory, _WORD.size * (1 + rank))[0]
+        return found
+
+    def copy(self, rank: int, word: int) -> None:
+        """Write down what the flags of another host say of a rank there."""
+        _WORD.pack_into(self._memory, _WORD.size * (1 + rank), word)
 
     def close(self) -> None:
         self._memory.close()

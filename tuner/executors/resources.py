@@ -145,7 +145,7 @@ def check_fits(asked: Resources, total: Resources) -> None:
 
 
 def check_fits_nodes(asked: Resources, nodes: Sequence[Resources]) -> int:
-    """How many requests of this size the nodes of a cluster hold; ResourceError, naming the numbers, where none does."""
+    """How many such requests the nodes of a cluster hold; ResourceError, naming the numbers, where none does."""
     units = {name: max(1, _units(amount)) for name, amount in asked.items()}
     room = sum(min(_units(node.get(name, 0.0)) // amount for name, amount in units.items()) for node in nodes)
     if not room:

@@ -469,6 +469,51 @@ def test_should_stop_is_true_from_the_same_call_on_at_every_rank(tmp_path: Path)
     assert len(link.published) == 1
 
 
+def test_f36_a_rank_that_looked_before_the_notice_and_waits_for_the_others_holds_nobody_up(tmp_path: Path) -> None:
+    """As one does in a collective call, or in report(): it looks again only when the others have come."""
+
+    def until(condition: Any) -> None:
+        waiting = threading.Event()
+        while not condition():
+            waiting.wait(0.005)
+
+    def train(rank: int) -> int:
+        member: Any = session.current()
+        for step in range(1, 9):
+            if (rank, step) == (0, 3):
+                until(lambda: member.flags.leaving)
+            stop = session.get_context().should_stop()
+            if step == 3:
+                Path(tmp_path, f"looked_{rank}").touch()
+                until(Path(tmp_path, "looked_0").exists)
+            session.report({}, checkpoint=saved(rank, model="x") if stop else None)
+            if stop:
+                return step
+        raise AssertionError("nobody told it to stop")
+
+    link = MemoryLink()
+
+    def halt_when_rank_1_has_looked() -> None:
+        until(Path(tmp_path, "looked_1").exists)
+        link.halt()
+
+    watcher = threading.Thread(target=halt_when_rank_1_has_looked)
+    original = ForkLauncher.start
+
+    def start(self: ForkLauncher, *arguments: Any) -> None:
+        original(self, *arguments)
+        watcher.start()  # after the fork
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ForkLauncher, "start", start)
+        run_group(train, tmp_path, link=link)
+    watcher.join()
+
+    assert pickle.loads((tmp_path / "returned").read_bytes()) == [4, 4]
+    assert isinstance(link.end, Preempted)
+    assert len(link.published) == 1
+
+
 def test_one_rank_may_ask_alone_and_tell_the_others(tmp_path: Path) -> None:
     told = tmp_path / "told"
 

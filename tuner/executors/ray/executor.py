@@ -23,7 +23,17 @@ from trainables.errors import CheckpointError, CheckpointNotFoundError, Transfer
 from trainables.store import fs
 from trainables.transfer.agent import AnyJob, Done, Failed
 from trainables.transfer.open import shown
-from trainables.wire import CheckpointRef, Errored, Finished, Halt, Listening, Preempted, Published, PublishFailed, ToTrial
+from trainables.wire import (
+    CheckpointRef,
+    Errored,
+    Finished,
+    Halt,
+    Listening,
+    Preempted,
+    Published,
+    PublishFailed,
+    ToTrial,
+)
 from tuner.error import SettingError, TuneError
 from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources
 from tuner.executors.local.lines import terminal

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainables.job import Across, Job
+from tuner.error import ResourceError
 from tuner.executors.base import Resources
+from tuner.executors.resources import check_fits_nodes
 
 _NODE = "#"
 """Between a trial's id and the number of the node, in the ids of the processes on further nodes."""
@@ -64,6 +66,20 @@ def on_several(group: Group | None, nodes: Sequence[Resources], resources: Resou
     if group is None or (group.strategy == "PACK" and any(_holds(node, resources) for node in nodes)):
         return None
     return group
+
+
+def check_fits(asked: Resources, nodes: Sequence[Resources], trainable: Any) -> None:
+    """Raise ResourceError, naming the numbers, if these nodes can never hold what a trial asks for."""
+    group = on_several(meant_by(trainable)(asked), nodes, asked)
+    if group is None:
+        check_fits_nodes(asked, nodes)
+    elif not group.fitting(nodes):
+        apart = ", each on a node of its own" if group.strategy == "STRICT_SPREAD" else ""
+        have = "; ".join(str(dict(node)) for node in nodes)
+        raise ResourceError(
+            f"a trial asks for {len(group.bundles)} workers with {dict(group.bundles[-1])} each{apart}, and the nodes "
+            f"of the cluster have less. Available, node by node: {have}"
+        )
 
 
 def across(job: Job, nodes: Sequence[str], addresses: Mapping[str, str]) -> Job:
