@@ -164,7 +164,7 @@ def compared(module: str, name: str, there: dict[str, Any], notes: dict[str, Any
     meaning = notes["meaning"].get(f"{module}.{name}") or (notes["meaning"].get(name) if name[:1].isupper() else None)
     try:
         ours = getattr(importlib.import_module(here(module)), name)
-    except (ModuleNotFoundError, AttributeError):
+    except (ImportError, AttributeError):
         said = notes["missing"].get(f"{module}.{name}") or notes["missing"].get(f"{module}.*")
         return Line(module, name, "missing", said or "")
     if "value" in there:

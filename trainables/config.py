@@ -86,8 +86,11 @@ class ScalingConfig(Config):
         num_workers: processes of the group.
         use_gpu: one GPU per worker, unless `resources_per_worker` says how many.
         resources_per_worker: {"CPU": 1, "GPU": 0.5, "custom": 2}; None: one CPU, or one GPU.
+        placement_strategy: on a cluster, "PACK" (on one node if that holds all, else on as few as possible), "SPREAD",
+            "STRICT_PACK" (on one node) or "STRICT_SPREAD" (each worker on a node of its own). A trainer's own counts
+            for all its trials.
 
-    Every value may also be a domain of a search space. What concerns placement has no effect on one machine.
+    Every value may also be a domain of a search space.
     """
 
     trainer_resources: Any = None
@@ -114,9 +117,9 @@ class ScalingConfig(Config):
             one_of("ScalingConfig: placement_strategy", self.placement_strategy, _PLACEMENTS)
         if isinstance(self.resources_per_worker, Mapping) and isinstance(self.use_gpu, bool):
             self._check_gpu()
-        for name, default in _PLACEMENT_DEFAULTS.items():
+        for name, default in _WITHOUT_EFFECT.items():
             if getattr(self, name) != default:
-                no_effect(f"ScalingConfig({name}=)", "nothing is placed on nodes here")
+                no_effect(f"ScalingConfig({name}=)", "workers are placed by their resources alone")
 
     def _check_resources(self, name: str) -> None:
         value = getattr(self, name)
@@ -172,8 +175,7 @@ class ScalingConfig(Config):
         return total
 
 
-_PLACEMENT_DEFAULTS: dict[str, Any] = {
-    "placement_strategy": "PACK",
+_WITHOUT_EFFECT: dict[str, Any] = {
     "accelerator_type": None,
     "use_tpu": False,
     "topology": None,

@@ -180,7 +180,8 @@ class GroupTrainable:
     @property
     def strategy(self) -> str:
         """How workers are placed on the nodes of a cluster."""
-        return str(self.trainer.scaling_config.placement_strategy or "PACK")
+        given = self.trainer.scaling_config.placement_strategy
+        return given if isinstance(given, str) else "PACK"
 
     def follow(self, job: Job) -> None:
         """Start and watch the workers of one of the nodes, where the group is on several."""
@@ -235,7 +236,7 @@ def check_scaling(owner: str, scaling: ScalingConfig) -> None:
 
 
 def laid_open(scaling: ScalingConfig) -> dict[str, Any]:
-    """The arguments that make such a ScalingConfig; those about placement, which has no effect, only if given."""
+    """The arguments that make such a ScalingConfig; those about placement only if given."""
     usual = vars(ScalingConfig())
     always = ("num_workers", "use_gpu", "trainer_resources", "resources_per_worker")
     return {name: value for name, value in vars(scaling).items() if name in always or value != usual[name]}

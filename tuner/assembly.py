@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from trainables.checkpoint import Checkpoint
+from trainables.data_parallel_trainer import GroupTrainable
+from trainables.settings import no_effect
 from trainables.store import verify
 from trainables.store.manifest import is_published
 from tuner import knobs, syncing, temporary
@@ -98,6 +100,9 @@ def _open(spec: Spec, executor: Executor, clock: Clock, link: syncing.Link | Non
     """Check all that can be checked by looking, then claim the experiment's directory."""
     now = datetime.datetime.fromtimestamp(clock.time())
     _fits(spec, executor)(parse_resources(spec.resources))
+    strategy = spec.trainable.strategy if isinstance(spec.trainable, GroupTrainable) else ""
+    if strategy.endswith("SPREAD") and not isinstance(executor, RayExecutor):
+        no_effect(f"ScalingConfig(placement_strategy={strategy!r})", "trials run on this machine")
     spec.restore = _restore_path(spec.restore)
     if spec.overwrite and not isinstance(executor, INLINE):
         check_shippable(spec.trainable)  # before the old experiment goes

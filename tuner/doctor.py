@@ -122,8 +122,8 @@ def examine(plan: Plan) -> Iterator[Finding]:
     if upload_dir is not None:
         keys = {"ssh_key": plan.ssh_key, "ssh_port": plan.ssh_port} if is_host(upload_dir) else {}
         place = {"place": upload_dir, **keys}
+    # Nodes copy there themselves; a directory may be this machine's alone.
     direct = upload_dir is not None and is_elsewhere(upload_dir)
-    """Nodes copy there themselves; a directory may be this machine's alone."""
     wanted = dict.fromkeys((*USED, *plan.imports))
     named = distributions(wanted)
     here = look(storage, named, place=place)

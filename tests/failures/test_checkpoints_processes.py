@@ -91,7 +91,7 @@ def test_f35_t05_a_family_ends_with_its_trial_and_before_the_next_begins(tmp_pat
         tmp_path,
         config={"pids": pids, "how": tune.grid_search([how, "last"])},
         max_concurrent_trials=1,
-        trial_timeout_s=1.0 if how == "timeout" else None,
+        trial_timeout_s=6.0 if how == "timeout" else None,
         stop={"stop": 1},
         raise_on_failed_trial=False,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from clusters import until
 
-from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster, Driver
+from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster, Driver, ray_cluster
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -65,7 +65,7 @@ if __name__ == "__main__":
     result = TorchTrainer(
         train_func,
         train_loop_config={"signs": settings["signs"]},
-        scaling_config=ScalingConfig(num_workers=4),
+        scaling_config=ScalingConfig(num_workers=4, trainer_resources=settings["leads"]),
         run_config=RunConfig(
             name=settings["name"], storage_path=settings["storage"], executor=RayExecutor(address=settings["address"]),
             checkpoint_config=CheckpointConfig(num_to_keep=1),
@@ -81,10 +81,11 @@ if __name__ == "__main__":
 class Training:
     """One run of the script; its ranks tell where they begin."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: Cluster, name: str, leads: dict[str, float]) -> None:
         self.signs = cluster.shared / f"group-{name}-{len(list(cluster.shared.iterdir()))}"
         self.signs.mkdir()
-        settings = {"signs": str(self.signs), "name": name, "storage": RESULTS, "address": cluster.address}
+        settings = {"signs": str(self.signs), "name": name, "leads": leads}
+        settings |= {"storage": RESULTS, "address": cluster.address}
         self.script: Driver = cluster.hosts[0].popen(SCRIPT, json.dumps(settings))
 
     def starts(self, attempt: int) -> list[tuple[int, str, list[int]]]:
@@ -115,8 +116,20 @@ def check_places(begun: list[tuple[int, str, list[int]]], first: int, hosts: set
 
 
 def test_a_group_over_two_hosts_survives_the_loss_of_one_and_ends_with_the_same_weights(cluster: Cluster) -> None:
+    lose_a_host(cluster, {}, leader=None)
+
+
+@pytest.mark.soak
+def test_a_group_survives_the_loss_of_the_host_that_leads(tmp_path: Path) -> None:
+    leads = {"leads": 1.0}
+    with ray_cluster(tmp_path, resources=[{}, leads]) as cluster:
+        lose_a_host(cluster, leads, leader="host2")
+
+
+def lose_a_host(cluster: Cluster, leads: dict[str, float], *, leader: str | None) -> None:
+    """Kill host2 in the middle; the host of rank 0 is the first one with what `leads` says."""
     driver, other = cluster.hosts
-    undisturbed = Training(cluster, "undisturbed")
+    undisturbed = Training(cluster, "undisturbed", leads)
     undisturbed.go()
     check_places(undisturbed.begun(1), 1, {"host1", "host2"})
     expected = undisturbed.found()
@@ -124,12 +137,14 @@ def test_a_group_over_two_hosts_survives_the_loss_of_one_and_ends_with_the_same_
     assert expected["steps"] == [1, 2, 3, 4, 5, 6]
     assert all(expected["said"].count(f"rank {rank} begins on") == 1 for rank in range(4))
 
-    training = Training(cluster, "disturbed")
-    check_places(training.begun(1), 1, {"host1", "host2"})
+    training = Training(cluster, "disturbed", leads)
+    begun = training.begun(1)
+    check_places(begun, 1, {"host1", "host2"})
+    assert leader in (None, begun[0][1])
     saved = driver.path(f"{RESULTS}/disturbed")
     until("step 3 is saved", lambda: list(saved.glob("*/checkpoint_000003")), of=training.script)
     other.kill()
-    third = cluster.add_host()
+    third = cluster.add_host(resources=leads)
     check_places(training.begun(2), 4, {"host1", third.hostname})
     training.go()
     found = training.found()

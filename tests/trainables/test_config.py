@@ -304,9 +304,6 @@ def test_sizes_that_make_no_sense_are_refused(text: str) -> None:
     [
         (CheckpointConfig, {"_checkpoint_upload_from_workers": True}),
         (FailureConfig, {"controller_failure_limit": 3}),
-        (ScalingConfig, {"placement_strategy": "SPREAD"}),
-        (ScalingConfig, {"placement_strategy": "STRICT_PACK"}),
-        (ScalingConfig, {"placement_strategy": "STRICT_SPREAD"}),
         (ScalingConfig, {"accelerator_type": "A100"}),
         (ScalingConfig, {"use_tpu": True}),
         (RunConfig, {"storage_filesystem": object()}),

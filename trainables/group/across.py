@@ -168,7 +168,8 @@ class Nodes:
             firsts = first_ranks(job)
             if firsts[-1] != size:
                 raise RanksError(
-                    f"room for {firsts[-1]} ranks was found on {len(job.across.nodes)} nodes, not for {size}"
+                    f"there is room for {firsts[-1]} ranks on {len(job.across.nodes)} nodes, and the trial has {size}: "
+                    "where groups are on several nodes, a worker has to ask for the same in all trials"
                 )
             made.here = firsts[1]
             made.deputies = [

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -227,6 +228,35 @@ def test_what_goes_wrong_on_another_node_ends_the_whole_group(tmp_path: Path, ho
     if how != "deputy":  # what it leaves is ended by its keeper
         assert not [child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
         assert not leftovers(tmp_path)
+
+
+def wait_for_ever(config: dict[str, Any]) -> None:
+    note(config, pid=os.getpid(), parent=os.getppid())
+    train.report({})
+    signal.pause()
+
+
+def test_a_leader_that_is_killed_takes_the_ranks_of_the_other_nodes_along(tmp_path: Path) -> None:
+    read, write = os.pipe()  # each process holds its end
+    leader = os.fork()
+    if not leader:
+        run(wait_for_ever, tmp_path)
+        os._exit(0)
+    os.close(write)
+    end = time.monotonic() + 60
+    while len(list(tmp_path.glob("rank?"))) < 3 or not all(path.stat().st_size for path in tmp_path.glob("rank?")):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    here, *there = notes(tmp_path)
+
+    os.kill(leader, signal.SIGKILL)
+    os.waitpid(leader, 0)
+    os.kill(here["pid"], signal.SIGKILL)  # its keeper's business otherwise
+
+    assert {each["parent"] for each in there} != {leader}
+    assert not os.read(read, 1)  # returns when nobody holds the other end
+    os.close(read)
+    assert not leftovers(tmp_path / "node1")
 
 
 def of_torch(config: dict[str, Any]) -> None:

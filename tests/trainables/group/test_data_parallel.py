@@ -71,6 +71,14 @@ def test_fit_returns_the_result_of_its_one_trial(tmp_path: Path) -> None:
     assert result.config == {"train_loop_config": {"epochs": 4, "faults": str(tmp_path)}}
 
 
+def test_spreading_has_no_effect_on_one_machine_and_that_is_said(tmp_path: Path) -> None:
+    scaling = ScalingConfig(num_workers=1, placement_strategy="SPREAD")
+    trainer = DataParallelTrainer(lambda: train.report({"x": 1}), scaling_config=scaling, run_config=settings(tmp_path))
+
+    with pytest.warns(UserWarning, match=r"placement_strategy='SPREAD'\) has no effect: trials run on this machine"):
+        trainer.fit()
+
+
 def test_a_worker_that_dies_restarts_the_group_from_the_last_checkpoint(tmp_path: Path) -> None:
     Path(tmp_path, "2_1").write_text("SIGKILL")
     config = settings(tmp_path, failure_config=FailureConfig(max_failures=1))

@@ -34,12 +34,14 @@ def train(config):
 
 
 if __name__ == "__main__":
-    analysis = tune.run(
-        train, config={"x": tune.grid_search([1, 2, 3, 4]), "shared": sys.argv[3]},
-        executor=RayExecutor(address=sys.argv[1]),
-        name="exp", storage_path=sys.argv[2], metric="loss", mode="min", keep_checkpoints_num=2, verbose=2,
-        checkpoint_score_attr="min-loss",
+    given = dict(
+        executor=RayExecutor(address=sys.argv[1]), storage_path=sys.argv[2], metric="loss", mode="min", verbose=2,
+        keep_checkpoints_num=2, checkpoint_score_attr="min-loss",
     )
+    space = {"x": tune.grid_search([1, 2, 3, 4]), "shared": sys.argv[3]}
+    analysis = tune.run(train, name="exp", config=space, **given)
+    again = tune.run(train, name="again", config=space, **given)  # by the very same executor
+    print("AGAIN", [trial.last_result["training_iteration"] for trial in again.trials])
     hosts = {trial.dirname: trial.last_result["host"] for trial in analysis.trials}
     kept = {t.dirname: sorted(p for p in os.listdir(t.path) if p.startswith("checkpoint")) for t in analysis.trials}
     logs = {trial.dirname: open(trial.path + "/stdout").read().count("step") for trial in analysis.trials}
@@ -63,6 +65,7 @@ def test_trials_run_on_every_node_and_their_checkpoints_and_output_come_to_the_d
     output = driver.run(_SCRIPT, cluster.address, RESULTS, str(cluster.shared))
     seen = found(output)
     assert "2 nodes; checkpoints of host2 (10.77.0.3) are copied here by rsync over ssh" in output
+    assert "AGAIN [5, 5, 5, 5]" in output
     assert set(seen["hosts"].values()) == {"host1", "host2"}
     assert set(seen["logs"].values()) == {5}
     assert seen["best"] == {"i": 1}
@@ -74,7 +77,7 @@ def test_trials_run_on_every_node_and_their_checkpoints_and_output_come_to_the_d
         if there.is_dir():  # nothing half done either
             names = sorted(name for name in os.listdir(there) if name.startswith(("checkpoint", ".")))
             assert names == best_and_latest
-    assert sorted(path.name for path in other.path(RESULTS).iterdir()) == ["exp"]  # no temporary files
+    assert sorted(path.name for path in other.path(RESULTS).iterdir()) == ["again", "exp"]  # no temporary files
     for host in cluster.hosts:
         environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in host.processes()]
         assert not any(b"TUNER_OWNER=" in environment for environment in environments)

@@ -205,15 +205,19 @@ class Agent:
         runner = self._runner
         assert runner is not None
         self._line = line
-        line.listen(lambda data: runner.order(pickle.loads(data)), self._line_ended)
+        runner.adopt(line, self._line_ended)
 
     def _line_ended(self) -> None:
-        """The driver is gone, or the way to it: it takes this host for lost, and so must we."""
-        if not self._ended:
+        """The driver is gone, or the way to it: it takes this host for lost, and so must we. In the runner's thread."""
+
+        def end() -> None:
             try:
                 self._end()
             finally:
                 os._exit(1)
+
+        if not self._ended:
+            threading.Thread(target=end, name="tuner-end", daemon=True).start()
 
     def _tell(self, heard: Sequence[Heard]) -> None:
         """From the runner's thread."""
@@ -258,6 +262,7 @@ class Runner(threading.Thread):
         self._executor = _Executor(tell)
         self._shipped, self._setup, self._tell = shipped, setup, tell
         self._orders: list[Order] = []
+        self._line: tuple[Line, Callable[[], None]] | None = None
         self._lock = threading.Lock()
         self._ready = threading.Event()
         self._ending = False
@@ -271,6 +276,12 @@ class Runner(threading.Thread):
         self._ready.wait()
         with self._lock:
             self._orders += orders
+        self._executor.wake()
+
+    def adopt(self, line: Line, ended: Callable[[], None]) -> None:
+        """Take orders from there from now on; from another thread."""
+        with self._lock:
+            self._line = (line, ended)
         self._executor.wake()
 
     def end(self) -> None:
@@ -304,8 +315,10 @@ class Runner(threading.Thread):
             while not self._ending:
                 with self._lock:
                     orders, self._orders = self._orders, []
-                for order in orders:
-                    self._carry_out(order)
+                    adopted, self._line = self._line, None
+                if adopted is not None:
+                    executor.listen(adopted[0], self._carry_out_all, adopted[1])
+                self._carry_out_all(orders)
                 executor.run_once(self._heard, None)
         finally:
             executor.shutdown()
@@ -337,6 +350,10 @@ class Runner(threading.Thread):
             and kept.ref not in told
         ]
 
+    def _carry_out_all(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            self._carry_out(order)
+
     def _carry_out(self, order: Order) -> None:
         if isinstance(order, Tell):
             self._executor.tell(order.trial_id, order.message)
@@ -359,6 +376,21 @@ class _Executor(LocalExecutor):
     def __init__(self, tell: Callable[[Sequence[Heard]], None]) -> None:
         super().__init__(cpus=_PLENTY, gpus=0)
         self._tell_driver = tell
+
+    def listen(self, line: Line, carry_out: Callable[[Sequence[Order]], None], ended: Callable[[], None]) -> None:
+        """Wait for orders beside everything else."""
+
+        def ready(mask: int, events: list[Event]) -> None:
+            data = line.receive()
+            if data is None:
+                assert self._epoll is not None
+                del self._handlers[line.fileno()]
+                self._epoll.unregister(line.fileno())
+                ended()
+            else:
+                carry_out(pickle.loads(data))
+
+        self._watch(line.fileno(), ready)
 
     def _shown(self, launch: Launch, name: Literal["stdout", "stderr"]) -> _Echo:
         return _Echo(launch, name, self._tell_driver)

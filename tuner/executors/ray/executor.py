@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import pickle
-import queue
 import threading
 import time
 from collections import Counter, deque
@@ -42,7 +41,9 @@ from tuner.executors.ray import connection, sources
 from tuner.executors.ray.carrying import Carrier, Landing, place_of_restored
 from tuner.executors.ray.groups import across, deputy_of, meant_by, trial_of
 from tuner.executors.ray.hosts import AgentError, Host
+from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.leases import Lease, Leases
+from tuner.executors.ray.line import Line
 from tuner.executors.ray.messages import HEARTBEAT_S, Broken, Kill, Output, Place, Setup, Tell, Uploading
 from tuner.executors.ray.uploads import LOST, ClusterUploader
 from tuner.syncer.uploader import Uploader
@@ -53,7 +54,7 @@ _KILLED = -9
 _LAST_WORDS = (Finished, Errored, Preempted)
 _WAIT_S = 60.0
 _MAX_USELESS = 3
-"""So often an agent may end on a node that lives before a trial has ended there."""
+"""So often in a row an agent may end on a node that lives before a trial has said anything there."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -129,6 +130,11 @@ class RayExecutor:
                 f'RayExecutor(address={address!r}) is not accepted; accepted are None, "auto" and "<ip>:<port>"'
             )
         self._address, self._runtime_env, self._options = address, runtime_env, dict(options or {})
+        self._connected = self._ours = False
+        self._be_new()
+
+    def _be_new(self) -> None:
+        """Nothing is known of any run: it may be used for another one."""
         self.say: Callable[[str], None] = log.info
         """Where people are told what they should know."""
         self.sync: Mapping[str, Any] = {}
@@ -139,8 +145,7 @@ class RayExecutor:
         """(host, trial directory, checkpoint, digest) of what lay on the nodes' own disks at the start."""
         self.keeps: Callable[[str, CheckpointRef], bool] = lambda dirname, ref: True
         """Whether a checkpoint in that trial directory is needed; asked of nodes that come while the run goes on."""
-        self._connected = self._ours = False
-        self._inbox: queue.SimpleQueue[Callable[[list[Event]], None]] = queue.SimpleQueue()
+        self._inbox = Inbox()
         self._hosts: dict[str, Host] = {}
         self._leases = Leases(self._on_lease, time.monotonic)
         self._attempts: dict[str, _Attempt] = {}
@@ -300,13 +305,7 @@ class RayExecutor:
         until = None if timeout is None else now + max(0.0, timeout)
         if (idle := self._leases.idle_until()) is not None:
             until = idle if until is None else min(until, idle)
-        try:
-            item = self._inbox.get(timeout=0.0 if events else None if until is None else max(0.0, until - now))
-            item(events)
-            while True:
-                self._inbox.get_nowait()(events)
-        except queue.Empty:
-            pass
+        self._inbox.wait(0.0 if events else None if until is None else until - now, events)
         self._leases.tidy()
         self._launch_queued()
         self._say_who_waits()
@@ -353,9 +352,10 @@ class RayExecutor:
         for host in self._hosts.values():
             host.release()
         self._hosts.clear()
-        self._connected = False
         if self._ours:
             connection.load().shutdown()
+        self._connected = self._ours = False
+        self._be_new()
 
     # --- the store of every host --------------------------------------------------------------------------
 
@@ -463,6 +463,7 @@ class RayExecutor:
         if self._beating is None:
             self._beating = threading.Thread(target=self._beat, name="ray-heartbeat", daemon=True)
             self._beating.start()
+            threading.Thread(target=self._watch_nodes, name="ray-nodes", daemon=True).start()
         return host
 
     def _on_lease(self, lease: Lease, answer: Any) -> None:
@@ -530,22 +531,28 @@ class RayExecutor:
             raise TuneError(f"{host.name} cannot run trials: {text[-1] if text else repr(error)}") from error
 
     def _beat(self) -> None:
+        ending, hosts = self._ending, self._hosts
+        while not ending.wait(HEARTBEAT_S):
+            for host in list(hosts.values()):
+                host.beat()
+
+    def _watch_nodes(self) -> None:
+        """Apart from the heartbeat: where the cluster's head does not answer, trials go on."""
+        ending, inbox = self._ending, self._inbox
         known: set[str] = set()
         greeted = set(self._hosts)
-        while not self._ending.wait(HEARTBEAT_S):
-            for host in list(self._hosts.values()):
-                host.beat()
+        while not ending.wait(HEARTBEAT_S):
             try:
                 leaving, there = connection.draining(), connection.nodes()
             except Exception as error:  # whatever Ray raises: the next look may do better
                 log.debug("Ray does not say which nodes are drained: %s", error)
                 continue
             for node in leaving - known:
-                self._inbox.put(partial(self._drain, node))
+                inbox.put(partial(self._drain, node))
             known |= leaving
             for new in there:
                 if new.id not in greeted:
-                    self._inbox.put(partial(self._greet, new))
+                    inbox.put(partial(self._greet, new))
             greeted |= {new.id for new in there}
 
     def _greet(self, node: connection.Node, events: list[Event]) -> None:
@@ -566,6 +573,16 @@ class RayExecutor:
 
     def _listen(self, host: Host) -> None:
         host.listen(lambda answer: self._inbox.put(lambda events: self._heard(host, answer, events)))
+        if (line := host.line) is not None:
+            self._inbox.watch(line.fileno(), partial(self._read, host, line))
+
+    def _read(self, host: Host, line: Line, events: list[Event]) -> None:
+        data = line.receive()
+        if data is None:
+            self._inbox.forget(line.fileno())
+            self._heard(host, ConnectionError(f"the line to {host.name} has ended"), events)
+        elif not host.lost:
+            self._heard(host, data, events)
 
     def _heard(self, host: Host, answer: Any, events: list[Event]) -> None:
         if isinstance(answer, BaseException):
@@ -577,12 +594,12 @@ class RayExecutor:
             attempt = self._attempts.get(trial_of(heard.trial_id))
             if attempt is None or attempt.number != heard.attempt or attempt.running.get(heard.trial_id) is not host:
                 continue  # of an attempt that was given up
+            host.useful = True
             if isinstance(heard, Output):
                 _write_down(attempt, host, heard)
             elif heard.trial_id != attempt.trial_id:
                 self._heard_deputy(attempt, heard, events)
             elif isinstance(heard, Exited):
-                host.useful = True
                 del attempt.running[heard.trial_id]
                 self._over(attempt, heard, events)
             elif attempt.exited is not None:
@@ -610,10 +627,12 @@ class RayExecutor:
         host.release()  # if Ray has lost sight of it only
         self._carrier.lost(host)
         self._leases.lost(host.node)
-        if not host.useful:
+        if host.useful:
+            del self._useless[host.node]
+        else:
             self._useless[host.node] += 1
             if self._useless[host.node] >= _MAX_USELESS and self._is_alive(host.node):
-                raise TuneError(f"{host.name}: its agent ends before a trial has: {error}") from error
+                raise TuneError(f"{host.name}: its agent ends before a trial has begun: {error}") from error
         for attempt in [each for each in self._attempts.values() if host in (each.host, *each.others)]:
             attempt.running = {name: where for name, where in attempt.running.items() if where is not host}
             last = None if attempt.last_word is None else attempt.last_word.body
@@ -628,7 +647,8 @@ class RayExecutor:
     def _send_deputies(self, attempt: _Attempt, port: int) -> None:
         """Start what its first process waits for, on the other nodes."""
         for number, host in enumerate(attempt.others, 1):
-            launch = dataclasses.replace(attempt.launch, job=deputy_of(attempt.launch.job, number, port))
+            job = deputy_of(attempt.launch.job, number, port)
+            launch = dataclasses.replace(attempt.launch, job=job, timeout_s=None)  # the first one's ends all
             attempt.running[launch.job.trial_id] = host
             host.orders.append(self._told_apart(launch, attempt.lease, host))
 

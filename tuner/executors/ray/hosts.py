@@ -58,7 +58,7 @@ class Host:
         self.node, self.ip = node, ip
         self.lost = False
         self.useful = False
-        """A trial has ended there: its agent works."""
+        """A trial has said something there: its agent works."""
         self._mark, self._name = f"{place.id}.{node}", str(number)
         self.orders: list[Order] = []
         """To be sent with the next `flush`."""
@@ -145,19 +145,20 @@ class Host:
             lambda done: threading.Thread(target=answered, args=(done,), daemon=True).start()
         )
 
-    def listen(self, heard: Callable[[Any], None]) -> None:
-        """Have `heard` called, from any thread, with each batch of events, and with an exception at the end."""
-        if self._line is not None:
-            self._line.listen(heard, lambda: heard(ConnectionError(f"the line to {self.name} has ended")))
-        self._ask_for_events(heard)
+    @property
+    def line(self) -> Line | None:
+        """What events come over, once it has begun; None: `listen` brings them."""
+        return self._line
 
-    def _ask_for_events(self, heard: Callable[[Any], None]) -> None:
-        """Without a line these bring the events; with one, the word that the agent is dead."""
+    def listen(self, heard: Callable[[Any], None]) -> None:
+        """Have `heard` called, from any thread, with an exception when the agent is dead; before, without a line, with
+        each batch of events.
+        """
 
         def answered(done: Any) -> None:
             error = done.exception()
             if error is None:
-                self._ask_for_events(heard)
+                self.listen(heard)
             elif self._line is not None:
                 self._line.close()  # somebody may wait for a host that reads no more
             heard(error or done.result())

@@ -33,17 +33,16 @@ class Line:
         with self._sending:
             self._connection.send_bytes(data)
 
-    def listen(self, heard: Callable[[bytes], None], ended: Callable[[], None]) -> None:
-        """Have `heard` called with each batch, in a thread, and then `ended`, once."""
+    def receive(self) -> bytes | None:
+        """The next batch; waits for it. None: the other end is gone."""
+        try:
+            return self._connection.recv_bytes()
+        except (EOFError, OSError):
+            return None
 
-        def read() -> None:
-            try:
-                while True:
-                    heard(self._connection.recv_bytes())
-            except (EOFError, OSError):
-                ended()
-
-        threading.Thread(target=read, name="tuner-line", daemon=True).start()
+    def fileno(self) -> int:
+        """Can be read when something comes; it stays open as long as this object lives."""
+        return self._connection.fileno()
 
     def close(self) -> None:
         """End it, for both ends."""
