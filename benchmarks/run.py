@@ -82,6 +82,13 @@ LINES = [
     Line("sharded", "torch_save_of_memcpy", "  torch.save beside it", "x", None),
     Line("sharded", "load_of_read", "4 ranks' checkpoint on 2 ranks, of reading it: 200 MB", "x", 1.5),
     Line("sharded", "load_of_read_1600MB", "  1.6 GB", "x", 1.5),
+    Line("cluster", "first_result_s", "two hosts: tune.run to its first result", "s", None),
+    Line("cluster", "trials_per_s", "  one-report trials", "/s", None, False),
+    Line("cluster", "results_per_s", "  results from 4 trials, JSON and CSV", "/s", None, False),
+    Line("cluster", "move_of_rsync", "  a checkpoint of 100 MB to the driver, of plain rsync's time", "x", 1.3),
+    Line("cluster", "after_loss_s", "  a host dies: its trial's last result to its next elsewhere", "s", None),
+    Line("nodes_simulated", "of_ten_nodes", "1,000 simulated nodes, 5 % lost: CPU per result, of 10 nodes'", "x", 1.2),
+    Line("nodes_simulated", "us_per_result", "  CPU per result", "us", None),
     Line("s3_push", "large_of_aws", "1 GiB in 4 files to S3, of the time of `aws s3 sync`", "x", 1.0),
     Line("s3_push", "large_of_s5cmd", "  the same, of s5cmd's", "x", 1.0),
     Line("s3_push", "large_cpu_of_aws", "  its CPU, of that of `aws s3 sync`", "x", 1.0),
@@ -110,6 +117,7 @@ PEERS = {
     "pbt_exploit": ("ray",),
     "tpe_waiting": ("ray",),
     "asha_digits": ("ray", "syne"),
+    "cluster": ("ray",),
 }
 
 
