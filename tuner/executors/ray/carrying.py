@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import logging
 import queue
@@ -164,7 +165,9 @@ class Carrier:
         settings = dict(self._settings())
         place = f"{host.ip}:{root}"
         if settings.get("syncer", "auto") not in ("auto", None):
-            backend = open_backend(place, **settings)
+            # With a name, as the guides show it: a command may not read this user's ssh configuration.
+            backend = open_backend(f"{getpass.getuser()}@{place}", **settings)
+            backend.check()
             return backend, "as syncer= says"
         engine = EngineBackend(place, host.ask)
         try:

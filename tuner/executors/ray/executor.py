@@ -471,20 +471,25 @@ class RayExecutor:
         self._inbox.put(lambda events: self._granted(lease, answer))
 
     def _granted(self, lease: Lease, answer: Any) -> None:
-        if not self._leases.on_granted(lease, answer):
+        if self._leases.on_granted(lease, answer):
+            self._use(lease)
+
+    def _use(self, lease: Lease) -> None:
+        """Hand out a slot, once the agents of all its nodes are ready."""
+        for id in lease.nodes:
+            host = self._hosts.get(id)
+            if host is not None and host.ready:
+                continue
+            if host is None:
+                node = next((node for node in connection.nodes() if node.id == id), None)
+                if node is None:
+                    self._leases.lost(id)  # it came, and went
+                    return
+                host = self._new_host(node)
+            new = host
+            host.when_looked(lambda done: self._inbox.put(lambda events: self._joined(new, lease)))
             return
-        host = self._hosts.get(lease.node)
-        if host is not None and host.ready:
-            self._leases.free(lease)
-            return
-        if host is None:
-            node = next((node for node in connection.nodes() if node.id == lease.node), None)
-            if node is None:
-                self._leases.lost(lease.node)  # it came, and went
-                return
-            host = self._new_host(node)
-        new = host
-        host.when_looked(lambda done: self._inbox.put(lambda events: self._joined(new, lease)))
+        self._leases.free(lease)
 
     def _joined(self, host: Host, lease: Lease | None) -> None:
         """A node that came later has looked around."""
@@ -497,15 +502,17 @@ class RayExecutor:
                 log.warning("not used: %s", error)
                 del self._hosts[host.node]
                 host.release()
-                if lease is not None:
+                if lease is not None and self._is_alive(host.node):
                     self._leases.keep_away(lease)
+                elif lease is not None:
+                    self._leases.lost(host.node)
                 return
             self._begin(host)
             # It was here before: nobody needs what it saved that has not come here, and what was deleted meanwhile.
             for path in [self._root / dirname / ref.name for dirname, ref, _ in found if not self.keeps(dirname, ref)]:
                 self._carrier.beside(host, partial(_deleted, host, path), lambda error: None)
         if lease is not None:
-            self._leases.free(lease)
+            self._use(lease)
 
     def _say_how(self) -> None:
         count = f"{len(self._hosts)} node{'s' if len(self._hosts) != 1 else ''}"
