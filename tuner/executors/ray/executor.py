@@ -486,10 +486,12 @@ class RayExecutor:
                     self._leases.lost(id)  # it came, and went
                     return
                 host = self._new_host(node)
-            new = host
-            host.when_looked(lambda done: self._inbox.put(lambda events: self._joined(new, lease)))
+            self._when_looked(host, lease)
             return
         self._leases.free(lease)
+
+    def _when_looked(self, host: Host, lease: Lease | None) -> None:
+        host.when_looked(lambda done: self._inbox.put(lambda events: self._joined(host, lease)))
 
     def _joined(self, host: Host, lease: Lease | None) -> None:
         """A node that came later has looked around."""
