@@ -146,6 +146,11 @@ _from_trial: msgspec.json.Decoder[FromTrial] = msgspec.json.Decoder(FromTrial)
 _to_trial: msgspec.json.Decoder[ToTrial] = msgspec.json.Decoder(ToTrial)
 
 
+def encode(message: msgspec.Struct) -> bytes:
+    """The body of a frame."""
+    return _encoder.encode(message)
+
+
 def frame(message: msgspec.Struct) -> bytes:
     """The bytes of one message, length first."""
     body = _encoder.encode(message)

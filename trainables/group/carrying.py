@@ -10,9 +10,8 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 
 import blake3
@@ -113,10 +112,8 @@ class Home:
         except EOFError:
             raise CheckpointNotFoundError(f"{path}: the leader of the group is gone") from None
 
-    @contextlib.contextmanager
-    def _line(self) -> Iterator[Connection]:
-        with Client(self.address, family="AF_INET", authkey=self.key) as line:
-            yield line
+    def _line(self) -> Connection:
+        return reach(self.address, self.key)
 
 
 class FileServer:
@@ -179,6 +176,16 @@ class FileServer:
             line.send(coming)
             _give(line, path, coming)
             line.recv()  # held until it has arrived
+
+
+def reach(address: tuple[str, int], key: bytes) -> Connection:
+    """The line to a leader. Raises OSError, EOFError where there is none."""
+    made = socket.create_connection(address)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is small is not to wait for what was small before
+    line = Connection(made.detach())
+    answer_challenge(line, key)
+    deliver_challenge(line, key)
+    return line
 
 
 def met(accepted: socket.socket, key: bytes) -> Connection | None:

@@ -13,14 +13,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from trainables.group.across import Begin, Dead, Failed, Joined, Leave, Looked, Noticed, OfRank, ToRank, first_ranks
 from trainables.group.backend import Backend
-from trainables.group.carrying import Home, met
+from trainables.group.carrying import Home, met, reach
 from trainables.group.leader import be_rank
 from trainables.group.member import Place
 from trainables.group.messages import Flags, FromRank, Hello, Raised, Returned
@@ -71,9 +71,8 @@ class Deputy:
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, directory, ignore_errors=True)
             try:
-                self._line: Connection = stack.enter_context(
-                    Client((self._across.nodes[0][0], self._across.port), family="AF_INET", authkey=self._across.key)
-                )
+                address = (self._across.nodes[0][0], self._across.port)
+                self._line: Connection = stack.enter_context(reach(address, self._across.key))
                 self._line.send(Joined(self._across.number))
                 begin: Begin = self._line.recv()
             except (EOFError, OSError):

@@ -7,7 +7,6 @@ import contextlib
 import json
 import logging
 import os
-import pickle
 import shutil
 import socket
 import sys
@@ -51,6 +50,8 @@ from tuner.executors.ray.messages import (
     Setup,
     Tell,
     Uploading,
+    pack_heard,
+    unpack_orders,
 )
 from tuner.executors.ray.uploads import Uploads
 from tuner.experiment.paths import ExperimentPaths
@@ -103,7 +104,7 @@ class Agent:
     async def orders(self, number: int, data: bytes) -> None:
         """Take a batch of orders; numbers say in which order they were sent."""
         await self._begun.wait()
-        self._early[number] = pickle.loads(data)
+        self._early[number] = unpack_orders(data)
         while (batch := self._early.pop(self._next, None)) is not None:
             self._next += 1
             assert self._runner is not None
@@ -114,7 +115,7 @@ class Agent:
         await self._something.wait()
         heard, self._heard = self._heard, []
         self._something.clear()
-        return pickle.dumps(heard, pickle.HIGHEST_PROTOCOL)
+        return pack_heard(heard)
 
     async def alive(self) -> None:
         """The driver lives."""
@@ -225,7 +226,7 @@ class Agent:
             self._loop.call_soon_threadsafe(self._hear, list(heard))
             return
         with contextlib.suppress(OSError):  # its end is told by itself
-            self._line.send(pickle.dumps(list(heard), pickle.HIGHEST_PROTOCOL))
+            self._line.send(pack_heard(heard))
 
     def _hear(self, heard: list[Heard]) -> None:
         self._heard += heard
@@ -388,7 +389,7 @@ class _Executor(LocalExecutor):
                 self._epoll.unregister(line.fileno())
                 ended()
             else:
-                carry_out(pickle.loads(data))
+                carry_out(unpack_orders(data))
 
         self._watch(line.fileno(), ready)
 

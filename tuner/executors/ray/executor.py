@@ -7,7 +7,6 @@ import itertools
 import logging
 import math
 import os
-import pickle
 import threading
 import time
 from collections import Counter, deque
@@ -44,7 +43,7 @@ from tuner.executors.ray.hosts import AgentError, Host
 from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.leases import Lease, Leases
 from tuner.executors.ray.line import Line
-from tuner.executors.ray.messages import HEARTBEAT_S, Broken, Kill, Output, Place, Setup, Tell, Uploading
+from tuner.executors.ray.messages import HEARTBEAT_S, Broken, Kill, Output, Place, Setup, Tell, Uploading, unpack_heard
 from tuner.executors.ray.uploads import LOST, ClusterUploader
 from tuner.syncer.uploader import Uploader
 
@@ -568,7 +567,7 @@ class RayExecutor:
         """A node has joined: its agent is ready before a trial is placed there."""
         if node.id not in self._hosts and self._begin is not None:
             host = self._new_host(node)
-            host.when_looked(lambda done: self._inbox.put(lambda events: self._joined(host, None)))
+            self._when_looked(host, None)
 
     def _drain(self, node: str, events: list[Event]) -> None:
         """A node is about to go away: its trials save, and go on elsewhere."""
@@ -597,7 +596,7 @@ class RayExecutor:
         if isinstance(answer, BaseException):
             self._lost(host, answer, events)
             return
-        for heard in pickle.loads(answer):
+        for heard in unpack_heard(answer):
             if isinstance(heard, Broken):
                 raise TuneError(f"{host.name} cannot run trials: {heard.reason}")
             attempt = self._attempts.get(trial_of(heard.trial_id))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import pickle
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from tuner.error import SettingError, TuneError
 from tuner.executors.ray import connection
 from tuner.executors.ray.agent import Agent
 from tuner.executors.ray.line import Line, connect
-from tuner.executors.ray.messages import Looked, Order, Place, Setup
+from tuner.executors.ray.messages import Looked, Order, Place, Setup, pack_orders
 from tuner.executors.ray.uploads import LOST
 
 _PATIENCE_S = 120.0
@@ -172,7 +171,7 @@ class Host:
         if not self.orders or not self._begun:
             return
         orders, self.orders = self.orders, []
-        data = pickle.dumps(orders, pickle.HIGHEST_PROTOCOL)
+        data = pack_orders(orders)
         if self._line is not None:
             with contextlib.suppress(OSError):  # that it has ended is told by itself
                 self._line.send(data)

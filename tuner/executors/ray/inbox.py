@@ -23,7 +23,8 @@ class Inbox:
         self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._woken, select.EPOLLIN)
         self._watched: dict[int, Item] = {}
-        weakref.finalize(self, os.close, self._woken)  # not before: a late thread would write into another's file
+        # Not before, and not at exit either: a late thread would find it closed, or another's file in its place.
+        weakref.finalize(self, os.close, self._woken).atexit = False
 
     def put(self, item: Item) -> None:
         """Have something done soon."""

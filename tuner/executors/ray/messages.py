@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Union
 
-from trainables.wire import CheckpointRef, ToTrial
-from tuner.executors.base import Event, Launch
+from trainables.wire import CheckpointRef, ToTrial, decode_from_trial, decode_to_trial, encode
+from tuner.executors.base import Event, Launch, Message
 
 RESTORED = ".restored"
 """Directory, beside those of the trials, for checkpoints from outside the experiment; only while it runs."""
@@ -99,3 +101,26 @@ class Kill:
 
 Order = Union[Launch, Tell, Kill]
 Heard = Union[Event, Output, Broken]
+
+
+def pack_orders(orders: Sequence[Order]) -> bytes:
+    """Orders as bytes. What trials are told goes as they get it: it is most of all, and pickled it costs ten times."""
+    small = [(order.trial_id, encode(order.message)) if type(order) is Tell else order for order in orders]
+    return pickle.dumps(small, pickle.HIGHEST_PROTOCOL)
+
+
+def unpack_orders(data: bytes) -> list[Order]:
+    return [Tell(part[0], decode_to_trial(part[1])) if type(part) is tuple else part for part in pickle.loads(data)]
+
+
+def pack_heard(heard: Sequence[Heard]) -> bytes:
+    """The same for what agents say."""
+    small = [(said.trial_id, said.attempt, encode(said.body)) if type(said) is Message else said for said in heard]
+    return pickle.dumps(small, pickle.HIGHEST_PROTOCOL)
+
+
+def unpack_heard(data: bytes) -> list[Heard]:
+    return [
+        Message(part[0], part[1], decode_from_trial(part[2])) if type(part) is tuple else part
+        for part in pickle.loads(data)
+    ]
