@@ -363,9 +363,10 @@ class Run:
                 f"{self.opened.paths.root} before is back"
             )
         elif loop.halted is not None:
+            root = self.opened.paths.root
             self.reporter.announce(
                 f"ended early ({loop.halted}); to continue: the same call with "
-                f'name={self.opened.paths.root.name!r} and resume="AUTO"'
+                f'name={root.name!r} and resume="AUTO", or Tuner.restore({str(root)!r}, ...)'
             )
         self.opened.beginning.settle()
         if self.missing:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tuner.error import SettingError
 from tuner.executors.resources import parse_resources
 
 ATTRIBUTE = "_tune_resources"
@@ -68,13 +69,18 @@ def with_resources(trainable: Any, resources: Any) -> Any:
         resources: {"cpu": 2, "gpu": 0.5, "my_resource": 1}, a list of such bundles, a PlacementGroupFactory, or a
             function of the config.
 
-    Raises ResourceError for amounts that are none.
+    Raises ResourceError for amounts that are none, SettingError for a trainer.
 
     Example:
         >>> tune.run(tune.with_resources(train, {"cpu": 2}), num_samples=4)
     """
     if not callable(resources):
         parse_resources(resources)
+    if hasattr(trainable, "as_trainable"):
+        raise SettingError(
+            f"with_resources({type(trainable).__name__}, ...) is not accepted: a trainer's ScalingConfig says what its "
+            "workers get; accepted are a function and a tune.Trainable subclass"
+        )
     if inspect.isclass(trainable):
         return type(
             trainable.__name__,

@@ -77,6 +77,20 @@ if __name__ == "__main__":
     print("FOUND", json.dumps(found))
 """
 
+DRAIN = """
+import sys
+from ray._raylet import GcsClient
+from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+from ray.core.generated.gcs_pb2 import GcsNodeInfo
+
+client = GcsClient(address=sys.argv[1])
+(node,) = [node.node_id.hex() for node in client.get_all_node_info().values()
+           if node.node_manager_address == sys.argv[2] and node.state == GcsNodeInfo.ALIVE]
+accepted, why = client.drain_node(node, DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION"), "maintenance", 0)
+assert accepted, why
+"""
+"""A script: let the node at an address be drained."""
+
 
 class Run:
     """One experiment of `SCRIPT` on a cluster.

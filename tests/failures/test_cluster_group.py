@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import until
+from clusters import DRAIN, until
 
 from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster, Driver, ray_cluster
 
@@ -52,6 +52,8 @@ def train_func(config):
     optimizer = torch.optim.SGD(whole.parameters(), lr=0.1)
     for step in range(first, 7):
         while step > 3 and not (signs / "go").exists():
+            if context.should_stop():
+                return
             time.sleep(0.05)
         optimizer.zero_grad()
         inputs = torch.randn(8, 3, generator=torch.Generator().manual_seed(100 * step + rank))
@@ -129,6 +131,23 @@ def test_a_group_survives_the_loss_of_the_host_that_leads(tmp_path: Path) -> Non
     leads = {"leads": 1.0}
     with ray_cluster(tmp_path, resources=[{}, leads]) as cluster:
         lose_a_host(cluster, leads, leader="host2")
+
+
+@pytest.mark.soak
+def test_a_host_that_is_drained_has_the_whole_group_leave_and_go_on_elsewhere(cluster: Cluster) -> None:
+    driver, other = cluster.hosts
+    training = Training(cluster, "drained", {})
+    check_places(training.begun(1), 1, {"host1", "host2"})
+    saved = driver.path(f"{RESULTS}/drained")
+    until("step 3 is saved", lambda: list(saved.glob("*/checkpoint_000003")), of=training.script)
+    third = cluster.add_host()
+
+    driver.run(DRAIN, cluster.address, other.address)
+    other.harmed = True  # it will be gone
+
+    check_places(training.begun(2), 4, {"host1", third.hostname})
+    training.go()
+    assert training.found()["steps"] == [1, 2, 3, 4, 5, 6]
 
 
 def lose_a_host(cluster: Cluster, leads: dict[str, float], *, leader: str | None) -> None:

@@ -6,24 +6,12 @@ import os
 import signal
 
 import pytest
-from clusters import Run, check_kept, check_whole, number_there, started, until
+from clusters import DRAIN, Run, check_kept, check_whole, number_there, started, until
 
 from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 BOTH = (1, 2)
-_DRAIN = """
-import sys
-from ray._raylet import GcsClient
-from ray.core.generated.autoscaler_pb2 import DrainNodeReason
-from ray.core.generated.gcs_pb2 import GcsNodeInfo
-
-client = GcsClient(address=sys.argv[1])
-(node,) = [node.node_id.hex() for node in client.get_all_node_info().values()
-           if node.node_manager_address == sys.argv[2] and node.state == GcsNodeInfo.ALIVE]
-accepted, why = client.drain_node(node, DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION"), "maintenance", 0)
-assert accepted, why
-"""
 
 
 def test_f36_who_has_to_leave_saves_first_and_no_failure_is_counted(cluster: Cluster) -> None:
@@ -36,7 +24,7 @@ def test_f36_who_has_to_leave_saves_first_and_no_failure_is_counted(cluster: Clu
     until("the preempted trial runs again", lambda: len(run.starts(x)) == 2, of=script)
 
     third = cluster.add_host()
-    driver.run(_DRAIN, cluster.address, other.address)
+    driver.run(DRAIN, cluster.address, other.address)
     other.harmed = True  # it will be gone
     until("it has left the drained node", lambda: len(run.starts(x)) == 3, of=script)
     assert run.starts(x)[2][:2] == (5, third.hostname)

@@ -429,3 +429,8 @@ def test_restore_of_nothing_is_an_error(tmp_path: Path) -> None:
     assert not DataParallelTrainer.can_restore(tmp_path / "none")
     with pytest.raises(ExperimentNotFoundError):
         DataParallelTrainer.restore(tmp_path / "none", count, scaling_config=TWO).fit()
+
+
+def test_resources_given_to_a_trainer_are_refused_with_what_says_them() -> None:
+    with pytest.raises(ValueError, match=r"with_resources\(DataParallelTrainer.*ScalingConfig"):
+        tune.with_resources(DataParallelTrainer(lambda: None), {"cpu": 2})
