@@ -60,6 +60,8 @@ log = logging.getLogger(__name__)
 
 _THREADS = 32
 """So many operations on files at once: one that hangs keeps no other from being done."""
+_BEGIN_S = 5.0
+"""So long the end waits for a beginning that hangs."""
 _PLENTY = 1_000_000.0
 """What a trial may take was leased from Ray; the executor on the node counts nothing."""
 
@@ -81,7 +83,7 @@ class Agent:
         self._files: Files | None = None
         self._uploads: Uploads | None = None
         self._uploading = b""
-        self._opening = threading.Lock()
+        self._opening, self._beginning = threading.Lock(), threading.Lock()
         self._root: Path | None = None
         self._ended = False
         self._alive_at = time.monotonic()
@@ -178,17 +180,20 @@ class Agent:
         return Looked(name, False, found)
 
     def _begin(self, setup: Setup, pickled: bytes, modules: bytes) -> None:
-        self._uploading = setup.uploading
-        home = self._home = Path(tempfile.mkdtemp(prefix="tuner-agent-"))
-        trainable = home / "trainable.pickle"
-        trainable.write_bytes(pickled)
-        if modules:
-            sources.unpack(modules, home / "modules")
-            sys.path.insert(0, str(home / "modules"))
-        with contextlib.suppress(OSError):
-            os.chdir(setup.cwd if setup.cwd.is_dir() else home)
-        self._runner = Runner(Shipped(trainable, setup.imports), setup, self._tell)
-        self._runner.start()
+        with self._beginning:
+            if self._ended:
+                return  # the run was over before it could
+            self._uploading = setup.uploading
+            home = self._home = Path(tempfile.mkdtemp(prefix="tuner-agent-"))
+            trainable = home / "trainable.pickle"
+            trainable.write_bytes(pickled)
+            if modules:
+                sources.unpack(modules, home / "modules")
+                sys.path.insert(0, str(home / "modules"))
+            with contextlib.suppress(OSError):
+                os.chdir(setup.cwd if setup.cwd.is_dir() else home)
+            self._runner = Runner(Shipped(trainable, setup.imports), setup, self._tell)
+            self._runner.start()
 
     def _open_uploads(self, uploading: bytes) -> None:
         with self._opening:
@@ -249,6 +254,9 @@ class Agent:
             fs.remove_quietly(self._root / RESTORED)
 
     def _end(self) -> None:
+        self._ended = True
+        if self._beginning.acquire(timeout=_BEGIN_S):  # what it makes goes too
+            self._beginning.release()
         if self._runner is not None:
             self._runner.end()
         if self._home is not None:
@@ -303,7 +311,10 @@ class Runner(threading.Thread):
             self._run()
         except Exception as error:  # whatever it is: the driver waits for a word
             log.exception("no trial can run here any more")
-            self._tell([Broken(f"{type(error).__name__}: {error}")])
+            try:
+                self._tell([Broken(f"{type(error).__name__}: {error}")])
+            except Exception:
+                os._exit(1)  # Ray tells it then
         finally:
             self._ready.set()
 

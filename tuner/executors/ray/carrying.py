@@ -137,6 +137,8 @@ class Carrier:
         for lane in self._lanes.values():
             lane.close()
         self._lanes.clear()
+        for backend, _ in list(self._ways.values()):
+            backend.close()
 
     def _way(self, host: Host, root: Path) -> tuple[Backend, str]:
         with self._locks[host.node]:

@@ -48,19 +48,27 @@ def connect(address: str | None, options: Mapping[str, Any]) -> bool:
     ray = load()
     if ray.is_initialized():
         return False
+    where = f"at {address!r}" if address else "to be found from here"
     try:
         _check_answers(address)
         ray.init(
             address=address or "auto",
             **{"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True, **options},
         )
-    except (OSError, RuntimeError, ValueError) as error:
-        where = f"at {address!r}" if address else "to be found from here"
+    except OSError as error:
         raise SettingError(
             f"executor='ray': there is no Ray cluster {where}: start one with `ray start --head`, or give "
-            f"RayExecutor(address='<ip>:<port>') ({str(error).splitlines()[0] if str(error) else error!r})"
+            f"RayExecutor(address='<ip>:<port>') ({_first_line(error)})"
+        ) from error
+    except (RuntimeError, ValueError) as error:  # an option, another version, ...
+        raise SettingError(
+            f"executor='ray': Ray does not connect to the cluster {where}: {_first_line(error)}"
         ) from error
     return True
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else repr(error)
 
 
 def _check_answers(address: str | None) -> None:

@@ -7,6 +7,7 @@ import itertools
 import logging
 import math
 import os
+import re
 import threading
 import time
 from collections import Counter, deque
@@ -49,6 +50,7 @@ from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)
 
+_ADDRESS = re.compile(r"auto|[^\s/]+:\d+")
 _KILLED = -9
 _LAST_WORDS = (Finished, Errored, Preempted)
 _WAIT_S = 60.0
@@ -124,10 +126,14 @@ class RayExecutor:
         runtime_env: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        if address is not None and (not isinstance(address, str) or not address):
+        if address is not None and (not isinstance(address, str) or not _ADDRESS.fullmatch(address)):
+            client = isinstance(address, str) and address.startswith("ray://")
             raise SettingError(
                 f'RayExecutor(address={address!r}) is not accepted; accepted are None, "auto" and "<ip>:<port>"'
+                + (" (Ray's client is not enough: start the script on a machine of the cluster)" if client else "")
             )
+        if "address" in (options or {}):
+            raise SettingError("RayExecutor(options={'address': ...}) is not accepted: it is RayExecutor(address=...)")
         self._address, self._runtime_env, self._options = address, runtime_env, dict(options or {})
         self._connected = self._ours = False
         self._be_new()
