@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.servers.cluster import RESULTS, Cluster
+from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster
+from tuner.error import SettingError
+from tuner.executors import RayExecutor
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -61,6 +63,7 @@ def found(output: str) -> dict[str, Any]:
 def test_trials_run_on_every_node_and_their_checkpoints_and_output_come_to_the_driver(cluster: Cluster) -> None:
     driver, other = cluster.hosts
     driver.path("/srv/home/beside.py").write_text(_BESIDE)  # host2 does not have it
+    before = {path for host in cluster.hosts for path in host.path("/tmp").iterdir()}
 
     output = driver.run(_SCRIPT, cluster.address, RESULTS, str(cluster.shared))
     seen = found(output)
@@ -81,3 +84,26 @@ def test_trials_run_on_every_node_and_their_checkpoints_and_output_come_to_the_d
     for host in cluster.hosts:
         environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in host.processes()]
         assert not any(b"TUNER_OWNER=" in environment for environment in environments)
+        left = set(host.path("/tmp").iterdir()) - before
+        assert not [path.name for path in left if path.name.startswith(("ssh-", "tuner-agent-"))]
+
+
+@pytest.mark.parametrize("address", ["", "local", "10.0.0.1", "http://10.0.0.1:6379", "ray://10.0.0.1:10001", 6379])
+def test_an_address_that_is_none_is_refused_at_once(address: Any) -> None:
+    with pytest.raises(SettingError, match=r'accepted are None, "auto" and "<ip>:<port>"') as caught:
+        RayExecutor(address)
+    assert ("Ray's client" in str(caught.value)) == str(address).startswith("ray://")
+    with pytest.raises(SettingError, match="it is RayExecutor"):
+        RayExecutor(options={"address": "10.0.0.1:6379"})
+
+
+def test_an_option_that_ray_does_not_take_is_not_said_to_be_a_missing_cluster(cluster: Cluster) -> None:
+    script = (
+        "import sys, tuner as tune\n"
+        "from tuner.executors import RayExecutor\n"
+        "tune.run(print, executor=RayExecutor(sys.argv[1], options={'num_cpu': 3}))\n"
+    )
+    run = cluster.hosts[0].popen(script, cluster.address)
+    assert run.wait(PATIENCE_S) == 1
+    assert "Unknown keyword argument(s): num_cpu" in run.output.splitlines()[-1]
+    assert "no Ray cluster" not in run.output.splitlines()[-1]
