@@ -390,6 +390,8 @@ class TrialLoop:
         def go() -> None:
             if self._running.get(trial.trial_id) is not run:
                 return  # the run ended meanwhile
+            if self._asked is not None:
+                self.halt(self._asked)  # a moment ago: nothing begins any more
             if self.halted is not None:
                 self._end_attempt(run, "halted")
                 return

@@ -52,7 +52,8 @@ if __name__ == "__main__":
         train,
         config={"x": tune.grid_search([1, 2, 3]), "steps": 6, "wait_at": settings["wait_at"], "go": settings["go"]},
         executor=RayExecutor(address=sys.argv[1]), name=settings["name"], storage_path="/srv/results", verbose=2,
-        keep_checkpoints_num=2, sync_config=tune.SyncConfig(upload_dir="s3://runs/here", sync_timeout=60),
+        resources_per_trial={"cpu": settings["cpu"]}, keep_checkpoints_num=2,
+        sync_config=tune.SyncConfig(upload_dir="s3://runs/here", sync_timeout=60),
     )
     root = Path(analysis.experiment_path)
     keys = [found["Key"] for found in boto3.client("s3").list_objects_v2(Bucket="runs")["Contents"]]
@@ -95,7 +96,7 @@ def found(output: str) -> dict:
 
 
 def test_hosts_copy_their_checkpoints_to_the_bucket_themselves(with_bucket: Cluster) -> None:
-    settings = json.dumps({"name": "plain", "wait_at": 0, "go": ""})
+    settings = json.dumps({"name": "plain", "wait_at": 0, "go": "", "cpu": 1})
     seen = found(with_bucket.hosts[0].run(_TRAIN, with_bucket.address, settings, within_s=2 * PATIENCE_S))
     assert set(seen["iterations"].values()) == {6} and set(seen["last"].values()) == {6}
     assert len(seen["bucket"]) == 6, seen["bucket"]  # the two newest of each of three trials
@@ -106,12 +107,14 @@ def test_hosts_copy_their_checkpoints_to_the_bucket_themselves(with_bucket: Clus
 def test_f38_a_host_that_dies_takes_nothing_along_that_the_bucket_has(with_bucket: Cluster) -> None:
     head = with_bucket.hosts[0]
     third = with_bucket.add_host()
-    settings = json.dumps({"name": "dying", "wait_at": 4, "go": "/srv/home/go"})
-    for host in with_bucket.hosts[:2]:
-        host.path("/srv/home/go").touch()
+    # A trial fills a host, and waits in its middle: each host has one of the three.
+    settings = json.dumps({"name": "dying", "wait_at": 4, "go": "/srv/home/go", "cpu": 2})
     driver = head.popen(_TRAIN, with_bucket.address, settings)
     until(lambda: driver.poll() is not None or list(third.path("/srv/home").glob("step-*-4")))
+    assert driver.poll() is None, driver.output
     third.kill()
+    for host in with_bucket.hosts[:2]:
+        host.path("/srv/home/go").touch()
     seen = found(driver.ends(2 * PATIENCE_S))
     assert set(seen["iterations"].values()) == {6} and set(seen["last"].values()) == {6}
     assert seen["lost"] >= 1
