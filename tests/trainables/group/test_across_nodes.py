@@ -156,6 +156,7 @@ def test_hosts_that_share_the_directory_send_nothing(tmp_path: Path, monkeypatch
     link = run(save_all, tmp_path, shared=True)
 
     assert link.end == Finished()
+    assert link.ended() == [0]
     assert [each["newest"]["of_2"] for each in notes(tmp_path)] == ["1"] * 3
     assert not leftovers(tmp_path)
 
