@@ -426,7 +426,7 @@ class RayExecutor:
                 return
             except CheckpointError as error:
                 log.info("%s: not in the replica: %s", target, error)
-        other = next((other for other in self._hosts.values() if other is not host and other.holds(target)), None)
+        other = next((other for other in list(self._hosts.values()) if other is not host and other.holds(target)), None)
         if other is None:
             raise CheckpointNotFoundError(f"{target}: no host has it, and no replica")
         self._carrier.bring_here(other, target, self._root, digest)

@@ -10,14 +10,17 @@ import contextlib
 import os
 import secrets
 import socket
+import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
 Address = tuple[str, int, bytes]
 """(ip, port, key): who has the key may speak."""
 _CONNECT_S = 5.0
+_KNOCK_S = 1.0
+"""So long somebody who has connected may take to show that he has the key: others may be waiting behind."""
 
 
 class Line:
@@ -56,14 +59,15 @@ class Line:
 def open_door(ip: str, met: Callable[[Line], None]) -> Address:
     """Wait, in a thread, for the one who has the key; `met` is called with the line."""
     key = secrets.token_bytes(32)
-    listener = Listener((ip, 0), family="AF_INET", authkey=key)
-    _, port = listener.address
+    listener = socket.create_server((ip, 0))
+    port: int = listener.getsockname()[1]
 
     def accept() -> None:
         with listener:
             while True:
+                sock, _ = listener.accept()
                 with contextlib.suppress(AuthenticationError, EOFError, OSError):  # somebody else knocked
-                    met(Line(listener.accept()))
+                    met(_introduced(sock, key, _KNOCK_S, (deliver_challenge, answer_challenge)))
                     return
 
     threading.Thread(target=accept, name="tuner-door", daemon=True).start()
@@ -75,10 +79,28 @@ def connect(address: Address) -> Line | None:
     ip, port, key = address
     try:
         sock = socket.create_connection((ip, port), timeout=_CONNECT_S)
-        sock.settimeout(None)
-        line = Connection(sock.detach())
-        answer_challenge(line, key)
-        deliver_challenge(line, key)
+        return _introduced(sock, key, _CONNECT_S, (answer_challenge, deliver_challenge))
     except (OSError, EOFError, AuthenticationError):
         return None
-    return Line(line)
+
+
+def _introduced(
+    sock: socket.socket, key: bytes, seconds: float, steps: Sequence[Callable[[Connection, bytes], object]]
+) -> Line:
+    """The line, once both ends have shown that they have the key. Raises OSError when that takes too long."""
+    sock.settimeout(None)
+    _set_patience(sock, seconds)
+    with contextlib.ExitStack() as stack:
+        line = Connection(sock.detach())
+        stack.callback(line.close)
+        for step in steps:
+            step(line, key)
+        with socket.socket(fileno=os.dup(line.fileno())) as same:
+            _set_patience(same, 0.0)
+        stack.pop_all()
+        return Line(line)
+
+
+def _set_patience(sock: socket.socket, seconds: float) -> None:
+    """How long one read may wait; 0: for ever. `Connection` reads from the descriptor, and knows no time-out itself."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(seconds), 0))

@@ -14,6 +14,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from trainables.transfer.agent import AnyJob, Done, Failed, PushManifest, PushPayload
 from tuner.syncer.uploader import ProcessUploader, Uploader
 
@@ -54,10 +56,6 @@ class Uploads:
             except TimeoutError:
                 self._end_silence()
 
-    def close(self) -> None:
-        if self._uploader is not None:
-            self._uploader.close()
-
     def _collect(self) -> None:
         with self._lock:
             if self._uploader is None:
@@ -94,7 +92,6 @@ class ClusterUploader(Uploader):
         self._home, self._send, self._pause = home, send, pause
         self.can, self.uri, self.beside = home.can, home.uri, home.beside
         self._numbers = itertools.count(-1, -1)  # those of `home` count upwards
-        self._running: dict[int, tuple[AnyJob, float]] = {}
         self._told: queue.SimpleQueue[tuple[int, Done | Failed]] = queue.SimpleQueue()
         self._answered = 0.0
 
@@ -110,22 +107,16 @@ class ClusterUploader(Uploader):
         if not isinstance(job, (PushPayload, PushManifest)):
             return self._home.submit(job)
         number = next(self._numbers)
-        if not self._send(Path(job.directory), job, lambda answer: self._told.put((number, answer))):
-            return self._home.submit(job)
-        self._running[number] = (job, time.monotonic())
-        return number
+        if self._send(Path(job.directory), job, lambda answer: self._told.put((number, answer))):
+            return number
+        return self._home.submit(job)
 
     def answers(self) -> list[Done | Failed]:
         found = self._home.answers()
         while not self._told.empty():  # nobody else takes from it
             number, answer = self._told.get()
-            if self._running.pop(number, None) is None:
-                continue  # it was given up
             self._answered = time.monotonic()
-            if isinstance(answer, Done):
-                found.append(Done(number, answer.data))
-            else:
-                found.append(Failed(number, answer.type, answer.message, answer.transient))
+            found.append(msgspec.structs.replace(answer, id=number))
         return found
 
     def call(self, job: AnyJob, *, timeout_s: float) -> bytes:
