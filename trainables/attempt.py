@@ -19,7 +19,7 @@ from trainables.context import TrainContext
 from trainables.errors import CheckpointBudgetError, InvalidSettingError, PublishError, SessionError
 from trainables.job import Job
 from trainables.saving import Saver, Staged
-from trainables.wire import Answer, Errored, Finished, Link, Listening, Preempted, Report
+from trainables.wire import Answer, Errored, Finished, Link, Listening, Preempted, Report, Uploaded
 
 _log = logging.getLogger(__name__)
 
@@ -233,6 +233,13 @@ class Attempt:
     def listening(self, port: int) -> None:
         """The first process of a group on several nodes listens for the others."""
         self._link.post(Listening(port))
+
+    def uploaded(self, message: Uploaded) -> None:
+        """The processes of a group copy a save to the replica no more."""
+        try:
+            self._link.post(message)
+        except ConnectionError as error:
+            _log.debug("the driver is gone: %s", error)
 
     def notice(self) -> None:
         """A signal told this process to leave. Called in its handler."""

@@ -11,7 +11,6 @@ from trainables.settings import (
     Config,
     checked_names,
     invalid,
-    no_effect,
     one_of,
     parse_bytes,
     text_or_none,
@@ -65,6 +64,10 @@ class CheckpointConfig(Config):
         checkpoint_score_order: "max" or "min".
         checkpoint_frequency: class trainables save every so many iterations; 0: not by themselves.
         checkpoint_at_end: class trainables save when they end; None is False.
+        _checkpoint_keep_all_ranks: what each worker of a trainer saves stays in `rank_<i>/`; else it is merged, and of
+            files with the same name the lowest rank's stays.
+        _checkpoint_upload_from_workers: with `upload_dir` (of `SyncConfig`, or a `storage_path` elsewhere) each worker
+            copies what it saved there itself, beside its training; else the run does, from where the checkpoint lies.
         keep: policies of `trainables.store.retention`; a checkpoint stays when one of them, or `num_to_keep`, keeps it.
         publish: "background" (a report does not wait for the disk) or "blocking".
 
@@ -105,11 +108,6 @@ class CheckpointConfig(Config):
             # Ray 2.3-2.6 typed both Optional[bool], default False.
             value = one_of(f"CheckpointConfig: {private}", getattr(self, private), (None, True, False))
             setattr(self, private, bool(value))
-        if self._checkpoint_upload_from_workers:
-            no_effect(
-                "CheckpointConfig(_checkpoint_upload_from_workers=)",
-                "what workers saved becomes one checkpoint on this machine, which the run copies elsewhere",
-            )
         one_of("CheckpointConfig: publish", self.publish, ("background", "blocking"))
         self._check_keep()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,22 @@ class Across:
     """Who knows it may speak."""
     port: int = 0
     """Where the leader listens; 0: this process leads, and says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """The run's copy elsewhere, to which the processes of a group bring what they save themselves."""
+
+    arguments: bytes = field(repr=False)
+    """Of `trainables.transfer.open.open_backend`, cloudpickled."""
+    directory: str
+    """The key of the trial's directory over there."""
+    witness: tuple[str, str]
+    """(key, text) of a file that the run has written there, with that text in it: elsewhere it is another place."""
+    guard: str
+    """A key: if there is something of that name the replica has another owner, and nothing is brought there."""
+    timeout_s: float
+    """Without progress, after which a process gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +74,8 @@ class Job:
     """Saves of all earlier attempts (only for `name_by_index`)."""
     keep_all_ranks: bool = False
     """What the workers of a group save is kept in `rank_<i>/` each, not merged."""
+    replicated: Replicated | None = None
+    """Where those workers copy what they save; None: that is left to the driver."""
     max_publish_failures: int = 3
     """After that many publishes in a row that failed, the trial fails."""
     chdir: bool = True

@@ -38,6 +38,10 @@ class Staged:
     """What the user wants the checkpoint to be numbered; None: by its iteration."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Notes for the manifest."""
+    uploading: bool = False
+    """The processes that saved it copy it to the replica themselves."""
+    ref: CheckpointRef | None = None
+    """What it will be called; None: that is not decided yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +88,10 @@ class Saver:
         how = staging.hand_over if handed_over else staging.lend
         return self._opened(Staged(how(directory, self._job.directory, str(self._index + 1)), extra=dict(extra or {})))
 
-    def adopt(self, staged: Path, extra: Mapping[str, Any]) -> Staged:
+    def adopt(self, staged: Path, extra: Mapping[str, Any], *, uploading: bool = False) -> Staged:
         """Take over a directory that another process of this trial has staged."""
         self.wait()
-        return self._opened(Staged(staged, extra=dict(extra)))
+        return self._opened(Staged(staged, extra=dict(extra), uploading=uploading))
 
     def stage(self, checkpoint: Checkpoint) -> Staged:
         """Stage what a user reports: written out from memory, moved, or cloned."""
@@ -121,8 +125,8 @@ class Saver:
 
     def describe(self, staged: Staged, iteration: int) -> Saving:
         """Name a save and measure it. Each call counts as one save."""
-        ref = self.name(iteration, staged.number)
-        return Saving(ref=ref, bytes=tree.scan(staged.path, follow=False).bytes)
+        ref = staged.ref = self.name(iteration, staged.number)
+        return Saving(ref=ref, bytes=tree.scan(staged.path, follow=False).bytes, uploading=staged.uploading)
 
     def announce(self, directory: Checkpoint, iteration: int) -> Saving:
         """Like `describe`, for a directory of the user's that will be staged; refuses what cannot be."""

@@ -24,17 +24,14 @@ from trainables.job import Job
 from trainables.wire import (
     Answer,
     CheckpointRef,
-    Closed,
     Errored,
     Finished,
     FromTrial,
     Link,
-    Listening,
-    Opened,
     Preempted,
     Published,
-    PublishFailed,
     Report,
+    SideWord,
     nothing,
 )
 
@@ -111,7 +108,7 @@ class MemoryLink(Link):
     def send(self, message: Finished | Errored | Preempted) -> None:
         self._hear(message)
 
-    def post(self, message: Published | PublishFailed | Opened | Closed | Listening) -> None:
+    def post(self, message: SideWord) -> None:
         self._hear(message)
 
     def wait_durable(self, iteration: int) -> None:

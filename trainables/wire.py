@@ -45,6 +45,8 @@ class Saving(msgspec.Struct, frozen=True):
     ref: CheckpointRef
     bytes: int = 0
     """Size of what was staged, for the experiment's budget."""
+    uploading: bool = False
+    """The processes that saved it copy it to the replica themselves; `Uploaded` says when they have."""
 
 
 class Report(msgspec.Struct, frozen=True, tag="report", tag_field="kind"):
@@ -90,6 +92,16 @@ class Published(msgspec.Struct, frozen=True, tag="published", tag_field="kind"):
 class PublishFailed(msgspec.Struct, frozen=True, tag="publish_failed", tag_field="kind"):
     ref: CheckpointRef
     error: str
+
+
+class Uploaded(msgspec.Struct, frozen=True, tag="uploaded", tag_field="kind"):
+    """No process of the trial copies files of this save to the replica any more. May come before `Published`."""
+
+    ref: CheckpointRef
+    sent: dict[str, str]
+    """Name of a file of it that is there -> BLAKE3 of what was sent, hex."""
+    problem: str = ""
+    """Why some are not, as a line for people."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened", tag_field="kind"):
@@ -138,7 +150,9 @@ class Halt(msgspec.Struct, frozen=True, tag="halt", tag_field="kind"):
     """The experiment ends early: save at the next step boundary (class), or see `should_stop()`."""
 
 
-FromTrial = Union[Report, Finished, Errored, Preempted, Published, PublishFailed, Opened, Closed, Listening]
+SideWord = Union[Published, PublishFailed, Uploaded, Opened, Closed, Listening]
+"""What a trial says beside its results, from any thread."""
+FromTrial = Union[Report, Finished, Errored, Preempted, SideWord]
 ToTrial = Union[Answer, Durable, Halt]
 
 _encoder = msgspec.json.Encoder()
@@ -154,6 +168,11 @@ def encode(message: msgspec.Struct) -> bytes:
 def frame(message: msgspec.Struct) -> bytes:
     """The bytes of one message, length first."""
     body = _encoder.encode(message)
+    return _HEADER.pack(len(body)) + body
+
+
+def framed(body: bytes) -> bytes:
+    """The bytes of a body that is encoded already."""
     return _HEADER.pack(len(body)) + body
 
 
@@ -204,8 +223,8 @@ class Link(Protocol):
     def send(self, message: Finished | Errored | Preempted) -> None:
         """Say how the trial ended (main line)."""
 
-    def post(self, message: Published | PublishFailed | Opened | Closed | Listening) -> None:
-        """Tell of a publish, of who reads a checkpoint, or of a port (side line); from any thread."""
+    def post(self, message: SideWord) -> None:
+        """Tell of a publish, of a copy, of who reads a checkpoint, or of a port (side line); from any thread."""
 
     def wait_durable(self, iteration: int) -> None:
         """Block the publisher until the journal is durable up to that iteration's result."""
@@ -261,7 +280,7 @@ class SocketLink:
     def send(self, message: Finished | Errored | Preempted) -> None:
         self._send(self._main, frame(message))
 
-    def post(self, message: Published | PublishFailed | Opened | Closed | Listening) -> None:
+    def post(self, message: SideWord) -> None:
         self._send(self._side, frame(message))
 
     def wait_durable(self, iteration: int) -> None:

@@ -27,8 +27,6 @@ from tuner.error import (
 from tuner.executors import InlineExecutor, LocalExecutor, RayExecutor, SimulatedExecutor, default
 from tuner.executors.base import Executor, Resources
 from tuner.executors.local.shipping import check_shippable
-from tuner.executors.ray import connection
-from tuner.executors.ray.groups import check_fits as check_fits_cluster
 from tuner.executors.resources import check_fits, parse_resources
 from tuner.executors.simulated import has_directories
 from tuner.experiment.blobs import Blobs
@@ -36,6 +34,7 @@ from tuner.experiment.naming import Names
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import is_experiment
 from tuner.experiment.resume import Base
+from tuner.hosts import cluster_of
 from tuner.inheriting import inherit
 from tuner.logger import default_loggers
 from tuner.logger.policy import PolicyFiles
@@ -58,8 +57,8 @@ def execute(spec: Spec) -> ExperimentAnalysis:
     continued = inherit(spec, datetime.datetime.fromtimestamp(clock.time()))
     if spec.name is not None:
         take_over_place(spec, spec.name)
-    on_cluster = isinstance(executor, RayExecutor)
-    link = syncing.connect(spec, inline=isinstance(executor, INLINE), wake=executor.wake, cluster=on_cluster)
+    cluster = cluster_of(executor)
+    link = syncing.connect(spec, inline=isinstance(executor, INLINE), wake=executor.wake, cluster=cluster is not None)
     try:
         return _execute(spec, executor, clock, link, continued)
     except BaseException:
@@ -67,8 +66,8 @@ def execute(spec: Spec) -> ExperimentAnalysis:
             syncing.give_up(link)
         raise
     finally:
-        if isinstance(executor, RayExecutor):
-            executor.release()  # also where nothing has begun
+        if cluster is not None:
+            cluster.release()  # also where nothing has begun
         if link is not None:
             link.close()
 
@@ -89,8 +88,9 @@ def _execute(
         opened.beginning.take_back()
         raise
     finally:
-        if isinstance(executor, RayExecutor):
-            executor.release()
+        opened.beginning.wait_elsewhere()
+        if (cluster := cluster_of(executor)) is not None:
+            cluster.release()
         temporary.remove(opened.temporary)
         opened.beginning.close()
         opened.ownership.release()
@@ -101,7 +101,7 @@ def _open(spec: Spec, executor: Executor, clock: Clock, link: syncing.Link | Non
     now = datetime.datetime.fromtimestamp(clock.time())
     _fits(spec, executor)(parse_resources(spec.resources))
     strategy = spec.trainable.strategy if isinstance(spec.trainable, GroupTrainable) else ""
-    if strategy.endswith("SPREAD") and not isinstance(executor, RayExecutor):
+    if strategy.endswith("SPREAD") and cluster_of(executor) is None:
         no_effect(f"ScalingConfig(placement_strategy={strategy!r})", "trials run on this machine")
     spec.restore = _restore_path(spec.restore)
     if spec.overwrite and not isinstance(executor, INLINE):
@@ -196,11 +196,9 @@ def _plugins(
 
 def _fits(spec: Spec, executor: Executor) -> Callable[[Resources], object]:
     """What raises ResourceError, naming what is asked for and what there is now, if that can never run there."""
-    total = executor.total()
-    if isinstance(executor, RayExecutor):
-        nodes = [node.resources for node in connection.nodes()]
-        return partial(check_fits_cluster, nodes=nodes, trainable=spec.trainable)
-    return partial(check_fits, total=total)
+    if (cluster := cluster_of(executor)) is not None:
+        return partial(cluster.check_fits, trainable=spec.trainable)
+    return partial(check_fits, total=executor.total())
 
 
 def _resources_for(

@@ -36,9 +36,12 @@ class Beginning(Callback):
         """Remove the old one on the caller's thread."""
         self.say: Callable[[str], None] = lambda line: None
         """How the user is told of what takes long."""
+        self.elsewhere: Callable[[], None] | None = None
+        """Removes what other hosts have of the old one; called beside the run."""
         self._paths, self._ownership = paths, ownership
         self._open, self._made = new, made
         self._remover: threading.Thread | None = None
+        self._elsewhere: threading.Thread | None = None
 
     def on_trial_start(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         self.settle()
@@ -52,6 +55,9 @@ class Beginning(Callback):
         removed = replacing.give_up(self._paths)
         if removed is None:
             return
+        if self.elsewhere is not None:
+            self._elsewhere = threading.Thread(target=self.elsewhere, name="tuner-replacing-elsewhere")
+            self._elsewhere.start()
         if (count := len(fs.listdir(removed))) >= TOLD_FROM:
             when = "first" if self.inline else "beside the run"
             self.say(f"removing the experiment that was replaced, {when}: {count} directories and files")
@@ -77,6 +83,11 @@ class Beginning(Callback):
             if self._made:
                 _remove_root(self._paths.root)
                 self._remove_empty()
+
+    def wait_elsewhere(self) -> None:
+        """Wait until other hosts have let go of the old one: so long they are needed."""
+        if self._elsewhere is not None:
+            self._elsewhere.join()
 
     def close(self) -> None:
         """Wait until the old one is gone."""

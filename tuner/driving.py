@@ -24,7 +24,7 @@ from tuner.error import (
     TrialsFailedError,
     TrialTimeoutError,
 )
-from tuner.executors import InlineExecutor, RayExecutor, SimulatedExecutor
+from tuner.executors import InlineExecutor, SimulatedExecutor
 from tuner.executors.base import Executor
 from tuner.executors.resources import parse_resources
 from tuner.executors.simulated import has_directories
@@ -74,6 +74,7 @@ class Run:
         """What did not reach the replica."""
         self.spec, self.opened, self.executor, self.clock = spec, opened, executor, clock
         self.inline = isinstance(executor, INLINE)
+        self.cluster = hosts.cluster_of(executor)
         contents = opened.contents
         self.state = ExperimentState.from_snapshot(opened.paths.root, contents.snapshot if contents else None)
         # First: when somebody else's callback fails at the start of a trial, that trial has started.
@@ -155,8 +156,8 @@ class Run:
         contents, ownership = self.opened.contents, self.opened.ownership
         if self.link is not None and contents is not None:
             inheriting.find_origins(self.link, self.opened.settings, self.state)
-        if isinstance(self.executor, RayExecutor):
-            hosts.join(self.executor, self.opened, self.state, self.link, self.spec.sync_config, self.reporter.announce)
+        if self.cluster is not None:
+            hosts.join(self.cluster, self.opened, self.state, self.link, self.spec.sync_config, self.reporter.announce)
         started = ev.GenerationStarted(ownership.generation)
         if contents is not None:
             started = ev.GenerationStarted(
@@ -167,8 +168,8 @@ class Run:
         if contents is None:
             return
         remove_halves(self.state, self.touched)
-        if isinstance(self.executor, RayExecutor):
-            notes.extend(hosts.gather(self.executor, self.state, syncing.elsewhere(self.link)))
+        if self.cluster is not None:
+            notes.extend(hosts.gather(self.cluster, self.state, syncing.elsewhere(self.link)))
         look = Look()
         facts, problems = reconcile(
             self.state,
@@ -225,6 +226,7 @@ class Run:
             publish="blocking" if self.inline else getattr(config, "publish", "background"),
             name_by_index=isinstance(config, CheckpointStrategy),
             keep_all_ranks=getattr(config, "_checkpoint_keep_all_ranks", False),
+            replicated=syncing.place_for_workers(self.link, spec, self.opened.ownership),
             only=self.only,
             restore=self._restore_directory(),
             max_publish_failures=knobs.max_publish_failures(),
@@ -252,7 +254,7 @@ class Run:
             inline=self.inline,
             wake=self.executor.wake,
             is_read=self.copies.reads,
-            delete=self.executor.delete if isinstance(self.executor, RayExecutor) else delete_here,
+            delete=delete_here if self.cluster is None else self.cluster.delete,
         )
         self.reporter.facts = self._progress
         self.plugins.callbacks.append(self.reporter)
@@ -266,7 +268,7 @@ class Run:
             custodian=custodian,
             clock=self.clock,
             copies=self.copies,
-            hosts=self.executor if isinstance(self.executor, RayExecutor) else None,
+            hosts=self.cluster,
         )
 
     def _bring_inherited(self, replica: Replica, journal: JournalWriter) -> None:

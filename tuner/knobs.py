@@ -27,6 +27,11 @@ def cuda_visible_devices() -> str | None:
     return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
+def ray_plugins() -> bool:
+    """RAY_RUNTIME_ENV_PLUGINS: Ray's plugins, which add keys of their own to `runtime_env`."""
+    return bool(os.environ.get("RAY_RUNTIME_ENV_PLUGINS"))
+
+
 def environment() -> dict[str, str]:
     """A copy of the whole environment, for a process that is to be started with it."""
     return dict(os.environ)

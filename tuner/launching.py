@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainables import tagged
-from trainables.job import Job
+from trainables.job import Job, Replicated
 from trainables.seeding import trial_seed
 from trainables.store import fs
 from trainables.store.manifest import is_published
@@ -40,6 +40,8 @@ class LoopSettings:
     name_by_index: bool = False
     keep_all_ranks: bool = False
     """The workers of a trainer's group save side by side."""
+    replicated: Replicated | None = None
+    """Where those workers copy what they save, the experiment's key as its directory; None: they do not."""
     only: frozenset[str] | None = None
     """The trials that may run, and none is created; None: all."""
     restore: Path | None = None
@@ -113,6 +115,7 @@ def launch_of(
         name_by_index=settings.name_by_index,
         save_count=trial.saves,
         keep_all_ranks=settings.keep_all_ranks,
+        replicated=_of_trial(settings.replicated, trial),
         max_publish_failures=settings.max_publish_failures,
         chdir=settings.chdir,
         original_cwd=settings.original_cwd,
@@ -127,6 +130,12 @@ def launch_of(
         stderr=None if settings.stderr is None else trial.directory / settings.stderr,
         tee=settings.tee,
     )
+
+
+def _of_trial(replicated: Replicated | None, trial: Trial) -> Replicated | None:
+    if replicated is None:
+        return None
+    return replace(replicated, directory=f"{replicated.directory}/{trial.dirname}")
 
 
 def describe(trial: Trial, seed: int) -> None:

@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 Halt = Literal["interrupted", "preempted", "budget", "fail_fast"]
 HEARTBEAT_S = 10.0
+LOOK_S = 1.0
+"""After so long the loop looks again whether it owns the experiment: it may have been stopped, and taken over from."""
 DELETE_GRACE_S = 5.0
 """How long the end of a run waits for deletions, or for the next to end when nothing hurries it.
 
@@ -108,6 +110,7 @@ class TrialLoop:
         self._unchosen: Trial | None = None
         """The trial that was created last, if the scheduler has not chosen it: no other is created before it does."""
         self._iteration = 0
+        self._looked_at = clock.monotonic()
         self._asked: Halt | None = None
         self._deadlines: dict[str, float] = {}
 
@@ -143,8 +146,8 @@ class TrialLoop:
             if self._starved and not self._running and self._ended_starved():
                 continue
             self._executor.run_once(self.dispatch, self._timeout())
-            self._settle()
             self._pass_deadlines()
+            self._settle()
             self._callbacks.on_step_end(self._iteration, self.state.trials)
             if self.halted is None and self._callbacks.is_preempted():
                 self.halt("preempted")
@@ -186,7 +189,7 @@ class TrialLoop:
                 "the run ends with %d trials that wait: no trial runs, and the scheduler chooses none of them",
                 len(self._pending),
             )
-        elif self.settings.only is None and self._plugins.more_to_come(self.state):
+        elif self._more_to_come():
             log.warning(
                 "the run ends with %d trials: none runs any more, and the searcher has neither a config nor said that "
                 "there are no more",
@@ -225,6 +228,9 @@ class TrialLoop:
         if self._asked is not None:
             self.halt(self._asked)
         now = self.clock.monotonic()
+        if now - self._looked_at >= LOOK_S:
+            self._check_owner()
+            self._looked_at = now
         for name in [name for name, at in self._deadlines.items() if at <= now]:
             del self._deadlines[name]
             if name == "heartbeat":
@@ -292,6 +298,8 @@ class TrialLoop:
             while self._create() is not None:
                 pass  # it compares them all along: none goes on before all are there
         while self.halted is None and not self._starved:
+            if not self._pending and not self._needs_room():
+                return True
             if not self._room(self.settings.resources):
                 return False
             if len(self._promised) >= AT_ONCE:
@@ -325,6 +333,15 @@ class TrialLoop:
         if limit is not None and len(self._running) >= limit:
             return False
         return self._executor.can_launch(resources, list(self._promised.values()))
+
+    def _more_to_come(self) -> bool:
+        return self.settings.only is None and self._plugins.more_to_come(self.state)
+
+    def _needs_room(self) -> bool:
+        """Whether a trial may come; on a cluster room that nobody will use would be taken from others."""
+        if self._more_to_come() and self._plugins.all_created(self.state):
+            self._create()  # hears so
+        return bool(self._pending) or self._more_to_come()
 
     def _create(self) -> Trial | None:
         if self.settings.only is not None:
@@ -395,6 +412,7 @@ class TrialLoop:
             if self.halted is not None:
                 self._end_attempt(run, "halted")
                 return
+            self._check_owner()
             run.launched = True
             del self._promised[trial.trial_id]
             self._executor.launch(launch)
@@ -431,6 +449,8 @@ class TrialLoop:
         elif isinstance(body, wire.PublishFailed):
             log.warning("%s: checkpoint %s was not saved: %s", run.trial.name, body.ref.name, body.error)
             self._keeping.not_saved(run.trial, body)
+        elif isinstance(body, wire.Uploaded):
+            self._copies.uploaded(run.trial, body)
         elif isinstance(body, wire.Opened):
             run.open.add(body.ref)
             self._keeping.reads(run)
@@ -451,6 +471,8 @@ class TrialLoop:
         if report.saving is not None:
             refusal = self._keeping.refusal(run, report.saving.bytes, result)
             saves = refusal is None
+            if saves and report.saving.uploading:
+                self._copies.uploading(trial, report.saving.ref)
         then = self._then(run, verdict, saves)
         if report.saving is None and self.settings.class_api:
             saves = self._class_saves(report.iteration, result, then, verdict)
@@ -561,10 +583,14 @@ class TrialLoop:
         assert trial is not None, trial_id
         return trial
 
-    def _allow(self, run: Running, iteration: int) -> None:
-        """The journal holds the result: its checkpoint may become visible, if this driver still owns the experiment."""
+    def _check_owner(self) -> None:
+        """Raise OwnedElsewhereError where another driver has taken over."""
         if self._ownership is not None:
             self._ownership.check()
+
+    def _allow(self, run: Running, iteration: int) -> None:
+        """The journal holds the result: its checkpoint may become visible, if this driver still owns the experiment."""
+        self._check_owner()
         self._executor.tell(run.trial.trial_id, wire.Durable(iteration))
 
     def _on_published(self, run: Running, body: wire.Published) -> None:

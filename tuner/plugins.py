@@ -109,6 +109,11 @@ class Plugins:
         """False once the searcher has said that there are no more trials, or a stopper has stopped everything."""
         return not self._stop_all and (state.search_ended is None or not 0 <= self.num_samples <= state.search_ended)
 
+    def all_created(self, state: ExperimentState) -> bool:
+        """The searcher's next word is that there are no more trials, as far as is known."""
+        total = getattr(self.searcher, "total", None)
+        return isinstance(total, int) and len(state.trials) >= total
+
     def _created(self, trial_id: str, index: int, suggested: dict[str, Any]) -> ev.TrialCreated:
         with _blamed(self.scheduler, "first_config"):
             config = self.scheduler.first_config(suggested)

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.error import SettingError
+from trainables.settings import no_effect, unknown_name
+from tuner.error import ResourceError, SettingError
 from tuner.executors.resources import parse_resources
 
 ATTRIBUTE = "_tune_resources"
 
 
+_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+_RAYS = ("bundle_label_selector", "lifetime", "name")
+
+
 class PlacementGroupFactory:
-    """Bundles of resources, wherever resources are accepted. A trial gets their sum, on one machine.
+    """Bundles of resources, wherever resources are accepted.
+
+    A trial of a function or a class is one process. It gets the sum of the bundles, on one machine: on a cluster a node
+    has to hold all of it. The workers of a trainer, which may be on several nodes, are described by `ScalingConfig`.
 
     Args:
         bundles: dicts of resources, from one on; an empty one counts nothing.
-        strategy: Ray's; "PACK" or "STRICT_PACK" are what happens. Others, and further arguments, have no effect.
+        strategy: Ray's: "PACK", "STRICT_PACK", "SPREAD" or "STRICT_SPREAD". The first two are what happens; the others,
+            of several bundles, and the further arguments that Ray takes, have no effect, and a warning says so.
 
-    Raises ResourceError for amounts that are none, and for bundles that ask for nothing.
+    Raises ResourceError for what are no bundles, for amounts that are none, and for bundles that ask for nothing,
+    SettingError for another strategy and for an argument that Ray does not take.
 
     Example:
         >>> PlacementGroupFactory([{"CPU": 1}, {"CPU": 2, "GPU": 0.5}]).required_resources
@@ -31,14 +40,29 @@ class PlacementGroupFactory:
     def __init__(
         self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", *arguments: Any, **named: Any
     ) -> None:
+        if isinstance(bundles, Mapping | str) or not bundles or not all(isinstance(each, Mapping) for each in bundles):
+            raise ResourceError(
+                f'PlacementGroupFactory(bundles={bundles!r}): accepted is a list of dicts like [{{"CPU": 1}}, ...]'
+            )
+        if strategy not in _STRATEGIES:
+            raise SettingError(
+                f"PlacementGroupFactory(strategy={strategy!r}) is not accepted; accepted: {', '.join(_STRATEGIES)}"
+            )
+        for name in named:
+            if name not in _RAYS and not name.startswith("_"):
+                known = ("bundles", "strategy", *_RAYS)
+                raise SettingError(unknown_name("argument of PlacementGroupFactory", name, known))
         self.bundles = [dict(bundle) for bundle in bundles]
         self.strategy = strategy
-        parse_resources(self.bundles)
-        if strategy not in ("PACK", "STRICT_PACK") or arguments or named:
-            warnings.warn(
-                f"PlacementGroupFactory(strategy={strategy!r}, ...): a trial runs on one machine, and only the sum of "
-                "its bundles counts",
-                stacklevel=2,
+        asked = parse_resources(self.bundles)
+        vain = [repr(argument) for argument in arguments]
+        if strategy.endswith("SPREAD") and len(self.bundles) > 1:
+            vain.append(f"strategy={strategy!r}")
+        vain += [f"{name}={value!r}" for name, value in named.items()]
+        if vain:
+            no_effect(
+                f"PlacementGroupFactory({', '.join(vain)})",
+                f"a trial is one process, which gets the sum of its bundles, {asked}, on one machine",
             )
 
     @property
@@ -58,7 +82,8 @@ class PlacementGroupFactory:
         return hash(tuple(tuple(sorted(bundle.items())) for bundle in self.bundles))
 
     def __repr__(self) -> str:
-        return f"PlacementGroupFactory({self.bundles!r})"
+        strategy = "" if self.strategy == "PACK" else f", strategy={self.strategy!r}"
+        return f"PlacementGroupFactory({self.bundles!r}{strategy})"
 
 
 def with_resources(trainable: Any, resources: Any) -> Any:

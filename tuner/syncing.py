@@ -13,8 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+
 from trainables.config import SyncConfig
+from trainables.data_parallel_trainer import GroupTrainable
 from trainables.errors import InvalidSettingError
+from trainables.job import Replicated
 from trainables.store import fs
 from trainables.transfer import agent
 from trainables.transfer.open import shown
@@ -340,6 +344,36 @@ def replica_of(
         artifacts=Artifacts.of(config),
         alone=not link.uploader.can.list,
     )
+
+
+def place_for_workers(link: Link | None, spec: Spec, ownership: Ownership) -> Replicated | None:
+    """Where the workers of trainers copy what they save themselves (`_checkpoint_upload_from_workers`).
+
+    None: they do not; where they were to, a warning says why.
+    """
+    if not getattr(spec.checkpoint_config, "_checkpoint_upload_from_workers", False):
+        return None
+    if not isinstance(spec.trainable, GroupTrainable):
+        why = "only the workers of a trainer, as TorchTrainer, have files of their own"
+    elif link is None or link.remote is None:
+        why = "nothing is copied anywhere; upload_dir= says where copies should go"
+    elif link.config.syncer != "auto":
+        why = "what syncer= copies it is given whole, once per checkpoint"
+    elif not link.uploader.beside:
+        why = f"{link.uploader.uri} is reached by this process alone"
+    elif not link.config.sync_on_checkpoint:
+        why = "with sync_on_checkpoint=False only what is there every sync_period is copied"
+    else:
+        prefix = f"{link.remote.name}/generations"
+        return Replicated(
+            arguments=cloudpickle.dumps(link.config.place()),
+            directory=link.remote.name,
+            witness=(f"{prefix}/{ownership.generation:06d}.json", ownership.id),
+            guard=f"{prefix}/{ownership.generation + 1:06d}.json",
+            timeout_s=link.config.sync_timeout,
+        )
+    log.warning("CheckpointConfig(_checkpoint_upload_from_workers=True) has no effect: %s", why)
+    return None
 
 
 def start(

@@ -44,13 +44,13 @@ def train(config):
             time.sleep(0.05)
         time.sleep(config["pause"])
         result = {"i": i, "host": host, "score": i + config.get("lr", 0)}
-        tune.report(result, checkpoint=tune.Checkpoint.from_dict({"i": i}))
+        tune.report(result, checkpoint=tune.Checkpoint.from_dict({"i": i, "rest": bytes(config["size"])}))
 
 
 if __name__ == "__main__":
     shared = settings.pop("shared")
     free, steps, x = settings.pop("free", 3), settings.pop("steps"), settings.pop("x", [1, 2, 3, 4])
-    more, pause = {}, settings.pop("pause", 0)
+    more, pause = {"size": settings.pop("size", 0)}, settings.pop("pause", 0)
     if settings.pop("population", False):
         settings["scheduler"] = tune.schedulers.PopulationBasedTraining(
             time_attr="training_iteration", perturbation_interval=2,
@@ -98,7 +98,7 @@ class Run:
     Args:
         results: the storage path, a shared one; default: every host's own.
         settings: of `tune.run`, and `x` (one trial each), `steps`, `free`: steps that wait for no `go`,
-            and `pause`: seconds that a step takes at least.
+            `pause`: seconds that a step takes at least, and `size`: bytes of a checkpoint.
     """
 
     def __init__(self, cluster: Cluster, results: str = RESULTS, **settings: Any) -> None:
@@ -129,7 +129,7 @@ class Run:
 
     def processes(self, host: RayHost) -> list[int]:
         """Living processes of trials on a host, as the test numbers them."""
-        return [pid for pid in host.processes() if _is_of_trial(pid)]
+        return [pid for pid in host.processes() if is_of_trial(pid)]
 
     def root(self, host: RayHost) -> Path:
         """The experiment's directory on a host, as the test sees it."""
@@ -198,7 +198,8 @@ def until(what: str, holds: Callable[[], Any], *, of: Driver | None = None, with
     return result
 
 
-def _is_of_trial(pid: int) -> bool:
+def is_of_trial(pid: int) -> bool:
+    """Whether a process, as the test numbers it, belongs to a trial."""
     try:
         return b"TUNER_OWNER=" in Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from clusters import STEPS, Run, check_kept, check_whole, found, number_there, started, until
 
-from tests.servers.cluster import PATIENCE_S, Cluster, RayHost
+from tests.servers.cluster import PATIENCE_S, Cluster, RayHost, ray_cluster
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 BOTH = (1, 2)
@@ -88,14 +88,12 @@ def test_r10_a_driver_is_frozen_then_killed_and_the_next_one_continues(cluster: 
     assert run.processes(driver) == run.processes(other) == []
 
 
-# Under load the new driver's trials were seen to begin once more after the old one had woken: to be understood.
-@pytest.mark.soak
 def test_t04_a_driver_on_another_node_waits_for_the_owner_and_takes_over_a_stale_one(cluster: Cluster) -> None:
     driver, other = cluster.hosts
     run = Run(cluster, str(cluster.shared / "results"), x=list(BOTH), resources_per_trial={"cpu": 2})
     first = run.start()
     until("both wait", lambda: all(len(run.starts(x)) == 1 and run.saved(driver, x) for x in BOTH), of=first)
-    refused = run.start(other)
+    refused = run.start(other)  # until a heartbeat comes: when the first one wakes soon, its next one is not due
     assert refused.wait(2 * PATIENCE_S) == 1
     assert "is owned by another driver" in refused.output
 
@@ -112,6 +110,18 @@ def test_t04_a_driver_on_another_node_waits_for_the_owner_and_takes_over_a_stale
     check_whole(second.ends(3 * PATIENCE_S))
     assert [len(run.starts(x)) for x in BOTH] == [2, 2]
     assert [len(run.saved(driver, x)) for x in BOTH] == [1, 1]
+
+
+def test_f38_a_node_that_joins_gets_nothing_from_one_that_is_dying(tmp_path: Path) -> None:
+    slow = {"RAY_health_check_failure_threshold": "10000", "RAY_object_manager_pull_timeout_ms": "3600000"}
+    with ray_cluster(tmp_path, ssh=False, env=slow) as cluster:
+        run = Run(cluster, x=[1, 2, 3], resources_per_trial={"cpu": 2})
+        script = run.start()
+        until("no more have room", lambda: all(map(run.starts, BOTH)), of=script)
+        cluster.hosts[1].freeze()  # it has what every agent needs, and Ray takes it for alive
+        third = cluster.add_host()
+        until("there is room", lambda: run.starts(3), of=script)
+        assert run.starts(3)[0][1] == third.hostname
 
 
 @pytest.mark.soak

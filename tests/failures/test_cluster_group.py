@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import DRAIN, until
+from clusters import DRAIN, is_of_trial, until
 
 from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster, Driver, ray_cluster
 
@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import trainables as train
-from trainables import CheckpointConfig, RunConfig, ScalingConfig
+from trainables import CheckpointConfig, RunConfig, ScalingConfig, SyncConfig
 from trainables.torch import TorchTrainer, prepare_model
 from tuner.executors import RayExecutor
 
@@ -76,9 +76,11 @@ if __name__ == "__main__":
             name=settings["name"], storage_path=settings["storage"],
             executor=RayExecutor(address=settings["address"], runtime_env={"env_vars": WITHOUT_NAMES}),
             checkpoint_config=CheckpointConfig(num_to_keep=1),
+            sync_config=SyncConfig(upload_dir=settings["upload_dir"]),
         ),
     ).fit()
-    kept = sorted(path.name for path in Path(result.checkpoint.path).iterdir() if not path.name.startswith("."))
+    with result.checkpoint.as_directory() as directory:
+        kept = sorted(name for name in os.listdir(directory) if not name.startswith("."))
     rows = [json.loads(line)["step"] for line in Path(result.path, "result.json").read_text().splitlines()]
     said = Path(result.path, "stdout").read_text()
     print("FOUND", json.dumps({"weights": result.metrics["weights"], "kept": kept, "steps": rows, "said": said}))
@@ -88,11 +90,11 @@ if __name__ == "__main__":
 class Training:
     """One run of the script; its ranks tell where they begin."""
 
-    def __init__(self, cluster: Cluster, name: str, leads: dict[str, float]) -> None:
+    def __init__(self, cluster: Cluster, name: str, leads: dict[str, float], *, upload_dir: str | None = None) -> None:
         self.signs = cluster.shared / f"group-{name}-{len(list(cluster.shared.iterdir()))}"
         self.signs.mkdir()
         settings = {"signs": str(self.signs), "name": name, "leads": leads}
-        settings |= {"storage": RESULTS, "address": cluster.address}
+        settings |= {"storage": RESULTS, "address": cluster.address, "upload_dir": upload_dir}
         self.script: Driver = cluster.hosts[0].popen(SCRIPT, json.dumps(settings))
 
     def starts(self, attempt: int) -> list[tuple[int, str, list[int]]]:
@@ -150,8 +152,19 @@ def test_a_host_that_is_drained_has_the_whole_group_leave_and_go_on_elsewhere(cl
     assert training.found()["steps"] == [1, 2, 3, 4, 5, 6]
 
 
-def lose_a_host(cluster: Cluster, leads: dict[str, float], *, leader: str | None) -> None:
-    """Kill host2 in the middle; the host of rank 0 is the first one with what `leads` says."""
+@pytest.mark.soak
+@pytest.mark.parametrize("how", ["frozen", "cut off"])
+@pytest.mark.parametrize("leader", ["host1", "host2"])
+def test_a_group_whose_host_does_not_answer_goes_on_elsewhere_and_leaves_nothing(
+    tmp_path: Path, how: str, leader: str
+) -> None:
+    leads = {"leads": 1.0}
+    with ray_cluster(tmp_path, resources=[leads, {}] if leader == "host1" else [{}, leads]) as cluster:
+        lose_a_host(cluster, leads, leader=leader, how=how)
+
+
+def lose_a_host(cluster: Cluster, leads: dict[str, float], *, leader: str | None, how: str = "killed") -> None:
+    """Lose host2 in the middle; the host of rank 0 is the first one with what `leads` says."""
     driver, other = cluster.hosts
     undisturbed = Training(cluster, "undisturbed", leads)
     undisturbed.go()
@@ -167,9 +180,19 @@ def lose_a_host(cluster: Cluster, leads: dict[str, float], *, leader: str | None
     assert leader in (None, begun[0][1])
     saved = driver.path(f"{RESULTS}/disturbed")
     until("step 3 is saved", lambda: list(saved.glob("*/checkpoint_000003")), of=training.script)
-    other.kill()
+    if how == "killed":
+        other.kill()
+    else:
+        old = [pid for pid in other.processes() if is_of_trial(pid)]
+        assert len(old) > 3
+        other.freeze() if how == "frozen" else other.cut()
+        cluster.wait_for(other, alive=False)
     third = cluster.add_host(resources=leads)
     check_places(training.begun(2), 4, {"host1", third.hostname})
+    if how != "killed":
+        other.thaw() if how == "frozen" else other.mend()
+        until("its old processes are gone", lambda: not set(old) & set(other.processes()), of=training.script)
+        assert len(training.starts(2)) == 4 and not training.starts(3)
     training.go()
     found = training.found()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -18,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from lifecycle_scripts import Stage, contents, iterations
 
 import tuner as tune
-from tuner import beginning, opening
+from tuner import beginning, loop, opening
 from tuner.error import (
     ExperimentDamagedError,
     ExperimentExistsError,
@@ -249,6 +250,30 @@ def waits_elsewhere(config):
 
 
 waits_elsewhere.__name__ = waits_elsewhere.__qualname__ = "waits"
+
+
+@pytest.mark.parametrize(("look_s", "when"), [(0.0, 2), (60.0, 3)])
+def test_t04_a_driver_that_was_taken_over_writes_down_no_result_and_starts_no_trial(
+    tmp_path, monkeypatch, look_s, when
+):
+    """Between two heartbeats: it was stopped, and wakes with a result to hear or a trial to start."""
+    monkeypatch.setattr(loop, "LOOK_S", look_s)
+    taken, begun = [], []
+
+    def train(config):
+        begun.append(config["x"])
+        for step in (1, 2, 3):
+            if step == when:
+                (record,) = (tmp_path / "e" / "generations").glob("*.json")
+                taken.append(shutil.copy(record, record.with_name("000002.json")))
+            tune.report({"a": step})
+
+    with pytest.raises(OwnedElsewhereError, match="was taken over by"):
+        run(train, tmp_path, name="e", config={"x": tune.grid_search([1, 2])})
+    assert (len(taken), begun) == (1, [1])
+    (told,) = (tmp_path / "e").glob("*/result.json")
+    assert [json.loads(line)["a"] for line in told.read_text().splitlines()] == ([1] if look_s == 0 else [1, 2, 3])
+
 
 # --- resume words -------------------------------------------------------------------------------------------------
 

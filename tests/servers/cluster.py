@@ -53,6 +53,7 @@ _ENVIRONMENT = {
     "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_worker_niceness": "0",  # else agents and trials get a thirtieth of what the tests beside them get
     # A host that no longer answers is dead after three checks, 6 s; one whose processes are gone, in 2 s.
     "RAY_health_check_initial_delay_ms": "0",
     "RAY_health_check_period_ms": "500",

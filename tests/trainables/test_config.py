@@ -48,7 +48,7 @@ ACCEPTED: list[tuple[Kind, str, list[Any]]] = [
     (CheckpointConfig, "checkpoint_frequency", [0, 1, 10]),
     (CheckpointConfig, "checkpoint_at_end", [None, True, False]),
     (CheckpointConfig, "_checkpoint_keep_all_ranks", [True, False]),
-    (CheckpointConfig, "_checkpoint_upload_from_workers", [False]),
+    (CheckpointConfig, "_checkpoint_upload_from_workers", [True, False]),
     (CheckpointConfig, "keep", [None, (POLICY,), (POLICY, EveryN(5))]),
     (CheckpointConfig, "publish", ["background", "blocking"]),
     (CheckpointStrategy, "num_to_keep", [None, 0, 1, 2]),
@@ -302,7 +302,6 @@ def test_sizes_that_make_no_sense_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "argument"),
     [
-        (CheckpointConfig, {"_checkpoint_upload_from_workers": True}),
         (FailureConfig, {"controller_failure_limit": 3}),
         (ScalingConfig, {"accelerator_type": "A100"}),
         (ScalingConfig, {"use_tpu": True}),

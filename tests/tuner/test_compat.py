@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tuner as tune
-from tuner.error import ResourceError
+from tuner.error import ResourceError, SettingError
 from tuner.executors.resources import parse_resources
 from tuner.logger import pretty_print
 from tuner.utils import merge_dicts
@@ -245,10 +246,43 @@ def test_the_bundles_of_a_placement_group_are_one_request(tmp_path: Path) -> Non
         executor="inline",
     ).trials  # fmt: skip
     assert trials[0].last_result["cpu"] == 0.5
-    with pytest.warns(UserWarning, match="strategy='SPREAD'"):
-        tune.PlacementGroupFactory([{"CPU": 1}], strategy="SPREAD")
     with pytest.raises(ResourceError, match="asks for nothing"):
         tune.PlacementGroupFactory([{}])
+
+
+def test_what_a_placement_group_asks_for_in_vain_is_told() -> None:
+    two = [{"CPU": 1}, {"CPU": 2, "GPU": 0.5}]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # all of these are what happens
+        tune.PlacementGroupFactory(two)
+        tune.PlacementGroupFactory([{"CPU": 1}], "STRICT_SPREAD")
+        assert repr(tune.PlacementGroupFactory(two, "STRICT_PACK")).endswith("}], strategy='STRICT_PACK')")
+    summed = r"strategy='SPREAD'\) has no effect: .* one process, which gets the sum of its bundles, \{'cpu': 3.0, 'gpu"
+    with pytest.warns(UserWarning, match=summed):
+        tune.PlacementGroupFactory(two, strategy="SPREAD")
+    with pytest.warns(UserWarning, match=r"PlacementGroupFactory\(name='mine', lifetime='detached'\) has no effect: "):
+        tune.PlacementGroupFactory(two, name="mine", lifetime="detached")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"strategy": "SPRED"}, SettingError, "accepted: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD"),
+        ({"strategy": None}, SettingError, r"PlacementGroupFactory\(strategy=None\) is not accepted"),
+        (
+            {"stratgy": "PACK"},
+            SettingError,
+            "unknown argument of PlacementGroupFactory 'stratgy'; did you mean 'strategy",
+        ),
+        *(
+            ({"bundles": wrong}, ResourceError, "accepted is a list of dicts")
+            for wrong in ({"CPU": 1}, "CPU", [3], None)
+        ),
+    ],
+)
+def test_what_is_no_placement_group_is_refused(given: dict[str, Any], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        tune.PlacementGroupFactory(**{"bundles": [{"CPU": 1}], **given})
 
 
 def test_resources_may_be_a_function_of_the_config(tmp_path: Path) -> None:

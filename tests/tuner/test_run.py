@@ -19,6 +19,7 @@ from tuner.error import (
     SettingError,
     TrialsFailedError,
 )
+from tuner.executors import LocalExecutor
 
 
 def count_up(config):
@@ -54,6 +55,32 @@ def test_a_function_runs_in_parallel_trials_and_keeps_what_the_settings_name(tmp
         assert names == ["checkpoint_000004", "checkpoint_000005"]
         rows = [json.loads(line) for line in Path(trial.path, "result.json").read_text().splitlines()]
         assert [row["training_iteration"] for row in rows] == [1, 2, 3, 4, 5]
+
+
+def test_room_is_not_asked_for_when_no_trial_can_come(tmp_path):
+    """On a cluster it would be taken from others, again and again."""
+
+    class Asked(LocalExecutor):
+        launched, asked = 0, 0
+
+        def can_launch(self, resources, promised=()):
+            self.asked += self.launched == 2
+            return super().can_launch(resources, promised)
+
+        def launch(self, launch):
+            self.launched += 1
+            super().launch(launch)
+
+    executor = Asked()
+    analysis = tune.run(
+        count_up,
+        config={"epochs": 20, "lr": tune.grid_search([0.1, 1.0])},
+        executor=executor,
+        storage_path=tmp_path,
+        verbose=0,
+    )
+    assert [trial.last_result["epoch"] for trial in analysis.trials] == [20, 20]
+    assert executor.asked <= 2  # of 20 turns and more
 
 
 class Stepper(tune.Trainable):

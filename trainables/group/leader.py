@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import select
@@ -41,9 +42,11 @@ from trainables.group.messages import (
     Returned,
     StopAt,
     Stopping,
+    Uploaded,
     Welcome,
 )
 from trainables.group.rank import Rank, add_line, exception_of, failed_waiting, names, tell_alone, times
+from trainables.group.replicating import Replicating, Saved
 from trainables.store import fs, staging
 
 SAVE_NUMBER = "checkpoint_id"
@@ -90,6 +93,7 @@ class Leader:
         self._ended = False
         """The driver ended the trial; ranks unwind."""
         self._no_process_left = False
+        self._replicating = Replicating(attempt.uploaded)
         self._due: float | None = None
         """When a rank that is missed is given up, on the monotonic clock."""
         self._wakeup = -1
@@ -111,7 +115,10 @@ class Leader:
             try:
                 self._start(entry, listener)
                 self._gather()
-                self._part()
+                if self._uploaded():
+                    self._part()
+                else:
+                    self._kill()  # they have returned, and what they wait for the driver does too
             except BaseException as error:
                 self._kill()
                 if isinstance(error, RanksError):
@@ -224,6 +231,15 @@ class Leader:
         while not all(rank.last for rank in self._ranks):
             self._serve("")
 
+    def _uploaded(self) -> bool:
+        """Wait until what ranks saved last is in the replica, as far as they can bring it; False: there is no time."""
+        self._due = None
+        while self._replicating:
+            if self._attempt.leaving():
+                return False
+            self._serve("")
+        return True
+
     def _part(self) -> None:
         """Ranks on other nodes end by themselves, as those here do, before their deputies are told to go."""
         self._due = self._attempt.clock.monotonic() + _PARTING_S
@@ -260,7 +276,7 @@ class Leader:
         except (EOFError, OSError):
             self._unwatch(deputy.line.fileno())
             for number in deputy.ranks:
-                self._ranks[number].gone = True
+                self._gone(self._ranks[number])
             if any(self._ranks[number].last is None for number in deputy.ranks):
                 raise deputy.lost() from None
             return
@@ -286,12 +302,14 @@ class Leader:
 
     def _how_died_elsewhere(self, dead: Dead) -> str | None:
         rank = self._ranks[dead.rank]
-        rank.gone = True
+        self._gone(rank)
         return None if rank.last is not None else rank.how_it_died(dead.status)
 
     def _heard(self, rank: Rank, message: FromRank) -> None:
         if isinstance(message, Held):
             rank.hold(message)
+        elif isinstance(message, Uploaded):
+            self._replicating.heard(rank.number, str(rank), message)
         elif isinstance(message, Newest):
             newest = self._attempt.get_checkpoint()
             rank.answer(Found(None if newest is None else Path(newest.path)))
@@ -336,9 +354,10 @@ class Leader:
         reports = [rank.report for rank in self._ranks if rank.report is not None]
         self._attempt.looked_at_stop |= self._flags.any_looked(STOP)
         self._attempt.looked_at_checkpoint |= self._flags.any_looked(CHECKPOINT)
-        answer: Any
+        answer: Go | End | Refused
+        save, saved = self._next_save, Saved()
         try:
-            self._take(reports)
+            self._take(reports, saved)
             answer = Go(self._attempt.answer.should_checkpoint, self._next_save)
         except TrialEnded:
             self._ended, answer = True, End()
@@ -346,20 +365,29 @@ class Leader:
         except Exception as error:
             answer = Refused(_packed(error))
         self._look_at_leaving()
+        uploads = saved.uploads(save)
         for rank in self._ranks:
             rank.report = None
-            rank.answer(answer)
+            upload = uploads.get(rank.number)
+            told = answer
+            if upload is not None and not isinstance(told, Refused):
+                told = dataclasses.replace(told, upload=upload)
+            rank.answer(told)
+        if saved.ref is not None:
+            self._replicating.begin(save, saved.ref, set() if isinstance(answer, Refused) else set(uploads))
 
-    def _take(self, reports: list[Reported]) -> None:
+    def _take(self, reports: list[Reported], saved: Saved) -> None:
         """One result of what all ranks reported: rank 0's metrics, and everybody's files."""
         failures = [report.failure for report in reports if report.failure is not None]
         failure = failures[0] if failures and isinstance(failures[0], PublishError) else None
         saves = [(number, report.staged) for number, report in enumerate(reports) if report.staged is not None]
-        staged = None
+        staged, job = None, self._attempt.job
         if saves and failure is None:
             try:
-                path = merge(saves, self._attempt.job.directory, keep_all_ranks=self._attempt.job.keep_all_ranks)
-                staged = self._attempt.saver.adopt(path, {SAVE_NUMBER: self._next_save})
+                path, saved.parts = merge(saves, job.directory, keep_all_ranks=job.keep_all_ranks)
+                uploading = job.replicated is not None
+                staged = self._attempt.saver.adopt(path, {SAVE_NUMBER: self._next_save}, uploading=uploading)
+                saved.staged = staged
             except PublishError as error:
                 failure = error
         if staged is None:
@@ -382,6 +410,11 @@ class Leader:
         for rank in self._ranks:
             if rank.report is not None and rank.report.staged is not None:
                 fs.remove_quietly(rank.report.staged)
+
+    def _gone(self, rank: Rank) -> None:
+        """Its process is dead, and copies nothing."""
+        rank.gone = True
+        self._replicating.gone(rank.number)
 
     # ------------------------------------------------------------ leaving
 
@@ -441,12 +474,12 @@ class Leader:
         """A process has ended. Its line may hold a last word that is still unread."""
         self._unwatch(rank.pidfd)
         rank.gone = True
-        if rank.last is not None:
-            return
-        word = rank.last_word()
-        if word is None:
+        for message in rank.unread():
+            if isinstance(message, Uploaded | Returned | Raised):
+                self._heard(rank, message)
+        if rank.last is None:
             raise RanksError(self._how_died(rank))
-        self._heard(rank, word)
+        self._gone(rank)
 
     def _how_died(self, rank: Rank) -> str:
         status = rank.status()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainables import knobs, session, tagged
 from trainables.attempt import TrialEnded, step_number
@@ -46,6 +46,9 @@ from trainables.seeding import seed_everything
 from trainables.store import fs, staging
 from trainables.store.delete import pins
 from trainables.tracebacks import ELSEWHERE, message_of, user_traceback
+
+if TYPE_CHECKING:
+    from trainables.group.uploading import Uploads
 
 _log = logging.getLogger(__name__)
 
@@ -113,6 +116,7 @@ def run_member(
     if returned is None and value is not None and place.collects:
         _log.warning("what rank %d returned, a %s, cannot be pickled: it is None", rank, type(value).__qualname__)
     member.tell(Returned(returned))
+    member.finish()
     return True
 
 
@@ -134,6 +138,11 @@ class MemberSession:
         self._over = False
         self._pending: Path | None = None
         self._last: Mapping[str, Any] = {}
+        self._uploads: Uploads | None = None
+        if place.job.replicated is not None:
+            from trainables.group.uploading import Uploads  # most groups need none of it
+
+            self._uploads = Uploads(place.job, rank, self.tell)
         self._asking, self._sending = threading.RLock(), threading.Lock()
         self._line: Connection = Client(place.address, family="AF_UNIX", authkey=place.key)
         self.tell(Hello(rank, self._pid))
@@ -150,12 +159,15 @@ class MemberSession:
             plain = dict(tagged.plain_metrics(metrics))
             self._last = plain
             staged, failure = self._stage(checkpoint)
+            kept = None if staged is None or self._uploads is None else self._uploads.keep(staged)
             if staged is not None and (home := self.place.home) is not None:
                 try:
                     staged = home.send(staged, self._label())
                 except PublishError as error:
                     staged, failure = None, error
             answer = self._ask(Reported(plain, staged, failure))
+            if self._uploads is not None:
+                self._uploads.take(answer.upload if isinstance(answer, Go | End) else None, kept)
             if isinstance(answer, Refused):
                 import cloudpickle
 
@@ -170,6 +182,11 @@ class MemberSession:
         """Report a `checkpoint_dir` that no report followed: it must not be lost."""
         if self._pending is not None:
             self.report(self._last)
+
+    def finish(self) -> None:
+        """Nothing more is reported: wait for what is on its way to the replica."""
+        if self._uploads is not None:
+            self._uploads.finish()
 
     @contextlib.contextmanager
     def checkpoint_dir(self, step: int | None = None) -> Iterator[str]:

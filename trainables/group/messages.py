@@ -1,7 +1,7 @@
 """What a rank and its leader say to each other, pickled, over a socket of this machine.
 
-A rank asks and waits for one answer, but for `Held` and its last word (`Returned` or `Raised`), which have
-none. What many calls have to see without asking is in `Flags`, a few bytes of memory that all of them share.
+A rank asks and waits for one answer, but for `Held`, `Uploaded` and its last word (`Returned` or `Raised`), which
+have none. What many calls have to see without asking is in `Flags`, a few bytes of memory that all of them share.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from trainables.group.merging import Part
 
 # ---------------------------------------------------------------- from a rank
 
@@ -56,6 +58,17 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Uploaded:
+    """What came of an `Upload`; the rank copies nothing of that save any more."""
+
+    save: int
+    sent: dict[str, str]
+    """Name of a file of the checkpoint -> BLAKE3 of what is in the replica now, hex."""
+    problem: str = ""
+    """Why it could not be copied."""
+
+
+@dataclass(frozen=True, slots=True)
 class Returned:
     """The function returned, or was told to end."""
 
@@ -83,17 +96,31 @@ class Welcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """The rank's save is part of a checkpoint: copy it to the replica. Answer, in its time: `Uploaded`."""
+
+    save: int
+    """The group's number of it."""
+    checkpoint: str
+    """What it will be called."""
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
 class Go:
     """The result was taken: go on."""
 
     should_checkpoint: bool = False
     next_save: int = 0
     """The number that the next save of the group will have."""
+    upload: Upload | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class End:
     """The driver ended the trial: unwind."""
+
+    upload: Upload | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +145,7 @@ class Found:
     path: Path | None
 
 
-FromRank = Hello | Reported | Stopping | Newest | Held | Returned | Raised
+FromRank = Hello | Reported | Stopping | Newest | Held | Uploaded | Returned | Raised
 
 # ---------------------------------------------------------------- seen by all
 

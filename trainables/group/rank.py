@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from trainables.errors import RanksError
 from trainables.group.across import Line
-from trainables.group.messages import Held, Raised, Reported, Returned
+from trainables.group.messages import FromRank, Held, Raised, Reported, Returned
 from trainables.store.delete import pins
 from trainables.tracebacks import ELSEWHERE
 
@@ -61,14 +61,15 @@ class Rank:
         with contextlib.suppress(OSError):
             self.line.send(message)
 
-    def last_word(self) -> Returned | Raised | None:
-        """What a dead process said at last, of what is still unread on its line."""
+    def unread(self) -> Iterator[FromRank]:
+        """What a dead process said that was not heard yet."""
         with contextlib.suppress(EOFError, OSError):
             while self.line is not None and self.line.poll():  # a process of its own may hold its end open
-                message = self.line.recv()
-                if isinstance(message, Returned | Raised):
-                    return message
-        return None
+                yield self.line.recv()
+
+    def last_word(self) -> Returned | Raised | None:
+        """What a dead process said at last, of what is still unread on its line."""
+        return next((message for message in self.unread() if isinstance(message, Returned | Raised)), None)
 
     def hold(self, message: Held) -> None:
         """Keep what it reads from being deleted, or no longer."""

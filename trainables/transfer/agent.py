@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any, Union
 import cloudpickle
 import msgspec
 
-from trainables.errors import AccessRefusedError, CheckpointError, TransferError
+from trainables.errors import AccessRefusedError, CheckpointError, ObjectNotFoundError, TransferError
 from trainables.transfer import between, checkpoints
 from trainables.transfer.base import Backend
 from trainables.transfer.open import open_backend
@@ -33,6 +34,8 @@ THREADS = 6
 """So many jobs at once; each of them may move several files at a time."""
 PROGRESS_BYTES = 1024 * 1024
 """Word of progress is sent each time that much has moved."""
+_PARTS = 2
+"""Of so many of the last checkpoints to which a part was brought, what has not changed is copied over there."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, tag_field="job"):
@@ -55,6 +58,18 @@ class PushPayload(Job, frozen=True, tag="payload"):
 
     directory: str
     key: str
+    sent: dict[str, str] = {}
+    """Name -> BLAKE3 of what those who saved it have put there themselves (`PushPart`): it is not sent again."""
+
+
+class PushPart(Job, frozen=True, tag="part"):
+    """Copy files of a checkpoint before it is published; the `sent` of `PushPayload` is the answer, as JSON."""
+
+    directory: str
+    key: str
+    names: list[str]
+    witness: tuple[str, str]
+    """(key, text in it): where there is no such file this is not the run's place."""
 
 
 class PushManifest(Job, frozen=True, tag="manifest"):
@@ -154,8 +169,8 @@ class Learn(Job, frozen=True, tag="learn"):
 
 
 AnyJob = Union[
-    Push, PushPayload, PushManifest, CopyPayload, CopyManifest, DeleteCheckpoint, Delete, FetchCheckpoint, Fetch, Put,
-    Read, ListKeys, Children, Compare, Learn
+    Push, PushPayload, PushPart, PushManifest, CopyPayload, CopyManifest, DeleteCheckpoint, Delete, FetchCheckpoint,
+    Fetch, Put, Read, ListKeys, Children, Compare, Learn
 ]  # fmt: skip
 
 
@@ -211,6 +226,9 @@ class Worker:
         self._others: dict[str, Backend] = {}
         self._opening = threading.Lock()
         self._index = checkpoints.ContentIndex()
+        self._parts: deque[str] = deque()
+        self._witness: tuple[str, str] | None = None
+        """That this is the run's place was seen by it."""
         self._receipts: dict[str, dict[str, str]] = {}
         """Of payloads that did not arrive whole: what did. A second try leaves it out."""
 
@@ -256,6 +274,23 @@ class Worker:
         )
         return self._other(root), source, self._other(root), to
 
+    def _push_part(self, job: PushPart, moved: Callable[[int], None]) -> dict[str, str]:
+        if job.witness != self._witness:
+            key, text = job.witness
+            try:
+                same = text.encode() in self.backend.read(key)
+            except ObjectNotFoundError:
+                same = False
+            if not same:
+                raise TransferError(f"{self.backend.uri} is another place here than it is for the run")
+            self._witness = job.witness
+        self._parts.append(job.key)
+        if len(self._parts) > _PARTS:
+            self._index.forget(self._parts.popleft())  # of those nobody tells when they are deleted
+        return checkpoints.push_part(
+            self.backend, Path(job.directory), job.key, job.names, index=self._index, progress=moved
+        )
+
     def _do(self, job: AnyJob, moved: Callable[[int], None]) -> bytes:
         backend = self.backend
         match job:
@@ -266,9 +301,17 @@ class Worker:
             case PushPayload():
                 receipts = self._receipts.setdefault(job.key, {})
                 checkpoints.push_payload(
-                    backend, Path(job.directory), job.key, index=self._index, receipts=receipts, progress=moved
+                    backend,
+                    Path(job.directory),
+                    job.key,
+                    index=self._index,
+                    sent=job.sent,
+                    receipts=receipts,
+                    progress=moved,
                 )
                 del self._receipts[job.key]
+            case PushPart():
+                return msgspec.json.encode(self._push_part(job, moved))
             case PushManifest():
                 checkpoints.push_manifest(backend, Path(job.directory), job.key)
             case CopyPayload():
@@ -278,7 +321,7 @@ class Worker:
                 content = checkpoints.copy_payload(
                     origin, known, target, key, digest=job.digest, index=index, receipts=receipts, progress=moved
                 )
-                self._index.add(content, job.key)
+                self._index.add(content.files, job.key)
                 del self._receipts[job.key]
             case CopyManifest():
                 checkpoints.copy_manifest(*self._both(job), digest=job.digest)
@@ -299,7 +342,7 @@ class Worker:
             case Children():
                 return msgspec.json.encode(list(backend.children(job.prefix)))
             case Learn():
-                self._index.add(checkpoints.read_manifest(backend, job.key).manifest, job.key)
+                self._index.add(checkpoints.read_manifest(backend, job.key).manifest.files, job.key)
             case Compare():
                 found = between.differing(Path(job.source), backend, job.prefix, job.names, moved)
                 return msgspec.json.encode(found)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from trainables.errors import (
     CheckpointCorruptError,
@@ -76,11 +77,11 @@ class ContentIndex:
         """(BLAKE3, size) -> key of a checkpoint -> name of a file in it; the checkpoint added last comes last."""
         self._held: dict[str, list[tuple[str, int]]] = {}
 
-    def add(self, manifest: Manifest, key: str) -> None:
-        """The files of that checkpoint are there, under its key."""
+    def add(self, files: Iterable[FileEntry], key: str) -> None:
+        """These files of a checkpoint are there, under its key."""
         with self._lock:
             self._forget(key)
-            contents = {(entry.blake3, entry.size): entry.name for entry in manifest.files if entry.size > _SMALL}
+            contents = {(entry.blake3, entry.size): entry.name for entry in files if entry.size > _SMALL}
             for content, name in contents.items():
                 self._names.setdefault(content, {})[key] = name
             self._held[key] = list(contents)
@@ -116,6 +117,7 @@ def push_payload(
     key: str,
     *,
     index: ContentIndex,
+    sent: Mapping[str, str] = MappingProxyType({}),
     receipts: MutableMapping[str, str] | None = None,
     progress: Progress = unwatched,
 ) -> Manifest:
@@ -123,6 +125,8 @@ def push_payload(
 
     Args:
         index: what it holds already is copied over there and not sent; the checkpoint is added to it.
+        sent: name -> BLAKE3 of what others have put under that key (`push_part`); what is as it was published is left
+            out.
         receipts: of an earlier try, whose files are left out; filled as they arrive.
 
     Raises TransferError, CheckpointNotFoundError when the directory is gone, CheckpointCorruptError when somebody
@@ -131,12 +135,38 @@ def push_payload(
     content = verify.quick(directory)
     receipts = {} if receipts is None else receipts
     index.forget(key)  # what an earlier push left under this very key is about to be replaced
+    for entry in content.files:
+        if sent.get(entry.name) == entry.blake3:
+            receipts.setdefault(entry.name, "")
     wanted = {entry.name: entry for entry in content.files if entry.name not in receipts}
     if wanted:
         same = {name: known for name, entry in wanted.items() if (known := index.find(entry)) is not None}
         backend.push(directory, key, list(wanted), same=same, receipts=receipts, progress=progress)
-    index.add(content, key)
+    index.add(content.files, key)
     return content
+
+
+def push_part(
+    backend: Backend,
+    directory: Path,
+    key: str,
+    names: Sequence[str],
+    *,
+    index: ContentIndex,
+    progress: Progress = unwatched,
+) -> dict[str, str]:
+    """Copy files of a checkpoint of which others copy the rest, before it is published; returns `sent` for that.
+
+    Nobody sees them before the manifest is there: a file of its name is refused. Raises TransferError, CheckpointError
+    when somebody writes into one of them.
+    """
+    if MANIFEST_NAME in names:
+        raise CheckpointError(f"{directory / MANIFEST_NAME}: that name is reserved in a checkpoint")
+    entries = [tree.fingerprint(directory / name, name) for name in names]
+    same = {entry.name: known for entry in entries if (known := index.find(entry)) is not None}
+    backend.push(directory, key, names, same=same, progress=progress)
+    index.add(entries, key)
+    return {entry.name: entry.blake3 for entry in entries}
 
 
 def push_manifest(backend: Backend, directory: Path, key: str) -> None:
@@ -189,7 +219,7 @@ def copy_payload(
     if wanted:
         with _missing_file(source.url(known)):
             backend.copy(known, key, wanted, receipts=receipts, progress=progress)
-    index.add(content, key)
+    index.add(content.files, key)
     return content
 
 

@@ -349,7 +349,9 @@ def who_watches_can_stop_it(backend: Backend) -> None:
 
 
 def threads_do_not_disturb_each_other(backend: Backend) -> None:
-    """Six at once, each with its own files."""
+    """Six at once, each with its own files; also under one prefix, as workers bring their parts of a checkpoint."""
+    together = {f"{number}": b"of %d" % number for number in range(6)}
+    together |= {f"deep/{number}": os.urandom(1000) for number in range(6)}
 
     def work(number: int) -> None:
         content = {"a": os.urandom(200_000), "b/c": b"%d" % number}
@@ -357,9 +359,16 @@ def threads_do_not_disturb_each_other(backend: Backend) -> None:
             backend.push(source, f"thread {number}", list(content))
             backend.fetch(f"thread {number}", target)
             assert _content(target) == content
+        if backend.can.list:
+            with _directory(together) as source:
+                backend.push(source, "together", [f"{number}", f"deep/{number}"])
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
+    if backend.can.list:
+        with _directory() as target:
+            backend.fetch("together", target)
+            _same_content(_content(target), together, "files that several pushed under one prefix")
 
 
 def it_can_be_renewed(backend: Backend) -> None:

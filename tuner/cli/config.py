@@ -114,17 +114,12 @@ class Described(pydantic.BaseModel):
         if isinstance(self.log_to_file, list):
             given["log_to_file"] = tuple(self.log_to_file)
         if isinstance(self.executor, dict):
-            given["executor"] = self._on_ray(self.executor)
+            from tuner.executors import RayExecutor
+
+            given["executor"] = RayExecutor(**(self.executor["ray"] or OnRay()).model_dump())
         if self.callbacks:
             given["callbacks"] = [self._callback(named) for named in self.callbacks]
         return given
-
-    def _on_ray(self, executor: Mapping[Literal["ray"], OnRay | None]) -> Any:
-        if not executor:
-            raise SettingError("executor={} is not accepted; accepted are local, inline, ray and {ray: {address: ...}}")
-        from tuner.executors import RayExecutor
-
-        return RayExecutor(**(executor["ray"] or OnRay()).model_dump())
 
     def _callback(self, named: Named) -> Any:
         name, keywords = _split(named, "callbacks")
@@ -187,6 +182,8 @@ def load(path: Path, changes: Sequence[str] = ()) -> Described:
 def check(found: Mapping[str, Any], *, source: str, directory: Path) -> Described:
     """Settings as a `Described`. Raises SettingError with every mistake, one per line."""
     mistakes = [unknown_name("key", str(key), KEYS) for key in found if key not in KEYS]
+    if isinstance(executor := found.get("executor"), dict):
+        mistakes += _mistakes_on_ray(executor)
     if mistakes:
         raise SettingError(f"{source}: " + "; ".join(mistakes))
     try:
@@ -197,6 +194,18 @@ def check(found: Mapping[str, Any], *, source: str, directory: Path) -> Describe
     return described
 
 
+def _mistakes_on_ray(executor: Mapping[str, Any]) -> list[str]:
+    """What is wrong with `{ray: {...}}`."""
+    below = executor.get("ray")
+    if set(executor) != {"ray"} or not isinstance(below, dict | None):
+        return [f"executor={executor!r} is not accepted; accepted: local, inline, ray or {{ray: {{address: ...}}}}"]
+    try:
+        OnRay.model_validate(below or {})
+    except pydantic.ValidationError as error:
+        return [f"executor: ray: {line}" for line in _mistakes(error)]
+    return []
+
+
 def _mistakes(error: pydantic.ValidationError) -> list[str]:
     """One line per key: a union reports each of its branches, which is one mistake to a person."""
     lines: dict[str, str] = {}
@@ -204,6 +213,9 @@ def _mistakes(error: pydantic.ValidationError) -> list[str]:
         key = str(item["loc"][0])
         if item["type"] == "missing":
             lines[key] = f"{key} is missing"
+            continue
+        if item["type"] == "extra_forbidden":
+            lines[key] = unknown_name("key", key, OnRay.model_fields)
             continue
         said = item["msg"].removeprefix("Input should be ").removeprefix("a valid ")
         if key in lines:

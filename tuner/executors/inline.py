@@ -14,17 +14,13 @@ from typing import Any
 
 from trainables.wire import (
     Answer,
-    Closed,
     Durable,
     Errored,
     Finished,
     Halt,
-    Listening,
-    Opened,
     Preempted,
-    Published,
-    PublishFailed,
     Report,
+    SideWord,
     ToTrial,
     nothing,
 )
@@ -197,7 +193,7 @@ class _Link:
         if self.failure is None and not self.killed:
             self.deliver([*self.take_posted(), Message(self.trial_id, self._attempt, message)])
 
-    def post(self, message: Published | PublishFailed | Opened | Closed | Listening) -> None:
+    def post(self, message: SideWord) -> None:
         self._posted.append(Message(self.trial_id, self._attempt, message))
         if threading.get_ident() == self._thread:
             self.deliver(self.take_posted())

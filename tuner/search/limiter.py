@@ -117,6 +117,10 @@ class ConcurrencyLimiter(Wrapper):
     def counts_samples(self) -> bool:  # type: ignore[override]
         return self.searcher.counts_samples
 
+    @property
+    def total(self) -> int | None:  # type: ignore[override]
+        return self.searcher.total
+
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         self.max_concurrent = max_concurrent
         self._passes = self.searcher.set_max_concurrency(max_concurrent)
@@ -165,8 +169,7 @@ class SampleLimit(Wrapper):
         self._count = 0
 
     @property
-    def total(self) -> int | None:
-        """How many trials there are in all; None: without end."""
+    def total(self) -> int | None:  # type: ignore[override]
         return self.num_samples if self.num_samples >= 0 else None
 
     def set_num_samples(self, num_samples: int) -> None:

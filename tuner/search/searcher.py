@@ -46,6 +46,8 @@ class Searcher:
     counts_samples: bool = False
     """True: it takes `num_samples` itself and ends with FINISHED; else its suggestions are counted outside."""
 
+    total: int | None = None
+    """How many trials there are in all, where that is known: then no room is asked for one more."""
     warm_start: Any = None
     """Earlier experiments that the run tells it of before its first suggestion, by `learn_from`: a path or URI, an
     analysis, or a list of them."""

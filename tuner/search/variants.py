@@ -89,8 +89,7 @@ class BasicVariantGenerator(Searcher):
         self._num_samples = num_samples
 
     @property
-    def total(self) -> int | None:
-        """How many trials there are in all; None: without end."""
+    def total(self) -> int | None:  # type: ignore[override]
         if self._num_samples < 0:
             return None
         presets = self._preset_ends[-1] if self._preset_ends else 0

@@ -48,6 +48,10 @@ class CheckpointsPush:
         """Checkpoints that wait for the next period."""
         self._inherited: dict[Path, agent.CopyPayload] = {}
         """Those that are copied from elsewhere, not from here; until they are complete."""
+        self._unpublished: dict[str, dict[Order, CheckpointRef]] = {}
+        """Trial -> saves that its processes copy, or have copied, of which nobody knows whether they come to be."""
+        self._sent: dict[Path, dict[str, str]] = {}
+        """What they have copied of those that are to be complete."""
         self._refusals: list[str] = []
         """Why they could not be, as far as trying again may not help."""
         self.moving = 0
@@ -66,6 +70,7 @@ class CheckpointsPush:
     def add(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
         """A checkpoint is to go there once the journal up to `seq` is."""
         path = trial.directory / record.ref.name
+        self._unpublished.get(trial.trial_id, {}).pop(record.order, None)
         self._queue.add(record.ref, path, record.bytes, seq=seq, now=self._clock.monotonic())
 
     def inherit(self, trial: Trial, record: CheckpointRecord, origin: Origin, seq: int) -> None:
@@ -85,11 +90,30 @@ class CheckpointsPush:
             self.add(trial, record, seq)
         self._later.clear()
 
+    def uploading(self, ref: CheckpointRef) -> None:
+        """The processes that save it copy it themselves."""
+        self._unpublished.setdefault(ref.trial_id, {})[ref.order] = ref
+        self._queue.hold(ref)
+
+    def uploaded(self, trial: Trial, ref: CheckpointRef, sent: dict[str, str]) -> None:
+        """They do so no more."""
+        awaited = ref.order in self._unpublished.get(trial.trial_id, {}) or self._queue.wants(ref)
+        if self._queue.release(ref) and awaited:
+            self._sent[trial.directory / ref.name] = sent
+
+    def attempt_ended(self, trial: Trial) -> None:
+        """No process of it is left; what it saved and did not publish never will be."""
+        self._queue.release_all(trial.trial_id)
+        for ref in list(self._unpublished.pop(trial.trial_id, {}).values()):
+            self.forget(trial, ref, 0)
+
     def forget(self, trial: Trial, ref: CheckpointRef, seq: int) -> None:
         if self._later.pop((trial.trial_id, ref.order), None) is not None:
             return  # nothing of it was copied
         ended, path = trial.status == Trial.TERMINATED, trial.directory / ref.name
         self.abandoned.pop(path, None)  # nobody waits for it any more
+        self._unpublished.get(trial.trial_id, {}).pop(ref.order, None)
+        self._sent.pop(path, None)
         self._queue.forget(ref, path, seq=seq, ended=ended)
 
     def ended(self, step: Step, answer: Done | Failed) -> None:
@@ -99,6 +123,7 @@ class CheckpointsPush:
             self._queue.done(step)
             if step.kind is Kind.MANIFEST:
                 self._inherited.pop(step.path, None)
+                self._sent.pop(step.path, None)
                 self.reading.discard(step.path)
                 self.facts.append(ev.CheckpointCopied(step.ref, self._place))
             return
@@ -152,7 +177,8 @@ class CheckpointsPush:
             return agent.CopyManifest(**msgspec.structs.asdict(inherited)) if whole else inherited
         if step.kind is Kind.PAYLOAD:
             self.reading.add(step.path)
-            return agent.PushPayload(directory=str(step.path), key=key, guard=self._guard)
+            sent = self._sent.get(step.path, {})
+            return agent.PushPayload(directory=str(step.path), key=key, sent=sent, guard=self._guard)
         if step.kind is Kind.MANIFEST:
             return agent.PushManifest(directory=str(step.path), key=key, guard=self._guard)
         return agent.DeleteCheckpoint(key=key, guard=self._guard)

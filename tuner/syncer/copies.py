@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainables.wire import CheckpointRef
+from trainables.wire import CheckpointRef, Uploaded
 from tuner.experiment import events as ev
 from tuner.experiment.trial import CheckpointRecord, Trial
 
@@ -35,6 +35,12 @@ class Copies:
 
     def started(self, trial: Trial) -> None:
         """An attempt of the trial runs. Nothing is touched over there before the first does."""
+
+    def uploading(self, trial: Trial, ref: CheckpointRef) -> None:
+        """A save is on its way, and the processes that made it copy it themselves, until `uploaded` or `ended`."""
+
+    def uploaded(self, trial: Trial, message: Uploaded) -> None:
+        """They copy nothing of it any more."""
 
     def published(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
         """A checkpoint is complete here, and the fact `seq` says so."""

@@ -4,6 +4,7 @@ Told of what retention keeps and forgets, of what the replica's journal holds an
 comes next. A checkpoint is copied in two steps, payload and manifest, and the manifest waits until the journal over
 there holds the result that it belongs to (design rule R2). A newer one supersedes an older one that still waits and is
 not kept any more; one that has begun is brought to its end. What is forgotten is removed once a newer one is complete.
+While those who saved a checkpoint bring their parts of it there themselves, it is held: neither copied nor removed.
 """
 
 from __future__ import annotations
@@ -75,6 +76,9 @@ class _Lane:
     uploads: dict[Order, _Upload] = field(default_factory=dict)
     removals: dict[Order, _Removal] = field(default_factory=dict)
     present: set[Order] = field(default_factory=set)
+    held: set[Order] = field(default_factory=set)
+    parts: set[Order] = field(default_factory=set)
+    """Those that were held: something of them may be there."""
     running: Step | None = None
     failures: int = 0
     until: float = 0.0
@@ -125,6 +129,29 @@ class Queue:
             self.backlog_count += 1
         self._look_at(ref.trial_id)
 
+    def hold(self, ref: CheckpointRef) -> None:
+        """Those who save it copy it themselves from now on; it may come to be added, or forgotten."""
+        lane = self._lane(ref.trial_id)
+        lane.ended = False
+        lane.held.add(ref.order)
+        lane.parts.add(ref.order)
+
+    def release(self, ref: CheckpointRef) -> bool:
+        """They do so no more; False: it was not held."""
+        lane = self._lanes.get(ref.trial_id)
+        if lane is None or ref.order not in lane.held:
+            return False
+        lane.held.discard(ref.order)
+        self._look_at(ref.trial_id)
+        return True
+
+    def release_all(self, trial: str) -> None:
+        """Of that trial nothing is held any more."""
+        lane = self._lanes.get(trial)
+        if lane is not None and lane.held:
+            lane.held.clear()
+            self._look_at(trial)
+
     def forget(self, ref: CheckpointRef, path: Path, *, seq: int, ended: bool = False) -> None:
         """Retention let go of it, and the fact `seq` says so.
 
@@ -137,7 +164,8 @@ class Queue:
             self._drop(lane, ref.order)  # superseded
         elif upload is not None:
             upload.forgotten = True
-        if self._removes and (upload is None or upload.sent or busy or upload.tried):
+        touched = upload is None or upload.sent or upload.tried or ref.order in lane.parts
+        if self._removes and (touched or busy):
             lane.removals[ref.order] = _Removal(ref, path, seq, ended)
         self._look_at(ref.trial_id)
 
@@ -182,10 +210,12 @@ class Queue:
             lane.uploads[order].sent = True
         elif step.kind is Kind.MANIFEST:
             self._drop(lane, order)
+            lane.parts.discard(order)
             lane.present.add(order)
         elif step.kind is Kind.REMOVE:
             del lane.removals[order]
             lane.present.discard(order)
+            lane.parts.discard(order)
         self._look_at(step.ref.trial_id)
 
     def failed(self, step: Step, error: str, now: float, *, transient: bool) -> None:
@@ -311,7 +341,7 @@ class Queue:
             self._ready[trial] = None
             return
         self._active.discard(trial)
-        if lane.ended:
+        if lane.ended and not lane.held:
             del self._lanes[trial]  # a finished trial costs nothing
 
     def _drop(self, lane: _Lane, order: Order) -> None:
@@ -338,7 +368,7 @@ class Queue:
             heapq.heappush(self._waits_for_journal, (lane.asked, trial))
         if any(upload.sent for upload in lane.uploads.values()):
             return None  # its manifest first: what comes meanwhile may supersede what waits
-        waiting = list(lane.uploads)
+        waiting = [order for order in lane.uploads if order not in lane.held]
         if not waiting:
             return None
         upload = lane.uploads[max(waiting)]  # the newest first: it is what a resume wants
@@ -347,7 +377,7 @@ class Queue:
     def _may_go(self, lane: _Lane, removal: _Removal) -> bool:
         """Whether it is not the last complete one over there that a resume could take (design rule R2)."""
         order = removal.ref.order
-        if order in lane.uploads:
+        if order in lane.uploads or order in lane.held:
             return False  # it is under way, and has to be brought to its end first
         if removal.ended:
             return not lane.uploads

@@ -20,7 +20,7 @@ from trainables.errors import TransferError
 from trainables.store import fs
 from trainables.transfer import agent
 from trainables.transfer.agent import AnyJob, Done, Failed
-from trainables.wire import CheckpointRef
+from trainables.wire import CheckpointRef, Uploaded
 from tuner.clock import Clock
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
@@ -118,6 +118,8 @@ class Replica(Copies):
         self._fetching: dict[str, list[str]] = {}
         self.halves: dict[str, list[str]] = {}
         """Directory of a trial that is not in the journal yet -> what a killed driver copied of its checkpoints."""
+        self._told_unsent: set[str] = set()
+        """Trials that run, of which was said that their workers cannot bring there what they save."""
         self._clearing = self._begun = self._closing = False
         self._looking = 0
         """Comparisons under way."""
@@ -209,6 +211,21 @@ class Replica(Copies):
         self._begun = True
         self._files.started(trial)
 
+    def uploading(self, trial: Trial, ref: CheckpointRef) -> None:
+        self._checkpoints.uploading(ref)
+
+    def uploaded(self, trial: Trial, message: Uploaded) -> None:
+        self._quiet_until = 0.0
+        self._checkpoints.uploaded(trial, message.ref, message.sent)
+        if message.problem and trial.trial_id not in self._told_unsent:
+            self._told_unsent.add(trial.trial_id)
+            log.warning(
+                "%s: workers of %s could not bring there what they saved, and it is sent with the rest: %s",
+                self.place,
+                trial.name,
+                message.problem,
+            )
+
     def published(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
         self._quiet_until = 0.0
         if self._pace.at_once:
@@ -224,6 +241,8 @@ class Replica(Copies):
     def ended(self, trial: Trial) -> None:
         self._quiet_until = 0.0
         self._begun = True
+        self._checkpoints.attempt_ended(trial)
+        self._told_unsent.discard(trial.trial_id)
         if trial.status == Trial.TERMINATED:
             self._queue.end(trial.trial_id)
         self._files.ended(trial)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import psutil
 import pytest
 
@@ -20,11 +21,11 @@ from tests.failures.checkpoint_faults import in_child
 from trainables import Checkpoint, ScalingConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.errors import PublishError
-from trainables.job import Across
-from trainables.store import staging
+from trainables.job import Across, Replicated
+from trainables.store import manifest, staging
 from trainables.testing import MemoryLink, example_job
 from trainables.torch import TorchTrainer
-from trainables.wire import Errored, Finished, Listening, Preempted, PublishFailed
+from trainables.wire import Errored, Finished, Listening, Preempted, PublishFailed, Report, Uploaded
 from trainables.worker import run_job
 
 KEY = b"sixteen bytes ok"
@@ -143,6 +144,32 @@ def test_what_ranks_on_several_hosts_save_is_one_checkpoint_of_the_leaders(tmp_p
     assert [each["at"] for each in seen] == [[0, 0, 1, 0], [1, 0, 2, 1], [2, 1, 2, 1]]
     assert [each["here"] for each in seen] == [str(link.directory(node)) for node in (0, 1, 1)]
     assert all(each["newest"] == whole and each["start"] == {"from": "before"} and each["size"] == 3 for each in seen)
+    assert not list(link.directory(1).iterdir())
+    assert not leftovers(tmp_path)
+
+
+def test_ranks_of_every_host_bring_what_they_saved_to_the_replica(tmp_path: Path) -> None:
+    copies = tmp_path / "copies"
+    (copies / "e").mkdir(parents=True)
+    (copies / "e" / "owner").write_text("of this run")
+    replicated = Replicated(
+        cloudpickle.dumps({"place": str(copies)}), "e/train_t1", ("e/owner", "this run"), "e/next", timeout_s=100
+    )
+
+    def save(config: dict[str, Any]) -> None:
+        rank = train.get_context().get_world_rank()
+        train.report({}, checkpoint=saved(**{f"of_{rank}": str(rank), "all": str(rank)}))
+
+    link = run(save, tmp_path, replicated=replicated)
+
+    assert link.end == Finished()
+    assert link.ended() == [0]
+    (report,) = (message for message in link.messages if isinstance(message, Report))
+    assert report.saving is not None and report.saving.uploading
+    (uploaded,) = (message for message in link.messages if isinstance(message, Uploaded))
+    published = manifest.read(link.directory(0) / "checkpoint_000001")
+    assert uploaded.sent == {entry.name: entry.blake3 for entry in published.manifest.files}
+    assert files(copies / "e" / "train_t1" / "checkpoint_000001") == {"all": "0", "of_0": "0", "of_1": "1", "of_2": "2"}
     assert not list(link.directory(1).iterdir())
     assert not leftovers(tmp_path)
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,14 +233,14 @@ def test_keep_all_ranks_of_the_settings_reaches_the_group(tmp_path: Path) -> Non
         assert [Path(directory, f"rank_{rank}", "shard").read_text() for rank in (0, 1)] == ["0", "1"]
 
 
-def test_what_every_worker_saved_is_copied_elsewhere_as_one_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_workers", [False, True])
+def test_what_every_worker_saved_is_copied_elsewhere_as_one_checkpoint(tmp_path: Path, by_workers: bool) -> None:
     def save(config: dict[str, Any]) -> None:
         with train.checkpoint_dir() as directory:
             Path(directory, f"shard_{train.world_rank()}").write_text(str(train.world_rank()))
         train.report({})
 
-    with pytest.warns(UserWarning, match="_checkpoint_upload_from_workers=.* has no effect"):
-        checkpointing = CheckpointConfig(_checkpoint_upload_from_workers=True)
+    checkpointing = CheckpointConfig(_checkpoint_keep_all_ranks=True, _checkpoint_upload_from_workers=by_workers)
     elsewhere = tmp_path / "elsewhere"
     config = settings(
         tmp_path / "here", checkpoint_config=checkpointing, sync_config=SyncConfig(upload_dir=str(elsewhere))
@@ -247,7 +248,7 @@ def test_what_every_worker_saved_is_copied_elsewhere_as_one_checkpoint(tmp_path:
     DataParallelTrainer(save, scaling_config=TWO, run_config=config).fit()
 
     (copied,) = elsewhere.glob("run/*/checkpoint_*")
-    assert [Path(copied, f"shard_{rank}").read_text() for rank in (0, 1)] == ["0", "1"]
+    assert [Path(copied, f"rank_{rank}", f"shard_{rank}").read_text() for rank in (0, 1)] == ["0", "1"]
     verify.check(copied)
 
 
@@ -279,7 +280,8 @@ def test_a_torch_training_is_kept_in_a_bucket_and_goes_on_from_there_alone(
     monkeypatch.setenv("TUNE_CACHE_DIR", str(tmp_path / "cache"))
     Path(tmp_path, "3_1").write_text("SIGKILL")
     how = {"train_loop_config": {"epochs": 5, "faults": str(tmp_path)}, "scaling_config": TWO}
-    config = RunConfig(name="run", storage_path=bucket, checkpoint_config=FIRST_IS_BEST, verbose=0)
+    by_workers = replace(FIRST_IS_BEST, _checkpoint_upload_from_workers=True)
+    config = RunConfig(name="run", storage_path=bucket, checkpoint_config=by_workers, verbose=0)
     with pytest.raises(TrainingFailedError, match="was killed by signal 9") as failed:
         TorchTrainer(count, run_config=config, **how).fit()
     assert f"TorchTrainer.restore('{bucket}/run'" in str(failed.value)

@@ -92,6 +92,31 @@ def test_a_checkpoint_comes_back_as_it_was(backend: ObjectBackend, save: Save, t
     assert fs.listdir(target.parent) == ["here"], "nothing is left beside it"
 
 
+def test_what_others_have_brought_is_not_sent_unless_it_is_another(
+    backend: ObjectBackend, save: Save, tmp_path: Path
+) -> None:
+    files = {name: os.urandom(100_000) for name in ("mine", "theirs", "deep/theirs", "changed")}
+    published, key = save(1, files), f"{TRIAL}/checkpoint_000001"
+    (tmp_path / "part").mkdir()
+    sent = checkpoints.push_part(backend, published.path, key, ["theirs"], index=ContentIndex())
+    sent |= checkpoints.push_part(backend, published.path, key, ["deep/theirs"], index=ContentIndex())
+    (tmp_path / "part" / "changed").write_bytes(b"something else")
+    sent |= checkpoints.push_part(backend, tmp_path / "part", key, ["changed"], index=ContentIndex())
+    assert not list(checkpoints.listed(backend, TRIAL).complete)
+
+    moved = Moved()
+    assert push(backend, published, sent=sent, progress=moved) == key
+    assert 200_000 <= moved.bytes < 300_000
+    fetched = checkpoints.fetch(backend, key, tmp_path / "cache")
+    assert content(fetched.path) == content(published.path)
+
+
+def test_a_part_is_never_what_makes_a_checkpoint_complete(backend: ObjectBackend, save: Save) -> None:
+    with pytest.raises(CheckpointError, match="reserved"):
+        checkpoints.push_part(backend, save(1).path, f"{TRIAL}/c", [MANIFEST_NAME], index=ContentIndex())
+    assert not list(backend.list())
+
+
 def test_a_fetched_checkpoint_need_not_be_hashed_again(
     backend: ObjectBackend, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,17 +241,17 @@ def test_the_index_knows_what_is_still_there(save: Save) -> None:
     first, second = save(1, {"w": data, "again": data, "small": b"s"}), save(2, {"w": data})
     entry = second.manifest.files[0]
     assert index.find(entry) is None
-    index.add(first.manifest, "t/1")
-    index.add(first.manifest, "t/1")
+    index.add(first.manifest.files, "t/1")
+    index.add(first.manifest.files, "t/1")
     assert index.find(entry) in ("t/1/w", "t/1/again")
-    index.add(second.manifest, "t/2")
+    index.add(second.manifest.files, "t/2")
     assert index.find(entry) == "t/2/w"
     index.forget("t/2")
     assert index.find(entry) in ("t/1/w", "t/1/again")
     index.forget("t/1")
     index.forget("t/1")
     assert index.find(entry) is None
-    index.add(first.manifest, "t/1")
+    index.add(first.manifest.files, "t/1")
     small = next(file for file in first.manifest.files if file.name == "small")
     assert index.find(small) is None, "a copy costs as much as sending it"
 
@@ -237,7 +262,7 @@ def test_threads_share_an_index(save: Save) -> None:
 
     def work(number: int) -> None:
         for _ in range(300):
-            index.add(published.manifest, f"t/{number}")
+            index.add(published.manifest.files, f"t/{number}")
             index.find(entry)
             index.forget(f"t/{number}")
 

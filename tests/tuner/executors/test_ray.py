@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import tuner as tune
 from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster
 from tuner.error import SettingError
 from tuner.executors import RayExecutor
@@ -95,6 +96,58 @@ def test_an_address_that_is_none_is_refused_at_once(address: Any) -> None:
     assert ("Ray's client" in str(caught.value)) == str(address).startswith("ray://")
     with pytest.raises(SettingError, match="it is RayExecutor"):
         RayExecutor(options={"address": "10.0.0.1:6379"})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"runtime_env": "x"},
+            "RayExecutor(runtime_env='x') is not accepted; accepted are None and a dict with Ray's keys",
+        ),
+        ({"runtime_env": {1: "x"}}, "RayExecutor(runtime_env={1: 'x'}) is not accepted"),
+        (
+            {"options": [1]},
+            "RayExecutor(options=[1]) is not accepted; accepted are None and a dict of keyword arguments",
+        ),
+        ({"options": {3: 4}}, "RayExecutor(options={3: 4}) is not accepted"),
+    ],
+)
+def test_what_is_no_dict_is_refused_at_once(given: Any, said: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        RayExecutor(**given)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"runtime_env": {"pipp": []}}, "unknown key of RayExecutor(runtime_env=...) 'pipp'; did you mean 'pip'?"),
+        (
+            {"options": {"runtime_env": {"env_var": {}}}},
+            "(options={'runtime_env': ...}) 'env_var'; did you mean 'env_vars'?",
+        ),
+        ({"runtime_env": {"env_vars": {"A": 1}}}, "the value 1 is of type"),
+        (
+            {"runtime_env": {"working_dir": "/srv"}},
+            "RayExecutor(runtime_env={'working_dir': '/srv'}) is not accepted: ",
+        ),
+    ],
+)
+def test_a_runtime_env_that_ray_would_not_take_is_refused_before_anything_begins(
+    given: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_RUNTIME_ENV_PLUGINS", raising=False)
+    nowhere = RayExecutor("127.0.0.1:1", **given)  # no cluster is asked
+    with pytest.raises(SettingError) as caught:
+        tune.run(print, executor=nowhere, storage_path=tmp_path, verbose=0)
+    assert said in str(caught.value) and not list(tmp_path.iterdir())
+
+
+def test_keys_of_rays_plugins_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_RUNTIME_ENV_PLUGINS", '[{"class": "mine.Plugin"}]')
+    with pytest.raises(SettingError, match="there is no Ray cluster"):
+        RayExecutor("127.0.0.1:1", runtime_env={"mine": 1, "nsight": "default"}).total()
 
 
 def test_an_option_that_ray_does_not_take_is_not_said_to_be_a_missing_cluster(cluster: Cluster) -> None:

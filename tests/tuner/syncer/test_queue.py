@@ -217,15 +217,27 @@ def test_a_step_costs_the_same_with_many_trials() -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), keep=st.integers(1, 3), failures=st.sampled_from([0.0, 0.2, 0.6]))
-def test_any_run_leaves_exactly_what_is_kept_and_is_never_without(seed: int, keep: int, failures: float) -> None:
-    """Best-N by a random score and the latest: whatever fails and however slow it is, R2 holds at every instant."""
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    keep=st.integers(1, 3),
+    failures=st.sampled_from([0.0, 0.2, 0.6]),
+    workers=st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_any_run_leaves_exactly_what_is_kept_and_is_never_without(
+    seed: int, keep: int, failures: float, workers: float
+) -> None:
+    """Best-N by a random score and the latest: whatever fails and however slow it is, R2 holds at every instant.
+
+    `workers`: of so many saves those who made them bring parts themselves, before or after they are added.
+    """
     random_ = random.Random(seed)
     queue = Queue()
     scores: dict[int, float] = {}
     kept: list[int] = []
     there: set[int] = set()
     partly: set[int] = set()
+    held: set[int] = set()
+    brought: set[int] = set()
     running: list[Step] = []
     seq, now, had = 0, 0.0, False
     saves = random_.randrange(1, 25)
@@ -237,6 +249,13 @@ def test_any_run_leaves_exactly_what_is_kept_and_is_never_without(seed: int, kee
             seq += 1
             scores[index] = random_.random()
             kept.append(index)
+            if random_.random() < workers:
+                queue.hold(ref(index))
+                held.add(index)
+                brought.add(index)
+                if random_.random() < 0.2:
+                    held.discard(index)
+                    assert queue.release(ref(index))
             add(queue, index, seq=seq, now=now)
             stay = {*sorted(kept, key=scores.__getitem__)[-keep:], index}
             for gone in [one for one in kept if one not in stay]:
@@ -245,6 +264,11 @@ def test_any_run_leaves_exactly_what_is_kept_and_is_never_without(seed: int, kee
                 forget(queue, gone, seq=seq)
         elif random_.random() < 0.3:
             queue.journal_at(random_.randrange(seq + 1))
+        elif held and (index == saves or random_.random() < 0.3):
+            done = random_.choice(sorted(held))
+            held.discard(done)
+            assert queue.release(ref(done))
+            assert not queue.release(ref(done))
         elif running and random_.random() < 0.6:
             step = running.pop(random_.randrange(len(running)))
             if random_.random() < failures:
@@ -258,20 +282,23 @@ def test_any_run_leaves_exactly_what_is_kept_and_is_never_without(seed: int, kee
                     had = True
                 else:
                     there.discard(step.ref.index)
+                    brought.discard(step.ref.index)
                 queue.done(step)
         else:
             started = queue.next(now)
             if started is not None:
+                assert started.ref.index not in held
                 if started.kind is not Kind.REMOVE:
                     assert started.ref.index in kept or started.ref.index in {r.index for r in queue.removals()}
                 running.append(started)
         assert there or not had
         if index == saves:
             queue.journal_at(seq)
-            if queue.empty and not running:
+            if queue.empty and not running and not held:
                 break
             now += 1000.0  # pauses pass
     assert there == set(kept)
+    assert brought <= there
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 50])

@@ -11,7 +11,7 @@ import pytest
 from trainables.transfer import agent
 from trainables.transfer.agent import AnyJob, Done, Failed
 from trainables.transfer.base import Can
-from trainables.wire import CheckpointRef
+from trainables.wire import CheckpointRef, Uploaded
 from tuner.clock import VirtualClock
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
@@ -173,3 +173,48 @@ def test_the_loop_sleeps_until_the_journal_is_durable_and_goes_on_then(
     durable = True  # and the loop is woken
     scene.rest()
     assert len(scene.uploader.jobs) == 1
+
+
+def test_what_workers_bring_themselves_is_waited_for_and_left_out(scene: Scene) -> None:
+    trial = scene.trial()
+    one, two, three = (
+        CheckpointRef(trial.trial_id, f"checkpoint_{number:06d}", 1, 1, number, number) for number in (1, 2, 3)
+    )
+    for ref in (one, two, three):
+        scene.replica.uploading(trial, ref)
+    scene.save(trial, 1)
+    scene.save(trial, 2)
+    scene.replica.finished()
+    assert not payloads(scene)
+
+    scene.replica.uploaded(trial, Uploaded(two, {"shard": "digest"}))
+    scene.replica.finished()
+    (job,) = payloads(scene)
+    assert (Path(job.directory).name, job.sent) == (two.name, {"shard": "digest"})
+    scene.uploader.end(agent.PushPayload, failed=True)
+    scene.replica.finished()
+    scene.clock.advance(60.0)
+    scene.replica.finished()
+    assert [job.sent for job in payloads(scene)] == [{"shard": "digest"}]  # not forgotten when it is tried again
+    until_rest(scene)
+    scene.replica.ended(trial)  # no process is left: the first is sent whole, and the third never came to be
+    scene.replica.finished()
+
+    done = until_rest(scene)
+    assert [Path(job.directory).name for job in done if isinstance(job, agent.PushManifest)] == [one.name]
+    assert [job.sent for job in done if isinstance(job, agent.PushPayload)] == [{}]
+    assert [job.key for job in done if isinstance(job, agent.DeleteCheckpoint)] == [f"exp/{trial.dirname}/{three.name}"]
+
+
+def payloads(scene: Scene) -> list[agent.PushPayload]:
+    return [job for job in scene.uploader.jobs.values() if isinstance(job, agent.PushPayload)]
+
+
+def until_rest(scene: Scene) -> list[AnyJob]:
+    """End jobs until none runs; all that were ended."""
+    done: list[AnyJob] = []
+    while jobs := list(scene.uploader.jobs.values()):
+        done += jobs
+        scene.uploader.end(agent.Job)
+        scene.replica.finished()
+    return done

@@ -62,6 +62,8 @@ _THREADS = 32
 """So many operations on files at once: one that hangs keeps no other from being done."""
 _BEGIN_S = 5.0
 """So long the end waits for a beginning that hangs."""
+_IDLE_S = 120.0
+"""So long an agent without trials waits for a word of its driver."""
 _PLENTY = 1_000_000.0
 """What a trial may take was leased from Ray; the executor on the node counts nothing."""
 
@@ -134,6 +136,8 @@ class Agent:
 
     async def upload(self, job: bytes) -> bytes:
         """One job of a replica on the files of this host; its answer."""
+        if self._uploads is None:
+            await self._begun.wait()  # a host that joins is told with that where copies lie
         return await asyncio.to_thread(self._upload, job)
 
     async def check(self, path: Path, digest: str) -> str | None:
@@ -192,6 +196,7 @@ class Agent:
                 sys.path.insert(0, str(home / "modules"))
             with contextlib.suppress(OSError):
                 os.chdir(setup.cwd if setup.cwd.is_dir() else home)
+            self._alive_at = time.monotonic()  # it has just called
             self._runner = Runner(Shipped(trainable, setup.imports), setup, self._tell)
             self._runner.start()
 
@@ -238,7 +243,8 @@ class Agent:
         self._something.set()
 
     def _watch_driver(self) -> None:
-        while time.monotonic() - self._alive_at < SILENT_S:
+        # Before it has begun no trial runs here that nobody may know of, and starting may take long.
+        while time.monotonic() - self._alive_at < (_IDLE_S if self._runner is None else SILENT_S):
             time.sleep(HEARTBEAT_S / 2)
         try:
             self._end()
@@ -393,14 +399,15 @@ class _Executor(LocalExecutor):
         """Wait for orders beside everything else."""
 
         def ready(mask: int, events: list[Event]) -> None:
-            data = line.receive()
-            if data is None:
+            batches = line.receive()
+            if batches is None:
                 assert self._epoll is not None
                 del self._handlers[line.fileno()]
                 self._epoll.unregister(line.fileno())
                 ended()
             else:
-                carry_out(unpack_orders(data))
+                for batch in batches:
+                    carry_out(unpack_orders(batch))
 
         self._watch(line.fileno(), ready)
 

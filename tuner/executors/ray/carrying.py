@@ -5,19 +5,23 @@ from __future__ import annotations
 import getpass
 import hashlib
 import logging
+import os
 import queue
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainables.errors import TransferError
+from trainables.errors import PublishError, TransferError
+from trainables.saving import DISK
 from trainables.store import fs, manifest, staging, tree
+from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import checkpoints
-from trainables.transfer.base import Backend
+from trainables.transfer.base import Backend, Progress, unwatched
 from trainables.transfer.open import open_backend
-from tuner.executors.ray.files import EngineBackend
+from trainables.transfer.rsync import RsyncBackend
+from tuner.executors.ray.files import PIECE, EngineBackend
 from tuner.executors.ray.hosts import Host
 from tuner.executors.ray.messages import RESTORED
 
@@ -27,6 +31,8 @@ _THREADS = 2
 """So many copies at once per host: one that does not answer holds up no other."""
 _LOOK_S = 5.0
 """A host that ssh does not reach in so long is reached through the engine."""
+_MANY = 16
+"""More files than that, which fit into one message together, go as one."""
 
 Then = Callable[[Exception | None], None]
 """Called from a thread with what went wrong, or None."""
@@ -67,12 +73,23 @@ class Carrier:
         self._lanes: dict[str, _Lane] = {}
         self._closed = False
 
+    @property
+    def chosen(self) -> bool:
+        """The user said which way it goes: there is no other."""
+        settings = self._settings()
+        return settings.get("syncer", "auto") not in ("auto", None) or any(
+            settings.get(name) is not None for name in ("ssh_key", "ssh_port")
+        )
+
     def way(self, host: Host, root: Path) -> str:
         """How it goes, in words."""
         return self._way(host, root)[1]
 
     def bring_here(self, host: Host, path: Path, root: Path, digest: str, landing: Landing | None = None) -> None:
-        """Copy a checkpoint from another host to the same path here. Raises TransferError, CheckpointError."""
+        """Copy a checkpoint from another host to the same path here.
+
+        Raises PublishError when this host's disk does not take it, TransferError, CheckpointError.
+        """
         backend, _ = self._way(host, root)
         key = path.relative_to(root).as_posix()
 
@@ -80,14 +97,22 @@ class Carrier:
             if host.lost or self._closed:
                 raise TransferError(f"{host.name} is gone")
 
+        def fetch(backend: Backend) -> None:
+            try:
+                checkpoints.fetch(backend, key, staged / path.name, digest=digest or None, progress=moved)
+            except TransferError as error:
+                code = next((code for code in DISK if os.strerror(code) in str(error)), None)
+                if code is not None:  # this host's disk: no other way helps
+                    raise PublishError(code, str(error)) from error
+                raise
+
         host.has(path)  # first: who deletes it meanwhile deletes it there too
         staged = staging.new_directory(path.parent, path.name)
         try:
             try:
-                checkpoints.fetch(backend, key, staged / path.name, digest=digest or None, progress=moved)
+                fetch(backend)
             except TransferError as error:
-                backend = self._instead(host, root, error)
-                checkpoints.fetch(backend, key, staged / path.name, digest=digest or None, progress=moved)
+                fetch(self._instead(host, root, error))
             (landing or Landing()).land(staged / path.name, path)
         finally:
             fs.remove_quietly(staged)
@@ -148,13 +173,9 @@ class Carrier:
 
     def _instead(self, host: Host, root: Path, error: TransferError) -> Backend:
         """The engine, from now on, where nobody said that it be another way; raises what happened otherwise."""
-        settings = self._settings()
-        chosen = settings.get("syncer", "auto") not in ("auto", None) or any(
-            settings.get(name) is not None for name in ("ssh_key", "ssh_port")
-        )
         with self._locks[host.node]:
             backend = self._ways[host.node][0] if host.node in self._ways else None
-            if chosen or host.lost or self._closed or backend is None:
+            if self.chosen or host.lost or self._closed or backend is None:
                 raise error
             if not isinstance(backend, EngineBackend):
                 why = (str(error).splitlines() or [repr(error)])[0]
@@ -172,15 +193,57 @@ class Carrier:
             backend.check()
             return backend, "as syncer= says"
         engine = EngineBackend(place, host.ask)
+        chosen = settings.get("ssh_key") is not None or settings.get("ssh_port") is not None
         try:
-            backend = open_backend(place, ssh_key=settings.get("ssh_key"), ssh_port=settings.get("ssh_port"))
+            if chosen:
+                backend = open_backend(place, ssh_key=settings.get("ssh_key"), ssh_port=settings.get("ssh_port"))
+            else:
+                backend = RsyncBesideEngine(place, engine)
             backend.check(_LOOK_S)
         except Exception as error:  # the library is missing, or ssh, or a key
             why = (str(error).splitlines() or [repr(error)])[0]
-            if settings.get("ssh_key") is not None or settings.get("ssh_port") is not None:
+            if chosen:
                 raise
             return engine, f"through the engine ({why})"
         return backend, "by rsync over ssh"
+
+
+class RsyncBesideEngine(RsyncBackend):
+    """rsync over ssh; what that is slow at goes through the engine: manifests, and many small files.
+
+    rsync needs 40 ms and more to begin, and a millisecond for each file; a message needs a few in all.
+    """
+
+    def __init__(self, uri: str, engine: EngineBackend) -> None:
+        super().__init__(uri)
+        self._engine = engine
+
+    def read(self, key: str) -> bytes:
+        return self._engine.read(key)
+
+    def fetch(
+        self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
+    ) -> None:
+        small = names is not None and len(names) > _MANY and self._engine.size(prefix, names) <= PIECE
+        if small:
+            self._engine.fetch(prefix, target, names, progress=progress)
+        else:
+            super().fetch(prefix, target, names, progress=progress)
+
+    def push(
+        self,
+        source: Path,
+        prefix: str,
+        names: Sequence[str],
+        *,
+        same: Mapping[str, str] | None = None,
+        exclusive: bool = False,
+        receipts: MutableMapping[str, str] | None = None,
+        progress: Progress = unwatched,
+    ) -> None:
+        many = len(names) > _MANY and sum(fs.size(source / name) for name in names) <= PIECE
+        push = self._engine.push if many or list(names) == [MANIFEST_NAME] else super().push
+        push(source, prefix, names, same=same, exclusive=exclusive, receipts=receipts, progress=progress)
 
 
 class _Lane:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainables.errors import MissingExtraError
+from trainables.settings import unknown_name
+from tuner import knobs
 from tuner.error import SettingError
 from tuner.executors.base import Resources
 
@@ -38,6 +40,28 @@ def load() -> Any:
             f"executor='ray' needs Ray, which is not installed ({error}): pip install 'tuner[ray]'"
         ) from error
     return ray
+
+
+def check_environment(runtime_env: Mapping[str, Any] | None, options: Mapping[str, Any]) -> None:
+    """Raise SettingError for a `runtime_env` that Ray would refuse later, or ignore in parts."""
+    ray = load()
+    for_all = options.get("runtime_env")
+    _check_keys(runtime_env or {}, "RayExecutor(runtime_env=...)")
+    _check_keys(for_all if isinstance(for_all, Mapping) else {}, "RayExecutor(options={'runtime_env': ...})")
+    try:
+        ray.remote(num_cpus=0, runtime_env=dict(runtime_env or {}))(check_environment)  # begins nothing
+    except (TypeError, ValueError, OSError) as error:
+        raise SettingError(f"RayExecutor(runtime_env={runtime_env!r}) is not accepted: {_first_line(error)}") from error
+
+
+def _check_keys(environment: Mapping[str, Any], of: str) -> None:
+    """Raise SettingError for a key that is not Ray's: it would say nothing of it. Keys of plugins are theirs."""
+    from ray.runtime_env import RuntimeEnv
+
+    accepted = {name for name in RuntimeEnv.known_fields if not name.startswith("_")} | {"nsight", "rocprof_sys"}
+    for name in environment:
+        if name not in accepted | set(RuntimeEnv.known_fields) and not knobs.ray_plugins():
+            raise SettingError(unknown_name(f"key of {of}", name, accepted))
 
 
 def connect(address: str | None, options: Mapping[str, Any]) -> bool:

@@ -53,6 +53,7 @@ def look_at_nodes(
 ) -> list[Seen]:
     """Look at all of them at once; needs a connection. The arguments are those of `look`."""
     ray = connection.load()
+    connection.check_environment(runtime_env, {})
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     own = ray.get_runtime_context().get_node_id()

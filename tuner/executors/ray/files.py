@@ -6,6 +6,7 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from trainables.errors import ObjectExistsError, ObjectNotFoundError, TransferEr
 from trainables.store import fs
 from trainables.transfer.base import Backend, Can, Entry, Progress, joined, unwatched
 from trainables.transfer.local import PREFIX, LocalBackend
+from trainables.transfer.objects import on_disk
 
 PIECE = 8 * 1024 * 1024
 """Bytes in one message."""
 WINDOW = 3
 """Messages on their way at once: with `PIECE` the bound on memory at both ends."""
+_SYNCS = 8
+"""So many files are made durable at once."""
 
 Wanted = tuple[str, int, int]
 """(key, offset, count)"""
@@ -46,20 +50,23 @@ class Files:
 
     def write(self, parts: Sequence[tuple[str, int, bytes]]) -> None:
         """Parts of files that are being sent, each under a name that nobody else uses."""
-        for key, offset, data in parts:
-            path = self._place._path(key)
-            fs.make_dirs(path.parent)
+        paths = [self._place._path(key) for key, _, _ in parts]
+        for directory in {path.parent for path in paths}:
+            fs.make_dirs(directory)
+        for path, (_, offset, data) in zip(paths, parts, strict=True):
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             try:
-                os.pwrite(fd, data, offset)
+                _write_at(fd, data, offset)
             finally:
                 os.close(fd)
 
     def place(self, names: Sequence[tuple[str, str]], exclusive: bool) -> None:
         """Give files that have arrived their names, durably."""
-        for part, key in names:
-            fs.fsync_file(self._place._path(part))
-            self._place._name(self._place._path(part), self._place._path(key), exclusive=exclusive)
+        parts = [self._place._path(part) for part, _ in names]
+        with ThreadPoolExecutor(min(_SYNCS, len(parts)) or 1, thread_name_prefix="files-sync") as pool:
+            list(pool.map(fs.fsync_file, parts))  # one after another each would wait for a turn of the disk
+        for part, (_, key) in zip(parts, names, strict=True):
+            self._place._name(part, self._place._path(key), exclusive=exclusive)
         self._place._settle([key for _, key in names])
 
     def entries(self, prefix: str) -> list[Entry]:
@@ -102,8 +109,12 @@ class EngineBackend(Backend):
         progress: Progress = unwatched,
     ) -> None:
         parts = {name: _beside(joined(prefix, name)) for name in names}
+        try:
+            sizes = [(name, fs.size(source / name)) for name in names]
+        except OSError as error:
+            raise TransferError(f"{error.filename} cannot be pushed: {error}") from error
         with _Window() as window:
-            for batch in _batches([(name, os.path.getsize(source / name)) for name in names]):
+            for batch in _batches(sizes):
                 data = [(parts[name], offset, _read(source / name, offset, count)) for name, offset, count in batch]
                 window.add(self._ask("write", data))
                 progress(sum(len(piece) for _, _, piece in data))
@@ -119,12 +130,14 @@ class EngineBackend(Backend):
     ) -> None:
         if names is None:
             names = [entry.key[len(prefix) + 1 :] for entry in self.list(prefix)]
+            if not names:
+                raise ObjectNotFoundError(f"{self.url(prefix)}: there is nothing")
         sizes = self._call("sizes", [joined(prefix, name) for name in names])
         for name, size in zip(names, sizes, strict=True):
             if size < 0:
                 raise ObjectNotFoundError(f"there is no {self.url(joined(prefix, name))}")
-            fs.make_dirs((target / name).parent)
-            fs.close(fs.create(target / name))
+        for directory in {(target / name).parent for name in names}:
+            fs.make_dirs(directory)
         with _Window() as window:
             for batch in _batches(list(zip(names, sizes, strict=True))):
                 ask = self._ask("read", [(joined(prefix, name), offset, count) for name, offset, count in batch])
@@ -133,10 +146,15 @@ class EngineBackend(Backend):
                     for (name, offset, count), data in zip(batch, ask(), strict=True):
                         if len(data) != count:
                             raise TransferError(f"{self.url(joined(prefix, name))} was shortened", transient=True)
-                        _write(target / name, offset, data)
+                        with on_disk(target / name):
+                            _write(target / name, offset, data)
                         progress(len(data))
 
                 window.add(arrived)
+
+    def size(self, prefix: str, names: Sequence[str]) -> int:
+        """Bytes of these files in all; what is not there has none."""
+        return sum(max(0, size) for size in self._call("sizes", [joined(prefix, name) for name in names]))
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         yield from self._call("entries", prefix)
@@ -203,8 +221,17 @@ def _read(path: Path, offset: int, count: int) -> bytes:
 
 
 def _write(path: Path, offset: int, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    emptied = 0 if offset else os.O_TRUNC  # with its first piece it begins
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | emptied, 0o666)
     try:
-        os.pwrite(fd, data, offset)
+        _write_at(fd, data, offset)
     finally:
         os.close(fd)
+
+
+def _write_at(fd: int, data: bytes, offset: int) -> None:
+    """All of it, or OSError: a disk that is nearly full takes a part, and only then says so."""
+    rest = memoryview(data)
+    while rest:
+        count = os.pwrite(fd, rest, offset)
+        rest, offset = rest[count:], offset + count

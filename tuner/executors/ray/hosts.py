@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -51,7 +52,6 @@ class Host:
         number: int,
         busy: frozenset[str] = frozenset(),
     ) -> None:
-        ray = connection.load()
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self.node, self.ip = node, ip
@@ -67,11 +67,8 @@ class Host:
         self._begun = False
         self._line: Line | None = None
         environment = {"runtime_env": dict(runtime_env)} if runtime_env else {}
-        self._actor = (
-            ray.remote(Agent)
-            .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False), **environment)
-            .remote()
-        )
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        self._actor = _agent_class().options(num_cpus=0, scheduling_strategy=there, **environment).remote()
         self._looking = self._actor.look.remote(place, self._mark, busy)
         self._refs: list[Any] = []
         self._uploads: set[Any] = set()
@@ -279,6 +276,12 @@ class Host:
         if self._line is not None:
             self._line.close()
         connection.load().kill(self._actor)
+
+
+@functools.cache
+def _agent_class() -> Any:
+    """What Ray makes of the class, once: for each new one it looks through all of the code, which takes 30 ms."""
+    return connection.load().remote(Agent)
 
 
 def _key(path: Path) -> Path:

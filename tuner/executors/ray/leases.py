@@ -64,6 +64,7 @@ class Leases:
     def __init__(self, granted: Callable[[Lease, Any], None], clock: Callable[[], float]) -> None:
         self._granted, self._clock = granted, clock
         self._free: dict[Shape, list[Lease]] = {}
+        """The one that has been free longest comes first."""
         self._asked: dict[Shape, list[Lease]] = {}
         self._used: Counter[Shape] = Counter()
         self._all: set[Lease] = set()
@@ -189,13 +190,13 @@ class Leases:
     def tidy(self) -> None:
         """Give back what was not used for a while."""
         before = self._clock() - IDLE_S
-        for shape, free in self._free.items():
-            self._return([lease for lease in free if lease.free_since < before], shape)
+        for free in self._free.values():
+            while free and free[0].free_since < before:
+                self._drop(free.pop(0))
 
     def idle_until(self) -> float | None:
         """When `tidy` has something to do; None: it has not."""
-        times = [lease.free_since for free in self._free.values() for lease in free]
-        return min(times) + IDLE_S if times else None
+        return min((free[0].free_since + IDLE_S for free in self._free.values() if free), default=None)
 
     def close(self) -> None:
         for lease in list(self._all):

@@ -16,8 +16,12 @@ from collections.abc import Callable, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
+from trainables.store import fs
+from trainables.wire import Frames, framed
+
 Address = tuple[str, int, bytes]
 """(ip, port, key): who has the key may speak."""
+_READ = 65536
 _CONNECT_S = 5.0
 _KNOCK_S = 1.0
 """So long somebody who has connected may take to show that he has the key: others may be waiting behind."""
@@ -27,21 +31,22 @@ class Line:
     """One end. `send` may be called from any thread."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection, self._sending = connection, threading.Lock()
+        self._connection, self._sending, self._frames = connection, threading.Lock(), Frames()
         with self._socket() as same:
             same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, data: bytes) -> None:
         """Send a batch. Raises OSError when the other end is gone."""
         with self._sending:
-            self._connection.send_bytes(data)
+            fs.write(self._connection.fileno(), framed(data))
 
-    def receive(self) -> bytes | None:
-        """The next batch; waits for it. None: the other end is gone."""
+    def receive(self) -> list[bytes] | None:
+        """The batches that are whole by now; waits for something to come. None: the other end is gone."""
         try:
-            return self._connection.recv_bytes()
-        except (EOFError, OSError):
+            data = os.read(self._connection.fileno(), _READ)
+        except OSError:
             return None
+        return self._frames.feed(data) if data else None
 
     def fileno(self) -> int:
         """Can be read when something comes; it stays open as long as this object lives."""

@@ -1,0 +1,223 @@
+"""What a rank saved goes to the run's replica from that rank: behind the training, by a process of the rank's own.
+
+It goes under the checkpoint's own key, where nobody sees it before the manifest is there. The driver puts that, once it
+has sent what is missing, and removes what comes to nothing; until the rank has said `Uploaded` it does neither.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from trainables.errors import CheckpointError, TransferError
+from trainables.group.messages import Upload, Uploaded
+from trainables.job import Job, Replicated
+from trainables.store import fs, staging, tree
+from trainables.store.manifest import MANIFEST_NAME
+from trainables.transfer import agent
+from trainables.wire import Frames, frame
+
+_log = logging.getLogger(__name__)
+
+_PARTING_S = 60.0
+"""A rank that has come to its end waits for its last upload as long as something moves, and so long beyond."""
+_STILL_S = 300.0
+"""An upload of which nothing has moved for so long is given up, and left to the driver."""
+_END_S = 5.0
+"""So long an upload that was given up may take to end."""
+_START_S = 30.0
+"""An agent that has not looked at its place after so long is no use: its own look ends after 10 s."""
+_PACKAGES = Path(__file__).parents[2]
+_AGENT = "import sys; sys.path.append(sys.argv[2]); from trainables.transfer.agent import main; main(sys.argv[1:])"
+
+
+class Uploads:
+    """The uploads of one rank: one runs, one waits, and a newer one takes the place of that which waits.
+
+    Args:
+        job: the attempt's.
+        rank: whose.
+        tell: what is called with the outcome of each, from any thread.
+    """
+
+    def __init__(self, job: Job, rank: int, tell: Callable[[Uploaded], None]) -> None:
+        assert job.replicated is not None
+        self._job, self._replicated, self._rank, self._tell = job, job.replicated, rank, tell
+        self._changed = threading.Condition()
+        self._waiting: tuple[Upload, Path] | None = None
+        self._busy = self._closing = False
+        self._thread: threading.Thread | None = None
+        self._agent: _Agent | None = None
+        self._unkept = ""
+
+    def keep(self, staged: Path) -> Path | None:
+        """Second names for what the rank has staged, which others will move or remove; None: there can be none."""
+        kept = None
+        try:
+            found = staging.settle(staged)
+            kept = staging.new_directory(staged.parent, f"upload-rank{self._rank}")
+            for name in found.directories:
+                fs.mkdir(kept / name)
+            for file in found.files:
+                fs.link(file.source, kept / file.name)
+        except (CheckpointError, OSError) as error:
+            # A CheckpointError keeps it from being saved too, and is told of that.
+            self._unkept = "" if isinstance(error, CheckpointError) else f"{staged.parent}: {error}"
+            if kept is not None:
+                fs.remove_quietly(kept)
+            return None
+        return kept
+
+    def take(self, upload: Upload | None, kept: Path | None) -> None:
+        """Begin with it, now or when the one before it is done; None: nothing is to be uploaded."""
+        if upload is None or kept is None:
+            if kept is not None:
+                fs.remove_quietly(kept)
+            if upload is not None:
+                self._tell(Uploaded(upload.save, {}, self._unkept))
+            return
+        with self._changed:
+            passed, self._waiting = self._waiting, (upload, kept)
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="trial-upload", daemon=True)
+                self._thread.start()
+        if passed is not None:
+            fs.remove_quietly(passed[1])
+            self._tell(Uploaded(passed[0].save, {}))
+
+    def finish(self) -> None:
+        """Wait until everything is there, or nothing has moved for a while."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            begun = time.monotonic()
+            while self._busy or self._waiting is not None:
+                heard = begun if self._agent is None else max(begun, self._agent.heard_at)
+                left = heard + _PARTING_S - time.monotonic()
+                if left < -_END_S:
+                    break  # whatever holds it up ends with this process
+                if left <= 0 and self._agent is not None:
+                    self._agent.kill()  # which its thread hears
+                self._changed.wait(max(left, 1.0))
+        if self._agent is not None:
+            self._agent.close()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._waiting is not None or self._closing)
+                if self._waiting is None:
+                    return
+                (upload, kept), self._waiting, self._busy = self._waiting, None, True
+            sent, problem = self._upload(upload, kept)
+            fs.remove_quietly(kept)
+            self._tell(Uploaded(upload.save, sent, problem))
+
+    def _upload(self, upload: Upload, kept: Path) -> tuple[dict[str, str], str]:
+        part = upload.part
+        try:
+            names = [file.name for file in tree.scan(kept, follow=False).files if part.has(file.name)]
+            job = agent.PushPart(
+                directory=str(kept),
+                key="/".join(filter(None, (self._replicated.directory, upload.checkpoint, part.under))),
+                names=[name for name in names if part.named(name) != MANIFEST_NAME],
+                witness=self._replicated.witness,
+                guard=self._replicated.guard,
+            )
+            if self._agent is None:
+                self._agent = _Agent(self._replicated, self._job.original_cwd)
+            data = self._agent.do(job)
+            sent = msgspec.json.decode(data, type=dict[str, str])
+        except (CheckpointError, OSError) as error:
+            self._end_agent()
+            return {}, str(error)
+        except Exception as error:
+            _log.error("uploading %s met a bug", upload.checkpoint, exc_info=error)
+            self._end_agent()
+            return {}, f"{type(error).__name__}: {error}"
+        return {part.named(name): digest for name, digest in sent.items()}, ""
+
+    def _end_agent(self) -> None:
+        """The next upload begins with another one."""
+        with self._changed:
+            ended, self._agent = self._agent, None
+        if ended is not None:
+            ended.close()
+
+
+class _Agent:
+    """A process that does one job at a time. It ends with this one, whatever ends this.
+
+    Not threads in here: what the libraries of clouds do would take turns with the training, fork with its data loaders,
+    and could not be ended when it hangs.
+
+    Raises TransferError where the place cannot be used from here.
+    """
+
+    def __init__(self, replicated: Replicated, cwd: Path) -> None:
+        self._frames = Frames()
+        self._heard: list[bytes] = []
+        self.heard_at = time.monotonic()
+        self._line, theirs = socket.socketpair()
+        self._line.settimeout(min(_START_S, replicated.timeout_s))
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _AGENT, str(theirs.fileno()), str(_PACKAGES)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd=cwd if cwd.is_dir() else None,  # a relative place is relative to the driver's
+                start_new_session=True,  # notices are the trial's
+            )
+        try:
+            self._line.sendall(frame(agent.Place(replicated.arguments, sys.path)))
+            opened = self._receive()
+            if isinstance(opened, agent.Failed):
+                raise TransferError(opened.message)
+            self._line.settimeout(min(_STILL_S, replicated.timeout_s))
+        except BaseException:
+            self.close()
+            raise
+
+    def do(self, job: agent.PushPart) -> bytes:
+        """Do it; the answer's data. Raises TransferError."""
+        self._line.sendall(frame(job))
+        while True:
+            answer = self._receive()
+            if isinstance(answer, agent.Failed):
+                raise TransferError(answer.message)
+            if isinstance(answer, agent.Done):
+                return answer.data
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End it, and let go of it."""
+        self._process.kill()
+        self._process.wait()
+        self._line.close()
+
+    def _receive(self) -> agent.Answer:
+        while not self._heard:
+            try:
+                data = self._line.recv(65536)
+            except TimeoutError:
+                raise TransferError("nothing moved for too long") from None
+            if not data:
+                raise TransferError("the process that uploads has ended")
+            self.heard_at = time.monotonic()
+            self._heard = self._frames.feed(data)
+        answer: agent.Answer = agent.decode_answer(self._heard.pop(0))
+        return answer

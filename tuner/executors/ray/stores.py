@@ -1,0 +1,105 @@
+"""The stores of all hosts as one: what lies where, and how it gets to where it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from trainables.errors import CheckpointError, CheckpointNotFoundError, TransferError
+from trainables.store import delete as delete_here
+from trainables.store import fs
+from trainables.transfer.agent import AnyJob, Done, Failed
+from trainables.wire import CheckpointRef
+from tuner.executors.ray.carrying import Carrier, place_of_restored
+from tuner.executors.ray.hosts import Host
+from tuner.executors.ray.uploads import LOST
+
+
+class Stores:
+    """This host's disk and those of the others.
+
+    Args:
+        hosts: by node; changed by others.
+        carrier: brings checkpoints from one to another.
+    """
+
+    def __init__(self, hosts: Mapping[str, Host], carrier: Carrier) -> None:
+        self._hosts, self._carrier = hosts, carrier
+        self.root = Path()
+        """The experiment's directory, on every host."""
+        self.replicated = False
+        """Hosts copy their checkpoints to the replica, and get them from there, themselves."""
+
+    def holds(self, path: Path) -> bool:
+        """A host that lives has the checkpoint that would lie at that path here."""
+        return any(host.holds(path) for host in list(self._hosts.values()) if not host.lost)
+
+    def place_on(self, host: Host, source: Path) -> Path:
+        """Where a checkpoint of this host lies on another one."""
+        within = host.shared or source.is_relative_to(self.root)
+        return source if within else place_of_restored(self.root, source)
+
+    def delete(self, path: Path) -> bool:
+        """Delete a checkpoint here and on every host that has it; False: it is open on one of them."""
+        done = delete_here.delete(path)
+        for host in list(self._hosts.values()):
+            if host.holds(path):
+                done = host.delete(path) and done
+        return done
+
+    def upload(self, path: Path, job: AnyJob, then: Callable[[Done | Failed], None]) -> bool:
+        """Have the host of a checkpoint do a job of the replica; False: it lies here."""
+        if fs.is_dir(path):
+            return False
+        host = next((host for host in list(self._hosts.values()) if host.holds(path)), None)
+        if host is None:
+            then(Failed(0, LOST, f"{path}: the host that had it is gone"))
+        else:
+            host.upload(job, then)
+        return True
+
+    def supply(self, host: Host, source: Path, digest: str) -> None:
+        """Have the checkpoint of an attempt on its host, whole, from wherever it is nearest.
+
+        Raises CheckpointError when there is none that is whole, TransferError.
+        """
+        target = self.place_on(host, source)
+        if fs.is_dir(source):
+            self._carrier.bring_there(host, source, target, self.root)
+        elif host.check(target, digest) is not None:
+            self._supply_from_afar(host, target, digest)
+
+    def _supply_from_afar(self, host: Host, target: Path, digest: str) -> None:
+        missing = f"{target}: no host has it, and no replica"
+        if self.replicated:
+            key = f"{self.root.name}/{target.relative_to(self.root).as_posix()}"
+            try:
+                host.fetch(key, target, digest)
+                return
+            except CheckpointError as error:
+                missing = f"{target}: no other host has it, and not the replica either: {error}"
+        other = next((other for other in list(self._hosts.values()) if other is not host and other.holds(target)), None)
+        if other is None:
+            raise CheckpointNotFoundError(missing)
+        self._carrier.bring_here(other, target, self.root, digest)
+        self._carrier.bring_there(host, target, target, self.root)
+
+    def bring(self, node: str, dirname: str, ref: CheckpointRef, digest: str) -> str | None:
+        """Copy a checkpoint of another host here, now; why that was not possible, or None."""
+        try:
+            self._carrier.bring_here(self._hosts[node], self.root / dirname / ref.name, self.root, digest)
+        except (TransferError, CheckpointError, OSError) as error:
+            return str(error)
+        return None
+
+    def drop(self, node: str, dirname: str, ref: CheckpointRef) -> None:
+        """Delete what another host has and nobody needs."""
+        self._hosts[node].delete(self.root / dirname / ref.name)
+
+    def drop_later(self, host: Host, path: Path) -> None:
+        """The same beside the caller; what cannot be deleted is left to the next start."""
+
+        def drop() -> None:
+            host.delete(path)
+
+        self._carrier.beside(host, drop, lambda error: None)
