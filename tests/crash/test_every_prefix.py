@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from crash_scenarios import BY_NAME, SCENARIOS
 from crash_walk import Case, Record, Tally, cut, killed, record, resume_each
 
 from trainables.store import delete, fs
+from tuner.clock import SystemClock
+from tuner.experiment.journal import JournalWriter
+from tuner.experiment.paths import ExperimentPaths
 
 LIVES = [
     *((scenario.name, None) for scenario in SCENARIOS),
@@ -90,6 +94,19 @@ def test_f02_a_deletion_that_a_kill_cut_off_is_finished_without_a_torn_checkpoin
         for variant in disk.variants(rng):
             view = disk.view(variant)
             assert "t/checkpoint_000001" not in view or "t/checkpoint_000001/.manifest.json" in view, (op, variant.name)
+
+
+def test_t14_a_segment_is_made_durable_although_the_next_one_is_open_already(disks: Path) -> None:
+    """The driver was killed between opening a segment and syncing the one before."""
+    paths = ExperimentPaths(disks / "r" / "e")
+    with recording(disks / "r") as recorder:
+        first = JournalWriter(paths, 1, next_seq=1, clock=SystemClock(), sync="inline")
+        first.append(b'{"kind":"idle"}')
+        first.flush()
+        os.close(fs.open_append(paths.segment(1, 2)))
+        before = len(recorder.ops)
+        JournalWriter(paths, 2, next_seq=2, clock=SystemClock(), sync="inline")
+    assert ("fsync_file", f"e/journal/{paths.segment(1, 1).name}") in recorder.ops[before:]
 
 
 # --- the harness itself -------------------------------------------------------------------------------------

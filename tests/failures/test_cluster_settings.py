@@ -23,7 +23,7 @@ _WITHIN_S = 150.0
 
 
 def listing(name: str, cluster: Cluster, *changes: tuple[str, str]) -> str:
-    """A listing of the guide as it is printed, for Ray: its trials need a host of their own each."""
+    """A listing of the guide as it is printed, for Ray: its two trials wait for each other, on a host each."""
     text = (SEEDS / f"{name}.py").read_text()
     text = text.replace("import tuner as tune\n", "import ray\nfrom ray import tune\n")
     init = f'ray.init(address="{cluster.address}")  # set `address=None` to train on laptop\n'
@@ -33,6 +33,14 @@ def listing(name: str, cluster: Cluster, *changes: tuple[str, str]) -> str:
         assert old in text
         text = text.replace(old, new)
     module = (SEEDS / "your_module.py").read_text().replace("import tuner as tune", "import ray\nfrom ray import tune")
+    (begun := cluster.shared / name).mkdir()
+    wait = f"""    open(os.path.join({str(begun)!r}, os.uname().nodename), "w").close()
+    while len(os.listdir({str(begun)!r})) < 2:
+        time.sleep(0.05)
+"""
+    module = module.replace("import os\n", "import os\nimport time\n", 1).replace(
+        "    start = 0\n", wait + "    start = 0\n", 1
+    )
     host = cluster.hosts[0]
     host.path("/srv/home/your_module.py").write_text(module)
     host.path(f"/srv/home/{name}.py").write_text(text)

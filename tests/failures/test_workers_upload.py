@@ -47,7 +47,13 @@ def wait_for(sign: Path) -> None:
 
 
 def fit(
-    store: Store, root: Path, function: Callable[..., None] = save, *, keep: int | None = None, **config: Any
+    store: Store,
+    root: Path,
+    function: Callable[..., None] = save,
+    *,
+    keep: int | None = None,
+    backlog: int = 10**10,
+    **config: Any,
 ) -> Any:
     """Run it to its end, two workers whose uploads are switched on."""
     checkpointing = CheckpointConfig(num_to_keep=keep, _checkpoint_upload_from_workers=True)
@@ -57,7 +63,7 @@ def fit(
         verbose=0,
         checkpoint_config=checkpointing,
         failure_config=FailureConfig(max_failures=1),
-        sync_config=SyncConfig(upload_dir=store.uri),
+        sync_config=SyncConfig(upload_dir=store.uri, max_backlog=backlog),
     )
     config = {"signs": str(root), **config}
     return DataParallelTrainer(function, train_loop_config=config, scaling_config=TWO, run_config=settings).fit()
@@ -131,6 +137,14 @@ def test_a_save_that_could_not_be_published_leaves_nothing_there(store: Store, t
     fit(store, tmp_path, save_badly)
 
     check_copy(store, tmp_path, [3])
+
+
+def test_a_report_that_waits_for_the_copies_does_not_wait_for_those_that_wait_for_its_answer(
+    store: Store, direct: str, tmp_path: Path
+) -> None:
+    fit(store, tmp_path, steps=4, backlog=SIZE, ways=[direct, direct])
+
+    check_copy(store, tmp_path, [1, 2, 3, 4])
 
 
 # --- kills ------------------------------------------------------------------------------------------------

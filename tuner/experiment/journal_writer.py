@@ -270,13 +270,15 @@ class JournalWriter:
         newest: dict[int, str] = {}
         for name in fs.listdir(self._paths.journal):
             if parsed := parse_segment(name):
-                self.bytes_since_snapshot += fs.size(self._paths.journal / name)
+                size = fs.size(self._paths.journal / name)
+                self.bytes_since_snapshot += size
                 self.segments_since_snapshot += 1
-                if parsed[0] < self._generation:
+                if parsed[0] < self._generation and size:  # an empty one is opened before its elder is durable
                     newest[parsed[0]] = name
             elif parse_snapshot(name):
                 self._snapshot_bytes = fs.size(self._paths.journal / name)
-        # Only a generation's last segment was ever not durable, and earlier ones were adopted by their own children.
+        # Of a generation only the last segment that has something was ever not durable, and older generations were
+        # adopted by their own children.
         for generation in {max(newest, default=0), *(link.generation for link in self._parents[-1:])} & set(newest):
             path = self._paths.journal / newest[generation]
             trim(path)

@@ -313,11 +313,14 @@ class Queue:
         )
 
     def backlog(self, trial: str, now: float) -> tuple[int, float]:
-        """(bytes, age in seconds of the oldest) of what is to come of a trial."""
+        """(bytes, age in seconds of the oldest) of what is to come of a trial, and is not held.
+
+        Who holds one may wait for the answer to a later report, which waits until this is less.
+        """
         lane = self._lanes.get(trial)
-        if lane is None or not lane.uploads:
+        uploads = [] if lane is None else [one for order, one in lane.uploads.items() if order not in lane.held]
+        if not uploads:
             return 0, 0.0
-        uploads = lane.uploads.values()
         return sum(upload.bytes for upload in uploads), now - min(upload.since for upload in uploads)
 
     def missing(self) -> list[CheckpointRef]:

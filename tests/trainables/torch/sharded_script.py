@@ -165,7 +165,7 @@ def main() -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = {"saves": ranks(place, 4, saves)}
     for name in ("saved", "behind", "later"):
-        whole = merge([(rank, place / name / str(rank)) for rank in range(4)], place / name, keep_all_ranks=False)
+        whole, _ = merge([(rank, place / name / str(rank)) for rank in range(4)], place / name, keep_all_ranks=False)
         whole.rename(place / f"whole-{name}")
         found[name] = sorted(os.listdir(place / f"whole-{name}"))
     found["atomic"] = [each.path.name for each in verify.list_checkpoints(place / "atomic")]

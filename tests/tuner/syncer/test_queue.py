@@ -168,6 +168,10 @@ def test_the_backlog_counts_bytes_and_age_of_what_is_not_complete() -> None:
     forget(queue, 1)
     assert queue.backlog("t", 30.0) == (7, 10.0)
     assert queue.backlog("another", 30.0) == (0, 0.0)
+    queue.hold(ref(2))
+    assert queue.backlog("t", 30.0) == (0, 0.0) and queue.backlog_bytes == 7
+    queue.release(ref(2))
+    assert queue.backlog("t", 30.0) == (7, 10.0)
 
 
 def test_a_checkpoint_is_busy_from_its_first_byte_until_it_is_complete() -> None:

@@ -290,7 +290,7 @@ class RayExecutor:
         count = f"{len(self._hosts)} node{'s' if len(self._hosts) != 1 else ''}"
         others = [host for host in self._hosts.values() if not host.shared]
         if not others:
-            self.say(f"{count}; every one sees {self._stores.root}, so checkpoints are not copied")
+            self.say(f"{count}; every one sees {self._stores.root}, so checkpoints are not copied between nodes")
         elif self.upload_to is not None:
             self.say(f"{count}; each copies its checkpoints to {shown(str(self.upload_to.arguments['place']))} itself")
         else:
