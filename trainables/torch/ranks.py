@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import sys
 from typing import Any
 
 from trainables import knobs
 from trainables.errors import RanksError
+from trainables.torch.farewell import wait_for_gloo
+
+atexit.register(wait_for_gloo)
 
 
 def has_group() -> bool:
