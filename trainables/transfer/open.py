@@ -194,8 +194,12 @@ def _plain(place: str) -> str:
 
 def _written_out(place: str) -> str:
     """The place, if every part of its path is a name: a store takes '..' for one."""
-    if {".", ".."} & set(place.partition("://")[2].split("/")):
+    bucket, _, path = place.partition("://")[2].partition("/")
+    parts = path.strip("/").split("/")
+    if {".", ".."} & {bucket, *parts}:
         raise InvalidSettingError(f"{shown(place)!r} has '.' or '..' in it: write the path out")
+    if "" in parts[1:]:
+        raise InvalidSettingError(f"{shown(place)!r} has '//' in its path, an empty name, which is not accepted")
     return place
 
 

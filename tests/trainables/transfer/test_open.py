@@ -68,6 +68,7 @@ def test_an_unknown_scheme_lists_the_known_ones_and_the_extras() -> None:
         "gs://bucket/../other",
         "s3://bucket/../other",
         "s3a://bucket/./other",
+        "az://c/p//q",
         "file://elsewhere/path",
         "az://c/p?sas=hunter2",
         "gs://me:hunter2@bucket/p",
