@@ -109,6 +109,10 @@ class TrialLoop:
         """Answers to trials whose checkpoints pile up: they are given once the replica has caught up."""
         self._unchosen: Trial | None = None
         """The trial that was created last, if the scheduler has not chosen it: no other is created before it does."""
+        self._wanting: Trial | None = None
+        """The trial that was chosen last, if there was no room for it."""
+        self._usual: Resources = settings.resources
+        """What the trial that was created last asked for."""
         self._iteration = 0
         self._looked_at = clock.monotonic()
         self._asked: Halt | None = None
@@ -300,16 +304,18 @@ class TrialLoop:
         while self.halted is None and not self._starved:
             if not self._pending and not self._needs_room():
                 return True
-            if not self._room(self.settings.resources):
+            if not self._room(self._likely()):
                 return False
             if len(self._promised) >= AT_ONCE:
                 return True  # more when these are under way
             trial = self._next()
             if trial is None:
                 return True
-            resources = trial.resources or self.settings.resources
+            resources = self._resources(trial)
             if not self._room(resources):
+                self._wanting = trial
                 return False
+            self._wanting = None
             self._pending.remove(trial)
             self._running[trial.trial_id] = Running(trial, trial.attempt + 1, resources)
             self._promised[trial.trial_id] = resources
@@ -327,6 +333,20 @@ class TrialLoop:
         chosen = self._plugins.choose(self._pending.view) if self._pending else None
         self._carry_out()
         return chosen
+
+    def _likely(self) -> Resources:
+        """What the trial that runs next probably asks for.
+
+        One that was chosen and found no room comes first: to look for other room would give up what it waits for.
+        """
+        if not self._pending:
+            return self._usual
+        if self._wanting is None or self._wanting not in self._pending:
+            return self._resources(self._pending.view[0])
+        return self._resources(self._wanting)
+
+    def _resources(self, trial: Trial) -> Resources:
+        return trial.resources or self.settings.resources
 
     def _room(self, resources: Resources) -> bool:
         limit = self.settings.max_concurrent
@@ -357,6 +377,7 @@ class TrialLoop:
         trial = self.state.trials[-1]
         self._plugins.on_trial_add(trial)
         self._pending.add(trial)
+        self._usual = self._resources(trial)
         self._carry_out()
         return trial
 

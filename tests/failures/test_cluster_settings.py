@@ -109,6 +109,32 @@ def test_f41_more_than_any_node_has_is_an_error_before_the_first_trial(cluster: 
     assert not driver.path("/srv/home/tuner_results/big").exists()
 
 
+_MIXED = """
+import sys, time
+import tuner as tune
+from tuner.executors import RayExecutor
+
+def train(config):
+    for step in range(2):
+        time.sleep(0.2)  # so that some run beside others
+        tune.report({"step": step})
+
+if __name__ == "__main__":
+    analysis = tune.run(
+        tune.with_resources(train, lambda config: {"cpu": config["cpus"]}), name="mixed", verbose=1,
+        config={"cpus": tune.grid_search([2, 1, 1, 1, 1, 1, 1, 2, 1, 2, 2, 1])}, storage_path=sys.argv[2],
+        executor=RayExecutor(address=sys.argv[1]),
+    )
+    print("ENDED", [trial.status for trial in analysis.trials])
+"""
+
+
+def test_trials_that_ask_for_different_resources_all_get_them(cluster: Cluster) -> None:
+    said = cluster.hosts[0].run(_MIXED, cluster.address, RESULTS, within_s=_WITHIN_S)
+
+    assert f"ENDED {12 * ['TERMINATED']}" in said
+
+
 def said_by_doctor(host: RayHost, *words: str) -> tuple[int, dict[str, str]]:
     """Exit status, and what was said -> its state."""
     driver = host.popen([_TUNER, "doctor", "--json", *words])

@@ -40,6 +40,8 @@ class Lease:
     """Ids of its GPUs on each of its nodes."""
     answers: int = 0
     """Of the holders."""
+    used: bool = False
+    """A trial runs in it."""
     free_since: float = 0.0
     waiting: list[Any] = field(default_factory=list)
 
@@ -114,15 +116,15 @@ class Leases:
     def take(self, resources: Resources) -> Lease:
         """A free slot; needs `has_room`."""
         shape = shape_of(resources)
-        self._had.add(shape)
         lease = self._free[shape].pop()
+        lease.used = True
         self._used[shape] += 1
         return lease
 
     def put_back(self, lease: Lease) -> None:
         """Nothing runs in it any more."""
         if lease in self._all:
-            self._used[lease.shape] -= 1
+            self._no_longer_used(lease)
             if lease.is_on(self._leaving):
                 self._drop(lease)
                 return
@@ -143,6 +145,7 @@ class Leases:
             if not all(lease.nodes) or lease.is_on(self._leaving):  # gone meanwhile, or about to go
                 self._drop(lease)
                 return False
+            self._had.add(lease.shape)
             if dict(lease.shape).get("gpu"):
                 self._hold_gpus(lease)
                 return False
@@ -170,22 +173,24 @@ class Leases:
             for lease in [lease for lease in asked if lease.is_on([node])]:
                 self._drop(lease)
 
+    def __contains__(self, lease: Lease) -> bool:
+        """It is neither given back nor lost."""
+        return lease in self._all
+
     def keep_away(self, lease: Lease) -> None:
         """Trials cannot run in that slot. It stays with us, so that Ray gives others."""
         if lease in self._asked.get(lease.shape, ()):
             self._asked[lease.shape].remove(lease)
 
-    def lost(self, node: str) -> list[Lease]:
-        """The node is gone, and with it these leases. What was placed there is not moved elsewhere."""
-        gone = [lease for lease in self._all if lease.is_on([node])]
-        for lease in gone:
+    def lost(self, node: str) -> None:
+        """The node is gone, and with it the slots there. What was placed there is not moved elsewhere."""
+        for lease in [lease for lease in self._all if lease.is_on([node])]:
             free = self._free.get(lease.shape, [])
             if lease in free:
                 free.remove(lease)
-            elif lease not in self._asked.get(lease.shape, ()):
-                self._used[lease.shape] -= 1
+            if lease.used:
+                self._no_longer_used(lease)
             self._drop(lease)
-        return gone
 
     def tidy(self) -> None:
         """Give back what was not used for a while."""
@@ -263,9 +268,12 @@ class Leases:
                 self._return(list(free), other)
         for other, asked in self._asked.items():
             if other != shape:
-                for lease in asked:
+                for lease in list(asked):
                     self._drop(lease)
-                asked.clear()
+
+    def _no_longer_used(self, lease: Lease) -> None:
+        lease.used = False
+        self._used[lease.shape] -= 1
 
     def _return(self, leases: Sequence[Lease], shape: Shape) -> None:
         for lease in leases:

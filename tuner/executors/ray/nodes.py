@@ -176,7 +176,11 @@ class Nodes:
 
     def _joined(self, host: Host, lease: Lease | None) -> None:
         """A node that came later has looked around."""
-        if self._hosts.get(host.node) is not host or self._begin is None:
+        if self._begin is None:
+            return
+        if self._hosts.get(host.node) is not host:  # it was given up meanwhile, and may be tried once more
+            if lease is not None and lease in self._leases:
+                self.use(lease)
             return
         if not host.ready:
             try:
