@@ -73,7 +73,7 @@ class Cluster(Executor, Protocol):
         """Copy a checkpoint of another host here, now; why that was not possible, or None."""
 
     def drop(self, host: str, dirname: str, ref: CheckpointRef) -> None:
-        """Delete what another host has and nobody needs."""
+        """Delete what another host has and nobody needs. Raises KeyError when it is gone, OSError."""
 
     def release(self) -> None:
         """Let go of the nodes: until then their stores do what they are asked for. Doing it twice is no error."""
@@ -158,7 +158,12 @@ def gather(cluster: Cluster, state: ExperimentState, elsewhere: Elsewhere) -> li
         if not ref.trial_id.startswith(cluster.experiment):
             continue
         if trial is None or not (known or _continues(trial, ref)):
-            cluster.drop(host, dirname, ref)
+            try:
+                cluster.drop(host, dirname, ref)
+            except KeyError:
+                pass  # the node is gone, and what it had with it
+            except OSError as error:  # it does not answer; the next start asks again
+                notes.append(f"{dirname}: checkpoint {ref.name}, which nobody needs, stays on a node: {error}")
         elif not fs.is_dir(trial.directory / ref.name) and not (known and elsewhere(trial, ref)):
             problem = cluster.bring(host, dirname, ref, digest)
             if problem is not None:

@@ -69,8 +69,10 @@ class Uploads:
             for file in found.files:
                 fs.link(file.source, kept / file.name)
         except (CheckpointError, OSError) as error:
-            # A CheckpointError keeps it from being saved too, and is told of that.
-            self._unkept = "" if isinstance(error, CheckpointError) else f"{staged.parent}: {error}"
+            # What cannot be in a checkpoint keeps it from being saved too, and is told of that; what the disk did not
+            # take here may be saved all the same.
+            disk = isinstance(error, OSError)
+            self._unkept = f"{staged.parent}: {error.__cause__ or error}" if disk else ""
             if kept is not None:
                 fs.remove_quietly(kept)
             return None

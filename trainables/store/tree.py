@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,8 +105,11 @@ def _walk(path: str, prefix: str, tree: Tree, follow: bool, above: list[tuple[in
             )
 
 
-def fingerprint(path: str | Path, name: str) -> FileEntry:
-    """Hash one file. Reads and does not map it: a file that shrinks meanwhile must not kill the process."""
+def fingerprint(path: str | Path, name: str, *, progress: Callable[[int], None] | None = None) -> FileEntry:
+    """Hash one file; `progress` is told of the bytes of each block. Raises CheckpointError when it changes meanwhile.
+
+    Reads and does not map it: a file that shrinks meanwhile must not kill the process.
+    """
     # NONBLOCK: a named pipe that somebody put there would otherwise be waited for
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -116,6 +120,8 @@ def fingerprint(path: str | Path, name: str) -> FileEntry:
         view = memoryview(bytearray(min(before.st_size + 1, _BLOCK)))
         while count := os.readv(fd, [view]):
             hasher.update(view[:count])
+            if progress is not None:
+                progress(count)
         after = os.fstat(fd)
     finally:
         os.close(fd)

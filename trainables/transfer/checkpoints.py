@@ -157,12 +157,14 @@ def push_part(
 ) -> dict[str, str]:
     """Copy files of a checkpoint of which others copy the rest, before it is published; returns `sent` for that.
 
+    They are hashed first, and `progress` is told of those bytes too: who takes silence for standstill waits for both.
+
     Nobody sees them before the manifest is there: a file of its name is refused. Raises TransferError, CheckpointError
     when somebody writes into one of them.
     """
     if MANIFEST_NAME in names:
         raise CheckpointError(f"{directory / MANIFEST_NAME}: that name is reserved in a checkpoint")
-    entries = [tree.fingerprint(directory / name, name) for name in names]
+    entries = [tree.fingerprint(directory / name, name, progress=progress) for name in names]
     same = {entry.name: known for entry in entries if (known := index.find(entry)) is not None}
     backend.push(directory, key, names, same=same, progress=progress)
     index.add(entries, key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pickle
 import shutil
@@ -29,7 +30,7 @@ from trainables.group.launching import ForkLauncher
 from trainables.group.leader import Leader
 from trainables.group.rank import Rank
 from trainables.job import Replicated
-from trainables.store import manifest, staging
+from trainables.store import fs, manifest, staging
 from trainables.testing import MemoryLink, run_trial
 from trainables.wire import Answer, Errored, Finished, Preempted, PublishFailed, Uploaded
 
@@ -162,6 +163,29 @@ def test_where_the_place_is_another_one_or_has_another_owner_nothing_is_brought(
         assert sorted(path.name for path in (root / "copies" / "e").iterdir()) == (
             ["owner"] if case == "another" else ["next", "owner"]
         )
+
+
+def test_what_a_rank_could_not_keep_until_it_is_sent_is_told_of_where_the_checkpoint_is_saved_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = fs.mkdir
+
+    def full(path: fs.PathLike, mode: int = 0o777) -> None:
+        if "upload-rank1" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        make(path, mode)
+
+    monkeypatch.setattr(fs, "mkdir", full)
+    link = run_group(
+        lambda rank: session.report({}, checkpoint=saved(rank, **{f"of_{rank}": "x"})),
+        tmp_path,
+        replicated=replicated(tmp_path),
+    )
+
+    assert link.end == Finished() and link.published
+    (uploaded,) = link.of(Uploaded)
+    assert list(uploaded.sent) == ["of_0"]
+    assert uploaded.problem.startswith("rank 1 ") and os.strerror(errno.ENOSPC) in uploaded.problem
 
 
 def hangs(source: str, target: str) -> None:

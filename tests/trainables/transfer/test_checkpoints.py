@@ -111,6 +111,28 @@ def test_what_others_have_brought_is_not_sent_unless_it_is_another(
     assert content(fetched.path) == content(published.path)
 
 
+def test_word_of_progress_comes_while_a_part_is_hashed(save: Save, tmp_path: Path) -> None:
+    """Who hears nothing for long takes it for stuck, and a large file takes long."""
+    size, told, before = 9 * 2**20, list[int](), list[int]()
+
+    class Watched(LocalBackend):
+        def push(self, *arguments: Any, **more: Any) -> None:
+            before.extend(told)
+            super().push(*arguments, **more)
+
+    published = save(1, {"large": os.urandom(size), "small": b"x"})
+    checkpoints.push_part(
+        Watched(tmp_path / "place"),
+        published.path,
+        f"{TRIAL}/checkpoint_000001",
+        ["large", "small"],
+        index=ContentIndex(),
+        progress=told.append,
+    )
+    assert sum(before) == size + 1
+    assert max(before) < size, "a file's end is too late"
+
+
 def test_a_part_is_never_what_makes_a_checkpoint_complete(backend: ObjectBackend, save: Save) -> None:
     with pytest.raises(CheckpointError, match="reserved"):
         checkpoints.push_part(backend, save(1).path, f"{TRIAL}/c", [MANIFEST_NAME], index=ContentIndex())

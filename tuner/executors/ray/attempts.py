@@ -101,6 +101,7 @@ class Attempts:
         """Attempts whose slot was lost before they began."""
         self._ended: list[Event] = []
         """Ended before they began; told with the next `take_ended`."""
+        self._forgotten = False
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -115,8 +116,9 @@ class Attempts:
         return frozenset(attempt.launch.job.directory.name for attempt in self._all.values())
 
     def launch(self, launch: Launch) -> None:
-        self._queued.append(launch)
-        self.launch_queued()
+        if not self._forgotten:
+            self._queued.append(launch)
+            self.launch_queued()
 
     def launch_queued(self) -> None:
         """Launch what there is a slot for: one that was promised may have gone with its node meanwhile."""
@@ -154,8 +156,10 @@ class Attempts:
                 attempt.order(Tell(attempt.trial_id, Halt()))
 
     def forget(self) -> None:
-        """The run is over."""
+        """The run is over: nothing is launched any more."""
+        self._forgotten = True
         self._all.clear()
+        self._queued.clear()
 
     # --- beginning ----------------------------------------------------------------------------------------
 

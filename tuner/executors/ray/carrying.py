@@ -8,8 +8,8 @@ import logging
 import os
 import queue
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,9 @@ class Carrier:
     def __init__(self, settings: Callable[[], Mapping[str, Any]]) -> None:
         self._settings = settings
         self._ways: dict[str, tuple[Backend, str]] = {}
-        self._locks: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
+        self._taken: set[object] = set()
+        """What `_alone` keeps others from."""
+        self._freed = threading.Condition()
         self._lanes: dict[str, _Lane] = {}
         self._closed = False
 
@@ -90,6 +92,12 @@ class Carrier:
 
         Raises PublishError when this host's disk does not take it, TransferError, CheckpointError.
         """
+        host.has(path)  # first: who deletes it meanwhile deletes it there too
+        with self._alone(path):
+            if not (manifest.is_published(path) and digest in ("", manifest.read(path).digest)):
+                self._bring_here(host, path, root, digest, landing or Landing())
+
+    def _bring_here(self, host: Host, path: Path, root: Path, digest: str, landing: Landing) -> None:
         backend, _ = self._way(host, root)
         key = path.relative_to(root).as_posix()
 
@@ -106,34 +114,41 @@ class Carrier:
                     raise PublishError(code, str(error)) from error
                 raise
 
-        host.has(path)  # first: who deletes it meanwhile deletes it there too
         staged = staging.new_directory(path.parent, path.name)
         try:
             try:
                 fetch(backend)
             except TransferError as error:
                 fetch(self._instead(host, root, error))
-            (landing or Landing()).land(staged / path.name, path)
+            landing.land(staged / path.name, path)
         finally:
             fs.remove_quietly(staged)
 
     def bring_there(self, host: Host, source: Path, target: Path, root: Path) -> None:
-        """Have a checkpoint of this host on another one, whole. Raises TransferError, CheckpointError."""
-        with self._locks[host.node, target]:  # of two clones the second finds it
-            published = manifest.is_published(source)
-            digest = manifest.read(source).digest if published else ""
-            if published and host.check(target, digest) is None:
-                return
-            backend, _ = self._way(host, root)
-            key = target.relative_to(root).as_posix()
-            if not published:
-                backend.push(source, key, [file.name for file in tree.scan(source, follow=False).files])
-                return
-            checkpoints.push_payload(backend, source, key, index=checkpoints.ContentIndex())
-            checkpoints.push_manifest(backend, source, key)
-            problem = host.check(target, digest)
-            if problem is not None:
-                raise TransferError(f"{host.name}: {problem or 'what was copied there is not there'}")
+        """Have a checkpoint of this host on another one, whole; `on` that host nobody else may be at it.
+
+        Raises TransferError, CheckpointError.
+        """
+        published = manifest.is_published(source)
+        digest = manifest.read(source).digest if published else ""
+        if published and host.check(target, digest) is None:
+            return
+        backend, _ = self._way(host, root)
+        key = target.relative_to(root).as_posix()
+        if not published:
+            backend.push(source, key, [file.name for file in tree.scan(source, follow=False).files])
+            return
+        checkpoints.push_payload(backend, source, key, index=checkpoints.ContentIndex())
+        checkpoints.push_manifest(backend, source, key)
+        problem = host.check(target, digest)
+        if problem is not None:
+            raise TransferError(f"{host.name}: {problem or 'what was copied there is not there'}")
+
+    @contextmanager
+    def on(self, host: Host, target: Path) -> Iterator[None]:
+        """Keep others from bringing that checkpoint to that host meanwhile: of two clones the second finds it."""
+        with self._alone(host.node, target):
+            yield
 
     def beside(self, host: Host, work: Callable[[], None], then: Then) -> None:
         """Do one of these beside the caller."""
@@ -165,15 +180,28 @@ class Carrier:
         for backend, _ in list(self._ways.values()):
             backend.close()
 
+    @contextmanager
+    def _alone(self, *key: object) -> Iterator[None]:
+        """One at a time for each key; of those that nobody needs any more nothing is left."""
+        with self._freed:
+            self._freed.wait_for(lambda: key not in self._taken)
+            self._taken.add(key)
+        try:
+            yield
+        finally:
+            with self._freed:
+                self._taken.discard(key)
+                self._freed.notify_all()
+
     def _way(self, host: Host, root: Path) -> tuple[Backend, str]:
-        with self._locks[host.node]:
+        with self._alone(host.node):
             if host.node not in self._ways:
                 self._ways[host.node] = self._find(host, root)
             return self._ways[host.node]
 
     def _instead(self, host: Host, root: Path, error: TransferError) -> Backend:
         """The engine, from now on, where nobody said that it be another way; raises what happened otherwise."""
-        with self._locks[host.node]:
+        with self._alone(host.node):
             backend = self._ways[host.node][0] if host.node in self._ways else None
             if self.chosen or host.lost or self._closed or backend is None:
                 raise error

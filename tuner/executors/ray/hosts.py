@@ -71,6 +71,7 @@ class Host:
         self._actor = _agent_class().options(num_cpus=0, scheduling_strategy=there, **environment).remote()
         self._looking = self._actor.look.remote(place, self._mark, busy)
         self._refs: list[Any] = []
+        self._ending: Any = None
         self._uploads: set[Any] = set()
 
     @property
@@ -196,7 +197,10 @@ class Host:
         return lambda: self._get(ref, _PATIENCE_S)
 
     def upload(self, job: AnyJob, then: Callable[[Done | Failed], None]) -> None:
-        """Have a job of the replica done over there; `then` gets its answer, from any thread."""
+        """Have a job of the replica done over there; `then` gets its answer, from any thread.
+
+        The answer is a `Failed` of the type `LOST` only when the host is gone: what else fails may do better later.
+        """
         ref = self._actor.upload.remote(msgspec.json.encode(job))
         self._uploads.add(ref)
 
@@ -207,8 +211,11 @@ class Host:
                 answer = decode_answer(done.result())
                 assert isinstance(answer, (Done, Failed))
                 then(answer)
-            else:
+            elif connection.is_death(error):
                 then(Failed(0, LOST, f"{self.name} is gone, and what only it had ({type(error).__name__})"))
+            else:
+                cause = _cause(error)
+                then(Failed(0, type(cause).__name__, f"{self.name}: {cause}", getattr(cause, "transient", False)))
 
         ref.future().add_done_callback(answered)
 
@@ -251,8 +258,7 @@ class Host:
         try:
             return ray.get(ref, timeout=timeout_s)
         except ray.exceptions.RayTaskError as error:
-            cause = error.cause if isinstance(error.cause, Exception) else error
-            raise cause from None
+            raise _cause(error) from None
         except ray.exceptions.RayError as error:
             text = str(error).strip().splitlines()
             raise TransferError(f"{self.name}: {text[0] if text else error!r}", transient=True) from error
@@ -262,12 +268,12 @@ class Host:
     def end(self) -> None:
         """Have it end its trials; `ended` waits for that."""
         self.orders.clear()
-        self._refs.append(self._actor.end.remote())
+        self._ending = self._actor.end.remote()
 
     def ended(self, timeout_s: float = 10.0) -> None:
         ray = connection.load()
         try:
-            ray.get(self._refs[-1], timeout=timeout_s)
+            ray.get(self._ending, timeout=timeout_s)
         except ray.exceptions.RayError:
             pass  # gone already, and its trials with it
 
@@ -282,6 +288,12 @@ class Host:
 def _agent_class() -> Any:
     """What Ray makes of the class, once: for each new one it looks through all of the code, which takes 30 ms."""
     return connection.load().remote(Agent)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What was raised over there."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, Exception) else error
 
 
 def _key(path: Path) -> Path:

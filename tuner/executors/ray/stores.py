@@ -64,10 +64,11 @@ class Stores:
         Raises CheckpointError when there is none that is whole, TransferError.
         """
         target = self.place_on(host, source)
-        if fs.is_dir(source):
-            self._carrier.bring_there(host, source, target, self.root)
-        elif host.check(target, digest) is not None:
-            self._supply_from_afar(host, target, digest)
+        with self._carrier.on(host, target):
+            if fs.is_dir(source):
+                self._carrier.bring_there(host, source, target, self.root)
+            elif host.check(target, digest) is not None:
+                self._supply_from_afar(host, target, digest)
 
     def _supply_from_afar(self, host: Host, target: Path, digest: str) -> None:
         missing = f"{target}: no host has it, and no replica"
@@ -86,14 +87,17 @@ class Stores:
 
     def bring(self, node: str, dirname: str, ref: CheckpointRef, digest: str) -> str | None:
         """Copy a checkpoint of another host here, now; why that was not possible, or None."""
+        host = self._hosts.get(node)
+        if host is None:
+            return "the node that has it is gone"
         try:
-            self._carrier.bring_here(self._hosts[node], self.root / dirname / ref.name, self.root, digest)
+            self._carrier.bring_here(host, self.root / dirname / ref.name, self.root, digest)
         except (TransferError, CheckpointError, OSError) as error:
             return str(error)
         return None
 
     def drop(self, node: str, dirname: str, ref: CheckpointRef) -> None:
-        """Delete what another host has and nobody needs."""
+        """Delete what another host has and nobody needs. Raises KeyError when it is gone, OSError."""
         self._hosts[node].delete(self.root / dirname / ref.name)
 
     def drop_later(self, host: Host, path: Path) -> None:

@@ -115,7 +115,8 @@ class ClusterUploader(Uploader):
         found = self._home.answers()
         while not self._told.empty():  # nobody else takes from it
             number, answer = self._told.get()
-            self._answered = time.monotonic()
+            if isinstance(answer, Done):  # one that fails again and again is not waited for
+                self._answered = time.monotonic()
             found.append(msgspec.structs.replace(answer, id=number))
         return found
 
