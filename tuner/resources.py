@@ -40,7 +40,8 @@ class PlacementGroupFactory:
     def __init__(
         self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", *arguments: Any, **named: Any
     ) -> None:
-        if isinstance(bundles, Mapping | str) or not bundles or not all(isinstance(each, Mapping) for each in bundles):
+        listed = isinstance(bundles, Sequence) and bundles
+        if not listed or not all(isinstance(each, Mapping) for each in bundles):
             raise ResourceError(
                 f'PlacementGroupFactory(bundles={bundles!r}): accepted is a list of dicts like [{{"CPU": 1}}, ...]'
             )

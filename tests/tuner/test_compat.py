@@ -6,6 +6,7 @@ And the page that says what differs.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -275,8 +276,8 @@ def test_what_a_placement_group_asks_for_in_vain_is_told() -> None:
             "unknown argument of PlacementGroupFactory 'stratgy'; did you mean 'strategy",
         ),
         *(
-            ({"bundles": wrong}, ResourceError, "accepted is a list of dicts")
-            for wrong in ({"CPU": 1}, "CPU", [3], None)
+            ({"bundles": wrong}, ResourceError, rf"bundles={re.escape(repr(wrong))}\): accepted is a list of dicts")
+            for wrong in ({"CPU": 1}, "CPU", [3], None, 4, True, set(), iter([{"CPU": 1}]))
         ),
     ],
 )

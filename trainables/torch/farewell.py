@@ -28,7 +28,7 @@ def _busy() -> bool:
     """Whether a thread of gloo's does anything but wait for work: waiting for the interpreter, it has a time limit."""
     for thread in Path("/proc/self/task").glob("*"):  # on other systems there is nothing here
         with contextlib.suppress(OSError):  # it has ended
-            if (thread / "comm").read_text() != "pt_gloo_runloop\n":
+            if (thread / "comm").read_bytes() != b"pt_gloo_runloop\n":  # a name may be cut inside a character
                 continue
             call = (thread / "syscall").read_text().split()  # number and arguments, or "running"
             if not (call[0] in _FUTEX and call[4] == "0x0"):

@@ -237,6 +237,8 @@ class Agent:
             return
         with contextlib.suppress(OSError):  # its end is told by itself
             self._line.send(pack_heard(heard))
+        if not self._ended:
+            self._line.wait_for_room()  # trials that write more than the driver reads wait for it
 
     def _hear(self, heard: list[Heard]) -> None:
         self._heard += heard
@@ -261,6 +263,8 @@ class Agent:
 
     def _end(self) -> None:
         self._ended = True
+        if self._line is not None:
+            self._line.hurry()  # a driver that is gone, or ends, reads no more
         if self._beginning.acquire(timeout=_BEGIN_S):  # what it makes goes too
             self._beginning.release()
         if self._runner is not None:

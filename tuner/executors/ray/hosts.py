@@ -157,7 +157,7 @@ class Host:
             if error is None:
                 self.listen(heard)
             elif self._line is not None:
-                self._line.close()  # somebody may wait for a host that reads no more
+                self._line.close()  # what is still to be sent is not waited for
             heard(error or done.result())
 
         ref = self._actor.events.remote()

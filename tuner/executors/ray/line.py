@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import select
 import socket
 import struct
 import threading
@@ -16,7 +17,6 @@ from collections.abc import Callable, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
-from trainables.store import fs
 from trainables.wire import Frames, framed
 
 Address = tuple[str, int, bytes]
@@ -25,40 +25,101 @@ _READ = 65536
 _CONNECT_S = 5.0
 _KNOCK_S = 1.0
 """So long somebody who has connected may take to show that he has the key: others may be waiting behind."""
+_MUCH = 16 << 20
+"""Bytes that wait to be sent, beyond which `wait_for_room` waits."""
 
 
 class Line:
-    """One end. `send` may be called from any thread."""
+    """One end. `send` may be called from any thread, and never waits.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection, self._sending, self._frames = connection, threading.Lock(), Frames()
-        with self._socket() as same:
-            same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    Each end reads in the thread that sends: if both waited for the other to read, they would wait for ever.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket, self._frames = sock, Frames()
+        self._changed = threading.Condition()
+        self._unsent = bytearray()
+        """What did not go out at once."""
+        self._sending = False
+        """A thread sends what did not, and whatever comes after it."""
+        self._hurried = False
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __del__(self) -> None:
+        self._socket.close()
 
     def send(self, data: bytes) -> None:
-        """Send a batch. Raises OSError when the other end is gone."""
-        with self._sending:
-            fs.write(self._connection.fileno(), framed(data))
+        """Send a batch, now or as soon as the other end reads. Raises OSError when that is known to be gone."""
+        rest = memoryview(framed(data))
+        with self._changed:
+            if not self._sending:
+                with contextlib.suppress(BlockingIOError):
+                    rest = rest[self._socket.send(rest, socket.MSG_DONTWAIT) :]
+                if not rest:
+                    return
+                self._sending = True
+                threading.Thread(target=self._send_rest, name="tuner-line", daemon=True).start()
+            self._unsent += rest
+
+    def wait_for_room(self) -> None:
+        """Wait while much is left to be sent: who writes more than the other end reads is held up, not kept in memory.
+
+        For one end only. Nobody waits once the line has ended, or after `hurry`.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._hurried or len(self._unsent) <= _MUCH)
+
+    def hurry(self) -> None:
+        """From now on nobody waits for room; from any thread."""
+        with self._changed:
+            self._hurried = True
+            self._changed.notify_all()
 
     def receive(self) -> list[bytes] | None:
         """The batches that are whole by now; waits for something to come. None: the other end is gone."""
         try:
-            data = os.read(self._connection.fileno(), _READ)
+            data = self._socket.recv(_READ)
         except OSError:
             return None
         return self._frames.feed(data) if data else None
 
     def fileno(self) -> int:
         """Can be read when something comes; it stays open as long as this object lives."""
-        return self._connection.fileno()
+        return self._socket.fileno()
 
     def close(self) -> None:
-        """End it, for both ends."""
-        with contextlib.suppress(OSError), self._socket() as same:  # it may have ended already
-            same.shutdown(socket.SHUT_RDWR)  # wakes who reads, which a close alone would not
+        """End it, for both ends; what was not sent yet is not sent any more."""
+        with contextlib.suppress(OSError):  # it may have ended already
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes who reads, which a close alone would not
 
-    def _socket(self) -> socket.socket:
-        return socket.socket(fileno=os.dup(self._connection.fileno()))
+    def _send_rest(self) -> None:
+        while True:
+            with self._changed:
+                rest, self._unsent = memoryview(self._unsent), bytearray()
+                self._sending = bool(rest)
+                self._changed.notify_all()
+            if not rest:
+                return
+            try:
+                self._push(rest)
+            except OSError:
+                self.close()  # a part of a batch may have gone out: nothing can follow; what came in can be read still
+                with self._changed:
+                    self._unsent.clear()
+                    self._sending = False
+                    self._changed.notify_all()
+                return
+
+    def _push(self, rest: memoryview) -> None:
+        """Send all of it, however long that takes. Raises OSError when the line has ended."""
+        ready = select.poll()
+        ready.register(self._socket, select.POLLOUT | select.POLLRDHUP)
+        while rest:
+            ((_, what),) = ready.poll()
+            if what & ~select.POLLOUT:  # one that has ended it reads no more, and a send might wait for it still
+                raise ConnectionError("the line has ended")
+            with contextlib.suppress(BlockingIOError):
+                rest = rest[self._socket.send(rest, socket.MSG_DONTWAIT) :]
 
 
 def open_door(ip: str, met: Callable[[Line], None]) -> Address:
@@ -72,7 +133,8 @@ def open_door(ip: str, met: Callable[[Line], None]) -> Address:
             while True:
                 sock, _ = listener.accept()
                 with contextlib.suppress(AuthenticationError, EOFError, OSError):  # somebody else knocked
-                    met(_introduced(sock, key, _KNOCK_S, (deliver_challenge, answer_challenge)))
+                    # Once he has shown the key he is waited for: he may take the line for made already.
+                    met(_introduced(sock, key, ((deliver_challenge, _KNOCK_S), (answer_challenge, _CONNECT_S))))
                     return
 
     threading.Thread(target=accept, name="tuner-door", daemon=True).start()
@@ -84,26 +146,30 @@ def connect(address: Address) -> Line | None:
     ip, port, key = address
     try:
         sock = socket.create_connection((ip, port), timeout=_CONNECT_S)
-        return _introduced(sock, key, _CONNECT_S, (answer_challenge, deliver_challenge))
+        return _introduced(sock, key, ((answer_challenge, _CONNECT_S), (deliver_challenge, _CONNECT_S)))
     except (OSError, EOFError, AuthenticationError):
         return None
 
 
 def _introduced(
-    sock: socket.socket, key: bytes, seconds: float, steps: Sequence[Callable[[Connection, bytes], object]]
+    sock: socket.socket, key: bytes, steps: Sequence[tuple[Callable[[Connection, bytes], object], float]]
 ) -> Line:
-    """The line, once both ends have shown that they have the key. Raises OSError when that takes too long."""
-    sock.settimeout(None)
-    _set_patience(sock, seconds)
+    """The line, once both ends have shown that they have the key. Raises OSError when a step takes too long.
+
+    Args:
+        steps: each with how long one read of it may wait, in seconds.
+    """
     with contextlib.ExitStack() as stack:
-        line = Connection(sock.detach())
-        stack.callback(line.close)
-        for step in steps:
-            step(line, key)
-        with socket.socket(fileno=os.dup(line.fileno())) as same:
-            _set_patience(same, 0.0)
+        stack.enter_context(sock)
+        sock.settimeout(None)
+        with Connection(os.dup(sock.fileno())) as same:
+            for step, seconds in steps:
+                _set_patience(sock, seconds)
+                step(same, key)
+        _set_patience(sock, 0.0)
+        line = Line(sock)
         stack.pop_all()
-        return Line(line)
+        return line
 
 
 def _set_patience(sock: socket.socket, seconds: float) -> None:
