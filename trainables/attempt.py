@@ -134,6 +134,7 @@ class Attempt:
         iteration: int = self.keys.iteration
         raw = msgspec.Raw(tagged.dumps(result))
         failure: PublishError | None = None
+        raised: Exception | None = None
         saving = None
         if staged is not None:
             saving = self.saver.describe(staged, iteration)
@@ -141,7 +142,7 @@ class Attempt:
             saving = self.saver.announce(directory, iteration)
 
         def stage() -> None:
-            nonlocal staged, failure
+            nonlocal staged, failure, raised
             if directory is not None:
                 try:
                     staged = self.saver.stage(directory)
@@ -150,7 +151,7 @@ class Attempt:
                 except Exception as error:
                     if saving is not None:
                         self.saver.failed(saving.ref, error)  # the driver counts on a save: it will not come
-                    raise
+                    raised = error
 
         try:
             report = Report(iteration=iteration, metrics=raw, saving=saving)
@@ -158,6 +159,10 @@ class Attempt:
         except ConnectionError as error:
             _log.debug("the driver is gone: %s", error)
             self._leave()
+        if answer.then != "continue":
+            self._over = True  # also for a function that catches what is raised below
+        if raised is not None:
+            raise raised
         if saving is not None:
             if answer.budget_error is not None:
                 if staged is not None:

@@ -92,26 +92,19 @@ class Checkpoint:
             raise TypeError(f"Checkpoint.from_dict() takes a dict, got {type(data).__name__}")
         checkpoint = cls._in_memory()
         if set(data) == {_PACKED}:  # what to_dict() makes of a directory
-            checkpoint._packed = data[_PACKED]
+            checkpoint._packed = _checked("Checkpoint.from_dict()", data[_PACKED])
         else:
             checkpoint._data = dict(data)
         return checkpoint
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Checkpoint:
-        """A checkpoint from what `to_bytes()` returned, or from a pickle. Nothing is unpickled before `to_dict()`."""
-        data = bytes(data)
-        if not _is_pickle(data):
-            import tarfile
+        """A checkpoint from what `to_bytes()` returned, or from a pickle. Nothing is unpickled before `to_dict()`.
 
-            try:
-                _open_tar(data).close()
-            except tarfile.TarError as error:
-                raise CheckpointError(
-                    f"Checkpoint.from_bytes() got {len(data)} bytes that to_bytes() did not make"
-                ) from error
+        Raises CheckpointError for other bytes, and for files of which some were cut off.
+        """
         checkpoint = cls._in_memory()
-        checkpoint._packed = data
+        checkpoint._packed = _checked("Checkpoint.from_bytes()", data)
         return checkpoint
 
     @classmethod
@@ -159,19 +152,23 @@ class Checkpoint:
             yield str(self._path)
 
     def to_directory(self, path: PathLike | None = None) -> str:
-        """Copy the files into `path`, made when absent, or into a new temporary directory; return its path."""
-        if path is None:
-            import tempfile
+        """Copy the files into `path`, made when absent, or into a new temporary directory; return its path.
 
-            target = Path(tempfile.mkdtemp(prefix="checkpoint_"))
-        else:
-            target = _as_local_path(path)
-            fs.make_dirs(target)
+        Its own directory is left as it is. Raises CheckpointError, and touches nothing, where `path` lies inside the
+        checkpoint or the copy would replace a file of it.
+        """
         if self.in_memory:
+            target = _made(path)
             self._materialize(target)
             return str(target)
         with self.as_directory() as directory:
             found = _files(Path(directory))
+            if path is not None:
+                given = _as_local_path(path)
+                if given.exists() and os.path.samefile(directory, given):
+                    return str(given)
+                _refuse_own_files(Path(directory), found, given)
+            target = _made(path)
             for file in found.files:
                 if fs.exists(target / file.name):
                     fs.unlink(target / file.name)
@@ -189,9 +186,16 @@ class Checkpoint:
         pickled = self._pickled_dict()
         if pickled is None:
             return {_PACKED: self.to_bytes()}
+        import pickle
+
         import cloudpickle
 
-        value = cloudpickle.loads(pickled)
+        try:
+            value = cloudpickle.loads(pickled)
+        except (EOFError, pickle.UnpicklingError) as error:
+            raise CheckpointError(
+                f"{self!r}: its dict cannot be unpickled: {len(pickled)} bytes that were cut short or damaged ({error})"
+            ) from error
         return value if isinstance(value, dict) else {_BYTES: value}
 
     def to_bytes(self) -> bytes:
@@ -447,6 +451,29 @@ def _files(directory: Path) -> tree.Tree:
     return found
 
 
+def _made(path: PathLike | None) -> Path:
+    """The directory, or a new temporary one."""
+    if path is None:
+        import tempfile
+
+        return Path(tempfile.mkdtemp(prefix="checkpoint_"))
+    target = _as_local_path(path)
+    fs.make_dirs(target)
+    return target
+
+
+def _refuse_own_files(directory: Path, found: tree.Tree, target: Path) -> None:
+    """Refuse a target that lies in the directory, or has, where a file would go, one that is to be copied."""
+    outer, inner = os.path.realpath(directory), os.path.realpath(target)
+    own = {os.path.realpath(file.source) for file in found.files}
+    places = (os.path.join(os.path.realpath((target / file.name).parent), Path(file.name).name) for file in found.files)
+    if os.path.commonpath((outer, inner)) == outer or not own.isdisjoint(places):
+        raise CheckpointError(
+            f"{directory} cannot be copied to {target}: that would write into the checkpoint itself; "
+            "give another directory"
+        )
+
+
 def _unpicklable(data: dict[str, Any]) -> str:
     import cloudpickle
 
@@ -460,6 +487,26 @@ def _unpicklable(data: dict[str, Any]) -> str:
 
 def _is_pickle(data: bytes) -> bool:
     return data[:1] == b"\x80"  # every pickle since protocol 2; no file name in a tar begins so
+
+
+def _checked(caller: str, given: Any) -> bytes:
+    """The bytes, if they are a pickle or all of what `to_bytes()` made of files."""
+    import tarfile
+
+    data = bytes(given)
+    if _is_pickle(data):
+        return data
+    try:
+        with _open_tar(data) as tar:
+            tar.getmembers()
+            end = tar.offset
+    except tarfile.TarError as error:
+        raise CheckpointError(
+            f"{caller} got {len(data)} bytes that to_bytes() did not make, or that were cut short ({error})"
+        ) from error
+    if data[end : end + tarfile.BLOCKSIZE] != bytes(tarfile.BLOCKSIZE):  # what closes an archive
+        raise CheckpointError(f"{caller} got {len(data)} bytes that were cut short or damaged after byte {end}")
+    return data
 
 
 def _open_tar(data: bytes) -> tarfile.TarFile:

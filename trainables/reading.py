@@ -48,7 +48,9 @@ class Reading:
             return  # a forked child of the user's, which has no line to the driver
         with self._lock:
             if not held and path in self._told:
-                self._post(Closed(self._told.pop(path)))
+                ref = self._told.pop(path)
+                if ref not in self._told.values():  # else the same one is open in a copy of the experiment too
+                    self._post(Closed(ref))
             elif held and self._matters and path not in self._told:
                 self._tell(path)
 

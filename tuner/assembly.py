@@ -175,6 +175,7 @@ def _plugins(
         trial_resources=parse_resources(spec.resources),
     )
     user = list(spec.callbacks)
+    fits = _fits(spec, executor)
     policies = [PolicyFiles()] if getattr(scheduler, "log_config", True) else []
     callbacks = CallbackList([*user, *(default_loggers(user) if has_directories(executor) else []), *policies])
     return Plugins(
@@ -190,7 +191,8 @@ def _plugins(
         names=Names(spec.trial_name_creator, spec.trial_dirname_creator),
         metric=spec.metric,
         strict_metrics=knobs.strict_metrics(),
-        resources_for=partial(_resources_for, spec, _fits(spec, executor)),
+        resources_for=partial(_resources_for, spec, fits),
+        fits=fits,
     )
 
 

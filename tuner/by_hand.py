@@ -32,6 +32,9 @@ from tuner.syncer.remote import Relation, Remote, adopt, complete
 from tuner.syncer.replica import Replica
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
+BEAT_S = 10.0
+"""Seconds between two signs of life."""
+
 
 def copies_of(paths: ExperimentPaths, syncer: str | None = None, **how: Any) -> SyncConfig:
     """Where and how copies of an experiment were made, by its settings and its journal.
@@ -214,7 +217,7 @@ def _push(link: syncing.Link, paths: ExperimentPaths, ownership: Ownership, cloc
         journal.sync_now()
         replica = syncing.replica_of(link, paths, journal, ownership.generation, clock, new=False)
         syncing.start(link, replica, state, new=False)
-        missing = _bring(replica, journal, state)
+        missing = _bring(replica, journal, state, ownership=ownership, clock=clock)
     finally:
         journal.close()
     assert link.remote is not None
@@ -230,9 +233,12 @@ def _push(link: syncing.Link, paths: ExperimentPaths, ownership: Ownership, cloc
     ]
 
 
-def _bring(replica: Replica, journal: JournalWriter, state: ExperimentState) -> list[str]:
+def _bring(
+    replica: Replica, journal: JournalWriter, state: ExperimentState, *, ownership: Ownership, clock: Clock
+) -> list[str]:
     """Wait until everything is there; returns what did not arrive."""
     replica.closing()
+    beat = clock.monotonic() + BEAT_S
     try:
         while True:
             facts = replica.finished()
@@ -243,6 +249,10 @@ def _bring(replica: Replica, journal: JournalWriter, state: ExperimentState) -> 
                 continue  # the journal has grown, and goes there too
             if replica.complete or replica.given_up:
                 return replica.missing()
+            if clock.monotonic() >= beat:  # other hosts must not take this one for dead meanwhile
+                beat = clock.monotonic() + BEAT_S
+                ownership.heartbeat()
+                replica.heartbeat()
             replica.wait(replica.due())
     finally:
         replica.release()

@@ -30,6 +30,7 @@ from trainables.transfer.open import check_scheme, shown
 from tuner.clock import Clock
 from tuner.error import ExperimentExistsError, ExperimentNotFoundError, SettingError
 from tuner.experiment import events as ev
+from tuner.experiment.incoming import beside
 from tuner.experiment.lock import Ownership, Record, encode_record
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, is_trial_file, parse_generation
 from tuner.experiment.reader import is_experiment, load_state, read_settings
@@ -70,7 +71,12 @@ def experiment_to_restore(restore: Any) -> Path | Elsewhere | None:
         return None
     if is_elsewhere(restore):
         check_scheme(os.fspath(restore))
-        place, _, name = os.fspath(restore).rstrip("/").rpartition("/")
+        place, name = parent_and_name(restore)
+        if not name:
+            raise SettingError(
+                f"restore={shown(os.fspath(restore))!r} names no experiment; accepted: "
+                '"scheme://bucket/path/experiment", "host:/path/experiment", a directory, or a SyncConfig'
+            )
         return None if name.startswith("checkpoint_") else Elsewhere(SyncConfig(upload_dir=place), name)
     path = as_local_path(restore)
     return path if is_experiment(ExperimentPaths(path)) else None
@@ -99,11 +105,7 @@ def inherit(spec: Spec, now: datetime.datetime) -> str | None:
         return None  # it was inherited before, and continues
     if _continues_elsewhere(spec, source):
         return None
-    incoming = paths.root.parent / f".{spec.name}.inherited"
-    if fs.exists(incoming):
-        fs.rmtree(incoming)
-    fs.make_dirs(incoming)
-    try:
+    with beside(paths.root, "inherited") as incoming:
         if isinstance(source, Path):
             config, told = None, str(source)
             _copy(ExperimentPaths(source), incoming)
@@ -112,11 +114,17 @@ def inherit(spec: Spec, now: datetime.datetime) -> str | None:
             told = _fetch(source, incoming, here=not _goes_over_there(spec, source))
         there = told if is_elsewhere(told) else str(as_local_path(told))
         _rename(ExperimentPaths(incoming), spec.name, there if _goes_over_there(spec, source) else None)
-        fs.rename(incoming, paths.root)
+        _make_durable(incoming)  # before it has the name: whoever finds it believes its manifests unread
+        try:
+            fs.rename(incoming, paths.root)
+        except OSError:
+            if not is_experiment(paths):
+                raise
+            if spec.resume_choice.base is Base.NEW:
+                raise _taken(str(paths.root)) from None
+            _take_settings(spec, read_settings(paths), None)
+            return None  # a start beside this one was faster
         fs.fsync_dir(paths.root.parent)
-    finally:
-        if fs.exists(incoming):
-            fs.rmtree(incoming)
     _take_settings(spec, read_settings(paths), config)
     spec.resume_choice = replace(spec.resume_choice, base=Base.LOCAL)
     return f"continuing {told} as {paths.root}"
@@ -189,6 +197,14 @@ def _copy(source: ExperimentPaths, target: Path) -> None:
         for kept in trial.checkpoints:
             if fs.is_dir(trial.directory / kept.ref.name):
                 _copy_tree(trial.directory / kept.ref.name, target / trial.dirname / kept.ref.name)
+
+
+def _make_durable(directory: Path) -> None:
+    """Sync all files and directories below, and itself."""
+    for root, _, files in os.walk(directory, topdown=False):
+        for name in files:
+            fs.fsync_file(Path(root, name))
+        fs.fsync_dir(root)
 
 
 def _release(record: Path, target: Path) -> None:

@@ -24,9 +24,12 @@ from tuner.experiment.trial import CheckpointRecord, Trial
 from tuner.retention.custodian import Custodian
 from tuner.retention.rules import BUDGET
 from tuner.running import Running
-from tuner.syncer.copies import Copies
+from tuner.syncer.copies import Copies, Problem, Then
 
 log = logging.getLogger(__name__)
+
+BEAT_S = 10.0
+"""Seconds between two signs of life while copies are waited for."""
 
 Used = set[tuple[str, tuple[int, int, int]]]
 
@@ -101,8 +104,11 @@ class Keeping:
             )
         return found
 
-    def check(self, record: CheckpointRecord, then: Callable[[str | None], None]) -> None:
-        """Hash a checkpoint before a trial gets it, brought here first if only the replica has it."""
+    def check(self, record: CheckpointRecord, then: Then) -> None:
+        """Hash a checkpoint before a trial gets it, brought here first if only the replica has it.
+
+        What `then` is told is said in `tuner.syncer.copies.Then`.
+        """
         holder = self._holder(record.ref)
         path = holder.directory / record.ref.name
         if fs.is_dir(path):
@@ -112,10 +118,18 @@ class Keeping:
         elif self._hosts is not None and not self._copies.holds(holder, record):
             then("the host that had it is gone")
         elif self._copies.holds(holder, record):
-            self._fetched.add((holder.trial_id, record.order))
-            self._copies.fetch(holder, record, then)
+            self._copies.fetch(holder, record, lambda problem: self._brought(holder, record, problem, then))
         else:
             self._custodian.check(path, record.digest, then)
+
+    def _brought(self, holder: Trial, record: CheckpointRecord, problem: Problem, then: Then) -> None:
+        path = holder.directory / record.ref.name
+        if isinstance(problem, ev.ErrorInfo) and fs.is_dir(path):  # a job before it did its work, and could not say so
+            self._custodian.check(path, record.digest, then)
+            return
+        if problem is None:
+            self._fetched.add((holder.trial_id, record.order))
+        then(problem)
 
     def set_aside(self, record: CheckpointRecord, problem: str) -> None:
         """It is broken: not used, not counted."""
@@ -185,10 +199,17 @@ class Keeping:
         for ref, why in self._custodian.to_forget(trial, self.in_use()):
             self._let_go(ref, why)
 
+    def opened(self, run: Running, ref: CheckpointRef) -> None:
+        """A trial reads a checkpoint, which stays meanwhile. One of another experiment is not kept, or let go, here."""
+        if self._state.trials.get(ref.trial_id) is not None:
+            run.open.add(ref)
+            self.reads(run)
+
     def closed(self, run: Running, ref: CheckpointRef) -> None:
         """A trial reads a checkpoint no more: retention decides about it again."""
-        run.open.discard(ref)
-        self.forget(self._holder(ref))
+        if ref in run.open:
+            run.open.discard(ref)
+            self.forget(self._holder(ref))
 
     def copied(self, trial: Trial) -> None:
         """The replica has another checkpoint of the trial."""
@@ -265,7 +286,7 @@ class Keeping:
 
         Given up when nothing arrives for `sync_timeout`, at the end of a preemption's grace time, and by Ctrl-C.
         """
-        copies = self._copies
+        copies, beat = self._copies, clock.monotonic() + BEAT_S
         copies.closing()
         try:
             while True:
@@ -280,6 +301,11 @@ class Keeping:
                     break
                 if hurried():
                     raise KeyboardInterrupt
+                if clock.monotonic() >= beat:  # other hosts must not take this one for dead meanwhile
+                    beat = clock.monotonic() + BEAT_S
+                    if self._ownership is not None:
+                        self._ownership.heartbeat()
+                    copies.heartbeat()
                 copies.wait(copies.due())
         except (KeyboardInterrupt, OwnedElsewhereError, StorageFullError) as error:
             log.warning("%s: not waited for any longer: %s", copies.place, str(error) or "Ctrl-C")

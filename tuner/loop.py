@@ -18,7 +18,6 @@ from tuner.callback import CallbackList
 from tuner.clock import Clock
 from tuner.error import StorageFullError
 from tuner.executors.base import Event, Executor, Exited, Message, Resources, Started
-from tuner.executors.resources import parse_resources
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.lock import Ownership
@@ -31,7 +30,7 @@ from tuner.plugins import Plugins
 from tuner.retention.custodian import Custodian
 from tuner.running import Running
 from tuner.schedulers.base import Decision, Exploit, Reallocate, Verdict
-from tuner.syncer.copies import Backlog, Copies
+from tuner.syncer.copies import Backlog, Copies, Problem
 from tuner.waiting import Waiting
 
 log = logging.getLogger(__name__)
@@ -113,6 +112,8 @@ class TrialLoop:
         """The trial that was chosen last, if there was no room for it."""
         self._usual: Resources = settings.resources
         """What the trial that was created last asked for."""
+        self._alike = True
+        """No trial with a request of its own was met yet."""
         self._iteration = 0
         self._looked_at = clock.monotonic()
         self._asked: Halt | None = None
@@ -250,6 +251,8 @@ class TrialLoop:
                 for trial_id, run in list(self._running.items()):
                     if run.launched:
                         self._executor.kill(trial_id)
+                    else:  # the checkpoint that it is to start from may never come
+                        self._end_attempt(run, "halted")
 
     # --- the books --------------------------------------------------------------------------------------
 
@@ -271,7 +274,7 @@ class TrialLoop:
                 if (trial := self.state.trials.get(fact.ref.trial_id)) is not None:
                     books.touch([trial])
             self._copy()
-            if not self._answers and not books.due and books.last_seq == written:
+            if (not self._answers or books.full) and not books.due and books.last_seq == written:
                 break  # a fetched checkpoint, for one, starts its trial: that fact is to become durable too
         if books.should_compact():
             self.compact()
@@ -312,6 +315,7 @@ class TrialLoop:
             if trial is None:
                 return True
             resources = self._resources(trial)
+            self._alike = self._alike and trial.resources is None
             if not self._room(resources):
                 self._wanting = trial
                 return False
@@ -339,11 +343,10 @@ class TrialLoop:
 
         One that was chosen and found no room comes first: to look for other room would give up what it waits for.
         """
-        if not self._pending:
-            return self._usual
-        if self._wanting is None or self._wanting not in self._pending:
-            return self._resources(self._pending.view[0])
-        return self._resources(self._wanting)
+        if self._wanting is not None and self._wanting in self._pending:
+            return self._resources(self._wanting)
+        chosen = self._plugins.choose(self._pending.view) if self._pending and not self._alike else None
+        return self._usual if chosen is None else self._resources(chosen)
 
     def _resources(self, trial: Trial) -> Resources:
         return trial.resources or self.settings.resources
@@ -387,14 +390,22 @@ class TrialLoop:
         if record is None:
             self._start(trial, None)
             return
+        run = self._running[trial.trial_id]
 
-        def checked(problem: str | None) -> None:
+        def checked(problem: Problem) -> None:
+            if self._running.get(trial.trial_id) is not run:
+                return  # the run ended meanwhile
             if problem is None:
                 self._start(trial, record)
-                return
-            log.warning("%s: checkpoint %s is damaged and set aside: %s", trial.name, record.ref.name, problem)
-            self._keeping.set_aside(record, problem)
-            self._choose_start(trial)
+            elif isinstance(problem, ev.ErrorInfo):  # to start from an older one would give up what may be whole
+                log.warning("%s cannot start from checkpoint %s: %s", trial.name, record.ref.name, problem.message)
+                self._failed(run, problem, None, again=problem.disk)
+                self._carry_out()
+            else:
+                if record in self._trial(record.ref.trial_id).checkpoints:  # else another trial has seen it too
+                    log.warning("%s: checkpoint %s is damaged and set aside: %s", trial.name, record.ref.name, problem)
+                    self._keeping.set_aside(record, problem)
+                self._choose_start(trial)
 
         self._keeping.check(record, checked)
 
@@ -473,8 +484,7 @@ class TrialLoop:
         elif isinstance(body, wire.Uploaded):
             self._copies.uploaded(run.trial, body)
         elif isinstance(body, wire.Opened):
-            run.open.add(body.ref)
-            self._keeping.reads(run)
+            self._keeping.opened(run, body.ref)
         elif isinstance(body, wire.Closed):
             self._keeping.closed(run, body.ref)
         elif not isinstance(body, wire.Listening):  # that one is for an executor
@@ -577,7 +587,7 @@ class TrialLoop:
                 self._keeping.given_back(trial)
                 self._callbacks.on_trial_clone(self._iteration, self.state.trials, trial)
         elif isinstance(verdict, Reallocate):
-            self._books.add(ev.Reallocated(trial.trial_id, parse_resources(verdict.resources)))
+            self._books.add(ev.Reallocated(trial.trial_id, self._plugins.granted(trial, verdict)))
 
     def _carry_out(self) -> None:
         """Do what the scheduler ordered for trials that wait; of those that still run, once they do."""
@@ -639,7 +649,9 @@ class TrialLoop:
                 self._on_published(run, published)
         said = run.said
         if isinstance(said, wire.Finished) and event.reason != "timeout":
-            if run.then == "pause":
+            if run.then == "pause" and self.halted is None and (error := self._unsaved(run.trial)) is not None:
+                self._failed(run, error, None)
+            elif run.then == "pause":
                 self._end_attempt(run, "halted" if self.halted else "paused")
             else:
                 self._end_trial(run.trial, None)
@@ -663,6 +675,14 @@ class TrialLoop:
             self._failed(run, ev.ErrorInfo("TrialProcessDiedError", text), None)
         self._carry_out()
 
+    def _unsaved(self, trial: Trial) -> ev.ErrorInfo | None:
+        """Why a trial that pauses failed: its saves do, each in an attempt of its own, and it comes no further."""
+        failures = trial.save_failures
+        if trial.next_start is not None or failures < max(self.settings.max_publish_failures, 1):
+            return None  # with `next_start` it goes on from a donor's
+        text = f"{failures} checkpoints in a row were not saved; the last one: {trial.save_error}"
+        return ev.ErrorInfo("PublishError", text, disk=True)
+
     def _set_start_aside(self, run: Running) -> None:
         """Its host found the checkpoint damaged that it was to start from: the next attempt gets an older one."""
         ref = run.trial.started_from
@@ -672,16 +692,19 @@ class TrialLoop:
             log.warning("%s: checkpoint %s cannot be used and is set aside", run.trial.name, record.ref.name)
             self._keeping.set_aside(record, "the host that was to use it could not")
 
-    def _failed(self, run: Running, error: ev.ErrorInfo, said: wire.Errored | None) -> None:
+    def _failed(self, run: Running, error: ev.ErrorInfo, said: wire.Errored | None, *, again: bool = True) -> None:
+        """An attempt failed: the trial begins another one if `again` and the settings allow it, or ends."""
         trial = run.trial
         if said is not None and said.pickled:
             self.exceptions[trial.trial_id] = said.pickled
         retries = self.settings.max_failures
-        retry = (said is None or said.retry) and (retries < 0 or trial.num_failures < retries)
+        retry = again and (said is None or said.retry) and (retries < 0 or trial.num_failures < retries)
         if self.halted is not None:
             self._end_attempt(run, "halted", error)
         elif retry and not self.settings.fail_fast:
             self._end_attempt(run, "failed", error)
+            if trial.is_finished():
+                return  # the scheduler had ordered it to stop
             if error.disk:  # again at once it would fail again
                 log.warning("%s waits until something is deleted: %s", trial.name, error.message)
                 self._pending.remove(trial)

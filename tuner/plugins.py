@@ -18,7 +18,9 @@ from trainables import tagged
 from trainables.errors import MetricError
 from trainables.metrics import MISSING, as_score, lookup, nearest_keys, score_of
 from tuner.callback import CallbackList
-from tuner.error import MetricMissingError, SerializationError, SettingError
+from tuner.error import MetricMissingError, ResourceError, SerializationError, SettingError
+from tuner.executors.base import Resources
+from tuner.executors.resources import parse_resources
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.naming import Names, default_dirname
@@ -61,13 +63,14 @@ class Plugins:
         metric: str | Sequence[str] | None = None,
         strict_metrics: bool = True,
         resources_for: Callable[[Mapping[str, Any]], dict[str, float] | None] = lambda config: None,
+        fits: Callable[[Resources], object] = lambda resources: None,
     ) -> None:
         self.searcher, self.scheduler, self.stopper, self.callbacks = searcher, scheduler, stopper, callbacks
         self.num_samples = num_samples
         self._blobs, self._space = blobs, space
         self._prefix, self._trainable_name, self._names = trial_prefix, trainable_name, names
         self._strict = strict_metrics
-        self._resources_for = resources_for
+        self._resources_for, self._fits = resources_for, fits
         self._unused = set(_listed(metric)).difference(_listed(searcher.metric), _listed(scheduler.metric))
         self._seen: set[str] = set()
         self._no_number: set[str] = set()
@@ -276,8 +279,21 @@ class Plugins:
         return True
 
     def order(self, trial: Trial, what: Verdict) -> None:
-        """Note what is to happen to a trial once it waits; what is noted already comes first."""
-        self.ordered.setdefault(trial.trial_id, Order(trial.trial_id, what))
+        """Note what is to happen to a trial once it waits; what is noted already comes first, but for resources."""
+        noted = self.ordered.get(trial.trial_id)
+        if noted is None or (isinstance(noted.what, Reallocate) and isinstance(what, Reallocate)):
+            self.ordered[trial.trial_id] = Order(trial.trial_id, what)
+
+    def granted(self, trial: Trial, wanted: Reallocate) -> dict[str, float]:
+        """What a trial gets from now on. Raises ResourceError, with the scheduler's name, if that can never run."""
+        try:
+            amounts = parse_resources(wanted.resources)
+            self._fits(amounts)
+        except ResourceError as error:
+            self.ordered.pop(trial.trial_id, None)  # a resume with a scheduler that is mended is not to find it noted
+            name = type(self.scheduler).__name__
+            raise ResourceError(f"{name} gives {trial.name} {wanted.resources!r}: {error}") from error
+        return amounts
 
     def tagged(self, config: dict[str, Any]) -> msgspec.Raw:
         """A config as it stands in a fact."""

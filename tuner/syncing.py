@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,8 +30,9 @@ from tuner.error import (
     ResumeError,
     SettingError,
 )
+from tuner.experiment.incoming import beside
 from tuner.experiment.journal import JournalWriter, read_journal
-from tuner.experiment.lock import Ownership
+from tuner.experiment.lock import Ownership, Record, claim, read_records
 from tuner.experiment.paths import ExperimentPaths, as_local_path, cache_of, is_elsewhere
 from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings
 from tuner.experiment.resume import Base, Elsewhere, LetGo
@@ -41,7 +41,7 @@ from tuner.opening import ask, check_same
 from tuner.spec import Spec
 from tuner.syncer.checkpoints_push import Origin
 from tuner.syncer.claim import RELEASE_S, RemoteClaim, as_ended_here, beat_name, encode_beat
-from tuner.syncer.remote import Relation, Remote, adopt, at_rest, complete, names_of, set_aside
+from tuner.syncer.remote import Relation, Remote, adopt, at_rest, complete, names_of, set_aside, unchanged
 from tuner.syncer.replica import Pace, Replica
 from tuner.syncer.trial_files import Artifacts
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
@@ -177,7 +177,8 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
         _check_local(remote, paths, link)
         return
     missing = [path for path in (paths.root, *paths.root.parents) if not fs.exists(path)]
-    with _incoming(paths) as incoming:
+    before = read_records(paths)
+    with beside(paths.root, "incoming") as incoming:
         relation = _relation(remote, paths, incoming)
         if relation is Relation.DIVERGED and base is not Base.REMOTE:
             raise ExperimentDivergedError(
@@ -188,19 +189,82 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
             return
         _check_books(remote, spec, incoming)
         books = ExperimentPaths(incoming)
-        if relation is Relation.DIVERGED:
-            link.notes.append(f"{paths.root} was set aside: it lies at {set_aside(paths)} now")
-        if is_experiment(paths):
-            link.notes.append(f"{remote.uri} continues what is at {paths.root}, and is taken over from there")
-            for trial in load_state(paths).trials:
-                copied = (record.ref for record in trial.checkpoints if record.copies)
-                link.let_go |= {(trial.trial_id, ref.name) for ref in (*copied, *trial.forgotten)}
+        continues = relation is Relation.NEWER and is_experiment(paths)
         if remote.uploader.can.list:
-            later = at_rest(read_journal(books), incoming, complete(remote.checkpoints()))
-            remote.fetch_rest(incoming, have=lambda key: fs.exists(paths.root / key), later=later)
-        link.made = missing
+            _fetch_rest(remote, paths, books, continues=continues)
+        with _owned(link, spec, paths, before, books, clock) as ownership:
+            if ownership is not None:
+                if relation is Relation.DIVERGED:
+                    _replace(link, incoming, books, paths, ownership)
+                else:
+                    if continues:
+                        _note_taken_over(link, remote, paths)
+                    link.made = missing
+                    _lay(incoming, books, paths)
+                link.fetched = True
+    if not link.fetched:
+        join(link, spec, paths, clock)  # another driver was here meanwhile: it may be another one that is newer
+
+
+def _fetch_rest(remote: Remote, paths: ExperimentPaths, books: ExperimentPaths, *, continues: bool) -> None:
+    """Bring to `books` what belongs to them; `continues`: they continue what is here, and what did not change is here.
+
+    Of trials that went on elsewhere what is here is less than what is there, and no later start could tell.
+    """
+    there = read_journal(books)
+    later = at_rest(there, books.root, complete(remote.checkpoints()))
+    same: set[str] = set()
+    if continues:
+        same = unchanged(read_journal(paths), there, paths.root)
+        later = {dirname for dirname in later if dirname in same or not fs.exists(paths.root / dirname)}
+
+    def have(key: str) -> bool:
+        directory = key.partition("/")[0]
+        return continues and (directory == paths.blobs.name or directory in same) and fs.exists(paths.root / key)
+
+    remote.fetch_rest(books.root, have=have, later=later)
+
+
+@contextmanager
+def _owned(
+    link: Link, spec: Spec, paths: ExperimentPaths, before: Sequence[Record], books: ExperimentPaths, clock: Clock
+) -> Iterator[Ownership | None]:
+    """Own what is here while it changes; the run claims a generation of its own afterwards.
+
+    `before`: the generations that were here when it was looked at; None is yielded when there is another one by now.
+    Raises OwnedElsewhereError: somebody owns it here, who need not know of the replica.
+    """
+    # Of an owner whose generation is known over there, it was looked at over there whether it lives.
+    known = bool(before) and before[-1].id in {record.id for record in read_records(books)}
+    wait = clock.advance if isinstance(clock, VirtualClock) else time.sleep
+    ownership = claim(paths, takeover=spec.takeover or known, above=link.highest, clock=clock, wait=wait)
+    try:
+        parent = ownership.parent.id if ownership.parent is not None else None
+        yield ownership if parent == (before[-1].id if before else None) else None
+    finally:
+        # Nothing was written under this number: it is free again, and follows the highest one over there.
+        fs.remove_quietly(paths.generation(ownership.generation))
+        ownership.release()
+
+
+def _replace(link: Link, incoming: Path, books: ExperimentPaths, paths: ExperimentPaths, ownership: Ownership) -> None:
+    """Lay another history in the place of the one that is here."""
+    aside = set_aside(paths)
+    said = f"{paths.root} was set aside: it lies at {aside} now"
+    fs.remove_quietly(ExperimentPaths(aside).generation(ownership.generation))
+    try:
         _lay(incoming, books, paths)
-        link.fetched = True
+    except BaseException as error:
+        error.add_note(said)
+        raise
+    link.notes.append(said)
+
+
+def _note_taken_over(link: Link, remote: Remote, paths: ExperimentPaths) -> None:
+    link.notes.append(f"{remote.uri} continues what is at {paths.root}, and is taken over from there")
+    for trial in load_state(paths).trials:
+        copied = (record.ref for record in trial.checkpoints if record.copies)
+        link.let_go |= {(trial.trial_id, ref.name) for ref in (*copied, *trial.forgotten)}
 
 
 def _limits(link: Link) -> list[str]:
@@ -225,7 +289,7 @@ def _relation(remote: Remote, paths: ExperimentPaths, incoming: Path) -> Relatio
 
 def _ever_told(remote: Remote, paths: ExperimentPaths) -> bool:
     """Whether the experiment over there had a result; one that never had is replaced."""
-    with _incoming(paths) as incoming, lies_at(incoming, remote.uri):
+    with beside(paths.root, "incoming") as incoming, lies_at(incoming, remote.uri):
         return any(trial.told for trial in load_state(remote.fetch_books(incoming)).trials)
 
 
@@ -243,7 +307,7 @@ def _check_books(remote: Remote, spec: Spec, incoming: Path) -> None:
 
 def _check_local(remote: Remote, paths: ExperimentPaths, link: Link) -> None:
     """What is here was chosen: what over there does not belong to it goes out of the way, and is kept here."""
-    with _incoming(paths) as incoming:
+    with beside(paths.root, "incoming") as incoming:
         relation = _relation(remote, paths, incoming)
         if relation in (Relation.OLDER, Relation.ABSENT):
             return
@@ -268,24 +332,6 @@ def _lay(incoming: Path, books: ExperimentPaths, paths: ExperimentPaths) -> None
             fs.make_dirs(target.parent)
             os.replace(file, target)
     adopt(books, paths)
-
-
-@contextmanager
-def _incoming(paths: ExperimentPaths) -> Iterator[Path]:
-    """An empty directory beside the experiment; what a killed driver left in it is removed first."""
-    directory = paths.root.parent / f".{paths.root.name}.incoming"
-    made = [path for path in directory.parents if not fs.exists(path)]
-    if fs.exists(directory):
-        fs.rmtree(directory)
-    fs.make_dirs(directory)
-    try:
-        yield directory
-    finally:
-        if fs.exists(directory):
-            fs.rmtree(directory)
-        with contextlib.suppress(OSError):  # something was laid there
-            for path in made:
-                fs.rmdir(path)
 
 
 def take(link: Link, ownership: Ownership, clock: Clock) -> bool:
@@ -396,7 +442,11 @@ def start(
         here = set(fs.listdir(trial.directory)) if fs.is_dir(trial.directory) else set()
         if lacking := [name for name in files[trial.dirname] if name not in here]:
             replica.wanted[trial.dirname] = lacking
-    replica.start(state, complete(there) if link.uploader.can.list else None, touched, link.origins or {})
+    whole = complete(there)
+    for trial in (trial for trial in state.trials if trial.status != trial.TERMINATED and trial.dirname in whole):
+        names = [record.ref.name for record in trial.checkpoints if record.ref.name in whole[trial.dirname]]
+        whole[trial.dirname].difference_update([name for name in names if link.remote.lacking(trial, name)])
+    replica.start(state, whole if link.uploader.can.list else None, touched, link.origins or {})
     for trial in state.trials if there else ():
         there.pop(trial.dirname, None)
         for ref, published in link.remote.not_kept(trial, void=bool(link.void), given_up=True):

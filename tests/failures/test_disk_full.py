@@ -263,6 +263,35 @@ def test_f30_full_while_the_state_is_written_lets_the_trials_wait_and_go_on(tmp_
     assert [f["iteration"] for f in facts(disk / "e", "result")] == list(range(1, 401))
 
 
+class FreesAtATurn(tune.Callback):
+    """Frees the disk at the first turn of the loop after a trial has reported while it was full."""
+
+    def __init__(self, fills, caplog):
+        self.fills, self.caplog = fills, caplog
+        self.reported = False
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        self.reported = self.reported or any("the trials wait" in text for text in self.caplog.messages)
+
+    def on_step_begin(self, iteration, trials, **info):
+        if self.reported:
+            self.fills.ballast.unlink(missing_ok=True)
+
+
+def test_f30_the_driver_still_does_other_things_while_the_disk_is_full(tmp_path, disk, caplog):
+    fills = Fills(disk, 3)
+    trials = run(
+        only_reports,
+        disk,
+        config={"n": 400},
+        num_samples=2,
+        resources_per_trial={"cpu": 0.5},
+        callbacks=[fills, FreesAtATurn(fills, caplog)],
+    ).trials
+    assert len(warned(caplog, "the trials wait")) == 1
+    assert [(trial.status, trial.iteration) for trial in trials] == [("TERMINATED", 400)] * 2
+
+
 def counts_and_reports(config):
     """Saves little, in the beginning, and reports much."""
     for count in range(restored() + 1, config["n"] + 1):

@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from checkpoint_faults import facts, restored, run, save, volume, warned
 
 import tuner as tune
+from tuner.schedulers import Decision, FIFOScheduler
+from tuner.schedulers.base import Order
 
 pytestmark = [
     pytest.mark.root,
@@ -127,3 +129,48 @@ def test_f30_several_that_wait_end_and_the_run_with_them(disk):
     trials = run(always, disk, num_samples=4, max_failures=-1, raise_on_failed_trial=False).trials
     assert [trial.status for trial in trials] == ["ERROR"] * 4
     assert all(trial.attempt <= 4 for trial in trials)
+
+
+class Orders(FIFOScheduler):
+    """Has the first trial end once the second has reported."""
+
+    def __init__(self):
+        super().__init__()
+        self.ordered = []
+
+    def on_trial_result(self, trial, result):
+        if result["first"]:
+            self.first = trial.trial_id
+        else:
+            self.ordered = [Order(self.first, Decision.STOP)]
+        return Decision.CONTINUE
+
+    def orders(self):
+        ordered, self.ordered = self.ordered, []
+        return ordered
+
+
+def test_f30_one_that_is_to_stop_anyway_ends_where_it_fails_for_want_of_space(disk, tmp_path):
+    (reported, ordered) = [tmp_path / name for name in ("reported", "ordered")]
+    for path in (reported, ordered):
+        os.mkfifo(path)
+
+    def trial(config):
+        first = config["first"]
+        if not first:
+            reported.read_bytes()
+        tune.report(first=first)
+        (reported if first else ordered).write_bytes(b".")
+        if first:
+            ordered.read_bytes()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    trials = run(
+        trial,
+        disk,
+        config={"first": tune.grid_search([True, False])},
+        resources_per_trial={"cpu": 0.5},
+        max_failures=-1,
+        scheduler=Orders(),
+    ).trials
+    assert [(trial.status, trial.attempt) for trial in trials] == [("TERMINATED", 1)] * 2

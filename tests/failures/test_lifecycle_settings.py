@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from lifecycle_scripts import Stage, contents, iterations, kept
 
 import tuner as tune
 from tuner.error import ResourceError, TrialsFailedError, TrialTimeoutError, TuneError
-from tuner.executors import InlineExecutor
+from tuner.executors import InlineExecutor, LocalExecutor
 from tuner.schedulers import ASHAScheduler, Decision, FIFOScheduler
 from tuner.stopper import MaximumIterationStopper
 
@@ -315,6 +316,52 @@ def test_f41_a_run_that_cannot_go_on_ends_and_says_why(tmp_path, caplog, setting
     analysis = run(Steps, tmp_path, num_samples=5, **settings)
     assert len(analysis.trials) == ran
     assert [record.message for record in caplog.records if reason in record.message]
+
+
+class Waits(FIFOScheduler):
+    """Pauses the large trial at its first result, and takes it up when the others have ended."""
+
+    def __init__(self):
+        super().__init__()
+        self.ended = 0
+
+    def on_trial_result(self, trial, result):
+        return Decision.PAUSE if result["large"] and result["a"] == 1 else Decision.CONTINUE
+
+    def on_trial_complete(self, trial, result):
+        self.ended += 1
+
+    def choose_trial_to_run(self, pending):
+        return next((trial for trial in pending if not trial.checkpoints or self.ended == 2), None)
+
+
+class Meets(Steps):
+    """The small ones go on when both are there."""
+
+    def step(self):
+        if not self.config["large"]:
+            Path(self.config["talk"], str(self.config["i"])).touch()
+            while len(os.listdir(self.config["talk"])) < 2:
+                time.sleep(0.01)
+        return super().step() | {"large": self.config["large"]}
+
+
+def test_f41_small_trials_run_beside_each_other_while_a_large_one_is_not_to_run(tmp_path):
+    (tmp_path / "talk").mkdir()
+    analysis = run(
+        Meets,
+        tmp_path,
+        executor=LocalExecutor(cpus=2),
+        config={
+            "i": tune.grid_search([0, 1, 2]),
+            "large": tune.sample_from(lambda spec: spec.config.i == 0),
+            "talk": str(tmp_path / "talk"),
+        },
+        resources_per_trial=lambda config: {"cpu": 2 if config["large"] else 1},
+        scheduler=Waits(),
+        time_budget_s=60,
+    )
+    assert [(trial.status, trial.iteration) for trial in analysis.trials] == [("TERMINATED", 3)] * 3
 
 
 SILENT = """

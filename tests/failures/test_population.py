@@ -1,7 +1,11 @@
-"""Population based training under retention, seldom saves and kills: F05, F26, D12, T03, T13."""
+"""Population based training under retention, seldom saves and kills: F05, F26, D12, T03, T13.
+
+And pauses whose saves fail: F16.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -11,7 +15,8 @@ import pytest
 
 import tuner as tune
 from tests.failures.checkpoint_faults import in_child
-from tuner.schedulers import PopulationBasedTraining
+from trainables.store import publish
+from tuner.schedulers import HyperBandScheduler, PopulationBasedTraining
 
 SIDE_BY_SIDE = {"executor": "local", "resources_per_trial": {"cpu": 0.25}}
 """All eight at once: inline, one trial after another would run to its end."""
@@ -136,3 +141,90 @@ def test_d12_a_population_goes_on_after_a_kill(tmp_path: Path, at: int) -> None:
     for trial in analysis.trials:
         assert iterations(trial) == list(range(1, 21))
     assert sum(len(trial.clones) for trial in analysis.trials) >= 8
+
+
+def refuse() -> None:
+    raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+class CannotSave(tune.Trainable):
+    """Its saves fail, but for those before `config["from"]`, until there is the file `config["space"]`."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.count = 0
+
+    def step(self) -> dict[str, Any]:
+        self.count += 1
+        return {"score": self.config["rate"], "count": self.count}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        if self.count >= self.config.get("from", 0) and not Path(self.config.get("space", "/nowhere")).exists():
+            refuse()
+        return {"count": self.count}
+
+    def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.count = checkpoint["count"]
+
+
+def cannot_publish(config: dict[str, Any]) -> None:
+    """The disk refuses what it saved, behind the training."""
+    publish.commit = lambda *arguments: refuse()  # type: ignore[assignment,return-value]
+    for count in range(1, 10):
+        saved = tune.Checkpoint.from_dict({"count": count}) if count % 3 == 0 else None
+        tune.report({"score": config["rate"]}, checkpoint=saved)
+
+
+class Bounded(tune.Callback):
+    """Ends the test where a trial would begin again and again."""
+
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        assert trial.attempt <= 20
+
+
+SCHEDULERS: dict[str, Any] = {
+    "hyperband": lambda: HyperBandScheduler(max_t=9),
+    "pbt": lambda: population(3, synch=True),
+}
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@pytest.mark.parametrize("trainable", [CannotSave, cannot_publish])
+def test_f16_a_trial_whose_pauses_are_never_saved_fails(tmp_path: Path, trainable: Any, scheduler: str) -> None:
+    analysis = run(
+        tmp_path, trainable, SCHEDULERS[scheduler](), num_samples=6, raise_on_failed_trial=False,
+        stop={"training_iteration": 9}, callbacks=[Bounded()], **SIDE_BY_SIDE,
+    )  # fmt: skip
+    failed = [trial for trial in analysis.trials if trial.status == "ERROR"]
+    assert failed and all(trial.is_finished() for trial in analysis.trials)
+    for trial in failed:
+        assert (trial.attempt, trial.save_failures) == (3, 3)
+        assert trial.error.type == "PublishError" and trial.error.disk
+        assert "3 checkpoints in a row were not saved" in trial.error.message
+        assert os.strerror(errno.EDQUOT) in trial.error.message
+
+
+def test_f16_the_number_counts_for_pauses_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNE_MAX_PUBLISH_FAILURES", "1")
+    analysis = run(
+        tmp_path, cannot_publish, population(3, synch=True), num_samples=2, raise_on_failed_trial=False,
+        callbacks=[Bounded()], **SIDE_BY_SIDE,
+    )  # fmt: skip
+    assert [(trial.status, trial.attempt, trial.iteration) for trial in analysis.trials] == [("ERROR", 1, 3)] * 2
+
+
+def test_f16_a_trial_whose_pauses_are_not_saved_waits_for_space_before_it_is_tried_again(tmp_path: Path) -> None:
+    config = {"rate": tune.uniform(0, 1), "from": 4, "space": str(tmp_path / "space")}
+    analysis = run(
+        tmp_path, CannotSave, population(2, synch=True), num_samples=2, raise_on_failed_trial=False, config=config,
+        max_failures=-1, callbacks=[Bounded()], **SIDE_BY_SIDE,
+    )  # fmt: skip
+    for trial in analysis.trials:
+        assert trial.status == "ERROR" and trial.error.disk
+        assert [saved.iteration for saved in trial.checkpoints] == [2]
+    Path(config["space"]).touch()
+    analysis = run(
+        tmp_path, CannotSave, population(2, synch=True), num_samples=2, config=config, resume="AUTO",
+        stop={"training_iteration": 6}, **SIDE_BY_SIDE,
+    )  # fmt: skip
+    assert [(trial.status, trial.save_failures) for trial in analysis.trials] == [("TERMINATED", 0)] * 2
+    assert all(iterations(trial) == list(range(1, 7)) for trial in analysis.trials)

@@ -21,6 +21,7 @@ from trainables.errors import InvalidSettingError
 from trainables.store import fs
 from trainables.transfer import agent
 from trainables.transfer.local import LocalBackend
+from tuner import inheriting
 from tuner.cli import main
 from tuner.error import ExperimentDamagedError, ExperimentExistsError, ResumeError, SettingError
 
@@ -285,6 +286,77 @@ def test_restore_under_a_name_that_is_taken_here_is_refused(tmp_path: Path) -> N
 def test_restore_from_an_unknown_scheme_says_so(tmp_path: Path, restore: str) -> None:
     with pytest.raises(InvalidSettingError, match="the scheme 'foo' is not known"):
         run(tmp_path / "a", None, name="n", restore=restore)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_r12_two_restores_at_once_leave_each_other_what_they_have_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    run(tmp_path / "a", tmp_path / "place" if elsewhere else None)
+    place = tune.SyncConfig(upload_dir=str(tmp_path / "place"))
+    restored = {"name": "n", "restore": place if elsewhere else tmp_path / "a" / "e"}
+    module = "tuner.inheriting._fetch" if elsewhere else "tuner.inheriting._copy"
+    begun: list[Any] = []
+    real: Callable[..., Any] = inheriting._fetch if elsewhere else inheriting._copy
+
+    def copy(*arguments: Any, **more: Any) -> Any:
+        answer = real(*arguments, **more)
+        if not begun:
+            begun.append("one that starts meanwhile")
+            begun.append(run(tmp_path / "b", None, num_samples=4, **restored))
+        return answer
+
+    monkeypatch.setattr(module, copy)
+
+    analysis = run(tmp_path / "b", None, num_samples=4, **restored)
+
+    assert [trial.trial_id for trial in analysis.trials] == [trial.trial_id for trial in begun[1].trials]
+    assert [steps(trial) for trial in analysis.trials] == [[4, 5]] * 4
+    assert [name for name in os.listdir(tmp_path / "b") if "inherited" in name] == []
+
+
+def test_what_a_killed_restore_had_copied_is_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "a", None)
+    restored = {"name": "n", "restore": tmp_path / "a" / "e"}
+
+    def first() -> None:
+        inheriting._rename = lambda *arguments: die()  # type: ignore[assignment]
+        run(tmp_path / "b", None, **restored)
+
+    assert os.WIFSIGNALED(in_child(first))
+    (left,) = os.listdir(tmp_path / "b")
+    assert "inherited" in left
+    run(tmp_path / "b", None, **restored)
+    assert not (tmp_path / "b" / left).exists()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_r1_what_restore_copies_is_durable_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    run(tmp_path / "a", tmp_path / "place" if elsewhere else None)
+    synced, late, real_sync, real_rename = set(), [], os.fsync, fs.rename
+
+    def sync(fd: int) -> None:
+        real_sync(fd)
+        synced.add(os.fstat(fd).st_ino)
+
+    def rename(source: Any, target: Any) -> None:
+        if Path(target) == tmp_path / "b" / "n":
+            late.append([path for path in (Path(source), *Path(source).rglob("*")) if path.stat().st_ino not in synced])
+        real_rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(fs, "rename", rename)
+    none = tune.SyncConfig(upload_dir=str(tmp_path / "place"), syncer=None)
+    restore = tune.SyncConfig(upload_dir=str(tmp_path / "place")) if elsewhere else tmp_path / "a" / "e"
+    config = none if elsewhere else tune.SyncConfig()
+    restored = run(tmp_path / "b", None, name="n", restore=restore, sync_config=config)
+
+    assert late == [[]]
+    assert [steps(trial) for trial in restored.trials] == [[4, 5]] * 3
 
 
 def test_r4_without_a_place_for_copies_a_restored_experiment_is_whole_here(tmp_path: Path) -> None:

@@ -5,27 +5,31 @@ F13 (e), F39, T04, T08, T14, T15, and design rules R2 to R5 on a machine that ha
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from checkpoint_faults import Crash, count_up, die, facts, in_child, killed_at, rows, run
+from checkpoint_faults import Crash, count_up, die, facts, in_child, killed_at, restored, rows, run, save
 from lifecycle_scripts import contents
 from replicas import Store, refusal, stage_of, start
 
 import tuner as tune
+from trainables.errors import TransferError
 from trainables.store import verify
 from trainables.transfer import agent, checkpoints
 from trainables.transfer.local import LocalBackend
-from tuner import cli
+from tuner import by_hand, cli
 from tuner.error import ExperimentDivergedError, TuneError
+from tuner.experiment.lock import read_record
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import load_state
 from tuner.syncer.remote import Remote
@@ -283,6 +287,30 @@ def test_t04_a_stale_owner_is_taken_over_after_sixty_seconds(tmp_path, store, di
     taken_over(store, direct, tmp_path, takeover=False)
 
 
+def copy_once_beaten(record, source, target):
+    """A syncer that is so slow with checkpoints that its caller has to give a sign of life meanwhile."""
+    if not os.path.isdir(source):
+        raise OSError("there is nothing")
+    until = time.monotonic() + 20
+    while "checkpoint_" in target and (known := read_record(record)) is not None and not known.heartbeat:
+        if time.monotonic() > until:
+            raise OSError("no sign of life")
+        time.sleep(0.01)
+    shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+def test_t04_who_brings_copies_by_hand_gives_signs_of_life(tmp_path, monkeypatch):
+    run(count_up, tmp_path, config={"n": 1}, executor="inline")
+    paths = ExperimentPaths(tmp_path / "e")
+    monkeypatch.setattr(by_hand, "BEAT_S", 0.1)
+    (tmp_path / "there").mkdir()
+    syncer = functools.partial(copy_once_beaten, paths.generation(2))
+    config = tune.SyncConfig(upload_dir=str(tmp_path / "there"), syncer=syncer, sync_timeout=30)
+    _, lacking = by_hand.push(paths, config)
+    assert lacking == []
+    assert len(list((tmp_path / "there" / "e").glob("*/checkpoint_*"))) == 1
+
+
 # --- T15: who comes back ----------------------------------------------------------------------------------------
 
 
@@ -402,6 +430,128 @@ def test_t15_two_heads_that_each_lack_the_other_raise_and_resume_chooses(tmp_pat
     assert (aside / "journal").is_dir()
     run(count_up, b, resume="REMOTE", **copies(there, **settings))
     assert newest(b / "e") == newest(a / "e")
+
+
+def test_t15_results_that_went_on_elsewhere_take_the_place_of_the_fewer_that_are_here(tmp_path, there, monkeypatch):
+    monkeypatch.setattr("tuner.driving.FINAL_COMPACT_BYTES", 0)  # no fact tells of these results any more
+    settings = {"max_concurrent_trials": 1, "config": {"n": 6}, **copies(there)}
+    killed_at(3, count_up, path=tmp_path / "a", num_samples=2, trials=2, **settings)
+    for number in (2, 3):  # what the end of the first leaves to be copied goes with the second
+        run(count_up, tmp_path / "b", num_samples=number, resume="AUTO", **settings)
+    assert any("/snapshot-" in key for key in there.keys())
+    whole = {key: data for key, data in bytes_of(there).items() if key.endswith("/result.json")}
+
+    analysis = run(count_up, tmp_path / "a", num_samples=3, resume="AUTO", **settings)
+
+    assert [[row["training_iteration"] for row in rows(trial)] for trial in analysis.trials] == [[*range(1, 7)]] * 3
+    assert {key: data for key, data in bytes_of(there).items() if key.endswith("/result.json")} == whole
+
+
+def test_t15_small_files_that_are_the_same_here_are_not_fetched_again(tmp_path, there, monkeypatch):
+    monkeypatch.setattr("tuner.driving.FINAL_COMPACT_BYTES", 0)
+    settings = {"config": {"n": 3}, "resume": "AUTO", **copies(there)}
+    first = run(count_up, tmp_path / "a", num_samples=2, **settings).trials[0].dirname
+    for number in (3, 4):
+        last = run(count_up, tmp_path / "b", num_samples=number, **settings).trials[2].dirname
+    fetched, real = [], agent.Worker._do
+
+    def do(self, job, moved):
+        fetched.extend(job.names or () if isinstance(job, agent.Fetch) else ())
+        return real(self, job, moved)
+
+    monkeypatch.setattr(agent.Worker, "_do", do)
+    run(count_up, tmp_path / "a", num_samples=5, **settings)
+    assert f"{last}/result.json" in fetched
+    assert not [name for name in fetched if name.startswith(f"{first}/")]
+
+
+# --- R3: what is damaged over there is sent again ----------------------------------------------------------------
+
+
+def fails_at_three(config):
+    for count in range(restored() + 1, 3):
+        save(count)
+        tune.report(score=float(count))
+    tune.get_checkpoint()  # which waits for the saves
+    raise RuntimeError("as always")
+
+
+def with_an_empty_manifest(directory):
+    (directory / ".manifest.json").write_bytes(b"")
+
+
+def without_its_payload(directory):
+    (directory / "count").unlink()
+
+
+def without_its_manifest(directory):
+    (directory / ".manifest.json").unlink()
+
+
+@pytest.mark.parametrize(
+    "damage", [with_an_empty_manifest, without_its_payload, without_its_manifest], ids=lambda damage: damage.__name__
+)
+def test_r3_a_checkpoint_that_is_damaged_over_there_is_sent_again(tmp_path, there, damage):
+    settings = {"raise_on_failed_trial": False, "keep_checkpoints_num": 2, **copies(there)}
+    run(fails_at_three, tmp_path / "a", **settings)
+    _, last = sorted((tmp_path / "there" / "e").glob("*/checkpoint_*"))
+    damage(last)
+
+    run(fails_at_three, tmp_path / "a", resume="AUTO+ERRORED", **settings)
+
+    assert Store(there.backend).iterations() == [[1, 2]]  # and each of them is whole
+
+
+# --- R12: what is here has an owner too ---------------------------------------------------------------------------
+
+
+def test_r12_a_live_driver_here_keeps_its_directory_when_another_history_is_to_be_fetched(tmp_path, there):
+    with stage_of(tmp_path / "stage") as stage:
+        start(stage, there.uri, results="another").ends_well()
+        stage.unread()
+        live = start(stage, None, gated=2)
+        live.hear("saved 1 2")
+        before = set(os.listdir(stage.place / "results"))
+        other = start(stage, there.uri, resume="REMOTE")
+        assert other.wait() == 1
+        assert "is owned by another driver" in other.output
+        assert set(os.listdir(stage.place / "results")) == before
+        stage.let(2)
+        live.ends_well()
+
+
+def test_r5_what_is_here_stays_in_its_place_when_the_other_history_cannot_be_fetched(tmp_path, there, monkeypatch):
+    run(count_up, tmp_path / "c", config={"n": 2}, **copies(there))
+    killed_at(2, count_up, path=tmp_path / "a", config={"n": 4}, executor="inline")
+    before, real = contents(tmp_path / "a"), agent.Worker._do
+
+    def do(self, job, moved):
+        if isinstance(job, agent.Fetch) and any(name.endswith("/params.json") for name in job.names or ()):
+            raise TransferError("the store refuses it")
+        return real(self, job, moved)
+
+    monkeypatch.setattr(agent.Worker, "_do", do)
+    with pytest.raises(TransferError, match="the store refuses it"):
+        run(count_up, tmp_path / "a", config={"n": 4}, resume="REMOTE", **copies(there))
+    assert contents(tmp_path / "a") == before
+
+
+def test_r12_two_starts_at_once_leave_each_other_what_they_have_fetched(tmp_path, there, monkeypatch):
+    killed_at(3, count_up, path=tmp_path / "a", config={"n": 4}, **copies(there))
+    begun, real = [], agent.Worker._do
+
+    def do(self, job, moved):
+        answer = real(self, job, moved)
+        if isinstance(job, agent.Fetch) and not begun:
+            begun.append(job)
+            begun.append(run(count_up, tmp_path / "b", config={"n": 4}, resume="AUTO", **copies(there)))
+        return answer
+
+    monkeypatch.setattr(agent.Worker, "_do", do)
+    analysis = run(count_up, tmp_path / "b", config={"n": 4}, resume="AUTO", **copies(there))
+    assert [trial.attempt for trial in analysis.trials] == [trial.attempt for trial in begun[1].trials]
+    assert [row["training_iteration"] for row in rows(analysis.trials[0])] == [1, 2, 3, 4]
+    assert [name for name in os.listdir(tmp_path / "b") if "incoming" in name] == []
 
 
 # --- small files: those of ended trials come beside the run ------------------------------------------------------

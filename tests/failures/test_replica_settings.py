@@ -266,6 +266,20 @@ def test_artifacts_go_there_but_for_what_is_excluded(tmp_path, store, dies):
     assert store.backend.read(f"e/{trial.dirname}/sub/more.txt") == b"sub/more.txt"
 
 
+def write_a_name_that_is_no_text(config):
+    with open(os.fsencode(tune.get_trial_dir()) + b"/caf\xe9.txt", "w") as file:
+        file.write("x")
+    (Path(tune.get_trial_dir()) / "notes.txt").write_text("x")
+    tune.report(n=1)
+
+
+def test_an_artifact_whose_name_is_no_text_is_left_out_and_the_rest_arrives(tmp_path, store, caplog):
+    (trial,) = run(write_a_name_that_is_no_text, tmp_path, sync_config=sync(store, sync_artifacts=True)).trials
+    names = {key.split("/", 2)[2] for key in store.keys() if key.startswith(f"e/{trial.dirname}/")}
+    assert {"notes.txt", "result.json"} <= names
+    assert len([1 for record in caplog.records if r"caf\xe9.txt" in record.getMessage()]) == 1
+
+
 def test_without_sync_artifacts_only_our_own_files_go_there(tmp_path, store):
     (trial,) = run(write_files, tmp_path, config={"dies": False}, sync_config=sync(store)).trials
     names = {key.split("/", 2)[2] for key in store.keys() if key.startswith(f"e/{trial.dirname}/")}

@@ -60,6 +60,54 @@ def test_to_directory_copies_everything(files: Path, tmp_path: Path, monkeypatch
     assert tree_of(checkpoint.to_directory()) == tree_of(files)
 
 
+@pytest.mark.parametrize("way", ["itself", "a link to it", "a uri", "a uri of a link"])
+def test_a_copy_onto_itself_leaves_it_as_it_is(way: str, files: Path, tmp_path: Path) -> None:
+    stored = published(Checkpoint(files), tmp_path / "trial")
+    (tmp_path / "link").symlink_to("trial")
+    here = Path(stored.path)
+    target = tmp_path / "link" / here.name if "link" in way else here
+    before = tree_of(here)
+    if "uri" in way:
+        assert stored.to_uri(target.as_uri()) == target.as_uri()
+    else:
+        assert stored.to_directory(target) == str(target)
+    assert tree_of(here) == before and verify.problems(here) == []
+
+
+def test_a_copy_that_would_replace_its_own_source_is_refused(tmp_path: Path) -> None:
+    """Inside the checkpoint, above it, and through links on either side: nothing is touched."""
+    mine = tmp_path / "up" / "mine"
+    (mine / "mine").mkdir(parents=True)
+    for place in (mine, mine / "mine"):
+        (place / "model.bin").write_bytes(str(place).encode())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine").symlink_to(mine)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "model.bin").symlink_to(mine / "model.bin")
+    before = tree_of(tmp_path)
+    for source, target in (
+        (mine, mine / "mine"),
+        (mine, mine / "not yet" / "deep"),
+        (mine, tmp_path / "other" / "mine" / "new"),
+        (mine, mine.parent),
+        (mine, tmp_path / "other"),
+        (tmp_path / "linked", mine),
+    ):
+        with pytest.raises(CheckpointError, match="another directory"):
+            Checkpoint(source).to_directory(target)
+        assert tree_of(tmp_path) == before
+    assert Checkpoint(tmp_path / "linked").to_directory(mine.parent) == str(mine.parent), "nothing of its own is there"
+    assert (mine.parent / "model.bin").read_bytes() == (mine / "model.bin").read_bytes()
+
+
+def test_no_directory_is_made_for_a_copy_of_what_is_not_there(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    for target in (nowhere, tmp_path / "new"):
+        with pytest.raises(CheckpointNotFoundError, match="nowhere"):
+            Checkpoint(nowhere).to_directory(target)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_copy_of_a_published_checkpoint_is_not_published(files: Path, tmp_path: Path) -> None:
     copy = published(Checkpoint(files), tmp_path / "trial").to_directory(tmp_path / "copy")
     assert tree_of(copy) == tree_of(files)
@@ -112,6 +160,24 @@ def test_bytes_round_trip_for_directories_and_dicts(files: Path, tmp_path: Path)
     for data in (b"", b"no checkpoint"):
         with pytest.raises(CheckpointError, match="to_bytes"):
             Checkpoint.from_bytes(data)
+
+
+def test_bytes_that_were_cut_short_are_refused(files: Path) -> None:
+    data = Checkpoint(files).to_bytes()
+    content = len(data.rstrip(b"\0"))
+    for length in (600, 1000, 5 * 512, 6 * 512, content // 512 * 512):
+        with pytest.raises(CheckpointError, match=f"{length} bytes .* cut short"):
+            Checkpoint.from_bytes(data[:length])
+        with pytest.raises(CheckpointError, match=f"{length} bytes .* cut short"):
+            Checkpoint.from_dict({"fs_checkpoint": data[:length]})
+    middle = data[:1024] + b"damaged" + data[1031:]
+    with pytest.raises(CheckpointError, match="bytes"):
+        Checkpoint.from_bytes(middle)
+
+    pickled = pickle.dumps({"weights": list(range(1000))})
+    for length in (2, 20, len(pickled) - 1):
+        with pytest.raises(CheckpointError, match="cannot be unpickled: .*cut short or damaged"):
+            Checkpoint.from_bytes(pickled[:length]).to_dict()
 
 
 def test_a_directory_as_a_dict_and_back(files: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import trainables
 from trainables import session
 from trainables.checkpoint import Checkpoint
-from trainables.errors import InvalidSettingError, MetricError, SessionError
+from trainables.errors import CheckpointNotFoundError, InvalidSettingError, MetricError, SessionError
 from trainables.testing import MemoryLink, example_job, run_trial
 from trainables.wire import Answer, Errored, Finished, Preempted, PublishFailed, Report
 
@@ -452,6 +452,32 @@ def test_a_decision_unwinds_the_function_and_its_finally_blocks_run(tmp_path: Pa
     link = MemoryLink(lambda report: Answer(then=then if report.iteration == 2 else "continue"))
     run_trial(train, tmp_path, link=link)
     assert steps == [0, 1, 99]
+    assert link.end == Finished()
+
+
+@pytest.mark.parametrize("then", ["stop", "pause"])
+def test_a_decision_stands_though_the_function_catches_that_its_directory_is_gone(tmp_path: Path, then: Any) -> None:
+    lent = tmp_path / "lent"
+    lent.mkdir()
+    caught = []
+
+    class Vanishing(MemoryLink):
+        def call(self, report: Report, *meanwhile: Any) -> Answer:
+            if report.saving is not None:
+                lent.rmdir()
+            return super().call(report, *meanwhile)
+
+    def train(config: dict[str, Any]) -> None:
+        for checkpoint in (Checkpoint.from_directory(lent), None, None):
+            try:
+                session.report({}, checkpoint=checkpoint)
+            except OSError as error:
+                caught.append(error)
+
+    link = Vanishing(lambda report: Answer(then=then if report.iteration == 1 else "continue"))
+    run_trial(train, tmp_path, link=link)
+    assert [type(error) for error in caught] == [CheckpointNotFoundError]
+    assert len(link.results) == len(link.of(PublishFailed)) == 1
     assert link.end == Finished()
 
 

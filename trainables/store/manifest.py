@@ -6,6 +6,7 @@ of its directory.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from trainables.wire import CheckpointRef
 MANIFEST_NAME = ".manifest.json"
 FORMAT = 1
 """What this code writes. Older ones are read, newer ones refused."""
+NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG})
+"""Errors of a name that has no file of ours. Any other error of a read says nothing about a checkpoint."""
 
 
 class FileEntry(msgspec.Struct, frozen=True):
@@ -116,16 +119,24 @@ def digest(data: bytes) -> str:
 def read(path: Path) -> Published:
     """The manifest of the checkpoint at `path`; its files are not looked at.
 
-    Raises CheckpointNotFoundError when there is no manifest, else what `decode` raises.
+    Raises CheckpointNotFoundError when there is no manifest, CheckpointError when it cannot be read just now, else what
+    `decode` raises.
     """
     try:
         data = fs.read_file(path / MANIFEST_NAME)
     except (FileNotFoundError, NotADirectoryError):
         raise CheckpointNotFoundError(f"there is no complete checkpoint at {path}") from None
     except OSError as error:
-        raise CheckpointCorruptError(f"the manifest of {path} cannot be read: {error}") from error
+        if error.errno in NOT_THERE:
+            raise CheckpointCorruptError(f"the manifest of {path} cannot be read: {error}") from error
+        raise unread(f"the manifest of {path}", error) from error
     manifest = decode(data, path)
     return Published(manifest.ref, path, manifest, digest(data))
+
+
+def unread(what: str, error: OSError) -> CheckpointError:
+    """What to raise where the disk did not give a file: no judgement of the checkpoint."""
+    return CheckpointError(f"{what} cannot be read just now: {error.strerror or error}")
 
 
 def is_published(path: Path) -> bool:

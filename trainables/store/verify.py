@@ -36,8 +36,12 @@ class Listing:
 def scan(trial_dir: Path) -> Listing:
     """Look at every directory that is not hidden. Nothing is hashed and nothing changed.
 
-    Raises CheckpointError when a newer version of this library wrote one of them.
+    Raises CheckpointError when a newer version of this library wrote one of them, or one cannot be read just now.
     """
+    return _scan(trial_dir, pass_over_unread=False)
+
+
+def _scan(trial_dir: Path, *, pass_over_unread: bool) -> Listing:
     listing = Listing()
     for name in _names(trial_dir):
         path = trial_dir / name
@@ -57,20 +61,27 @@ def scan(trial_dir: Path) -> Listing:
             listing.unknown.append(path)
         except CheckpointCorruptError as error:
             listing.broken.append(Broken(path, str(error)))
+        except CheckpointError as error:
+            if not (pass_over_unread and isinstance(error.__cause__, OSError)):
+                raise
     listing.complete.sort(key=lambda published: published.ref.order)
     return listing
 
 
 def list_checkpoints(trial_dir: Path) -> list[Published]:
-    """The checkpoints of a trial with all their files, the oldest save first (by their manifests, never by name)."""
-    return scan(trial_dir).complete
+    """The checkpoints of a trial with all their files, the oldest save first (by their manifests, never by name).
+
+    One that cannot be read just now is left out. Raises CheckpointError when a newer version wrote one of them.
+    """
+    return _scan(trial_dir, pass_over_unread=True).complete
 
 
 def check(path: Path, *, digest: str | None = None) -> Manifest:
     """Hash every file of a checkpoint, as is done before a trial gets it.
 
     `digest` is that of the manifest, where the journal knows it. Raises CheckpointNotFoundError when there is no
-    manifest, CheckpointCorruptError that names the first file that is not what was published.
+    manifest, CheckpointCorruptError that names the first file that is not what was published, CheckpointError when one
+    cannot be read just now: it may be whole.
     """
     published = manifest.read(path)
     if digest is not None and digest != published.digest:
@@ -101,12 +112,18 @@ def problems(path: Path, *, full: bool = True) -> list[str]:
     try:
         published = manifest.read(path)
         found = tree.scan(path, follow=False)
+        suspects = published.manifest.files
+        if not full:
+            suspects = [entry for entry, _ in _differing(published, look_at_mtime=True)]
     except CheckpointError as error:
         return [str(error)]
-    suspects = published.manifest.files
-    if not full:
-        suspects = [entry for entry, _ in _differing(published, look_at_mtime=True)]
-    result = [reason for entry in suspects if (reason := _wrong(path, entry)) is not None]
+    result = []
+    for entry in suspects:
+        try:
+            reason = _wrong(path, entry)
+        except CheckpointError as error:
+            reason = str(error)
+        result += [] if reason is None else [reason]
     known = {entry.name for entry in published.manifest.files} | {MANIFEST_NAME}
     for name in (*(file.name for file in found.files), *found.links):
         if name not in known:
@@ -142,13 +159,15 @@ def _names(trial_dir: Path) -> list[str]:
 
 
 def _differing(published: Published, *, look_at_mtime: bool) -> list[tuple[FileEntry, str]]:
-    """Files that are not there as the manifest has them, by what `stat` says."""
+    """Files that are not there as the manifest has them, by what `stat` says. Raises as `check` does."""
     found = []
     for entry in published.manifest.files:
         path = published.path / entry.name
         try:
             status = os.lstat(path)
         except OSError as error:
+            if error.errno not in manifest.NOT_THERE:
+                raise manifest.unread(str(path), error) from error
             found.append((entry, f"{path} is missing ({error.strerror})"))
             continue
         if status.st_size != entry.size:
@@ -159,7 +178,7 @@ def _differing(published: Published, *, look_at_mtime: bool) -> list[tuple[FileE
 
 
 def _wrong(directory: Path, entry: FileEntry) -> str | None:
-    """Why a file is not what was published; None when it is."""
+    """Why a file is not what was published; None when it is. Raises CheckpointError when it cannot be read just now."""
     path = directory / entry.name
     inner = entry.name.split("/")[:-1]
     if any(os.path.islink(directory.joinpath(*inner[:depth])) for depth in range(1, len(inner) + 1)):
@@ -167,6 +186,8 @@ def _wrong(directory: Path, entry: FileEntry) -> str | None:
     try:
         found = tree.fingerprint(path, entry.name)
     except OSError as error:
+        if error.errno not in manifest.NOT_THERE:
+            raise manifest.unread(str(path), error) from error
         return f"{path} cannot be read: {error.strerror}"
     except CheckpointError as error:
         return str(error)

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from trainables.automatic import Clock
-from trainables.errors import CheckpointError, InvalidSettingError, SessionError
+from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, InvalidSettingError, SessionError
 from trainables.settings import invalid
 from trainables.store import delete, fs, manifest, publish, staging, verify
 from trainables.wire import CheckpointRef
@@ -243,7 +243,7 @@ class NumberedCheckpoints:
         path = self.directory / checkpoint.name
         try:
             verify.quick(path)
-        except CheckpointError as error:
+        except (CheckpointCorruptError, CheckpointNotFoundError) as error:
             self._set_aside(path, str(error))
             return False
         return True

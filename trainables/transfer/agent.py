@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,8 +33,12 @@ from trainables.wire import Frames, frame
 
 THREADS = 6
 """So many jobs at once; each of them may move several files at a time."""
+SMALL_THREADS = 2
+"""Beside them, for small files: an owner's sign of life must not wait until something large has moved."""
 PROGRESS_BYTES = 1024 * 1024
 """Word of progress is sent each time that much has moved."""
+LOOK_S = 10.0
+"""At most that often it is looked at all that lies beside the guard: a listing costs more than a look for one key."""
 _PARTS = 2
 """Of so many of the last checkpoints to which a part was brought, what has not changed is copied over there."""
 
@@ -43,7 +48,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, tag_field="job"):
 
     id: int = 0
     guard: str = ""
-    """A key: if there is something of that name the replica has another owner, and nothing is done."""
+    """A key: if there is something of that name the replica has another owner, and nothing is done.
+
+    Where the name is a number, as in `000002.json`, a higher one beside it says so too; it may be found
+    `LOOK_S` seconds late.
+    """
 
 
 class Push(Job, frozen=True, tag="push"):
@@ -204,7 +213,13 @@ class Moved(msgspec.Struct, frozen=True, tag="moved", tag_field="answer"):
     bytes: int
 
 
-Answer = Union[Opened, Done, Failed, Moved]
+class Begun(msgspec.Struct, frozen=True, tag="begun", tag_field="answer"):
+    """A job does not wait for its turn any more."""
+
+    id: int
+
+
+Answer = Union[Opened, Done, Failed, Moved, Begun]
 
 TAKEN = "Taken"
 """The type of a `Failed` that says: the guard is there."""
@@ -225,6 +240,8 @@ class Worker:
         self._arguments = arguments
         self._others: dict[str, Backend] = {}
         self._opening = threading.Lock()
+        self._looked: dict[str, float] = {}
+        """Guard -> monotonic time of the last look at what lies beside it."""
         self._index = checkpoints.ContentIndex()
         self._parts: deque[str] = deque()
         self._witness: tuple[str, str] | None = None
@@ -235,8 +252,8 @@ class Worker:
     def do(self, job: AnyJob, moved: Callable[[int], None]) -> Done | Failed:
         """Do one job, whatever comes of it."""
         try:
-            if job.guard and self.backend.can.list and self.backend.exists(job.guard):
-                return Failed(job.id, TAKEN, f"{self.backend.url(job.guard)} was written by another driver")
+            if job.guard and self.backend.can.list and (owner := self._owner(job.guard)):
+                return Failed(job.id, TAKEN, f"{self.backend.url(owner)} was written by another driver")
             return Done(job.id, self._do(job, moved))
         except AccessRefusedError as error:
             self.backend.renew()  # expired credentials are read anew, and the next try has them
@@ -252,6 +269,20 @@ class Worker:
         """Let go of connections."""
         for backend in (self.backend, *self._others.values()):
             backend.close()
+
+    def _owner(self, guard: str) -> str | None:
+        """The key that another owner has written, or None."""
+        if self.backend.exists(guard):
+            return guard
+        directory, _, name = guard.rpartition("/")
+        now = time.monotonic()
+        if _number(name) is None or now - self._looked.get(guard, -LOOK_S) < LOOK_S:
+            return None
+        found = next((other for other in self.backend.children(directory) if _is_higher(other, name)), None)
+        if found is not None:
+            return f"{directory}/{found}"
+        self._looked[guard] = now  # not before it succeeded
+        return None
 
     def _other(self, place: str) -> Backend:
         """The back end of another place, opened once."""
@@ -351,6 +382,17 @@ class Worker:
         return b""
 
 
+def _number(name: str) -> int | None:
+    stem = name.partition(".")[0]
+    return int(stem) if stem.isdecimal() else None
+
+
+def _is_higher(other: str, name: str) -> bool:
+    """Whether a name is the other but for a higher number."""
+    number, mine = _number(other), _number(name)
+    return other.partition(".")[2] == name.partition(".")[2] and number is not None and number > (mine or 0)
+
+
 class Spoken:
     """The agent's end of the line: answers from several threads, whole."""
 
@@ -408,13 +450,18 @@ def serve(line: socket.socket) -> None:
         return  # the driver was killed meanwhile
     if isinstance(greeting, Failed):
         return
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="transfer") as pool:
+    with (
+        ThreadPoolExecutor(THREADS, thread_name_prefix="transfer") as pool,
+        ThreadPoolExecutor(SMALL_THREADS, thread_name_prefix="small") as small,
+    ):
         while (body := receive()) is not None:
-            pool.submit(_answer, worker, decode_job(body), spoken)
+            job = decode_job(body)
+            (small if isinstance(job, (Put, Read)) else pool).submit(_answer, worker, job, spoken)
         os._exit(0)  # the driver is gone: what is under way may hang, and may be done again
 
 
 def _answer(worker: Worker, job: AnyJob, spoken: Spoken) -> None:
+    spoken.say(Begun(job.id))
     spoken.say(worker.do(job, _Progress(job.id, spoken)))
 
 

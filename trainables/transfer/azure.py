@@ -191,7 +191,13 @@ class AzureBackend(CloudBackend):
         }
         said = knobs.azure_storage()
         if "connection_string" in said and not self._host:
-            return self._library.BlobServiceClient.from_connection_string(said["connection_string"], **options)
+            try:
+                return self._library.BlobServiceClient.from_connection_string(said["connection_string"], **options)
+            except (KeyError, ValueError):
+                raise AccessRefusedError(
+                    f"{self.uri}: what AZURE_STORAGE_CONNECTION_STRING has is no connection string; it is written "
+                    "AccountName=...;AccountKey=...;EndpointSuffix=core.windows.net"
+                ) from None  # it may show a part of it
         host = self._host.replace(".dfs.", ".blob.") or f"{said.get('account_name', '')}.blob.core.windows.net"
         if host.startswith("."):
             raise AccessRefusedError(

@@ -126,9 +126,11 @@ class CopyingBackend(Backend):
         try:
             try:
                 self._download(f"{self.url(prefix)}/", f"{staged}/", None)
-            except TransferError as error:
-                self._probe()  # raises when nothing can be fetched at all; else there is nothing
-                raise ObjectNotFoundError(f"{self.url(prefix)}: there is nothing ({error})") from error
+            except TransferError:
+                if _anything(staged):
+                    raise
+                self._probe()  # raises when nothing can be fetched at all
+                self._fetch_again(prefix, staged)
             found = _plain(self.url(prefix), staged)
             if not found:
                 self._probe()
@@ -145,6 +147,15 @@ class CopyingBackend(Backend):
             shutil.rmtree(staged, ignore_errors=True)
 
     # --- inside
+
+    def _fetch_again(self, prefix: str, staged: Path) -> None:
+        """Only what fails twice, and brings nothing, is not there: a single failure may have passed."""
+        try:
+            self._download(f"{self.url(prefix)}/", f"{staged}/", None)
+        except TransferError as error:
+            if _anything(staged):
+                raise
+            raise ObjectNotFoundError(f"{self.url(prefix)}: there is nothing ({error})") from error
 
     @contextmanager
     def _view(self, source: Path, names: Sequence[str]) -> Iterator[Path]:
@@ -303,6 +314,11 @@ def within(limit_s: float | None, uri: str, call: Callable[[], None]) -> None:
         raise TransferError(f"{uri}: no answer in time", transient=True)
     if raised:
         raise raised[0]
+
+
+def _anything(directory: Path) -> bool:
+    """Whether there is more below a directory than directories."""
+    return any(not entry.is_dir() or entry.is_symlink() for entry in directory.rglob("*"))
 
 
 def _plain(uri: str, directory: Path) -> dict[str, int]:

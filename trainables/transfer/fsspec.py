@@ -57,6 +57,11 @@ class FsspecBackend(ObjectBackend):
         except ImportError as error:  # fsspec names the package that is missing
             raise MissingExtraError(f"{self.uri}: {error}") from error
         except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) and self.uri != self._address.rstrip("/"):
+                raise TransferError(
+                    f"{self.uri} cannot be opened: its address cannot be read. In a user's name and password / is "
+                    "written %2F, ? %3F, # %23, @ %40, : %3A and [ %5B"
+                ) from None  # it may show a part of the password
             raise TransferError(
                 f"{self.uri} cannot be opened: {error}", transient=isinstance(error, OSError)
             ) from error

@@ -69,6 +69,7 @@ class LocalBackend(ObjectBackend):
 
     def _send(self, source: Source, key: str, *, exclusive: bool) -> str:
         def fill(part: Path) -> str:
+            source.seek(0)  # it was read to its end where the directory went meanwhile
             sent = _write(part, source)
             if _content_hash(part) != sent:
                 raise TransferCorruptError(f"{self.url(key)}: what was read back is not what was written")

@@ -22,7 +22,8 @@ _WEB = [
     (re.compile(r"[^./]+\.blob\.core\.windows\.net/(?P<bucket>[^/]+)(?P<path>/.*)?"), "az"),
 ]
 """Web addresses of buckets."""
-_PASSWORD = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://[^/@:]*):[^/@]*@")
+_NO_PASSWORD = re.compile(r"(?:[^:@/?]*@)?(?:\[[^\]@/?]*\]|[^:@/?\[]*)(?::\d{1,5})?(?=[/?]|$)")
+"""What stands before a path: perhaps a user, a host, perhaps its port."""
 
 EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
 """Scheme -> the extra that it needs."""
@@ -88,9 +89,25 @@ def shown(place: str) -> str:
     >>> shown("sftp://me:secret@host/path?token=abc")
     'sftp://me@host/path'
     """
-    if _SCHEME.match(place):
-        place = place.partition("?")[0]
-    return _PASSWORD.sub(r"\1@", place)
+    return _without_password(place).partition("?")[0] if _SCHEME.match(place) else place
+
+
+def _without_password(place: str) -> str:
+    """A place with a scheme, without the password of its user.
+
+    A password may have any character in it, written as it is. So it ends at the last `@` there is: rather too much
+    goes than a part of it stays.
+    """
+    found = _SCHEME.match(place)
+    if found is None or _NO_PASSWORD.match(place, found.end()):
+        return place
+    told, question, options = place.partition("?")
+    if "@" not in told:
+        told, question, options = place, "", ""  # the question mark is the password's
+    user, at, rest = told[found.end() :].rpartition("@")
+    if not at:
+        return place
+    return f"{found[0]}{user.partition(':')[0]}@{rest}{question}{options}"
 
 
 def _meant(place: str) -> str:
@@ -182,7 +199,7 @@ def _file_path(place: str) -> str:
 
 def _plain(place: str) -> str:
     """The place, if it says where and nothing else."""
-    if "?" in place or _PASSWORD.match(place):
+    if "?" in place or _without_password(place) != place:
         raise InvalidSettingError(
             f"{shown(place)}: options and passwords in an address are not read, and would be printed; "
             "put them into the environment"

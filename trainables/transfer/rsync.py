@@ -31,6 +31,8 @@ from trainables.transfer.ssh import Ssh, failure, parse
 
 _CHUNK = 1024 * 1024 * 1024
 """Bytes that one rsync is given to push: a second try leaves out the chunks that have arrived."""
+_HASHING_S = 24 * 3600
+"""Seconds without a byte while known content is compared: as long as the largest takes to be read over there."""
 _LINK_DESTS = 20
 """So many directories of known content rsync takes at once."""
 _FSYNC_SINCE = (3, 2, 4)
@@ -55,7 +57,8 @@ class RsyncBackend(Backend):
         key: file of the private key; without it the ssh configuration says which.
         port: of the ssh server; without it the ssh configuration says which.
         ssh_config: a configuration file instead of the user's own.
-        timeout_s: seconds without a byte after which an operation is given up.
+        timeout_s: seconds without a byte after which an operation is given up; while known content is hashed, seconds
+            without a sign of life from the host.
 
     Host keys are checked as the ssh configuration says, and nobody is asked for a password.
     """
@@ -131,7 +134,9 @@ class RsyncBackend(Backend):
                 raise ObjectExistsError(f"{self.url(joined(prefix, min(taken)))} is there already")
         known, new = _split(names, same or {})
         # Content over there is compared by checksum before it is linked; what is new is sent without looking.
-        jobs = [(chunk, ["--checksum", *_link_dests(prefix, bases)]) for bases, chunk in known]
+        # Neither side says a word while it hashes; that the host is gone is noticed by ssh.
+        compared = ["--checksum", f"--timeout={_HASHING_S}"]
+        jobs = [(chunk, [*compared, *_link_dests(prefix, bases)]) for bases, chunk in known]
         jobs += [(chunk, ["--ignore-times"]) for chunk in _chunks(new, sizes)]
         for chunk, options in jobs:
             self._send(source, prefix, chunk, options, progress)

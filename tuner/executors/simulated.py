@@ -6,6 +6,7 @@ No process, no thread, no disk, no waiting: a hundred thousand trials fit into o
 from __future__ import annotations
 
 import heapq
+import inspect
 import itertools
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,8 +18,10 @@ import msgspec
 from trainables import tagged
 from trainables.automatic import AutomaticKeys
 from trainables.tracebacks import message_of, writable
+from trainables.trainable import Trainable, saves
 from trainables.wire import Answer, Errored, Finished, Halt, Preempted, Report, ToTrial
 from tuner.clock import VirtualClock
+from tuner.error import SettingError
 from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
 from tuner.executors.resources import Nodes, Share, check_fits
 
@@ -30,6 +33,8 @@ _FIRST_PID = 100_000
 
 class SimulatedExecutor:
     """Runs trials that are only described, on a clock that jumps from one event to the next.
+
+    They save nothing: no scheduler can pause or clone one, and a trainable that saves when it is told to is refused.
 
     Args:
         model: the trials' behaviour. One that raises fails its trial. A trial that starts from a checkpoint of
@@ -76,7 +81,13 @@ class SimulatedExecutor:
         return self._nodes.total
 
     def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
-        pass  # the model stands for the trainable
+        """Do nothing with it: the model stands for the trainable. Raises SettingError for a class that saves."""
+        if inspect.isclass(trainable) and issubclass(trainable, Trainable) and saves(trainable):
+            raise SettingError(
+                f"the class {trainable.__name__} cannot be simulated: SimulatedExecutor saves nothing, so that a trial "
+                "that a scheduler pauses would begin anew each time; accepted are a function, which may do nothing, "
+                "and a class without save_checkpoint(): these are never paused"
+            )
 
     def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
         return self._nodes.fits(resources, promised)

@@ -85,11 +85,11 @@ class Ownership:
         Raises:
             OwnedElsewhereError: it has, or the experiment's directory is gone; the message says who.
         """
-        if os.path.exists(self._next):
+        if _stands(self._next, unseen=False):
             records = [record for record in read_records(self._paths) if record.generation > self.generation]
             newer = records[-1] if records else f"generation {self.generation + 1}"
             raise OwnedElsewhereError(f"{self._paths.root} was taken over by {newer}; this driver writes nothing more")
-        if not os.path.exists(self._path):
+        if not _stands(self._path, unseen=True):
             raise OwnedElsewhereError(f"{self._path} is gone: {self._paths.root} was removed or replaced")
 
     def record_processes(self, processes: Iterable[tuple[int, int]]) -> None:
@@ -180,6 +180,17 @@ def read_record(path: Path) -> Record | None:
         return msgspec.json.decode(fs.read_file(path), type=Record)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
+
+
+def _stands(path: str, *, unseen: bool) -> bool:
+    """Whether there is a file of that name; `unseen` where the disk does not say so just now."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return unseen  # an error of a network's disk, for one: the next look may tell
+    return True
 
 
 def _highest_journaled(paths: ExperimentPaths) -> int:

@@ -11,12 +11,13 @@ import logging
 import queue
 import threading
 import time
+import traceback
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy
-from trainables.errors import CheckpointError
+from trainables.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
 from trainables.store import fs, verify
 from trainables.store.manifest import Published
 from trainables.wire import CheckpointRef
@@ -27,13 +28,12 @@ from tuner.retention.budget import BudgetLedger, Key
 from tuner.retention.deleter import Delete, Deleter, delete_here
 from tuner.retention.manager import Ending, RetentionManager
 from tuner.retention.rules import ANEW, BUDGET
+from tuner.syncer.copies import Problem, Then
 
 log = logging.getLogger(__name__)
 
 QUIET_S = 0.5
 """A wait for deletions that is shorter is not said."""
-
-Checked = Callable[[str | None], None]
 
 
 class Custodian:
@@ -68,8 +68,8 @@ class Custodian:
         self._inline, self._wake = inline, wake
         self._deleter = Deleter(delete, inline=inline, is_pinned=is_read)
         self._deleter.on_done(self._deleted)
-        self._done: queue.SimpleQueue[CheckpointRef | tuple[Checked, str | None]] = queue.SimpleQueue()
-        self._checks: queue.SimpleQueue[tuple[Path, str, Checked] | list[Path] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[CheckpointRef | tuple[Then, Problem]] = queue.SimpleQueue()
+        self._checks: queue.SimpleQueue[tuple[Path, str, Then] | list[Path] | None] = queue.SimpleQueue()
         self._checker: threading.Thread | None = None
 
     # --- what stays -------------------------------------------------------------------------------------
@@ -153,8 +153,11 @@ class Custodian:
         self._done.put(ref)
         self._wake()
 
-    def check(self, path: Path, digest: str, then: Checked) -> None:
-        """Hash a checkpoint before a trial gets it; a broken one is set aside. `finished` calls `then(problem)`."""
+    def check(self, path: Path, digest: str, then: Then) -> None:
+        """Hash a checkpoint before a trial gets it; a broken one is set aside. `finished` calls `then(problem)`.
+
+        What `then` is told is said in `tuner.syncer.copies.Then`: of one that cannot be read just now an error.
+        """
         if self._inline:
             then(_check(path, digest))
         else:
@@ -169,7 +172,7 @@ class Custodian:
             self._beside(leftovers)
         return verify.list_checkpoints(directory)
 
-    def _beside(self, job: tuple[Path, str, Checked] | list[Path]) -> None:
+    def _beside(self, job: tuple[Path, str, Then] | list[Path]) -> None:
         if self._checker is None:
             self._checker = threading.Thread(target=self._work, name="tuner-checker", daemon=True)
             self._checker.start()
@@ -181,7 +184,12 @@ class Custodian:
                 _remove(job)
                 continue
             path, digest, then = job
-            self._done.put((then, _check(path, digest)))
+            problem: Problem
+            try:
+                problem = _check(path, digest)
+            except Exception as error:  # a trial waits for the answer, and others for this thread
+                problem = ev.ErrorInfo(type(error).__name__, str(error), traceback.format_exc())
+            self._done.put((then, problem))
             self._wake()
 
     def finished(self) -> list[ev.CheckpointDeleted]:
@@ -226,13 +234,22 @@ def _remove(leftovers: list[Path]) -> None:
         fs.remove_quietly(path)
 
 
-def _check(path: Path, digest: str) -> str | None:
+def _check(path: Path, digest: str) -> Problem:
     try:
         verify.check(path, digest=digest or None)
-    except CheckpointError as error:
-        try:
-            verify.set_aside(path)
-        except FileNotFoundError:
-            pass  # nothing there to set aside
-        return str(error)
+    except (CheckpointCorruptError, CheckpointNotFoundError) as error:
+        return _set_aside(path, str(error))
+    except (CheckpointError, OSError) as error:
+        # The disk did not give it, or a newer version wrote it: it may be whole.
+        return ev.ErrorInfo(type(error).__name__, str(error), disk=True)
     return None
+
+
+def _set_aside(path: Path, problem: str) -> str:
+    try:
+        verify.set_aside(path)
+    except FileNotFoundError:
+        pass  # nothing there to set aside
+    except OSError as error:
+        return f"{problem}; to set it aside failed: {error}"
+    return problem

@@ -16,6 +16,7 @@ from tuner.error import StorageFullError
 from tuner.experiment import journal_format as form
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
+from tuner.syncer.queue import Patience
 
 SHARE = 0.05
 """Of the time, at most, goes into pushing the journal."""
@@ -64,6 +65,7 @@ class BooksPush:
         self._there, self._every_s, self._removes, self._at_once = set(there), every_s, removes, at_once
         self._after = self._room_at = 0.0
         """Not before that monotonic time comes the next push; not before that, at the very end either."""
+        self._patience = Patience()
         self._described = self._unlooked = self._ripening = False
         self._compared = self._resend = False
         self._owed = {name for name in self._names(paths.journal) if f"journal/{name}" not in self._there}
@@ -136,6 +138,9 @@ class BooksPush:
         took = now - under.begun
         self._after = now + (took * (1 / SHARE - 1) if self._every_s is None else self._every_s - took)
         self._resend |= not whole
+        self._patience.ended(now, well=whole)
+        if self._patience.failures > 1:  # once, at once: compaction may have removed what was just to go
+            self._room_at = max(self._room_at, self._patience.until)
         if whole:
             self._there |= under.names
             self.pushed, self._described, self._unlooked = under.seq, True, True

@@ -44,8 +44,8 @@ class CheckpointsPush:
 
     def __init__(self, queue: Queue, *, place: str, name: str, guard: str, clock: Clock) -> None:
         self._queue, self._place, self._name, self._guard, self._clock = queue, place, name, guard, clock
-        self._later: dict[tuple[str, Order], tuple[Trial, CheckpointRecord, int]] = {}
-        """Checkpoints that wait for the next period."""
+        self._later: dict[str, dict[Order, tuple[Trial, CheckpointRecord, int]]] = {}
+        """Trial -> checkpoints that wait for the next period."""
         self._inherited: dict[Path, agent.CopyPayload] = {}
         """Those that are copied from elsewhere, not from here; until they are complete."""
         self._unpublished: dict[str, dict[Order, CheckpointRef]] = {}
@@ -83,12 +83,16 @@ class CheckpointsPush:
 
     def add_later(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
         """As `add`, at the next period."""
-        self._later[trial.trial_id, record.order] = (trial, record, seq)
+        self._later.setdefault(trial.trial_id, {})[record.order] = (trial, record, seq)
 
     def period(self) -> None:
-        for trial, record, seq in self._later.values():
+        for trial_id in list(self._later):
+            self._add_what_waits(trial_id)
+
+    def _add_what_waits(self, trial_id: str) -> None:
+        """Before its trial's older ones may go, too: of an ended trial they go once nothing is on its way."""
+        for trial, record, seq in self._later.pop(trial_id, {}).values():
             self.add(trial, record, seq)
-        self._later.clear()
 
     def uploading(self, ref: CheckpointRef) -> None:
         """The processes that save it copy it themselves."""
@@ -106,10 +110,14 @@ class CheckpointsPush:
         self._queue.release_all(trial.trial_id)
         for ref in list(self._unpublished.pop(trial.trial_id, {}).values()):
             self.forget(trial, ref, 0)
+        if trial.status == Trial.TERMINATED:
+            self._add_what_waits(trial.trial_id)
 
     def forget(self, trial: Trial, ref: CheckpointRef, seq: int) -> None:
-        if self._later.pop((trial.trial_id, ref.order), None) is not None:
+        if self._later.get(trial.trial_id, {}).pop(ref.order, None) is not None:
             return  # nothing of it was copied
+        if trial.status == Trial.TERMINATED:
+            self._add_what_waits(trial.trial_id)
         ended, path = trial.status == Trial.TERMINATED, trial.directory / ref.name
         self.abandoned.pop(path, None)  # nobody waits for it any more
         self._unpublished.get(trial.trial_id, {}).pop(ref.order, None)

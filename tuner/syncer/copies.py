@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Union
 
 from trainables.wire import CheckpointRef, Uploaded
 from tuner.experiment import events as ev
 from tuner.experiment.trial import CheckpointRecord, Trial
 
-Then = Callable[[str | None], None]
+Problem = Union[str, ev.ErrorInfo, None]
+"""None: a checkpoint is here and whole. Text: it is missing or damaged. An error: it is not known to be either."""
+Then = Callable[[Problem], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class Copies:
         return False
 
     def fetch(self, trial: Trial, record: CheckpointRecord, then: Then) -> None:
-        """Bring a checkpoint here; `finished` calls `then(problem)`, None: it is here and was hashed."""
+        """Bring a checkpoint here, once for all who ask; `finished` calls `then(problem)`, None: it was hashed too."""
         raise NotImplementedError
 
     def reads(self, path: Path) -> bool:

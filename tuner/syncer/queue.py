@@ -26,7 +26,22 @@ REFUSALS = 3
 
 def pause_s(failures: int) -> float:
     """Seconds to wait after so many failures in a row (from 1): 0.5, 1, 2, ... 60."""
-    return float(min(0.5 * 2 ** (failures - 1), LONGEST_PAUSE_S))
+    return float(min(0.5 * 2 ** min(failures - 1, 16), LONGEST_PAUSE_S))
+
+
+@dataclass(slots=True)
+class Patience:
+    """When something that failed may be tried again."""
+
+    until: float = 0.0
+    """Not before that monotonic time."""
+    failures: int = 0
+    """In a row."""
+
+    def ended(self, now: float, *, well: bool) -> None:
+        """A try has ended."""
+        self.failures = 0 if well else self.failures + 1
+        self.until = 0.0 if well else now + pause_s(self.failures)
 
 
 class Kind(Enum):
@@ -118,6 +133,10 @@ class Queue:
     def known(self, trial: str, present: Iterable[Order]) -> None:
         """These checkpoints of a trial are complete there already."""
         self._lane(trial).present.update(present)
+
+    def unknown(self, ref: CheckpointRef) -> None:
+        """What was taken for complete there is not."""
+        self._lane(ref.trial_id).present.discard(ref.order)
 
     def add(self, ref: CheckpointRef, path: Path, size: int, *, seq: int, now: float) -> None:
         """Copy a published checkpoint; its manifest goes after the fact `seq`. One that is there is left out."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from trainables.errors import CheckpointCorruptError, ObjectNotFoundError
+from trainables.errors import CheckpointCorruptError, CheckpointError, ObjectNotFoundError
 from trainables.store import fs, manifest, verify
 from trainables.store.manifest import MANIFEST_NAME, Published
 from trainables.transfer import agent
@@ -62,14 +62,24 @@ class Remote:
     def __init__(self, uploader: Uploader, place: str, name: str, *, timeout_s: float) -> None:
         self.uploader, self.place, self.name = uploader, place, name
         self._timeout_s = timeout_s
-        self.keys: list[str] = []
-        """Everything that the experiment has over there, relative to it."""
+        self._keys: list[str] = []
+        self._index: dict[str, dict[str, list[str]]] | None = None
+        """Trial directory -> name of a checkpoint -> its keys; None: not looked for yet."""
         self._published: dict[str, Published | None] = {}
         self.look()
 
     @property
     def uri(self) -> str:
         return f"{self.place}/{self.name}"
+
+    @property
+    def keys(self) -> list[str]:
+        """Everything that the experiment has over there, relative to it."""
+        return self._keys
+
+    @keys.setter
+    def keys(self, keys: list[str]) -> None:
+        self._keys, self._index = keys, None
 
     def look(self) -> None:
         """See what is there."""
@@ -100,13 +110,29 @@ class Remote:
 
     def checkpoints(self) -> dict[str, dict[str, bool]]:
         """Trial directory -> name of a checkpoint -> whether it is complete."""
-        found: dict[str, dict[str, bool]] = {}
-        for key in self.keys:
-            parts = key.split("/")
-            if len(parts) > 2 and _CHECKPOINT.fullmatch(parts[1]):
-                names = found.setdefault(parts[0], {})
-                names[parts[1]] = names.get(parts[1], False) or parts[2:] == [MANIFEST_NAME]
-        return found
+        return {dirname: self._checkpoints_of(dirname) for dirname in self._indexed()}
+
+    def _checkpoints_of(self, dirname: str) -> dict[str, bool]:
+        found = self._indexed().get(dirname, {})
+        return {name: f"{dirname}/{name}/{MANIFEST_NAME}" in keys for name, keys in found.items()}
+
+    def _indexed(self) -> dict[str, dict[str, list[str]]]:
+        if self._index is None:  # once for all trials
+            self._index = {}
+            for key in self._keys:
+                parts = key.split("/")
+                if len(parts) > 2 and _CHECKPOINT.fullmatch(parts[1]):
+                    self._index.setdefault(parts[0], {}).setdefault(parts[1], []).append(key)
+        return self._index
+
+    def lacking(self, trial: Trial, name: str) -> list[str]:
+        """Files of a checkpoint that is here which are not over there, by the names."""
+        there = set(self._indexed().get(trial.dirname, {}).get(name, ()))
+        try:
+            files = manifest.read(trial.directory / name).manifest.files
+        except CheckpointError:
+            return []  # it is not here, or nothing to go by
+        return [file.name for file in files if f"{trial.dirname}/{name}/{file.name}" not in there]
 
     def not_kept(
         self, trial: Trial, *, void: bool = False, given_up: bool = False
@@ -120,7 +146,7 @@ class Remote:
         kept, lineage = {record.ref.name for record in trial.checkpoints}, set(trial.lineage)
         first = trial.lineage[0] if trial.lineage else (trial.attempt_generation, trial.attempt + 1)
         found: list[tuple[CheckpointRef, Published | None]] = []
-        there = self.checkpoints().get(trial.dirname, {})
+        there = self._checkpoints_of(trial.dirname)
         for number, name in enumerate(sorted(set(there) - kept), start=1):
             match = _CHECKPOINT.fullmatch(name)
             assert match is not None
@@ -139,11 +165,10 @@ class Remote:
         here = {record.ref.name: record.digest for record in trial.checkpoints}
         here |= {found.path.name: found.digest for found in verify.list_checkpoints(trial.directory)}
         keys = []
-        for name, whole in self.checkpoints().get(trial.dirname, {}).items():
+        for name, whole in self._checkpoints_of(trial.dirname).items():
             if whole and name in here:
-                prefix = f"{trial.dirname}/{name}/"
-                if manifest.digest(self._read(prefix + MANIFEST_NAME)) != here[name]:
-                    keys += [key for key in self.keys if key.startswith(prefix)]
+                if manifest.digest(self._read(f"{trial.dirname}/{name}/{MANIFEST_NAME}")) != here[name]:
+                    keys += self._indexed()[trial.dirname][name]
         return sorted(keys, key=lambda key: not key.endswith(f"/{MANIFEST_NAME}"))
 
     def _manifest(self, trial: Trial, name: str) -> Published | None:
@@ -250,19 +275,42 @@ def at_rest(contents: JournalContents, root: Path, whole: Mapping[str, Collectio
     That they were copied does not count. Not of those whose kept checkpoints are not all over there (`whole`): they may
     go on.
     """
-    state = ExperimentState.from_snapshot(root, contents.snapshot)
+    return {
+        trial.dirname
+        for trial in _ended(contents, root)
+        if {record.ref.name for record in trial.checkpoints} <= set(whole.get(trial.dirname, ()))
+    }
+
+
+def unchanged(here: JournalContents, there: JournalContents, root: Path) -> set[str]:
+    """Directories of trials that had ended at the last snapshot of both, and did not run in between."""
+
+    def lives(contents: JournalContents) -> dict[str, tuple[Any, ...]]:
+        return {
+            trial.dirname: (
+                trial.trial_id,
+                trial.attempt_generation,
+                trial.attempt,
+                trial.iteration,
+                trial.ended_at,
+                bytes(trial.raw_result),
+            )
+            for trial in _ended(contents, root)
+        }
+
+    mine, its = lives(here), lives(there)
+    return {dirname for dirname, life in mine.items() if its.get(dirname) == life}
+
+
+def _ended(contents: JournalContents, root: Path) -> list[Trial]:
+    """Trials that had ended at the last snapshot, and of which no fact speaks since; that they were copied is none."""
     told = set()
     for _, body in contents.bodies:
         fact = ev.decode(body)
         if not isinstance(fact, ev.CheckpointCopied):
             told.add(getattr(fact, "trial", None) or getattr(getattr(fact, "ref", None), "trial_id", None))
-    return {
-        trial.dirname
-        for trial in state.trials
-        if trial.status == Trial.TERMINATED
-        and trial.trial_id not in told
-        and {record.ref.name for record in trial.checkpoints} <= set(whole.get(trial.dirname, ()))
-    }
+    trials = ExperimentState.from_snapshot(root, contents.snapshot).trials
+    return [trial for trial in trials if trial.status == Trial.TERMINATED and trial.trial_id not in told]
 
 
 def compare(here: JournalContents, there: JournalContents) -> Relation:

@@ -11,13 +11,15 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
 
-from trainables.errors import TransferError
+from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, TransferError
 from trainables.store import fs
+from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import agent
 from trainables.transfer.agent import AnyJob, Done, Failed
 from trainables.wire import CheckpointRef, Uploaded
@@ -31,7 +33,8 @@ from tuner.syncer.books_push import BooksPush
 from tuner.syncer.checkpoints_push import CheckpointsPush, Origin
 from tuner.syncer.claim import Hold, beat_name
 from tuner.syncer.copies import Backlog, Copies, Then
-from tuner.syncer.queue import Queue
+from tuner.syncer.fetches import Fetches
+from tuner.syncer.queue import Patience, Queue
 from tuner.syncer.trial_files import AT_ONCE, Artifacts, TrialFiles
 from tuner.syncer.uploader import Uploader
 
@@ -40,6 +43,8 @@ log = logging.getLogger(__name__)
 SILENT_S = 30.0
 """An operation of which nothing was heard for so long is spoken of."""
 TELL_AGAIN_S = 60.0
+UNUSABLE = (CheckpointCorruptError.__name__, CheckpointNotFoundError.__name__)
+"""What is said of a checkpoint whose manifest cannot be read, or is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +121,15 @@ class Replica(Copies):
         self.wanted: dict[str, list[str]] = {}
         """Directory of an ended trial -> its small files that are there and not here; they come beside the run."""
         self._fetching: dict[str, list[str]] = {}
+        self._fetches = Fetches()
         self.halves: dict[str, list[str]] = {}
         """Directory of a trial that is not in the journal yet -> what a killed driver copied of its checkpoints."""
         self._told_unsent: set[str] = set()
         """Trials that run, of which was said that their workers cannot bring there what they save."""
+        self._clear_again = Patience()
         self._clearing = self._begun = self._closing = False
         self._looking = 0
-        """Comparisons under way."""
+        """Looks over there under way, and what follows from them."""
         self._period_at = clock.monotonic() + pace.period_s
         self._moved_at = clock.monotonic()
         self._told: tuple[str, float] = ("", 0.0)
@@ -157,7 +164,9 @@ class Replica(Copies):
                     if self.place not in record.copies:  # a driver was killed before it could say so
                         self._checkpoints.facts.append(ev.CheckpointCopied(record.ref, self.place))
                     if trial.status != Trial.TERMINATED and self._uploader.can.reuse:
-                        self._uploader.submit(agent.Learn(key=self._key(trial.dirname, record.ref.name)))
+                        learn = agent.Learn(key=self._key(trial.dirname, record.ref.name))
+                        self._looking += 1
+                        self._submit(learn, partial(self._learned, trial, record))
                 elif fs.is_dir(trial.directory / record.ref.name):
                     self._checkpoints.add(trial, record, self._journal.last_seq)
                 elif (origin := origins.get((trial.dirname, record.ref.name))) is not None:
@@ -170,6 +179,23 @@ class Replica(Copies):
                 self._files.owe([trial])
             elif trial.trial_id in touched or (trial.attempt and f"{trial.dirname}/result.json" not in self._there):
                 self._files.changed(trial)
+
+    def _learned(self, trial: Trial, record: CheckpointRecord, answer: Done | Failed) -> None:
+        """What nobody could use over there is sent again, if it is here."""
+        self._looking -= 1
+        unusable = isinstance(answer, Failed) and answer.type in UNUSABLE
+        if not unusable or not self._uploader.can.delete or not fs.is_dir(trial.directory / record.ref.name):
+            return
+        # A manifest is only laid where there is none: first the one goes that cannot be read.
+        broken = agent.Delete(keys=[self._key(trial.dirname, record.ref.name, MANIFEST_NAME)], guard=self._guard)
+        self._looking += 1
+        self._submit(broken, partial(self._send_again, trial, record))
+
+    def _send_again(self, trial: Trial, record: CheckpointRecord, answer: Done | Failed) -> None:
+        self._looking -= 1
+        if isinstance(answer, Done) and any(kept is record for kept in trial.checkpoints):
+            self._queue.unknown(record.ref)
+            self._checkpoints.add(trial, record, self._journal.last_seq)
 
     def inherit(self) -> int:
         """How many checkpoints are still to be copied from elsewhere; it begins although no trial runs yet.
@@ -254,7 +280,7 @@ class Replica(Copies):
     def heartbeat(self) -> None:
         """A sign of life over there, and a look whether somebody has taken over. Raises OwnedElsewhereError."""
         if (beat := self._hold.beat()) is not None:
-            self._submit(beat, lambda answer: self._hold.beaten())
+            self._submit(beat, self._beaten)
 
     def closing(self) -> None:
         self._quiet_until = 0.0
@@ -281,10 +307,15 @@ class Replica(Copies):
     def due(self) -> float | None:
         now = self._clock.monotonic()
         times = [now + SILENT_S / 2 if self._under else None]
+        if not self._queue.blocked(now):
+            times.append(self._fetches.due_at)
         if self._queue.blocked(now):
             times.append(self._queue.due(now))
+        elif self._begun and self._replaced:
+            times.append(self._clear_again.until)
         elif self._begun and not self._clearing:
             times.append(None if self._closing else self._period_at)
+            times.append(self._files.due_at)
             times.append(self._books.due_at(waited_for=self._queue.wants_journal, closing=self._closing))
             times.append(self._queue.due(now) if self._checkpoints.room else None)
         return min((time for time in times if time is not None), default=None)
@@ -308,13 +339,9 @@ class Replica(Copies):
             digest=record.digest,
         )
 
-        def fetched(answer: Done | Failed) -> None:
-            if isinstance(answer, Failed) and answer.transient:
-                self._submit(job, fetched)
-            else:
-                then(answer.message if isinstance(answer, Failed) else None)
-
-        self._submit(job, fetched)
+        self._fetches.ask(job, then)
+        self._quiet_until = 0.0
+        self._start_fetches(self._clock.monotonic())
 
     def behind(self, trial: Trial) -> bool:
         if not self._uploader.beside:
@@ -328,13 +355,16 @@ class Replica(Copies):
 
     # --- what comes back ----------------------------------------------------------------------------------
 
-    def _submit(self, job: AnyJob, then: Callable[[Done | Failed], None]) -> None:
-        self._under[self._uploader.submit(job)] = then
+    def _submit(self, job: AnyJob, then: Callable[[Done | Failed], None]) -> int:
+        number = self._uploader.submit(job)
+        self._under[number] = then
+        return number
 
     def _take(self, answer: Done | Failed) -> None:
         now = self._clock.monotonic()
         if isinstance(answer, Done):
-            self._moved_at = now
+            if self._under.get(answer.id) != self._beaten:  # with a sign of life nothing arrives
+                self._moved_at = now
             self._queue.succeeded()
         elif answer.type == agent.TAKEN:
             self._hold.taken_over(answer.message)
@@ -348,14 +378,22 @@ class Replica(Copies):
 
     def _complain(self, answer: Failed, now: float) -> None:
         """Say what is wrong once, and again when it is something else or lasts."""
+        if self._fetches.gives_up(answer):
+            return
         self.trouble = answer.message
         if answer.id in self._under and (self._told[0] != answer.message or now - self._told[1] >= TELL_AGAIN_S):
             self._told = (answer.message, now)
             log.warning("%s: %s; tried again", self.place, answer.message)
 
+    def _beaten(self, answer: Done | Failed) -> None:
+        self._hold.beaten()
+
     def _books_arrived(self, answer: Done | Failed) -> None:
         self._books.arrived(self._clock.monotonic(), whole=isinstance(answer, Done))
         self._queue.journal_at(self._books.pushed)
+
+    def _files_arrived(self, answer: Done | Failed) -> None:
+        self._files.arrived(self._clock.monotonic(), whole=isinstance(answer, Done))
 
     def _brought(self, answer: Done | Failed) -> None:
         """Small files of ended trials are here."""
@@ -384,6 +422,7 @@ class Replica(Copies):
 
     def _cleared(self, keys: list[str], answer: Done | Failed) -> None:
         self._clearing = False
+        self._clear_again.ended(self._clock.monotonic(), well=isinstance(answer, Done))
         if isinstance(answer, Failed):
             self._replaced = keys
 
@@ -393,9 +432,12 @@ class Replica(Copies):
         """Start what can be started; True if that was anything."""
         now = self._clock.monotonic()
         self._look_for_silence(now)
+        started = self._start_fetches(now)
         if not self._begun or self._clearing or self._queue.blocked(now):
-            return False
+            return started
         if self._replaced:
+            if now < self._clear_again.until:
+                return started
             keys, self._replaced, self._clearing = self._replaced, [], True
             self._submit(agent.Delete(keys=keys, guard=self._guard), lambda answer: self._cleared(keys, answer))
             return True
@@ -404,7 +446,7 @@ class Replica(Copies):
             if not self._closing:
                 self._files.period()
             self._checkpoints.period()
-        started = self._start_steps(now)
+        started |= self._start_steps(now)
         job: AnyJob | None = self._books.push(
             now, waited_for=self._queue.wants_journal, closing=self._closing, snapshots=not self._files.owed
         )
@@ -425,10 +467,16 @@ class Replica(Copies):
             wanted = [f"{dirname}/{name}" for dirname, names in self._fetching.items() for name in names]
             self._submit(agent.Fetch(prefix=self._name, target=str(self._root), names=wanted), self._brought)
             started = True
-        if (job := self._files.push()) is not None:
-            self._submit(job, lambda answer: self._files.arrived(whole=isinstance(answer, Done)))
+        if (job := self._files.push(now)) is not None:
+            self._submit(job, self._files_arrived)
             started = True
         return started
+
+    def _start_fetches(self, now: float) -> bool:
+        def submit(job: agent.FetchCheckpoint) -> int:
+            return self._submit(job, lambda answer: self._fetches.ended(job.target, answer, self._clock.monotonic()))
+
+        return not self._queue.blocked(now) and self._fetches.start(now, submit)
 
     def _start_steps(self, now: float) -> bool:
         started = False

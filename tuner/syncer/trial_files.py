@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+import logging
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,9 @@ from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import agent
 from tuner.experiment.paths import is_trial_file
 from tuner.experiment.trial import Trial
+from tuner.syncer.queue import Patience
+
+log = logging.getLogger(__name__)
 
 AT_ONCE = 16
 """Trials whose files go in one job."""
@@ -40,6 +45,11 @@ class TrialFiles:
         self._under: list[Trial] = []
         self._running: dict[str, Trial] = {}
         self._owed: set[str] = set()
+        self._suspects: set[str] = set()
+        """Trials of a job that failed: each goes in one of its own, so that one that is refused holds no other."""
+        self._left_out: set[Path] = set()
+        """Artifacts that cannot be copied, of which that was said."""
+        self._patience = Patience()
 
     @property
     def busy(self) -> bool:
@@ -81,47 +91,81 @@ class TrialFiles:
             self._dirty[trial.trial_id] = trial
             self._owed.add(trial.trial_id)
 
-    def push(self) -> agent.Push | None:
-        """The next job; None: there is none, or one is under way."""
-        if self._under or not self._dirty:
+    @property
+    def due_at(self) -> float | None:
+        """When the next job may begin after one that failed, in monotonic seconds; None: not by itself."""
+        return self._patience.until if self._patience.failures and self._dirty and not self._under else None
+
+    def push(self, now: float) -> agent.Push | None:
+        """The next job; None: there is none, one is under way, or one failed a short while ago."""
+        if self._under or not self._dirty or now < self._patience.until:
             return None
-        self._under = [self._dirty.pop(trial_id) for trial_id in list(self._dirty)[:AT_ONCE]]
-        groups = [
-            (str(trial.directory), f"{self._name}/{trial.dirname}", names)
-            for trial in self._under
-            if (names := self._names(trial.directory))
-        ]
+        first = next(iter(self._dirty))
+        some = [first] if first in self._suspects else [one for one in self._dirty if one not in self._suspects]
+        self._under = [self._dirty.pop(trial_id) for trial_id in some[:AT_ONCE]]
+        own: list[tuple[str, str, list[str]]] = []
+        others: list[tuple[str, str, list[str]]] = []
+        for trial in self._under:
+            place = (str(trial.directory), f"{self._name}/{trial.dirname}")
+            names, artifacts = self._names(trial.directory)
+            own.append((*place, names))
+            others.append((*place, artifacts))
+        # What the loggers wrote goes first: what is wrong with artifacts does not hold it.
+        groups = [group for group in own + others if group[2]]
         return agent.Push(groups=groups, guard=self._guard)
 
-    def arrived(self, *, whole: bool) -> None:
+    def arrived(self, now: float, *, whole: bool) -> None:
         """The job has ended; `whole`: everything of it is there."""
         under, self._under = self._under, []
+        self._patience.ended(now, well=whole)
+        names = {trial.trial_id for trial in under}
+        self._suspects = self._suspects - names if whole else self._suspects | names
         for trial in under:
             if not whole:
                 self._dirty.setdefault(trial.trial_id, trial)
             elif trial.trial_id not in self._dirty:
                 self._owed.discard(trial.trial_id)
 
-    def _names(self, directory: Path) -> list[str]:
-        """The loggers' files of a trial, and with artifacts what else lies there, but no checkpoint."""
-        found = []
+    def _names(self, directory: Path) -> tuple[list[str], list[str]]:
+        """The loggers' files of a trial; and with artifacts what else lies there, but no checkpoint."""
+        own, others = [], []
         for name in fs.listdir(directory) if fs.is_dir(directory) else ():
-            path = directory / name
             if is_trial_file(name):
-                found.append(name)
-            elif self._artifacts.on and not name.startswith(".") and not (path / MANIFEST_NAME).exists():
-                found += [below for below in _below(directory, path) if not self._excluded(below)]
-        return sorted(found)
+                own.append(name)
+            elif self._artifacts.on and not name.startswith("."):
+                others += self._artifacts_at(directory, directory / name)
+        return sorted(own), sorted(others)
+
+    def _artifacts_at(self, root: Path, path: Path) -> list[str]:
+        """Regular files at or below a path, relative to `root`; links are not followed, checkpoints left out."""
+        name = str(path.relative_to(root))
+        try:
+            if path.is_symlink() or (path.parent == root and (path / MANIFEST_NAME).exists()):
+                return []
+            if path.is_dir():
+                return [below for child in sorted(path.iterdir()) for below in self._artifacts_at(root, child)]
+            if not path.is_file() or self._excluded(name):
+                return []
+            problem = "" if os.access(path, os.R_OK) or not path.exists() else "it cannot be read"
+        except (FileNotFoundError, NotADirectoryError):
+            return []  # removed meanwhile
+        except PermissionError as error:
+            problem = f"it cannot be read: {error.strerror}"
+        if not problem and not _is_text(name):
+            problem = "its name is not UTF-8"
+        if problem and path not in self._left_out:
+            self._left_out.add(path)
+            log.warning("%r is not copied to the replica: %s", os.fsencode(path), problem)
+        return [] if problem else [name]
 
     def _excluded(self, name: str) -> bool:
         parts = [name, *name.split("/")]
         return any(fnmatch.fnmatchcase(part, pattern) for part in parts for pattern in self._artifacts.excludes)
 
 
-def _below(root: Path, path: Path) -> list[str]:
-    """Regular files at or below a path, relative to `root`; links are not followed."""
-    if path.is_symlink():
-        return []
-    if path.is_dir():
-        return [name for child in sorted(path.iterdir()) for name in _below(root, child)]
-    return [str(path.relative_to(root))] if path.is_file() else []
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -21,7 +21,7 @@ import msgspec
 from trainables import errors
 from trainables.errors import InvalidSettingError, MissingExtraError, TransferError
 from trainables.transfer import agent
-from trainables.transfer.agent import AnyJob, Done, Failed, Moved, Opened
+from trainables.transfer.agent import AnyJob, Begun, Done, Failed, Moved, Opened
 from trainables.transfer.base import Can
 from trainables.wire import Frames, frame
 from tuner.error import SettingError
@@ -104,6 +104,8 @@ class _Running:
     job: AnyJob
     heard: float
     """Monotonic time at which it was last heard of."""
+    begun: bool = False
+    """It does not wait for its turn any more."""
 
 
 class ProcessUploader(Uploader):
@@ -124,6 +126,8 @@ class ProcessUploader(Uploader):
         self._back: list[Done | Failed] = []
         self._lock = threading.Lock()
         self._dead = False
+        self._spoke = 0.0
+        """Monotonic time at which the agent was started, or was last heard at all."""
         try:
             self._arguments = cloudpickle.dumps(arguments)
         except Exception as error:  # whatever a user's object raises
@@ -143,12 +147,13 @@ class ProcessUploader(Uploader):
     def submit(self, job: AnyJob) -> int:
         number = next(self._numbers)
         job = msgspec.structs.replace(job, id=number)
+        message = frame(job)
         with self._lock:
             if self._dead:
                 self._start(check=False)
             self._running[number] = _Running(job, time.monotonic())
         try:
-            self._line.sendall(frame(job))
+            self._line.sendall(message)
         except OSError as error:
             self._end(Failed(number, _LOST, f"the process that syncs is gone: {error}", transient=True))
         return number
@@ -161,8 +166,11 @@ class ProcessUploader(Uploader):
 
     def silence(self, now: float) -> tuple[AnyJob, float] | None:
         with self._lock:
-            oldest = min(self._running.values(), key=lambda running: running.heard, default=None)
-        return None if oldest is None else (oldest.job, now - oldest.heard)
+            begun = [running for running in self._running.values() if running.begun]
+            oldest = min(begun or self._running.values(), key=lambda running: running.heard, default=None)
+            # What waits for its turn is silent only if the agent is, and begins nothing.
+            since = 0.0 if oldest is None else oldest.heard if begun else max(oldest.heard, self._spoke)
+        return None if oldest is None else (oldest.job, now - since)
 
     def restart(self, why: str) -> None:
         log.warning("the process that syncs is started anew: %s", why)
@@ -183,7 +191,7 @@ class ProcessUploader(Uploader):
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is the driver's
             )
-        self._dead = False
+        self._dead, self._spoke = False, time.monotonic()
         self._line.sendall(frame(agent.Place(self._arguments, sys.path, check)))
         threading.Thread(target=self._read, args=(self._line, self._process), name="uploader", daemon=True).start()
 
@@ -202,6 +210,8 @@ class ProcessUploader(Uploader):
                     self._greeting.put(answer)
                 elif isinstance(answer, Moved):
                     self._heard(answer.id)
+                elif isinstance(answer, Begun):
+                    self._has_begun(answer.id)
                 else:
                     self._end(answer)
         why = f"the process that syncs ended ({process.wait()})"
@@ -212,14 +222,21 @@ class ProcessUploader(Uploader):
         for number in lost:
             self._end(Failed(number, _LOST, why, transient=True))
 
+    def _has_begun(self, number: int) -> None:
+        with self._lock:
+            self._spoke = time.monotonic()
+            if number in self._running:
+                self._running[number].begun, self._running[number].heard = True, self._spoke
+
     def _heard(self, number: int) -> None:
         with self._lock:
-            self.heard_at = time.monotonic()
+            self.heard_at = self._spoke = time.monotonic()
             if number in self._running:
                 self._running[number].heard = self.heard_at
 
     def _end(self, answer: Done | Failed) -> None:
         with self._lock:
+            self._spoke = time.monotonic()
             known = self._running.pop(answer.id, None)
         if known is not None:
             self._answers.put(answer)

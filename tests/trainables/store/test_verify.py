@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -182,6 +185,51 @@ def test_a_manifest_with_a_path_for_a_name_is_refused(save, name: str) -> None:
     rewrite(path, name=name)
     with pytest.raises(CheckpointCorruptError, match="plain name"):
         manifest.read(path)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ENOMEM, errno.ESTALE, errno.EACCES])
+@pytest.mark.parametrize("part", [".manifest.json", "b.bin"])
+def test_what_cannot_be_read_just_now_is_not_called_broken(
+    save, trial_dir: Path, monkeypatch: pytest.MonkeyPatch, number: int, part: str
+) -> None:
+    path, other = save(1, {"a.bin": b"a", "b.bin": b"b"}).path, save(2)
+    failing = True
+
+    def wrap(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(where: Any, *rest: Any, **more: Any) -> Any:
+            if failing and os.fspath(where) == str(path / part):
+                raise OSError(number, os.strerror(number), str(where))
+            return real(where, *rest, **more)
+
+        monkeypatch.setattr(owner, name, call)
+
+    wrap(fs, "read_file")
+    wrap(tree, "fingerprint")
+    wrap(os, "lstat")
+    for look in (verify.check, verify.quick, lambda path: verify.scan(trial_dir)):
+        with pytest.raises(CheckpointError, match=re.escape(os.strerror(number))) as caught:
+            look(path)
+        assert not isinstance(caught.value, CheckpointCorruptError)
+    assert verify.list_checkpoints(trial_dir) == [other]  # what may be used, just now
+    assert len(verify.problems(path)) == len(verify.problems(path, full=False)) == 1
+    failing = False
+    assert len(verify.list_checkpoints(trial_dir)) == 2 and verify.problems(path) == []
+
+
+@pytest.mark.parametrize("part", [".manifest.json", "b.bin"])
+@pytest.mark.parametrize("there", ["directory", "link to itself"])
+def test_what_has_something_else_in_the_place_of_a_file_is_broken(save, trial_dir: Path, part: str, there: str) -> None:
+    path = save(1, {"a.bin": b"a", "b.bin": b"b"}).path
+    (path / part).unlink()
+    if there == "directory":
+        (path / part).mkdir()
+    else:
+        (path / part).symlink_to(part)
+    with pytest.raises(CheckpointCorruptError):
+        verify.check(path)
+    assert [broken.path for broken in verify.scan(trial_dir).broken] == [path]
 
 
 def test_a_newer_format_is_refused_and_not_called_broken(save, trial_dir: Path) -> None:

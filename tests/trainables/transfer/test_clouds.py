@@ -93,6 +93,18 @@ def test_refused_credentials_name_their_remedy(
         AzureBackend("az://container/path").check()
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["hunter2", "AccountKey=hunter2", "AccountName=a;AccountKey", ";"],
+)
+def test_a_connection_string_that_is_none_is_named_and_not_shown(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", said)
+    backend = AzureBackend("az://container/path")
+    with pytest.raises(AccessRefusedError, match=r"az://container/path.* AZURE_STORAGE_CONNECTION_STRING ") as caught:
+        backend.check()
+    assert "hunter2" not in str(caught.value)
+
+
 def test_no_credentials_of_google_name_their_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "not there.json"))

@@ -241,6 +241,57 @@ def test_nothing_there_is_told_from_a_place_that_does_not_answer(tmp_path: Path,
     assert backend.read("here/a") == b"a"
 
 
+@pytest.mark.parametrize("arrives", ["nothing", "an empty directory", "all but one file"])
+def test_what_failed_once_is_not_taken_for_what_is_not_there(arrives: str, tmp_path: Path, place: Path) -> None:
+    """A new run would be started over one that is there."""
+    fails: list[str] = []
+
+    def copy(source: str, target: str) -> None:
+        if not os.path.isdir(source):
+            raise OSError(f"there is no {source}")
+        if source.endswith("/exp/") and fails:
+            if arrives == "an empty directory":
+                (Path(target) / "trial").mkdir()
+            if arrives == "all but one file":
+                shutil.copytree(source, target, dirs_exist_ok=True)
+                (Path(target) / "experiment.json").unlink()
+            raise OSError(fails.pop())
+        shutil.copytree(source, target, dirs_exist_ok=True)
+
+    backend = FunctionBackend(copy, str(place))
+    backend.check()
+    for name in ("experiment.json", "trial/params.json"):
+        backend.put(f"exp/{name}", name.encode())
+
+    fails.append("connection reset")
+    if arrives == "all but one file":
+        with pytest.raises(TransferError, match="connection reset") as raised:
+            backend.exists("exp/experiment.json")
+        assert raised.value.transient and not isinstance(raised.value, ObjectNotFoundError)
+    else:
+        assert backend.exists("exp/experiment.json")
+    assert not fails
+
+    assert backend.read("exp/experiment.json") == b"experiment.json"
+    assert not backend.exists("other/experiment.json")
+
+
+def test_a_command_that_fails_in_the_middle_says_what_it_said(tmp_path: Path, place: Path) -> None:
+    broken = program(
+        tmp_path,
+        "if not os.path.isdir(source): sys.exit('nothing there')\n"
+        "shutil.copytree(source, target, dirs_exist_ok=True)\n"
+        f"if source.startswith({str(place / 'exp')!r}): sys.exit('quota of requests exceeded')",
+    )
+    backend = CommandBackend(broken + " {source} {target}", str(place))
+    backend.put("exp/a", b"a")
+    with pytest.raises(TransferError, match="quota of requests exceeded") as raised:
+        backend.read("exp/b")
+    assert not isinstance(raised.value, ObjectNotFoundError) and raised.value.transient
+    with pytest.raises(ObjectNotFoundError, match="nothing there"):
+        backend.read("other/b")
+
+
 def test_a_function_that_never_returns_is_left_behind_at_the_start(place: Path) -> None:
     release = threading.Event()
     with pytest.raises(TransferError, match="no answer in time"):

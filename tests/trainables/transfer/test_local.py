@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import blake3
 import pytest
 
 from tests.servers.xfs import xfs
@@ -84,6 +85,29 @@ def test_what_the_disk_changed_is_noticed(
     with pytest.raises(TransferCorruptError, match="read back"):
         backend.push(tmp_path, "x", ["a"])
     assert list(backend.list()) == []
+
+
+def test_a_file_whose_directory_went_while_it_was_written_is_sent_whole(
+    backend: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom(100_000)
+    (tmp_path / "weights").write_bytes(content)
+    gone: list[Path] = []
+    real = fs.fsync
+
+    def removed(fd: int) -> None:
+        real(fd)
+        if not gone:
+            gone.append(backend.root / "exp" / "checkpoint")
+            LocalBackend(backend.root).delete_tree("exp/checkpoint")
+
+    monkeypatch.setattr(fs, "fsync", removed)
+    receipts: dict[str, str] = {}
+    backend.push(tmp_path, "exp/checkpoint", ["weights"], receipts=receipts)
+    assert gone
+    assert backend.read("exp/checkpoint/weights") == content
+    assert receipts == {"weights": f"blake3:{blake3.blake3(content).hexdigest()}"}
+    assert everything(backend.root) == ["exp", "exp/checkpoint", "exp/checkpoint/weights"]
 
 
 @pytest.mark.parametrize("answer", [errno.EPERM, errno.EOPNOTSUPP])

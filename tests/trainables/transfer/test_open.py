@@ -8,7 +8,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from trainables.errors import InvalidSettingError, MissingExtraError
+from trainables.errors import InvalidSettingError, MissingExtraError, TransferError
 from trainables.transfer import agent
 from trainables.transfer.open import check_scheme, open_backend, shown
 from trainables.wire import frame
@@ -112,6 +112,51 @@ def test_a_password_is_never_shown() -> None:
         "abfs://container@account.dfs.core.windows.net/path"
     )
     assert shown("/mnt/what?/a@b:c") == "/mnt/what?/a@b:c"
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("sftp://me:hun@ter2@host/path", "sftp://me@host/path"),
+        ("sftp://me:hun/ter2@host/path", "sftp://me@host/path"),
+        ("sftp://me:/hunter2@host/path", "sftp://me@host/path"),
+        ("sftp://me:h@un/te@r2@host:22/path", "sftp://me@host:22/path"),
+        ("sftp://me:hun?ter2@host/path", "sftp://me@host/path"),
+        ("sftp://me:hun:ter2@host/path", "sftp://me@host/path"),
+        ("sftp://me:12345@host/path", "sftp://me@host/path"),
+        ("sftp://me@corp.org:hunter2@host/path", "sftp://me@corp.org@host/path"),
+        ("sftp://:hunter2@host/path", "sftp://@host/path"),
+        ("sftp://me:hunter2@[::1]:22/path?token=ter2", "sftp://me@[::1]:22/path"),
+    ],
+)
+def test_a_password_with_odd_characters_is_not_shown_either(place: str, told: str) -> None:
+    assert shown(place) == told
+    with pytest.raises(InvalidSettingError, match="passwords in an address") as caught:
+        open_backend(place.replace("sftp://", "gs://"))
+    assert not any(part in str(caught.value) for part in ("hun", "ter2", "12345"))
+
+
+@pytest.mark.parametrize("password", ["hun/ter2", "hun[ter2", "hun?ter2"])
+def test_a_password_that_fsspec_cannot_read_is_not_in_its_complaint(password: str) -> None:
+    with pytest.raises(TransferError, match="ftp://me@host/x cannot be opened.* %2F") as caught:
+        open_backend(f"ftp://me:{password}@host/x")
+    assert not any(part in str(caught.value) for part in ("hun", "ter2"))
+    assert caught.value.__suppress_context__ and not caught.value.transient
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "sftp://host:22/home/me@corp/a:b@c",
+        "sftp://me@host:22/home/me@corp",
+        "sftp://[::1]/a@b",
+        "sftp://[::1]:22/a@b",
+        "s3://bucket/lr=0.1:me@host/x",
+        "memory://me@host/x",
+    ],
+)
+def test_what_is_no_password_is_shown(place: str) -> None:
+    assert shown(place) == place
 
 
 @pytest.mark.parametrize(

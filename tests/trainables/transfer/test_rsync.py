@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -375,6 +376,63 @@ def test_known_content_of_many_directories(backend: Backend, host: Host, tmp_pat
     place = host.path(backend.uri.partition(":")[2]) / "all"
     assert {name: (place / name).read_bytes() for name in names} == {name: name.encode() * 1000 for name in names}
     assert [name for name in names if (place / name).stat().st_nlink == 2] == ["file_0", "file_22", "file_44"]
+
+
+def silent_before_it_starts(host: Host, seconds: int) -> Path:
+    """Let the rsync over there say nothing for so long, as one does that hashes; a file appears meanwhile."""
+    rsync, sleep, begun = shutil.which("rsync"), shutil.which("sleep"), host.path("/srv/home/begun")
+    program = host.path("/srv/bin/rsync")
+    program.unlink()
+    program.write_text(
+        f'#!/bin/sh\nif [ "$1" = --server ]; then : >/srv/home/begun; {sleep} {seconds}; fi\nexec {rsync} "$@"\n'
+    )
+    program.chmod(0o755)
+    return begun
+
+
+def test_known_content_may_take_longer_to_hash_than_a_silence_lasts(
+    net: Network, open_backend: Open, tmp_path: Path
+) -> None:
+    host = net.host()
+    backend = open_backend(host.uri(), timeout_s=3)
+    for name in ("weights", "new"):
+        (tmp_path / name).write_bytes(name.encode() * 100_000)
+    backend.check()
+    backend.push(tmp_path, "c1", ["weights"])
+    silent_before_it_starts(host, 8)
+    with pytest.raises(StoreMissingError, match="does not answer") as raised:
+        backend.push(tmp_path, "c2", ["new"])
+    assert raised.value.transient
+    backend.push(tmp_path, "c2", ["weights"], same={"weights": "c1/weights"})
+    first, second = (host.path(f"/srv/data/{key}/weights").stat().st_ino for key in ("c1", "c2"))
+    assert first == second
+
+
+def test_a_host_that_dies_while_known_content_is_hashed_is_noticed(
+    net: Network, open_backend: Open, tmp_path: Path
+) -> None:
+    host = net.host()
+    backend = open_backend(host.uri(), timeout_s=3)
+    (tmp_path / "weights").write_bytes(b"weights")
+    backend.check()
+    backend.push(tmp_path, "c1", ["weights"])
+    begun = silent_before_it_starts(host, 10_000)
+
+    def cut() -> None:
+        deadline = time.monotonic() + 60
+        while not begun.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        host.cut()
+
+    cutter = threading.Thread(target=cut)
+    cutter.start()
+    try:
+        with pytest.raises(TransferError) as raised:
+            backend.push(tmp_path, "c2", ["weights"], same={"weights": "c1/weights"})
+    finally:
+        cutter.join()
+    assert begun.exists()
+    assert raised.value.transient
 
 
 @pytest.mark.parametrize("names", [None, ["good", "evil"]])

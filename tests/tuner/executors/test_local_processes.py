@@ -86,6 +86,24 @@ def test_t05_server_and_keeper_killed_together_leave_nothing(local: Any, watch: 
     assert [w.gone(within_s=10) for w in watched] == [True, True]
 
 
+def test_room_comes_again_while_what_a_dead_server_left_is_ended(local: Any) -> None:
+    driver = local(leaves_a_stubborn_one)
+    executor = driver.executor
+    driver.finish(driver.launch({"end": "return"}))
+    (server, _), (keeper, _) = executor.owned_processes()
+    assert executor.can_launch({"cpu": 1.0}) and not executor.awaits_room()
+    os.kill(keeper, signal.SIGSTOP)  # it takes its time to end
+    try:
+        os.kill(server, signal.SIGKILL)
+        driver.until(lambda: not executor.can_launch({"cpu": 1.0}))
+        assert executor.awaits_room()  # no trial runs that would tell: a loop is to go on all the same
+    finally:
+        os.kill(keeper, signal.SIGCONT)
+    driver.until(lambda: executor.can_launch({"cpu": 1.0}))
+    assert not executor.awaits_room()
+    assert driver.finish(driver.launch({"end": "return"})).status == 0
+
+
 DRIVER = """
 import json, os, signal, sys
 sys.path[:0] = [{here!r}, {root!r}]

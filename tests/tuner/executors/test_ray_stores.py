@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from trainables.errors import CheckpointCorruptError, TransferError
+from trainables.errors import (
+    CheckpointCorruptError,
+    CheckpointError,
+    CheckpointNotFoundError,
+    PublishError,
+    TransferError,
+)
 from trainables.job import Job
-from trainables.store import delete, publish, staging
+from trainables.store import delete, publish, staging, verify
 from trainables.store.manifest import Published
 from trainables.transfer import checkpoints
 from trainables.transfer.agent import AnyJob, Done, Failed, FetchCheckpoint, PushPayload, Worker, decode_job
@@ -227,21 +234,88 @@ class NoRoom:
         return False
 
 
-def test_after_the_run_nothing_that_waited_for_a_slot_asks_for_one(tmp_path: Path) -> None:
-    scene, leases = Scene(tmp_path), NoRoom()
-    attempts = Attempts(scene.hosts, Inbox(), leases, scene.stores, scene.carrier)  # type: ignore[arg-type]
-    job = Job(
+def job_of(scene: Scene, **more: Any) -> Job:
+    return Job(
         trial_id="e_0",
         trial_name="t",
         experiment_name="e",
         index=0,
         directory=scene.root / "t",
-        temporary=tmp_path,
+        temporary=scene.root,
         config={},
         attempt=1,
         generation=1,
         seed=1,
+        **more,
     )
+
+
+class OneSlot:
+    """Leases of which one is free, on host a."""
+
+    def has_room(self, resources: Resources, promised: Any) -> bool:
+        return True
+
+    def take(self, resources: Resources) -> Any:
+        return SimpleNamespace(nodes=("a",), gpus={})
+
+    def put_back(self, lease: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("problem", "said", "why"),
+    [
+        (CheckpointCorruptError("a byte is wrong"), None, "unusable"),
+        (CheckpointNotFoundError("nobody has it"), None, "unusable"),
+        (PublishError(errno.ENOSPC, "no room"), True, "lost"),
+        (CheckpointError("it cannot be read just now"), None, "lost"),
+        (TransferError("the host does not answer"), None, "lost"),
+    ],
+)
+def test_only_a_checkpoint_that_is_missing_or_damaged_is_unusable(
+    tmp_path: Path, problem: Exception, said: bool | None, why: str
+) -> None:
+    scene, inbox = Scene(tmp_path), Inbox()
+
+    def supply(*_: Any) -> None:
+        raise problem
+
+    scene.stores.supply = supply  # type: ignore[method-assign]
+    scene.hosts["a"].temporary = lambda path: path  # type: ignore[method-assign]
+    attempts = Attempts(scene.hosts, inbox, OneSlot(), scene.stores, scene.carrier)  # type: ignore[arg-type]
+    attempts.launch(Launch(job_of(scene, checkpoint_path=scene.root / KEY), {"cpu": 1.0}))
+    events: list[Any] = []
+    while not events:
+        inbox.wait(5.0, events)
+    *before, exited = events
+    assert exited.reason == why
+    assert [(event.body.type, event.body.disk) for event in before] == (
+        [] if said is None else [("PublishError", said)]
+    )
+    scene.carrier.close()
+
+
+def test_a_checkpoint_that_a_host_cannot_read_just_now_is_not_set_aside_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    scene.saved("a")
+    there = scene.disk("a").there / KEY
+
+    def unreadable(path: Path, **settings: Any) -> None:
+        raise CheckpointError(f"{path} cannot be read just now: Input/output error")
+
+    monkeypatch.setattr(verify, "check", unreadable)
+    with pytest.raises(CheckpointError, match="just now"):
+        _check(there, "")
+    assert there.is_dir()
+
+
+def test_after_the_run_nothing_that_waited_for_a_slot_asks_for_one(tmp_path: Path) -> None:
+    scene, leases = Scene(tmp_path), NoRoom()
+    attempts = Attempts(scene.hosts, Inbox(), leases, scene.stores, scene.carrier)  # type: ignore[arg-type]
+    job = job_of(scene)
     attempts.launch(Launch(job, {"cpu": 1.0}))
     assert attempts.queued and leases.asked == 1
 

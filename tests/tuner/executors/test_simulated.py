@@ -12,8 +12,10 @@ import tuner as tune
 from trainables.job import Job
 from trainables.wire import Answer, Finished, Halt, Preempted, Report
 from tuner.clock import VirtualClock
+from tuner.error import SettingError
 from tuner.executors.base import Exited, Launch, Message, Started
 from tuner.executors.simulated import SimulatedExecutor
+from tuner.schedulers import HyperBandScheduler
 
 
 def three_minutes(config: dict[str, Any]) -> Iterator[tuple[float, dict[str, float]]]:
@@ -163,3 +165,43 @@ def test_without_directories_nothing_lies_beside_the_journal_and_a_resume_goes_o
     assert {path.name for path in (tmp_path / "many").iterdir()} <= {
         "experiment.json", "generations", "journal", "blobs", ".events",
     }  # fmt: skip
+
+
+class Saves(tune.Trainable):
+    def step(self) -> dict[str, Any]:
+        return {}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        return {}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        pass
+
+
+class SavesNothing(tune.Trainable):
+    def step(self) -> dict[str, Any]:
+        return {}
+
+
+def paused(path: Path, trainable: Any) -> tune.ExperimentAnalysis:
+    return tune.run(
+        trainable,
+        name="e",
+        config={"x": tune.grid_search(list(range(12)))},
+        scheduler=HyperBandScheduler(metric="loss", mode="min", max_t=9),
+        storage_path=path,
+        verbose=0,
+        time_budget_s=10_000,
+        executor=SimulatedExecutor(lambda config: [(10.0, {"loss": float(config["x"])})] * 9, slots=2),
+    )
+
+
+def test_a_class_that_saves_is_refused_for_nothing_is_saved_here(tmp_path: Path) -> None:
+    """A scheduler that pauses such a trial would see it begin anew, and pause it again, without end."""
+    with pytest.raises(SettingError, match=r"class Saves cannot be simulated: .* saves nothing.* a function"):
+        paused(tmp_path, Saves)
+
+
+@pytest.mark.parametrize("trainable", [SavesNothing, lambda config: None], ids=["class", "function"])
+def test_what_saves_nothing_is_never_paused(tmp_path: Path, trainable: Any) -> None:
+    assert {(trial.status, trial.attempt) for trial in paused(tmp_path, trainable).trials} == {("TERMINATED", 1)}

@@ -338,6 +338,23 @@ def test_an_owner_finds_out_that_its_directory_is_gone(paths: ExperimentPaths) -
     owner.release()
 
 
+def test_a_directory_that_cannot_be_looked_at_just_now_is_not_called_gone(paths: ExperimentPaths) -> None:
+    owner = claim(paths, clock=SystemClock())
+    moved = paths.generations.with_name("moved")
+    paths.generations.rename(moved)
+    paths.generations.symlink_to(paths.generations.name)  # every look fails, and not for want of a name
+    owner.check()
+    paths.generations.unlink()
+    moved.rename(paths.generations)
+    owner.check()
+    paths.generations.rename(moved)
+    paths.generations.touch()
+    with pytest.raises(OwnedElsewhereError, match="removed or replaced"):
+        owner.check()
+    paths.generations.unlink()
+    owner.release()
+
+
 def test_the_heartbeat_counts_in_place(paths: ExperimentPaths) -> None:
     owner = claim(paths, clock=SystemClock())
     before = os.stat(paths.generation(1))

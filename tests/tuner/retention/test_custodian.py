@@ -1,16 +1,24 @@
-"""The end of a run waits for deletions as long as it says, and says what it waits for (F34)."""
+"""What works beside the loop always answers, and the end of a run waits as long as it says and says for what (F34)."""
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+import tuner as tune
 from trainables.config import CheckpointConfig
+from trainables.store import fs, publish, staging, tree, verify
 from trainables.wire import CheckpointRef
+from tuner.experiment.events import ErrorInfo
 from tuner.retention import custodian, deleter
 from tuner.retention.custodian import Custodian
 
@@ -61,3 +69,139 @@ def test_deletions_that_are_done_in_time_need_no_word(
 ) -> None:
     monkeypatch.setattr(custodian, "QUIET_S", 60.0)
     assert close_while(monkeypatch, caplog, lambda path: True, timeout=60.0) == []
+
+
+# ---------------------------------------------------------------- checks before a trial gets a checkpoint
+
+
+def saved(directory: Path, number: int) -> Path:
+    staged = staging.new_directory(directory, str(number))
+    (staged / "w").write_text("weights")
+    prepared = publish.prepare(staged, ref=ref(number), metrics=msgspec.Raw(b"{}"), created=1e9)
+    return publish.commit(prepared, directory / ref(number).name).path
+
+
+def damaged(path: Path) -> Path:
+    (path / "w").write_text("WEIGHTS")
+    return path
+
+
+class Checks:
+    """Asks a custodian to look at checkpoints, and waits for each answer."""
+
+    def __init__(self, *, inline: bool) -> None:
+        self._woken = threading.Event()
+        self.custodian = Custodian(CheckpointConfig(), inline=inline, wake=self._woken.set)
+
+    def check(self, path: Path) -> Any:
+        answers: list[Any] = []
+        self.custodian.check(path, "", answers.append)
+        until = time.monotonic() + 30
+        while not answers:
+            assert time.monotonic() < until, "no answer: the trial would wait for ever"
+            self._woken.wait(0.1)
+            self._woken.clear()
+            self.custodian.finished()
+        return answers[0]
+
+
+@pytest.fixture(params=["beside the loop", "inline"])
+def checks(request: pytest.FixtureRequest) -> Iterator[Checks]:
+    checks = Checks(inline=request.param == "inline")
+    yield checks
+    checks.custodian.close(10)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.ESTALE])
+@pytest.mark.parametrize("step", ["rename", "fsync_dir"])
+def test_a_broken_checkpoint_that_cannot_be_set_aside_is_answered_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checks: Checks, step: str, number: int
+) -> None:
+    broken, whole = damaged(saved(tmp_path, 1)), saved(tmp_path, 2)
+
+    def refuse(*paths: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fs, step, refuse)
+    answer = checks.check(broken)
+    assert "is not what was published" in answer and os.strerror(number) in answer
+    assert checks.check(whole) is None
+    monkeypatch.undo()
+    assert checks.check(saved(tmp_path, 3)) is None
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ENOMEM, errno.ESTALE])
+def test_a_checkpoint_that_cannot_be_read_just_now_stays_and_is_not_called_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checks: Checks, number: int
+) -> None:
+    path = saved(tmp_path, 1)
+
+    def fail(*args: Any, **more: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    for owner, name in ((fs, "read_file"), (tree, "fingerprint")):
+        monkeypatch.setattr(owner, name, fail)
+        answer = checks.check(path)
+        assert isinstance(answer, ErrorInfo) and os.strerror(number) in answer.message
+        assert answer.disk  # every resume takes the trial up again
+        monkeypatch.undo()
+        assert os.listdir(tmp_path) == [path.name]
+        assert checks.check(path) is None
+
+
+def test_a_bug_in_a_check_is_told_and_the_next_check_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(*args: Any, **more: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    checks = Checks(inline=False)
+    monkeypatch.setattr(verify, "check", bug)
+    answer = checks.check(saved(tmp_path, 1))
+    assert isinstance(answer, ErrorInfo) and (answer.type, answer.message) == ("ZeroDivisionError", "a bug")
+    monkeypatch.undo()
+    assert checks.check(saved(tmp_path, 2)) is None
+    checks.custodian.close(10)
+
+
+class Counts(tune.Trainable):
+    def setup(self, config: dict[str, Any]) -> None:
+        self.i = 0
+
+    def step(self) -> dict[str, Any]:
+        self.i += 1
+        return {"i": self.i}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        Path(checkpoint_dir, "i").write_text(str(self.i))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.i = int(Path(checkpoint, "i").read_text())
+
+
+def count(path: Path, to: int, **settings: Any) -> Any:
+    resume = "AUTO" if (path / "e").exists() else False
+    settings = {"stop": {"i": to}, "checkpoint_freq": 1, "executor": "inline", "verbose": 0, **settings}
+    return tune.run(Counts, name="e", storage_path=path, resume=resume, raise_on_failed_trial=False, **settings)
+
+
+@pytest.mark.parametrize("max_failures", [0, 2])
+def test_a_trial_whose_checkpoint_cannot_be_read_just_now_fails_and_goes_on_from_there_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_failures: int
+) -> None:
+    class Interrupts(tune.Callback):
+        def on_checkpoint(self, *args: Any, **more: Any) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        count(tmp_path, 3, callbacks=[Interrupts()])
+    (path,) = tmp_path.glob("e/Counts_*/checkpoint_000001")
+
+    def fail(file: Any, name: str, **more: Any) -> Any:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(tree, "fingerprint", fail)
+    (trial,) = count(tmp_path, 3, max_failures=max_failures).trials
+    assert trial.status == "ERROR" and path.is_dir() and not list(path.parent.glob(".broken-*"))
+    monkeypatch.undo()
+    (trial,) = count(tmp_path, 3).trials
+    assert (trial.status, trial.last_result["i"]) == ("TERMINATED", 3)
+    assert trial.started_from is not None and trial.started_from.name == path.name

@@ -16,6 +16,7 @@ import pytest
 
 import tuner as tune
 from tests.failures.checkpoint_faults import killed_at_fact, killed_at_order
+from tuner.error import ResourceError
 from tuner.experiment import journal_writer
 from tuner.schedulers import (
     PB2,
@@ -154,6 +155,36 @@ def test_a_band_of_hyperband(tmp_path: Path, kind: type[HyperBandScheduler], exp
     ended = run(tmp_path, Steps, kind(max_t=9), 17, max_concurrent_trials=workers)
     check(ended)
     assert [trial.iteration for trial in ended] == expected
+
+
+def allocates(by_iteration: dict[int, float]) -> ResourceChangingScheduler:
+    def cores(cluster: Any, trial: Any, result: dict[str, Any], scheduler: Any) -> dict[str, float] | None:
+        amount = by_iteration.get(result["training_iteration"])
+        return None if amount is None else {"cpu": amount}
+
+    return ResourceChangingScheduler(None, cores)
+
+
+@pytest.mark.parametrize("trainable", [Steps, every_fourth])
+def test_a_trial_that_runs_on_to_its_next_save_gets_the_last_of_what_was_given_it(
+    tmp_path: Path, trainable: Any
+) -> None:
+    trials = run(tmp_path, trainable, allocates({1: 0.5, 3: 0.75}), 1, stop={"training_iteration": BEST})
+    check(trials)
+    assert dict(trials[0].resources) == {"cpu": 0.75}
+
+
+@pytest.mark.parametrize("trainable", [Steps, every_fourth])
+def test_more_than_there_is_for_a_trial_that_runs_is_an_error_and_a_resume_goes_on(
+    tmp_path: Path, trainable: Any
+) -> None:
+    settings: dict[str, Any] = {"stop": {"training_iteration": BEST}, "checkpoint_freq": 4 * (trainable is Steps)}
+    with pytest.raises(ResourceError, match=r"ResourceChangingScheduler gives .*_00000 \{'cpu': 64000") as caught:
+        run(tmp_path, trainable, allocates({6: 64_000}), 1, **settings)
+    assert "available" in str(caught.value).lower()
+    trials = run(tmp_path, trainable, allocates({6: 0.5}), 1, resume=True, **settings)
+    check(trials)
+    assert dict(trials[0].resources) == {"cpu": 0.5}
 
 
 class Walker(tune.Trainable):

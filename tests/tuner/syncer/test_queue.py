@@ -33,6 +33,11 @@ def take(queue: Queue, now: float = 0.0) -> Step:
     return step
 
 
+def test_no_pause_is_longer_than_the_longest_however_long_an_outage_lasts() -> None:
+    assert pause_s(1) == 0.5
+    assert pause_s(100) == pause_s(100_000) == LONGEST_PAUSE_S
+
+
 def test_payload_then_manifest_and_the_manifest_waits_for_the_journal() -> None:
     queue = Queue()
     add(queue, 1, seq=7)

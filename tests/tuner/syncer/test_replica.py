@@ -8,16 +8,33 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from trainables.checkpoint_config import CheckpointConfig
+from trainables.errors import (
+    AccessRefusedError,
+    CheckpointCorruptError,
+    CheckpointError,
+    CheckpointNotFoundError,
+    ObjectNotFoundError,
+    PublishError,
+    StoreMissingError,
+    TransferCorruptError,
+    TransferError,
+)
 from trainables.transfer import agent
 from trainables.transfer.agent import AnyJob, Done, Failed
 from trainables.transfer.base import Can
 from trainables.wire import CheckpointRef, Uploaded
+from tuner.books import Books
 from tuner.clock import VirtualClock
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
+from tuner.experiment.lock import claim, read_record
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.keeping import Keeping
+from tuner.retention.custodian import Custodian
+from tuner.syncer.copies import Problem
 from tuner.syncer.replica import Pace, Replica
 from tuner.syncer.trial_files import Artifacts
 from tuner.syncer.uploader import Uploader
@@ -53,12 +70,18 @@ class Scene:
     """An experiment with trials, its journal, and a replica whose jobs end when the test says so."""
 
     def __init__(self, root: Path) -> None:
-        self.clock, self.uploader = VirtualClock(), Held()
+        self.clock = VirtualClock()
+        self.uploader: Held = Held()
         self.clock.advance(10.0)
         self.paths = ExperimentPaths(root)
         self.journal = JournalWriter(self.paths, 1, next_seq=1, clock=self.clock, sync="inline")
         self.state = ExperimentState(root)
-        self.replica = Replica(
+        self.replica = self.copies()
+        self.say(ev.GenerationStarted(1))
+
+    def copies(self, *, alone: bool = True, at_once: bool = True) -> Replica:
+        """A replica that has nothing yet."""
+        replica = Replica(
             self.uploader,
             place="held://exp",
             paths=self.paths,
@@ -66,12 +89,12 @@ class Scene:
             generation=1,
             there=(),
             clock=self.clock,
-            pace=Pace(),
+            pace=Pace(at_once=at_once),
             artifacts=Artifacts(),
-            alone=True,
+            alone=alone,
         )
-        self.replica.start(self.state, {}, ())
-        self.say(ev.GenerationStarted(1))
+        replica.start(self.state, {}, ())
+        return replica
 
     def say(self, fact: ev.AnyFact) -> int:
         self.state.apply(fact)
@@ -162,6 +185,176 @@ def test_the_loop_sleeps_while_all_lanes_are_taken_and_another_waits_for_its_tim
     scene.rest()
 
 
+def refused(scene: Scene, group: str) -> int:
+    """Refuse every push that brings something there, as long as one comes at this instant; how many did."""
+    count = 0
+    while found := [
+        number
+        for number, job in scene.uploader.jobs.items()
+        if isinstance(job, agent.Push) and any(prefix == group for _, prefix, _ in job.groups)
+    ]:
+        count += len(found)
+        assert count < 100, "the loop would turn without anything to do"
+        for number in found:
+            del scene.uploader.jobs[number]
+            scene.uploader.ended.append(Failed(number, "AccessRefusedError", "no"))
+        scene.replica.finished()
+    return count
+
+
+@pytest.mark.parametrize(("group", "at_once"), [("exp/t", 0), ("exp/journal", 1)])
+def test_a_file_that_is_refused_is_sent_again_after_a_pause_longer_each_time(
+    scene: Scene, group: str, at_once: int
+) -> None:
+    trial = scene.trial()
+    (trial.directory / "result.json").write_text("{}\n")
+    scene.replica.touched([trial])
+    scene.replica.closing()
+    scene.replica.finished()
+    for number, pause in enumerate((0.5, 1.0, 2.0, 4.0)[at_once:]):
+        assert refused(scene, group) == (1 if number else 1 + at_once)
+        scene.clock.advance(pause * 0.9)
+        scene.replica.finished()
+        assert refused(scene, group) == 0
+        scene.clock.advance(pause * 0.1)
+        scene.rest()
+
+
+def test_what_is_replaced_and_cannot_be_deleted_is_tried_again_after_a_pause(scene: Scene) -> None:
+    scene.replica.replace(["exp/old"])
+    scene.trial()
+    for pause in (0.5, 1.0, 2.0):
+        scene.replica.finished()
+        assert [job.keys for job in scene.uploader.jobs.values() if isinstance(job, agent.Delete)] == [["exp/old"]]
+        scene.uploader.end(agent.Delete, failed=True)
+        assert scene.rest() == pytest.approx(pause)
+        assert not scene.uploader.jobs
+        scene.clock.advance(pause)
+    scene.replica.finished()
+    scene.uploader.end(agent.Delete)
+    scene.replica.finished()
+    assert any(isinstance(job, agent.Push) for job in scene.uploader.jobs.values())
+
+
+def test_a_trial_whose_files_are_refused_keeps_no_other_trials_files_from_arriving(scene: Scene) -> None:
+    trials = [scene.trial(name) for name in "abc"]
+    for trial in trials:
+        (trial.directory / "result.json").write_text("{}\n")
+    scene.replica.touched(trials)
+    scene.replica.closing()
+    arrived = set()
+    for _ in range(20):
+        scene.replica.finished()
+        for number, job in list(scene.uploader.jobs.items()):
+            there = {prefix for _, prefix, _ in job.groups} if isinstance(job, agent.Push) else set()
+            del scene.uploader.jobs[number]
+            well = "exp/b" not in there
+            scene.uploader.ended.append(Done(number) if well else Failed(number, "AccessRefusedError", "no"))
+            arrived |= there if well else set()
+        scene.clock.advance(60.0)
+    assert {"exp/a", "exp/c"} <= arrived
+    assert scene.replica.missing() == ["result files of b"]
+
+
+def fetches(scene: Scene) -> list[agent.FetchCheckpoint]:
+    return [job for job in scene.uploader.jobs.values() if isinstance(job, agent.FetchCheckpoint)]
+
+
+def fails(scene: Scene, error: type[Exception], message: str = "no", *, transient: bool = False) -> None:
+    """End every fetch with that error."""
+    for number in [number for number, job in scene.uploader.jobs.items() if isinstance(job, agent.FetchCheckpoint)]:
+        del scene.uploader.jobs[number]
+        scene.uploader.ended.append(Failed(number, error.__name__, message, transient))
+    scene.replica.finished()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_fetch_that_may_pass_is_tried_again_after_a_pause_longer_each_time(scene: Scene, begun: bool) -> None:
+    """Before the first trial runs too, and when other things succeed meanwhile."""
+    trial = scene.trial()
+    record = scene.save(trial, 1)
+    if not begun:
+        scene.uploader.jobs.clear()
+        scene.replica = scene.copies()
+    told: list[Problem] = []
+    scene.replica.fetch(trial, record, told.append)
+    for pause in (0.5, 1.0, 2.0, 4.0):
+        assert len(fetches(scene)) == 1
+        fails(scene, TransferError, transient=True)
+        assert scene.rest() <= pause
+        scene.clock.advance(pause * 0.9)
+        until_rest(scene)
+        assert not fetches(scene)
+        scene.clock.advance(pause * 0.1)
+        scene.replica.finished()
+    scene.uploader.end(agent.FetchCheckpoint)
+    scene.replica.finished()
+    assert told == [None]
+
+
+def test_a_checkpoint_that_several_ask_for_is_fetched_once_and_all_are_told(scene: Scene) -> None:
+    trial = scene.trial()
+    record = scene.save(trial, 1)
+    told: list[tuple[str, Problem]] = []
+    scene.replica.fetch(trial, record, lambda problem: told.append(("first", problem)))
+    scene.replica.fetch(trial, record, lambda problem: told.append(("second", problem)))
+    fails(scene, TransferError, transient=True)
+    scene.replica.fetch(trial, record, lambda problem: told.append(("third", problem)))
+    assert not fetches(scene)
+    scene.clock.advance(0.5)
+    scene.replica.finished()
+    (job,) = fetches(scene)
+    assert job.target == str(trial.directory / record.ref.name) and not told
+    scene.uploader.end(agent.FetchCheckpoint)
+    scene.replica.finished()
+    assert told == [("first", None), ("second", None), ("third", None)]
+    scene.replica.fetch(trial, record, lambda problem: told.append(("later", problem)))
+    assert len(fetches(scene)) == 1
+
+
+FULL = "/disk/.fetch-1: No space left on device; 0 bytes are free there"
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "problem"),
+    [
+        (CheckpointCorruptError, "no", "no"),
+        (CheckpointNotFoundError, "no", "no"),
+        (ObjectNotFoundError, "no", "no"),
+        (TransferCorruptError, "no", "no"),
+        (CheckpointError, "no", ev.ErrorInfo("CheckpointError", "no")),
+        (StoreMissingError, "no", ev.ErrorInfo("StoreMissingError", "no")),
+        (TransferError, FULL, ev.ErrorInfo("TransferError", FULL, disk=True)),
+        (OSError, FULL, ev.ErrorInfo("OSError", FULL, disk=True)),
+        (PublishError, "no", ev.ErrorInfo("PublishError", "no", disk=True)),
+        (ZeroDivisionError, "no", ev.ErrorInfo("ZeroDivisionError", "no")),
+    ],
+)
+def test_only_what_is_missing_or_damaged_over_there_is_called_so(
+    scene: Scene, caplog: pytest.LogCaptureFixture, error: type[Exception], message: str, problem: Problem
+) -> None:
+    trial = scene.trial()
+    record = scene.save(trial, 1)
+    told: list[Problem] = []
+    scene.replica.fetch(trial, record, told.append)
+    fails(scene, error, message)
+    assert told == [problem] and not fetches(scene)
+    assert "tried again" not in caplog.text
+
+
+def test_a_fetch_that_is_refused_is_tried_once_more_with_credentials_that_were_read_anew(scene: Scene) -> None:
+    trial = scene.trial()
+    record = scene.save(trial, 1)
+    told: list[Problem] = []
+    scene.replica.fetch(trial, record, told.append)
+    fails(scene, AccessRefusedError)
+    assert not told and not fetches(scene)
+    scene.clock.advance(0.5)
+    scene.replica.finished()
+    fails(scene, AccessRefusedError)
+    assert told == [ev.ErrorInfo("AccessRefusedError", "no")]
+
+
 def test_the_loop_sleeps_until_the_journal_is_durable_and_goes_on_then(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +397,88 @@ def test_what_workers_bring_themselves_is_waited_for_and_left_out(scene: Scene) 
     assert [Path(job.directory).name for job in done if isinstance(job, agent.PushManifest)] == [one.name]
     assert [job.sent for job in done if isinstance(job, agent.PushPayload)] == [{}]
     assert [job.key for job in done if isinstance(job, agent.DeleteCheckpoint)] == [f"exp/{trial.dirname}/{three.name}"]
+
+
+@pytest.mark.parametrize("forgotten", ["before the end", "after the end"])
+def test_r2_at_the_end_of_a_trial_the_copy_that_waits_for_the_period_goes_there_before_the_older_one_goes(
+    scene: Scene, forgotten: str
+) -> None:
+    scene.replica = scene.copies(at_once=False)
+    trial = scene.trial()
+    one = scene.save(trial, 1)
+    scene.clock.advance(Pace().period_s)
+    scene.replica.finished()
+    until_rest(scene)
+    two = scene.save(trial, 2)
+    if forgotten == "before the end":
+        scene.replica.forgotten(trial, one.ref, scene.say(ev.CheckpointForgotten(one.ref)))
+    scene.say(ev.TrialEnded(trial.trial_id, "TERMINATED", scene.clock.time()))
+    scene.replica.ended(trial)
+    if forgotten == "after the end":
+        scene.replica.forgotten(trial, one.ref, scene.say(ev.CheckpointForgotten(one.ref)))
+
+    done: list[AnyJob] = []
+    for _ in range(60):
+        scene.clock.advance(1.0)
+        scene.replica.finished()
+        done += until_rest(scene)
+
+    steps = [job for job in done if isinstance(job, (agent.PushManifest, agent.DeleteCheckpoint))]
+    assert [(type(job), Path(job.key).name) for job in steps] == [
+        (agent.PushManifest, two.ref.name),
+        (agent.DeleteCheckpoint, one.ref.name),
+    ]
+
+
+class Beaten(Held):
+    """Ends signs of life, each second that it is waited for, and nothing else."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self.clock, self.beats = clock, 0
+
+    def wait(self, timeout_s: float | None) -> None:
+        self.clock.advance(1.0)
+        self._wait(1.0)
+
+    def _wait(self, timeout_s: float) -> None:
+        self.beats += sum(isinstance(job, agent.Put) for job in self.jobs.values())
+        self.end(agent.Put)
+
+    def _put_back(self, answers: list[Done | Failed]) -> None:
+        self.ended += answers
+
+
+@pytest.mark.parametrize("waits", [100.0, 1e9])
+def test_who_waits_for_copies_at_the_end_gives_signs_of_life_and_waits_no_longer_for_them(
+    scene: Scene, waits: float
+) -> None:
+    uploader = scene.uploader = Beaten(scene.clock)
+    scene.replica = scene.copies(alone=False)
+    trial = scene.trial()
+    scene.save(trial, 1)
+    ownership = claim(scene.paths, clock=scene.clock)
+    keeping = Keeping(
+        scene.state,
+        Books(scene.state, scene.journal, clock=scene.clock),
+        Custodian(CheckpointConfig(), inline=True),
+        scene.replica,
+        ownership=ownership,
+        running={},
+        keep_local=None,
+        class_api=False,
+    )
+    begun = scene.clock.monotonic()
+
+    missing = keeping.copy_rest(scene.clock, begun + waits, lambda: False)
+
+    waited = scene.clock.monotonic() - begun
+    record = read_record(scene.paths.generation(ownership.generation))
+    ownership.release()
+    assert missing and missing[0] == "checkpoint t/checkpoint_000001"
+    assert waited < 1.1 * min(waits, Pace().timeout_s)
+    assert record is not None and record.heartbeat >= waited // 11 > 0
+    assert uploader.beats >= waited // 11
 
 
 def payloads(scene: Scene) -> list[agent.PushPayload]:

@@ -110,7 +110,7 @@ class LocalExecutor:
         return not self._queued and self._pool.fits(together(resources, promised))
 
     def awaits_room(self) -> bool:
-        return False
+        return self._server is not None and self._server.gone
 
     def launch(self, launch: Launch) -> None:
         if self._queued or not self._pool.fits(launch.resources):

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import cloudpickle
 import msgspec
 
-from trainables.errors import CheckpointError
+from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError
 from trainables.job import Job
 from trainables.store import delete, fs, verify
 from trainables.transfer.agent import decode_job
@@ -447,8 +447,8 @@ def _check(path: Path, digest: str) -> str | None:
         return ""
     try:
         verify.check(path, digest=digest or None)
-    except CheckpointError as error:
-        with contextlib.suppress(FileNotFoundError):
+    except (CheckpointCorruptError, CheckpointNotFoundError) as error:  # another one says nothing of the checkpoint
+        with contextlib.suppress(OSError):  # gone, or on a disk that takes nothing
             verify.set_aside(path)
         return str(error)
     return None

@@ -8,7 +8,7 @@ import os
 from collections import deque
 from collections.abc import Mapping
 
-from trainables.errors import CheckpointError
+from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, PublishError
 from trainables.saving import DISK
 from trainables.store import fs
 from trainables.wire import Errored, Finished, Halt, Listening, Preempted, Published, PublishFailed, ToTrial
@@ -210,10 +210,14 @@ class Attempts:
             return
         if problem is None:
             self._send(attempt)
-        else:
-            log.warning("trial %s cannot start on %s: %s", attempt.trial_id, attempt.host.name, problem)
-            why = "unusable" if isinstance(problem, CheckpointError) else "lost"
-            self._over(attempt, Exited(attempt.trial_id, attempt.number, _KILLED, why), events)
+            return
+        log.warning("trial %s cannot start on %s: %s", attempt.trial_id, attempt.host.name, problem)
+        unusable = isinstance(problem, CheckpointCorruptError | CheckpointNotFoundError)
+        if isinstance(problem, PublishError):
+            failed = Errored("PublishError", str(problem), "", disk=problem.errno in DISK)
+            attempt.last_word = Message(attempt.trial_id, attempt.number, failed)
+        exited = Exited(attempt.trial_id, attempt.number, _KILLED, "unusable" if unusable else "lost")
+        self._over(attempt, exited, events)
 
     def _send(self, attempt: _Attempt) -> None:
         attempt.sent = True

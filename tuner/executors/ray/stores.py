@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from trainables.errors import CheckpointError, CheckpointNotFoundError, TransferError
+from trainables.errors import CheckpointError, CheckpointNotFoundError, PublishError, TransferError
 from trainables.store import delete as delete_here
 from trainables.store import fs
 from trainables.transfer.agent import AnyJob, Done, Failed
@@ -77,6 +77,8 @@ class Stores:
             try:
                 host.fetch(key, target, digest)
                 return
+            except PublishError:
+                raise  # that is the host's disk
             except CheckpointError as error:
                 missing = f"{target}: no other host has it, and not the replica either: {error}"
         other = next((other for other in list(self._hosts.values()) if other is not host and other.holds(target)), None)

@@ -1,0 +1,117 @@
+"""Which files of a trial go to a replica, and which are left out with a word."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from trainables.transfer import agent
+from trainables.wire import frame
+from tuner.experiment import events as ev
+from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import Trial
+from tuner.syncer.trial_files import Artifacts, TrialFiles
+
+
+def trial_in(root: Path) -> Trial:
+    state = ExperimentState(root)
+    state.apply(ev.TrialCreated("t", 0, msgspec.Raw(b"{}"), name="t", dirname="t"))
+    trial = state.trials[-1]
+    trial.directory.mkdir(parents=True)
+    (trial.directory / "result.json").write_text("{}")
+    (trial.directory / "notes.txt").write_text("notes")
+    return trial
+
+
+def pushed(files: TrialFiles, trial: Trial) -> list[list[str]]:
+    """The names of each group, in order."""
+    files.changed(trial)
+    job = files.push(0.0)
+    assert job is not None
+    frame(job)  # it can be sent
+    files.arrived(0.0, whole=True)
+    return [names for _, _, names in job.groups]
+
+
+def test_what_the_loggers_write_goes_before_the_artifacts(tmp_path: Path) -> None:
+    assert pushed(TrialFiles("e", Artifacts(on=True), ""), trial_in(tmp_path)) == [["result.json"], ["notes.txt"]]
+
+
+def test_a_name_that_is_no_text_is_left_out_and_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trial = trial_in(tmp_path)
+    directory = os.fsencode(trial.directory)
+    os.mkdir(directory + b"/d\xe9")
+    for name in (b"caf\xe9.txt", b"d\xe9/inside.txt", b"\xe9.bin"):
+        with open(directory + b"/" + name, "w") as file:
+            file.write("x")
+    files = TrialFiles("e", Artifacts(on=True, excludes=("*.bin",)), "")
+
+    for _ in range(2):
+        assert pushed(files, trial) == [["result.json"], ["notes.txt"]]
+
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2 and r"caf\xe9.txt" in said[0] and r"d\xe9/inside.txt" in said[1], said
+
+
+def test_what_cannot_be_read_is_left_out_and_named_once() -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        trial = trial_in(Path(place, "e"))
+        for name in ("closed", "open"):
+            (trial.directory / name).mkdir()
+            (trial.directory / name / "file.txt").write_text("x")
+        (trial.directory / "secret.txt").write_text("x")
+        (trial.directory / "secret.txt").chmod(0)
+        (trial.directory / "closed").chmod(0)
+        Path(place).chmod(0o755)
+        found = as_another_user(lambda: in_a_row(trial))
+        (trial.directory / "closed").chmod(0o755)
+    names, said = found
+    assert names == [["result.json"], ["notes.txt", "open/file.txt"]]
+    assert len(said) == 2 and "closed" in said[0] and "secret.txt" in said[1], said
+
+
+def in_a_row(trial: Trial) -> tuple[list[list[str]], list[str]]:
+    """What is pushed the second time, and all that was said."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("tuner.syncer.trial_files").addHandler(handler)
+    files = TrialFiles("e", Artifacts(on=True), "")
+    pushed(files, trial)
+    return pushed(files, trial), said
+
+
+def as_another_user(act: Callable[[], tuple[list[list[str]], list[str]]]) -> tuple[list[list[str]], list[str]]:
+    """Where this is root, who may read everything: in a child as somebody else."""
+    if os.geteuid() != 0:
+        return act()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            os.write(writer, msgspec.json.encode(act()))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as file:
+        data = file.read()
+    os.waitpid(pid, 0)
+    return msgspec.json.decode(data, type=tuple[list[list[str]], list[str]])
+
+
+def test_one_job_at_a_time_and_without_artifacts_what_the_loggers_write(tmp_path: Path) -> None:
+    trial = trial_in(tmp_path)
+    files = TrialFiles("e", Artifacts(), "guard")
+    files.changed(trial)
+    job = files.push(0.0)
+    assert isinstance(job, agent.Push) and job.guard == "guard"
+    assert job.groups == [(str(trial.directory), "e/t", ["result.json"])]
+    assert files.push(0.0) is None  # one is under way
