@@ -22,7 +22,7 @@ from tuner.clock import Clock, SystemClock
 from tuner.error import ExperimentDivergedError, ExperimentNotFoundError, OwnedElsewhereError, SettingError, SyncError
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter, read_journal
-from tuner.experiment.lock import Ownership, claim
+from tuner.experiment.lock import HEARTBEAT_S, Ownership, claim
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, parse_generation
 from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings
 from tuner.experiment.state import ExperimentState
@@ -31,9 +31,6 @@ from tuner.syncer.claim import RemoteClaim, as_ended_here
 from tuner.syncer.remote import Relation, Remote, adopt, complete
 from tuner.syncer.replica import Replica
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
-
-BEAT_S = 10.0
-"""Seconds between two signs of life."""
 
 
 def copies_of(paths: ExperimentPaths, syncer: str | None = None, **how: Any) -> SyncConfig:
@@ -238,7 +235,7 @@ def _bring(
 ) -> list[str]:
     """Wait until everything is there; returns what did not arrive."""
     replica.closing()
-    beat = clock.monotonic() + BEAT_S
+    beat = clock.monotonic() + HEARTBEAT_S
     try:
         while True:
             facts = replica.finished()
@@ -250,7 +247,7 @@ def _bring(
             if replica.complete or replica.given_up:
                 return replica.missing()
             if clock.monotonic() >= beat:  # other hosts must not take this one for dead meanwhile
-                beat = clock.monotonic() + BEAT_S
+                beat = clock.monotonic() + HEARTBEAT_S
                 ownership.heartbeat()
                 replica.heartbeat()
             replica.wait(replica.due())

@@ -31,7 +31,7 @@ from tuner.clock import Clock
 from tuner.error import ExperimentExistsError, ExperimentNotFoundError, SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.incoming import beside
-from tuner.experiment.lock import Ownership, Record, encode_record
+from tuner.experiment.lock import HEARTBEAT_S, Ownership, Record, encode_record
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, is_trial_file, parse_generation
 from tuner.experiment.reader import is_experiment, load_state, read_settings
 from tuner.experiment.resume import Base
@@ -45,8 +45,6 @@ from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 from tuner.syncing import Link
 
 log = logging.getLogger(__name__)
-
-BEAT_S = 10.0
 
 PLAIN = ("metric", "mode", "num_samples")
 """Settings that are inherited as experiment.json has them."""
@@ -360,7 +358,7 @@ def bring(
 
     Raises TransferError when it cannot be copied, or nothing arrives for `timeout_s` seconds; the next start goes on.
     """
-    left, heard, beat = 0, clock.monotonic(), clock.monotonic() + BEAT_S
+    left, heard, beat = 0, clock.monotonic(), clock.monotonic() + HEARTBEAT_S
     while True:
         facts = replica.finished()
         for lost in replica.lost:
@@ -379,7 +377,7 @@ def bring(
             why = replica.backlog.error or "nothing moves"
             raise TransferError(f"{replica.place}: {left} checkpoints that are inherited did not arrive: {why}")
         if now >= beat:
-            beat = now + BEAT_S
+            beat = now + HEARTBEAT_S
             ownership.heartbeat()
             replica.heartbeat()
         replica.wait(min(beat, replica.due() or beat))

@@ -17,7 +17,7 @@ from tuner.books import Books
 from tuner.clock import Clock
 from tuner.error import OwnedElsewhereError, StorageFullError
 from tuner.experiment import events as ev
-from tuner.experiment.lock import Ownership
+from tuner.experiment.lock import HEARTBEAT_S, Ownership
 from tuner.experiment.resume import candidates
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import CheckpointRecord, Trial
@@ -28,8 +28,6 @@ from tuner.syncer.copies import Copies, Problem, Then
 
 log = logging.getLogger(__name__)
 
-BEAT_S = 10.0
-"""Seconds between two signs of life while copies are waited for."""
 
 Used = set[tuple[str, tuple[int, int, int]]]
 
@@ -286,7 +284,7 @@ class Keeping:
 
         Given up when nothing arrives for `sync_timeout`, at the end of a preemption's grace time, and by Ctrl-C.
         """
-        copies, beat = self._copies, clock.monotonic() + BEAT_S
+        copies, beat = self._copies, clock.monotonic() + HEARTBEAT_S
         copies.closing()
         try:
             while True:
@@ -302,7 +300,7 @@ class Keeping:
                 if hurried():
                     raise KeyboardInterrupt
                 if clock.monotonic() >= beat:  # other hosts must not take this one for dead meanwhile
-                    beat = clock.monotonic() + BEAT_S
+                    beat = clock.monotonic() + HEARTBEAT_S
                     if self._ownership is not None:
                         self._ownership.heartbeat()
                     copies.heartbeat()

@@ -20,7 +20,7 @@ from tuner.error import StorageFullError
 from tuner.executors.base import Event, Executor, Exited, Message, Resources, Started
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
-from tuner.experiment.lock import Ownership
+from tuner.experiment.lock import HEARTBEAT_S, Ownership
 from tuner.experiment.resume import raw
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import CheckpointRecord, Trial
@@ -36,7 +36,6 @@ from tuner.waiting import Waiting
 log = logging.getLogger(__name__)
 
 Halt = Literal["interrupted", "preempted", "budget", "fail_fast"]
-HEARTBEAT_S = 10.0
 LOOK_S = 1.0
 """After so long the loop looks again whether it owns the experiment: it may have been stopped, and taken over from."""
 DELETE_GRACE_S = 5.0

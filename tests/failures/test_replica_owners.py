@@ -302,7 +302,7 @@ def copy_once_beaten(record, source, target):
 def test_t04_who_brings_copies_by_hand_gives_signs_of_life(tmp_path, monkeypatch):
     run(count_up, tmp_path, config={"n": 1}, executor="inline")
     paths = ExperimentPaths(tmp_path / "e")
-    monkeypatch.setattr(by_hand, "BEAT_S", 0.1)
+    monkeypatch.setattr(by_hand, "HEARTBEAT_S", 0.1)
     (tmp_path / "there").mkdir()
     syncer = functools.partial(copy_once_beaten, paths.generation(2))
     config = tune.SyncConfig(upload_dir=str(tmp_path / "there"), syncer=syncer, sync_timeout=30)

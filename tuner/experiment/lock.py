@@ -27,6 +27,8 @@ from tuner.experiment.processes import Identity, Processes, describe
 
 log = logging.getLogger(__name__)
 
+HEARTBEAT_S = 10.0
+"""So often an owner gives a sign of life, here and in a replica, also while it waits for something long."""
 STALE_S = 60.0
 """A heartbeat that has not moved for so long, on the watcher's monotonic clock, is a dead owner's."""
 _LOOK_S = 1.0
