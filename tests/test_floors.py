@@ -64,6 +64,7 @@ FLOORS = {
     "tuner.clock": 2,
     "tuner.error": 2,
     "tuner.knobs": 2,
+    "tuner.reason": 2,
     "trainables": 1,
 }
 

@@ -155,6 +155,7 @@ class Keeping:
         if problem is not None:
             self._custodian.gone(body.ref)
             self._let_go(body.ref, BUDGET)
+            self._books.add(ev.PublishFailed(body.ref, problem))  # what was asked for is not kept
             return problem
         self._copies.published(trial, record, seq)
         self._look_what_is_safe(trial)

@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+import msgspec
+
 from trainables import tagged, wire
 from tuner.books import FULL_LOOK_S, FULL_PATIENCE_S, Books
 from tuner.callback import CallbackList
@@ -27,6 +29,7 @@ from tuner.experiment.trial import CheckpointRecord, Trial
 from tuner.keeping import Hosts, Keeping
 from tuner.launching import LoopSettings, describe, launch_of, start_at
 from tuner.plugins import Plugins
+from tuner.reason import Reason, ReasonKind
 from tuner.retention.custodian import Custodian
 from tuner.running import Running
 from tuner.schedulers.base import Decision, Exploit, Reallocate, Verdict
@@ -45,6 +48,8 @@ What is left then is done by the next start.
 """
 AT_ONCE = 64
 """Attempts that are prepared together; what room there is beside them need not be added up for thousands."""
+MAX_BACK_OFF_S = 60.0
+"""The longest that a trial waits which fails again and again without a result."""
 MAX_LOST = 10
 """Attempts in a row that may be lost to the engine (keeper or fork server gone) before a trial is given up."""
 
@@ -89,8 +94,12 @@ class TrialLoop:
             if trial.status in (Trial.PENDING, Trial.PAUSED)
             and (settings.only is None or trial.trial_id in settings.only)
         )
+        self._behind = {trial.trial_id: trial for trial in self._pending.view if trial.is_behind}
+        """Trials that wait, and are behind what they were told."""
         self._starved: dict[str, tuple[Running, ev.ErrorInfo]] = {}
         """Trials that failed for want of space. They try again when something was freed."""
+        self._backing_off: dict[str, tuple[Trial, float]] = {}
+        """Trials that failed several times in a row, and when they try again."""
         self._answers: list[tuple[str, wire.ToTrial]] = []
         self._keeping = Keeping(
             state,
@@ -137,17 +146,20 @@ class TrialLoop:
         self._keeping.take_over()
         for trial in taken_up:
             self._keeping.forget(trial)
+        for trial in [trial for trial in self._pending.view if trial.is_stopped]:
+            self._pending.remove(trial)  # an older version let it wait, or fail
+            self._end_trial(trial, None)
         self._carry_out_left()
         while True:
             self._callbacks.on_step_begin(self._iteration, self.state.trials)
             full = not self._fill()
             self._settle()
-            if not self._running and not self._starved:
+            if not self._running and not self._starved and not self._backing_off:
                 if self._wakes():
                     continue
                 if not full or self.halted is not None or not self._executor.awaits_room():
                     break
-            if self._starved and not self._running and self._ended_starved():
+            if self._starved and not self._running and not self._backing_off and self._ended_starved():
                 continue
             self._executor.run_once(self.dispatch, self._timeout())
             self._pass_deadlines()
@@ -186,6 +198,27 @@ class TrialLoop:
         for run, _ in starved.values():
             self._pending.add(run.trial)
 
+    def _back_off(self, trial: Trial) -> None:
+        """Let a trial that failed again wait, without a slot: not at all the first time, then longer and longer."""
+        times = trial.failures_in_row
+        if times < 2 or self.halted is not None:
+            return
+        wait = min(2.0 ** min(times - 2, 10), MAX_BACK_OFF_S)
+        log.warning("%s failed %d times in a row without a result; it is tried again in %g s", trial.name, times, wait)
+        self._pending.remove(trial)
+        self._backing_off[trial.trial_id] = (trial, self.clock.monotonic() + wait)
+        self._deadlines["again"] = min(at for _, at in self._backing_off.values())
+
+    def _try_again(self, now: float) -> None:
+        """Those whose time has come wait for room again."""
+        for trial_id in [trial_id for trial_id, (_, at) in self._backing_off.items() if at <= now]:
+            trial, _ = self._backing_off.pop(trial_id)
+            self._pending.add(trial)
+            self._carry_out_for(trial)
+        self._deadlines.pop("again", None)
+        if self._backing_off:
+            self._deadlines["again"] = min(at for _, at in self._backing_off.values())
+
     def _say_what_is_left(self) -> None:
         """A run that ends although there is more to do says why."""
         if self._pending:
@@ -214,6 +247,7 @@ class TrialLoop:
         if self.halted is not None:
             return
         self.halted = why
+        self._try_again(math.inf)  # they wait for the resume now
         grace = self.settings.grace_s if why == "preempted" else self.settings.stop_grace_s
         self._deadlines["grace"] = self.clock.monotonic() + grace
         for trial_id, run in list(self._running.items()):
@@ -244,6 +278,8 @@ class TrialLoop:
                 self._copies.heartbeat()
             elif name == "budget":
                 self.halt("budget")
+            elif name == "again":
+                self._try_again(now)
             elif name == "full":
                 continue  # the next turn tries to write again
             elif name == "grace":
@@ -327,7 +363,14 @@ class TrialLoop:
         return True
 
     def _next(self) -> Trial | None:
-        """The trial that runs next: one that waits, or where the scheduler chooses none of them a new one."""
+        """The trial that runs next: one that waits, or where the scheduler chooses none of them a new one.
+
+        One that is behind what it was told comes first, and the scheduler is not asked: it has decided about it.
+        """
+        for trial_id in list(self._behind):
+            trial = self._behind.pop(trial_id)
+            if trial in self._pending and trial.is_behind:
+                return trial
         chosen = self._plugins.choose(self._pending.view) if self._pending else None
         self._carry_out()
         if chosen is not None or (self._unchosen is not None and not self._unchosen.attempt):
@@ -493,9 +536,12 @@ class TrialLoop:
         trial = run.trial
         result: dict[str, Any] = tagged.loads(bytes(report.metrics))
         again = report.iteration <= trial.told  # told before a rollback: the journaled answer stands
+        by_itself = result.get("done")
         changed = self._callbacks.on_trial_result(self._iteration, self.state.trials, trial, result)
         done = bool(result.get("done"))
-        verdict = self._plugins.decide(trial, result, report.iteration, again)
+        verdict, reason = self._plugins.decide(trial, result, report.iteration, again)
+        if done and not by_itself:
+            reason = Reason(ReasonKind.DONE, "a callback", report.iteration)
         saves = report.saving is not None
         refusal = None
         if report.saving is not None:
@@ -503,11 +549,11 @@ class TrialLoop:
             saves = refusal is None
             if saves and report.saving.uploading:
                 self._copies.uploading(trial, report.saving.ref)
-        then = self._then(run, verdict, saves)
+        then, reason = self._then(run, verdict, reason, report.iteration, saves)
         if report.saving is None and self.settings.class_api:
             saves = self._class_saves(report.iteration, result, then, verdict)
         if self.halted is not None and then == "continue" and saves and self.settings.class_api:
-            then = "pause"  # a function decides itself: it may look at should_stop() and have more to do
+            then, reason = "pause", None  # a function decides itself: it may look at should_stop() and have more to do
         if then == "stop":
             result["done"] = changed = True
         answer = wire.Answer(
@@ -525,11 +571,11 @@ class TrialLoop:
             self._answers.append((trial.trial_id, answer))
         self._callbacks.after_trial_result(self._iteration, self.state.trials, trial, result)
         metrics = report.metrics if not changed else raw(result)
-        fact = ev.ResultReported(trial.trial_id, run.attempt, report.iteration, metrics, then, saves, done)
+        fact = ev.ResultReported(trial.trial_id, run.attempt, report.iteration, metrics, then, saves, done, reason)
         seq = self._books.add_result(trial, fact, result)
         run.then = then
         if then == "pause":
-            self._move(trial, verdict)
+            self._move(trial, verdict, reason)
         if saves:
             self._books.when_durable(lambda: self._allow(run, report.iteration), seq)
         self._carry_out()
@@ -541,20 +587,27 @@ class TrialLoop:
         log.warning("%s waits: its checkpoints are saved faster than %s takes them", trial.name, self._copies.place)
         return True
 
-    def _then(self, run: Running, verdict: Verdict, saves: bool) -> Literal["continue", "stop", "pause"]:
-        """What the trial is told. Nobody pauses without a checkpoint: a function runs on to its next save."""
-        ordered = self._plugins.ordered.get(run.trial.trial_id)
+    def _then(
+        self, run: Running, verdict: Verdict, reason: Reason | None, iteration: int, saves: bool
+    ) -> tuple[Literal["continue", "stop", "pause"], Reason | None]:
+        """What the trial is told, and why. Nobody pauses without a checkpoint: a function runs on to its next save."""
+        trial = run.trial
+        ordered = self._plugins.ordered.get(trial.trial_id)
+        if iteration < trial.told or (iteration == trial.told and trial.told_then == "pause"):
+            ordered = None  # it trains up to where it was told already: what was ordered since then comes after that
+        if ordered is not None and reason is None:
+            reason = self._plugins.why_ordered(ordered, iteration)
         if verdict is Decision.STOP or (ordered is not None and ordered.what is Decision.STOP):
-            return "stop"
+            return "stop", reason
         if isinstance(verdict, Exploit):
-            return "pause" if self._donated(verdict) is not None else "continue"
+            return ("pause", reason) if self._donated(verdict) is not None else ("continue", None)
         if isinstance(verdict, Reallocate):
-            self._plugins.order(run.trial, verdict)  # done when it has paused, which may be at a later result
+            self._plugins.order(trial, verdict, reason)  # done when it has paused, which may be at a later result
         if ordered is not None or verdict is Decision.PAUSE or isinstance(verdict, Reallocate):
-            run.pausing = True
+            run.pausing, run.why = True, run.why or reason
         if not run.pausing or not (saves or (self.settings.class_api and self.settings.can_save)):
-            return "continue"
-        return "pause"
+            return "continue", reason if verdict is Decision.SAVE else None
+        return "pause", run.why
 
     def _class_saves(self, iteration: int, result: dict[str, Any], then: str, verdict: Verdict) -> bool:
         every = self.settings.checkpoint_frequency
@@ -576,13 +629,13 @@ class TrialLoop:
         donor = self.state.trials.get(exploit.donor)
         return None if donor is None else self._keeping.best_start(donor)
 
-    def _move(self, trial: Trial, verdict: Verdict) -> None:
+    def _move(self, trial: Trial, verdict: Verdict, reason: Reason | None) -> None:
         """Write down how a trial that pauses goes on, where that is not from its own checkpoint as it was."""
         if isinstance(verdict, Exploit):
             record = self._donated(verdict)
             if record is not None:
                 config = self._plugins.tagged(verdict.config)
-                self._books.add(ev.Exploited(trial.trial_id, record.ref, config, trial.iteration))
+                self._books.add(ev.Exploited(trial.trial_id, record.ref, config, trial.iteration, reason))
                 self._keeping.given_back(trial)
                 self._callbacks.on_trial_clone(self._iteration, self.state.trials, trial)
         elif isinstance(verdict, Reallocate):
@@ -601,12 +654,16 @@ class TrialLoop:
         if trial.is_finished():
             self._plugins.ordered.pop(trial.trial_id, None)
         elif trial in self._pending and trial.trial_id in self._plugins.ordered:
-            order = self._plugins.ordered.pop(trial.trial_id)
+            order = self._plugins.ordered[trial.trial_id]
+            if order.what is Decision.STOP and trial.is_behind:
+                return  # first to the result on which that was decided, and its checkpoint
+            del self._plugins.ordered[trial.trial_id]
+            reason = self._plugins.why_ordered(order, trial.iteration)
             if order.what is Decision.STOP:
                 self._pending.remove(trial)
-                self._end_trial(trial, None)  # which may be the cause of further orders
+                self._end_trial(trial, None, reason)  # which may be the cause of further orders
             else:
-                self._move(trial, order.what)
+                self._move(trial, order.what, reason)
 
     def _trial(self, trial_id: str) -> Trial:
         trial = self.state.trials.get(trial_id)
@@ -646,33 +703,78 @@ class TrialLoop:
         if run.said is None or run.refused or event.status != 0:
             for published in self._keeping.left_behind(run):
                 self._on_published(run, published)
-        said = run.said
-        if isinstance(said, wire.Finished) and event.reason != "timeout":
-            if run.then == "pause" and self.halted is None and (error := self._unsaved(run.trial)) is not None:
-                self._failed(run, error, None)
-            elif run.then == "pause":
-                self._end_attempt(run, "halted" if self.halted else "paused")
-            else:
-                self._end_trial(run.trial, None)
+        error = self._error_of(run, event)
+        if run.then == "stop" and not run.refused:
+            self._end_stopped(run, event, error)
+        elif error is not None:
+            self._failed(run, error, run.said if isinstance(run.said, wire.Errored) else None)
+        elif event.reason != "timeout" and isinstance(run.said, wire.Finished):
+            self._end_finished(run)
         elif event.reason == "timeout":
             text = f"ran longer than trial_timeout_s={self.settings.trial_timeout_s} and was ended (TIMEOUT)"
             self._end_trial(run.trial, ev.ErrorInfo("TrialTimeoutError", text))
-        elif isinstance(said, wire.Errored):
-            self._failed(run, ev.ErrorInfo(said.type, said.message, said.traceback, said.disk), said)
-        elif self.halted is not None:
-            self._end_attempt(run, "halted")
-        elif isinstance(said, wire.Preempted):
-            self._end_attempt(run, "preempted")
-        elif event.reason == "unusable":
-            self._set_start_aside(run)
-            self._end_attempt(run, "lost")
-        elif event.reason == "lost" and run.trial.num_lost < MAX_LOST:
-            self._end_attempt(run, "lost")
         else:
-            how = f"by signal {-event.status}" if event.status < 0 else f"with status {event.status}"
-            text = f"the trial's process ended {how} without a word; its output is in {run.trial.directory}"
-            self._failed(run, ev.ErrorInfo("TrialProcessDiedError", text), None)
+            self._end_attempt(run, self._unfinished_by(run, event))
         self._carry_out()
+
+    def _error_of(self, run: Running, event: Exited) -> ev.ErrorInfo | None:
+        """Why an attempt failed, or None: it did not, whatever it was."""
+        said = run.said
+        if event.reason == "timeout" or isinstance(said, (wire.Finished, wire.Preempted)):
+            return None
+        if isinstance(said, wire.Errored):
+            return ev.ErrorInfo(said.type, said.message, said.traceback, said.disk)
+        if self.halted is not None or event.reason == "unusable":
+            return None
+        if event.reason == "lost" and run.trial.num_lost < MAX_LOST:
+            return None
+        how = f"by signal {-event.status}" if event.status < 0 else f"with status {event.status}"
+        text = f"the trial's process ended {how} without a word; its output is in {run.trial.directory}"
+        return ev.ErrorInfo("TrialProcessDiedError", text)
+
+    def _unfinished_by(self, run: Running, event: Exited) -> Literal["preempted", "lost", "halted"]:
+        """How an attempt ended that neither failed nor finished."""
+        if self.halted is not None:
+            return "halted"
+        if isinstance(run.said, wire.Preempted):
+            return "preempted"
+        if event.reason == "unusable":
+            self._set_start_aside(run)
+        return "lost"
+
+    def _end_finished(self, run: Running) -> None:
+        """The trainable has ended by itself, or pauses."""
+        if run.then != "pause":
+            if run.trial.save_due:
+                self._failed(run, self._save_lost(run.trial), None)
+            else:
+                self._end_trial(run.trial, None)
+        elif self.halted is None and (error := self._unsaved(run.trial)) is not None:
+            self._failed(run, error, None)
+        else:
+            self._end_attempt(run, "halted" if self.halted else "paused")
+
+    def _end_stopped(self, run: Running, event: Exited, error: ev.ErrorInfo | None) -> None:
+        """A trial that was told to stop is gone, in whatever way: it has ended, unless its last save is missing."""
+        trial = run.trial
+        if not trial.save_due:
+            if error is not None or event.reason == "timeout":
+                problem = "it was ended after trial_timeout_s" if error is None else f"{error.type}: {error.message}"
+                log.warning("%s had been told to stop and has ended; then: %s", trial.name, problem)
+            self._end_trial(trial, None)
+        elif error is not None:
+            self._failed(run, error, run.said if isinstance(run.said, wire.Errored) else None)
+        elif event.reason == "timeout" or isinstance(run.said, wire.Finished):
+            self._failed(run, self._save_lost(trial), None)
+        else:  # from its newest checkpoint, and no further than it had come
+            self._end_attempt(run, self._unfinished_by(run, event))
+
+    @staticmethod
+    def _save_lost(trial: Trial) -> ev.ErrorInfo:
+        """Why a trial whose last save is missing has not ended well."""
+        why = trial.save_error or "its process ended before that"
+        text = f"the last checkpoint that was to be saved, of iteration {trial.save_due}, is not on the disk: {why}"
+        return ev.ErrorInfo("PublishError", text, disk=True)
 
     def _unsaved(self, trial: Trial) -> ev.ErrorInfo | None:
         """Why a trial that pauses failed: its saves do, each in an attempt of its own, and it comes no further."""
@@ -709,8 +811,12 @@ class TrialLoop:
                 self._pending.remove(trial)
                 self._starved[trial.trial_id] = (run, error)
                 self._deadlines["starved"] = self.clock.monotonic() + FULL_PATIENCE_S
+            else:
+                self._back_off(trial)
             self._callbacks.on_trial_recover(self._iteration, self.state.trials, trial)
         else:
+            if trial.told_then == "stop" and trial.save_due:  # whatever the error: any resume saves that again
+                error = msgspec.structs.replace(error, disk=True)
             self._end_trial(run.trial, error)
             if self.settings.fail_fast and (said is None or said.retry):
                 self.failure = (trial.trial_id, error)
@@ -731,14 +837,16 @@ class TrialLoop:
         if why == "paused":
             self._plugins.on_pause(trial)
         self._pending.add(trial)
+        if trial.is_behind:
+            self._behind[trial.trial_id] = trial
         self._carry_out_for(trial)
 
-    def _end_trial(self, trial: Trial, error: ev.ErrorInfo | None) -> None:
+    def _end_trial(self, trial: Trial, error: ev.ErrorInfo | None, reason: Reason | None = None) -> None:
         self._running.pop(trial.trial_id, None)
         self._promised.pop(trial.trial_id, None)
-        last = trial.last_result
+        last, reason = trial.last_result, reason or why_ended(trial, error)
         self._books.add(
-            ev.TrialEnded(trial.trial_id, "TERMINATED" if error is None else "ERROR", self.clock.time(), error)
+            ev.TrialEnded(trial.trial_id, "TERMINATED" if error is None else "ERROR", self.clock.time(), error, reason)
         )
         self._plugins.on_trial_end(trial, last, failed=error is not None)
         if error is None:
@@ -782,3 +890,13 @@ class TrialLoop:
             self._books.sync()
         except StorageFullError as error:
             log.warning("%s; a resume goes on from what is written", error)
+
+
+def why_ended(trial: Trial, error: ev.ErrorInfo | None) -> Reason:
+    """Why a trial is over that nothing else is said of."""
+    if error is not None:
+        kind = ReasonKind.TIMEOUT if error.type == "TrialTimeoutError" else ReasonKind.ERROR
+        return Reason(kind, error.type, trial.iteration)
+    if trial.told_then == "stop" and trial.told_reason is not None:
+        return trial.told_reason
+    return Reason(ReasonKind.DONE, trial.trainable_name, trial.iteration)

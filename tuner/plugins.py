@@ -26,8 +26,9 @@ from tuner.experiment.blobs import Blobs
 from tuner.experiment.naming import Names, default_dirname
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
+from tuner.reason import Reason, ReasonKind
 from tuner.schedulers import Decision, TrialScheduler
-from tuner.schedulers.base import Exploit, Order, Reallocate, Verdict
+from tuner.schedulers.base import Exploit, Order, Reallocate, Reasoned, Verdict, split
 from tuner.search import Searcher
 from tuner.search.searcher import Metric
 from tuner.search.space import evaluated_params, merge_constants
@@ -157,30 +158,58 @@ class Plugins:
 
     # --- results ------------------------------------------------------------------------------------------
 
-    def decide(self, trial: Trial, result: dict[str, Any], iteration: int, again: bool) -> Verdict:
-        """Tell everybody of a result, and say what the trial does next."""
+    def decide(
+        self, trial: Trial, result: dict[str, Any], iteration: int, again: bool
+    ) -> tuple[Verdict, Reason | None]:
+        """Tell everybody of a result, and say what the trial does next, and why if that is not to go on."""
         journaled = trial.told_then if iteration == trial.told else "continue"
-        stop = bool(result.get("done")) or self._stop_all
+        reason = Reason(ReasonKind.DONE, trial.trainable_name, iteration) if result.get("done") else None
         if self._unused:
             self._look_for_unused(result)
-        if self.stopper is not None and self._tell(self.stopper, again):
-            with _blamed(self.stopper, "__call__"):
-                stop = self.stopper(trial.trial_id, result) or stop
-                if self.stopper.stop_all():
-                    self._stop_all = stop = True
-        decision: Verdict = Decision.CONTINUE
+        if self.stopper is not None and (self._stop_all or self._tell(self.stopper, again)):
+            reason = self._stops(self.stopper, trial, result, iteration, again) or reason
+        stop = reason is not None
+        answer: Verdict | Reasoned = Decision.CONTINUE
         if self._tell(self.searcher, again) and self._has_metric(self.searcher, result):
             with _blamed(self.searcher, "on_trial_result"):
                 self.searcher.on_trial_result(trial.trial_id, result)
         if self._tell(self.scheduler, again) and not stop and self._has_metric(self.scheduler, result):
             self._has_time(result)
             with _blamed(self.scheduler, "on_trial_result"):
-                decision = self.scheduler.on_trial_result(trial, result)
-        if stop or decision is Decision.STOP or (again and journaled == "stop"):
-            return Decision.STOP
-        if decision is not Decision.CONTINUE:
+                answer = self.scheduler.on_trial_result(trial, result)
+        if again and journaled == "stop":
+            return Decision.STOP, trial.told_reason
+        if stop:
+            return Decision.STOP, reason
+        if answer is Decision.CONTINUE and not (again and journaled == "pause"):  # what nearly every one is
+            return Decision.CONTINUE, None
+        verdict, reason = split(answer, _label(self.scheduler), iteration)
+        if verdict is not Decision.CONTINUE and verdict is not Decision.STOP:
             self._asked.setdefault(trial.trial_id, iteration)
-        return Decision.PAUSE if again and journaled == "pause" else decision
+        if again and journaled == "pause" and verdict is not Decision.STOP:
+            return Decision.PAUSE, trial.told_reason
+        return verdict, reason
+
+    def _stops(
+        self, stopper: Stopper, trial: Trial, result: dict[str, Any], iteration: int, again: bool
+    ) -> Reason | None:
+        """Why the stopper ends a trial with this result, or None: it goes on."""
+        said: bool | Reason = False
+        before = self._stop_all
+        if self._tell(stopper, again):
+            with _blamed(stopper, "__call__"):
+                said = stopper(trial.trial_id, result)
+                self._stop_all = stopper.stop_all() or before
+        if isinstance(said, Reason):
+            return said.filled(_label(stopper), iteration)
+        if self._stop_all:
+            return Reason(ReasonKind.EXPERIMENT, _label(stopper), iteration)
+        return Reason(ReasonKind.CRITERION, _label(stopper), iteration) if said else None
+
+    def why_ordered(self, order: Order, iteration: int) -> Reason | None:
+        """Why the scheduler ordered what it did."""
+        said = split(order.what, _label(self.scheduler), iteration)[1]
+        return said if order.reason is None else order.reason.filled(_label(self.scheduler), iteration)
 
     def _look_for_unused(self, result: dict[str, Any]) -> None:
         """Warn once of a metric of the run that the first result lacks: "best" would go by nothing."""
@@ -278,11 +307,11 @@ class Plugins:
         self.ordered.update((order.trial_id, order) for order in ordered)
         return True
 
-    def order(self, trial: Trial, what: Verdict) -> None:
+    def order(self, trial: Trial, what: Verdict, reason: Reason | None) -> None:
         """Note what is to happen to a trial once it waits; what is noted already comes first, but for resources."""
         noted = self.ordered.get(trial.trial_id)
         if noted is None or (isinstance(noted.what, Reallocate) and isinstance(what, Reallocate)):
-            self.ordered[trial.trial_id] = Order(trial.trial_id, what)
+            self.ordered[trial.trial_id] = Order(trial.trial_id, what, reason)
 
     def granted(self, trial: Trial, wanted: Reallocate) -> dict[str, float]:
         """What a trial gets from now on. Raises ResourceError, with the scheduler's name, if that can never run."""
@@ -399,9 +428,9 @@ class Plugins:
                 shown = {**result, "done": False} if ended else dict(result)
                 if len(told):
                     told.on_trial_result(0, state.trials, trial, shown)
-                verdict = self.decide(trial, shown, fact.iteration, fact.iteration <= trial.told)
+                verdict, reason = self.decide(trial, shown, fact.iteration, fact.iteration <= trial.told)
                 if isinstance(verdict, Reallocate) or (isinstance(verdict, Exploit) and fact.then == "pause"):
-                    self.order(trial, verdict)  # a fact of its own follows, if the driver came to that
+                    self.order(trial, verdict, reason)  # a fact of its own follows, if the driver came to that
                 if len(told):
                     told.after_trial_result(0, state.trials, trial, result if ended else shown)
                 state.add_result(trial, fact, result)

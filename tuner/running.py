@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from trainables import wire
 from trainables.wire import CheckpointRef
 from tuner.executors.base import Resources
 from tuner.experiment.trial import Trial
+from tuner.reason import Reason
 
 
 @dataclass(slots=True)
@@ -19,7 +21,10 @@ class Running:
     resources: Resources
     launched: bool = False
     said: wire.Finished | wire.Errored | wire.Preempted | None = None
-    then: str = "continue"
+    then: Literal["continue", "stop", "pause"] = "continue"
+    """What it was told last."""
+    why: Reason | None = None
+    """Why it is to pause, from the first time on that this was decided."""
     published: bool = False
     """The attempt has a checkpoint of its own: what it started from is not needed any more."""
     open: set[CheckpointRef] = field(default_factory=set)

@@ -55,21 +55,21 @@ def test_d26_n_iterations_are_exactly_n_results(make: Callable[[int], Any], coun
 
 def test_d26_trials_are_counted_apart() -> None:
     stopper = MaximumIterationStopper(2)
-    assert [stopper(name, {}) for name in "abab"] == [False, False, True, True]
+    assert [bool(stopper(name, {})) for name in "abab"] == [False, False, True, True]
 
 
 def test_d25_a_direction_can_be_said() -> None:
     plain, directed = DictStopper({"loss": 0.1}), DictStopper({"loss": at_most(0.1)})
     falling = [0.3, 0.2, 0.1, 0.05]
-    assert [plain("t", {"loss": loss}) for loss in falling] == [True, True, True, False]
-    assert [directed("t", {"loss": loss}) for loss in falling] == [False, False, True, True]
+    assert [bool(plain("t", {"loss": loss})) for loss in falling] == [True, True, True, False]
+    assert [bool(directed("t", {"loss": loss})) for loss in falling] == [False, False, True, True]
 
 
 def test_d25_at_least_is_what_a_plain_number_means() -> None:
     plain, directed = DictStopper({"acc": 0.5}), DictStopper({"acc": at_least(0.5)})
     story = [0.4, 0.5, math.nan, math.inf, None, -1]
     assert [directed("t", {"acc": acc}) for acc in story] == [plain("t", {"acc": acc}) for acc in story]
-    assert [directed("t", {"acc": acc}) for acc in story] == [False, True, False, True, False, False]
+    assert [bool(directed("t", {"acc": acc})) for acc in story] == [False, True, False, True, False, False]
 
 
 @pytest.mark.parametrize("result", [{"eval": {"acc": 0.9}}, {"eval/acc": 0.9}, {"eval.acc": 0.9}])
@@ -77,7 +77,7 @@ def test_f12_a_nested_metric_is_found_however_it_is_spelled(result: dict[str, An
     assert DictStopper({"eval/acc": 0.9})("t", result)
     assert TrialPlateauStopper("eval/acc", num_results=1, grace_period=1)("t", result)
     plateau = ExperimentPlateauStopper("eval/acc", top=2)
-    assert [plateau("t", result), plateau("t", result)] == [False, True]
+    assert [bool(plateau("t", result)), bool(plateau("t", result))] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_f12_a_nested_metric_is_found_however_it_is_spelled(result: dict[str, An
     ],
 )
 def test_what_meets_a_criterion(criteria: dict[str, Any], result: dict[str, Any], stops: bool) -> None:
-    assert DictStopper(criteria)("t", result) is stops
+    assert bool(DictStopper(criteria)("t", result)) is stops
 
 
 def test_a_criterion_that_the_first_result_lacks_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -173,7 +173,13 @@ def test_a_plateau_waits_for_the_grace_period_and_the_threshold() -> None:
 
 def test_a_plateau_is_not_made_of_gaps_or_nan() -> None:
     seldom = TrialPlateauStopper("loss", num_results=2, grace_period=1)
-    assert [seldom("t", {"loss": 1.0} if i % 3 == 0 else {}) for i in range(5)] == [False, False, False, True, False]
+    assert [bool(seldom("t", {"loss": 1.0} if i % 3 == 0 else {})) for i in range(5)] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+    ]
     broken = TrialPlateauStopper("loss", num_results=2, grace_period=1)
     assert not any(broken("t", {"loss": math.nan}) for _ in range(5))
 
@@ -261,15 +267,15 @@ def test_d26_a_budget_of_n_results_of_all_trials_is_spent_with_the_nth(count: in
 def test_a_trials_time_is_that_of_all_its_attempts() -> None:
     stopper = TrialTimeoutStopper(datetime.timedelta(minutes=1))
     spent = [("a", 30.0), ("b", 59.9), ("a", 60.0), ("b", None), ("b", 61)]
-    assert [stopper(trial, {"time_total_s": s}) for trial, s in spent] == [False, False, True, False, True]
+    assert [bool(stopper(trial, {"time_total_s": s})) for trial, s in spent] == [False, False, True, False, True]
     assert not stopper("a", {}) and not stopper.stop_all()
 
 
 def test_a_cost_is_added_up_over_all_trials_or_per_trial() -> None:
     story = [("a", 2.0), ("b", math.nan), ("b", 2.0), ("a", 1.0), ("b", None)]
     whole, each = CostStopper(4.0), CostStopper(3.0, per="trial")
-    assert [whole(trial, {"cost": cost}) for trial, cost in story] == [False, False, True, True, True]
-    assert [each(trial, {"cost": cost}) for trial, cost in story] == [False, False, False, True, False]
+    assert [bool(whole(trial, {"cost": cost})) for trial, cost in story] == [False, False, True, True, True]
+    assert [bool(each(trial, {"cost": cost})) for trial, cost in story] == [False, False, False, True, False]
     assert whole.stop_all() and not each.stop_all()
 
 
@@ -277,8 +283,8 @@ def test_a_cumulative_cost_counts_what_was_added() -> None:
     story = [("a", 2.0), ("b", 1.0), ("a", 2.5), ("a", 1.0), ("b", 1.5)]  # a went back to a checkpoint once
     whole = CostStopper(4.0, "eval/usd", cumulative=True)
     each = CostStopper(2.5, "eval/usd", cumulative=True, per="trial")
-    assert [whole(trial, {"eval": {"usd": cost}}) for trial, cost in story] == [False, False, False, False, True]
-    assert [each(trial, {"eval": {"usd": cost}}) for trial, cost in story] == [False, False, True, True, False]
+    assert [bool(whole(trial, {"eval": {"usd": cost}})) for trial, cost in story] == [False, False, False, False, True]
+    assert [bool(each(trial, {"eval": {"usd": cost}})) for trial, cost in story] == [False, False, True, True, False]
 
 
 def test_a_stopper_that_stops_nothing() -> None:
@@ -288,7 +294,7 @@ def test_a_stopper_that_stops_nothing() -> None:
 
 def test_all_of_a_combination_are_asked() -> None:
     stopper = CombinedStopper(MaximumIterationStopper(1), MaximumIterationStopper(2))
-    assert [stopper("t", {}), stopper("t", {})] == [True, True]
+    assert [bool(stopper("t", {})), bool(stopper("t", {}))] == [True, True]
     assert stopper.get_state()["stoppers"][1] == {"count": {"t": 2}}
     assert not stopper.stop_all()
 
@@ -340,7 +346,7 @@ def test_a_stopper_of_ones_own_keeps_its_attributes() -> None:
     state = cloudpickle.loads(cloudpickle.dumps(first.get_state()))
     assert state == {"seen": 1}
     second.set_state(state)
-    assert [second("t", {}), second("t", {})] == [False, True]
+    assert [bool(second("t", {})), bool(second("t", {}))] == [False, True]
 
 
 @pytest.mark.parametrize(

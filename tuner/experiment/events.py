@@ -11,6 +11,7 @@ from typing import Literal, Union
 import msgspec
 
 from trainables.wire import CheckpointRef
+from tuner.reason import Reason
 
 NO_RAW = msgspec.Raw(b"null")
 """No value. (`msgspec.Raw | None` would read back nothing but null.)"""
@@ -27,7 +28,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     traceback: str = ""
     disk: bool = False
-    """The disk was full or refused to be written: every resume takes the trial up again."""
+    """What was to be saved is not on the disk, which was full, say: every resume takes the trial up again."""
 
 
 class GenerationStarted(Fact, tag="generation", frozen=True):
@@ -81,6 +82,7 @@ class Exploited(Fact, tag="exploited", frozen=True):
     """The whole config from here on, tagged JSON."""
     iteration: int
     """The clone's own count, which goes on."""
+    reason: Reason | None = None
 
 
 class Reallocated(Fact, tag="reallocated", frozen=True):
@@ -102,6 +104,8 @@ class ResultReported(Fact, tag="result", frozen=True):
     """A checkpoint of this iteration is to come."""
     done: bool = False
     """The trial said itself that it is over; in `metrics` it says so too where others ended it."""
+    reason: Reason | None = None
+    """Why it is not just "continue"; None also in journals of format 1."""
 
 
 class CheckpointPublished(Fact, tag="published", frozen=True):
@@ -183,6 +187,8 @@ class TrialEnded(Fact, tag="ended", frozen=True):
     status: Literal["TERMINATED", "ERROR"]
     at: float
     error: ErrorInfo | None = None
+    reason: Reason | None = None
+    """None in journals of format 1."""
 
 
 class TrialReopened(Fact, tag="reopened", frozen=True):

@@ -148,10 +148,9 @@ def reconcile(
         _join(trial, listed(trial.directory), add, notes, now, elsewhere, fetched)
         _take_back(trial, let_go(trial), add, now)
         if trial.status == Trial.RUNNING:
-            whole = latest is None or latest in trial.checkpoints
-            if trial.told_then == "stop" and trial.iteration == trial.told and not trial.unsaved and whole:
+            if trial.is_stopped and (latest is None or latest in trial.checkpoints):
                 # Decided before the kill, only not written down as ended; nothing is to be saved any more.
-                add(ev.TrialEnded(trial.trial_id, "TERMINATED", now))
+                add(ev.TrialEnded(trial.trial_id, "TERMINATED", now, reason=trial.told_reason))
             else:
                 add(ev.AttemptEnded(trial.trial_id, trial.attempt, "halted"))
     return facts, notes

@@ -72,6 +72,7 @@ class ExperimentState:
             for ref in (*(record.ref for record in trial.checkpoints), *trial.forgotten, trial.started_from):
                 _check_ref(ref)
             trial.__dict__["root"] = root / trial.dirname
+            trial.save_due = max(trial.save_due, *trial.unsaved, 0)  # format 1 has no `save_due`
             self.counts[trial.status] += 1
             self._borrows(trial)
             self.checkpoint_count += len(trial.checkpoints)
@@ -189,9 +190,11 @@ class ExperimentState:
         trial.raw_result = fact.metrics
         trial.__dict__["last_result"] = metrics
         add_to_summary(trial.summary, metrics)
+        trial.failures_in_row = 0
         if fact.iteration >= trial.told:
-            trial.told, trial.told_then = fact.iteration, fact.then
+            trial.told, trial.told_then, trial.told_reason = fact.iteration, fact.then, fact.reason
         if fact.saves:
+            trial.save_due = fact.iteration
             summary = {key: list(entry) for key, entry in trial.summary.items()}
             trial.unsaved[fact.iteration] = (fact.metrics, summary)
 
@@ -214,6 +217,8 @@ class ExperimentState:
         trial.checkpoints.sort(key=lambda kept: kept.order)
         trial.saves += 1
         trial.save_failures, trial.save_error = 0, ""
+        if fact.ref.iteration >= trial.save_due:
+            trial.save_due = 0
         trial.num_lost = 0
         self.checkpoint_count += 1
         self.checkpoint_bytes += fact.bytes
@@ -233,6 +238,7 @@ class ExperimentState:
         trial.unsaved.pop(fact.ref.iteration, None)
         trial.save_failures += 1
         trial.save_error = fact.error
+        trial.save_due = max(trial.save_due, fact.ref.iteration)
 
     def _remove(self, ref: CheckpointRef) -> None:
         trial = self._by_id[ref.trial_id]
@@ -263,12 +269,18 @@ class ExperimentState:
                 record.here = False
 
     def _set_aside(self, fact: ev.CheckpointSetAside) -> None:
+        trial = self._by_id[fact.ref.trial_id]
+        latest = trial.latest_checkpoint
+        if latest is not None and latest.order == fact.ref.order and trial.status != Trial.TERMINATED:
+            trial.save_due = max(trial.save_due, fact.ref.iteration)
         self._remove(fact.ref)
 
     def _rolled_back(self, fact: ev.RolledBack) -> None:
         trial = self._by_id[fact.trial]
         trial.iteration = fact.iteration
         trial.unsaved = {}
+        if trial.save_due > fact.iteration:
+            trial.save_due = 0
         kept = next((r for r in reversed(trial.checkpoints) if r.iteration == fact.iteration), None)
         trial.__dict__.pop("last_result", None)
         if kept is None:
@@ -283,6 +295,7 @@ class ExperimentState:
         self._rests(trial, fact.why, fact.at)
         if fact.why == "failed":
             trial.num_failures += 1
+            trial.failures_in_row += 1
         elif fact.why == "lost":
             trial.num_lost += 1
         trial.error = fact.error
@@ -292,7 +305,7 @@ class ExperimentState:
     def _ended(self, fact: ev.TrialEnded) -> None:
         trial = self._by_id[fact.trial]
         trial.error = fact.error
-        trial.ended_at = fact.at
+        trial.ended_at, trial.end_reason = fact.at, fact.reason
         self._rested(trial, fact.at, trial.iteration)
         self._status(trial, fact.status)
         if fact.status == Trial.TERMINATED:
@@ -306,7 +319,8 @@ class ExperimentState:
             trial.rests[-1].until = None  # it was ended while it did not run
         elif trial.started_at is not None:
             self._rests(trial, "failed" if trial.status == Trial.ERROR else "halted", trial.ended_at)
-        trial.num_failures = trial.num_lost = 0
+        trial.num_failures = trial.num_lost = trial.failures_in_row = 0
+        trial.end_reason = None
         trial.summary = {key: list(entry) for key, entry in trial._summary().items()}
         trial.raw_summary = ev.NO_RAW
         if fact.anew:

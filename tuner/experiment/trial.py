@@ -17,6 +17,7 @@ from trainables.wire import CheckpointRef
 from tuner.error import SerializationError
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.events import NO_RAW, ErrorInfo
+from tuner.reason import Reason
 
 _NOT_SUMMED = frozenset(
     {"pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration"}
@@ -159,11 +160,19 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
     """Saves in a row that did not reach the disk."""
     save_error: str = ""
     """Why the last one of these did not."""
+    save_due: int = 0
+    """The iteration of the newest save that was asked for and is not durable; 0: there is none."""
     told: int = 0
     """The highest iteration that searcher, scheduler and stoppers were told of."""
     told_then: str = "continue"
     """What was decided then."""
+    told_reason: Reason | None = None
+    """Why, where that was not to go on."""
+    end_reason: Reason | None = None
+    """Why it has ended; None: it has not, or an older version did not record it."""
     num_failures: int = 0
+    failures_in_row: int = 0
+    """Attempts that failed since its last result."""
     num_lost: int = 0
     error: ErrorInfo | None = None
     started_at: float | None = None
@@ -276,6 +285,22 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
     def is_finished(self) -> bool:
         """True for TERMINATED and ERROR."""
         return self.status in ("TERMINATED", "ERROR")
+
+    @property
+    def is_stopped(self) -> bool:
+        """It was told to stop, and nothing that was to be saved then is missing: it never trains again."""
+        decided = self.told_then == "stop" and self.iteration == self.told and bool(self.lineage)
+        return decided and not self.save_due
+
+    @property
+    def is_behind(self) -> bool:
+        """It was told to stop or to pause at a result that does not stand any more, or whose save is missing.
+
+        It trains up to there again before anything that follows from that result happens to it.
+        """
+        if self.told_then == "continue" or self.next_start is not None:
+            return False
+        return self.iteration < self.told or bool(self.save_due)
 
     @property
     def metric_analysis(self) -> dict[str, dict[str, float]]:

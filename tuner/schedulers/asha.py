@@ -9,7 +9,8 @@ from typing import Any
 
 from trainables.settings import checked_names, flag
 from tuner.error import SettingError
-from tuner.schedulers.base import Decision, Order, T, TrialView
+from tuner.reason import ReasonKind
+from tuner.schedulers.base import Decision, Order, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.holding import Holding
 from tuner.schedulers.progress import ProgressScheduler, check_number
 from tuner.schedulers.rungs import PromotionBracket, StoppingBracket, milestones
@@ -106,38 +107,45 @@ class AsyncHyperBandScheduler(ProgressScheduler):
             return 0
         return random.Random(f"{self._seed} {number}").choices(range(len(self._weights)), self._weights)[0]
 
-    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Decision:
+    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict | Reasoned:
         time, score = self._time(result), self._score(result)
         held = trial.trial_id in self._trials.held
         if time is None or score is None:
             return Decision.PAUSE if held else Decision.CONTINUE
         self._reached[trial.trial_id] = time
         if time >= self._max_t and self._stop_last_trials:
-            verdict = Decision.STOP
-        elif held:  # it runs on to its next save
-            verdict = Decision.PAUSE
-        else:
-            verdict = self._at_rung(trial, time, score)
-        self._stopped += verdict is Decision.STOP
-        return verdict
+            self._stopped += 1
+            return Reasoned(Decision.STOP, self._limit(time, self._max_t))
+        if held:  # it runs on to its next save
+            return Reasoned(Decision.PAUSE, self._reason(ReasonKind.WAITS, score))
+        return self._at_rung(trial, time, score)
 
-    def _at_rung(self, trial: TrialView, time: float, score: float) -> Decision:
+    def _at_rung(self, trial: TrialView, time: float, score: float) -> Verdict | Reasoned:
         index = self._bracket(trial)
         if self._stopping:
-            return Decision.CONTINUE if self._stopping[index].on_result(trial.trial_id, time, score) else Decision.STOP
+            cut = self._stopping[index].on_result(trial.trial_id, time, score)
+            if cut is None:
+                return Decision.CONTINUE
+            self._stopped += 1
+            worse = self._reason(ReasonKind.WORSE, score, rank=cut.rank, of=cut.of, cut=cut.needed)
+            return Reasoned(Decision.STOP, worse)
         promoted = self._promotion[index].on_result(trial.trial_id, time, score)
         if promoted is None:
             return Decision.CONTINUE
         self._trials.hold(trial.trial_id)
         for trial_id in promoted:
             self._trials.let_run(trial_id)
-        return Decision.CONTINUE if trial.trial_id in promoted else Decision.PAUSE
+        if trial.trial_id in promoted:
+            return Decision.CONTINUE
+        return Reasoned(Decision.PAUSE, self._reason(ReasonKind.WAITS, score))
 
     def on_trial_complete(self, trial: TrialView, result: dict[str, Any]) -> None:
         time, score = self._time(result), self._score(result)
         if time is not None and score is not None and time > self._reached.get(trial.trial_id, -math.inf):
             # Only a last result that nobody asked about, because a stopper ended the trial with it, is news here.
+            stopped = self._stopped
             self._at_rung(trial, time, score)
+            self._stopped = stopped  # not by this scheduler
         self.on_trial_remove(trial)
 
     def on_trial_error(self, trial: TrialView) -> None:
@@ -169,7 +177,8 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         for trial_id in promoted:
             self._trials.let_run(trial_id)
         if not promoted:
-            self._orders += [Order(trial_id, Decision.STOP) for trial_id in self._trials.held]
+            worse = self._reason(ReasonKind.WORSE)
+            self._orders += [Order(trial_id, Decision.STOP, worse) for trial_id in self._trials.held]
             self._stopped += len(self._trials.held)
 
     def orders(self) -> Sequence[Order]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import cloudpickle
 
 from tuner.error import SettingError
+from tuner.reason import Reason, ReasonKind
 from tuner.search.state import picklable_state
 
 DEFAULT_METRIC = "_metric"
@@ -32,8 +33,18 @@ class Decision(Enum):
     if `checkpoint_at_end` says so; retention keeps the best ones and the latest."""
 
 
+class _Unpickled:
+    """Reads a state that was saved when the class had no reason yet: schedulers' states are kept with an experiment."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: list[Any]) -> None:
+        for each, value in zip(fields(self), [*state, None], strict=False):  # type: ignore[arg-type]
+            object.__setattr__(self, each.name, value)
+
+
 @dataclass(frozen=True, slots=True)
-class Exploit:
+class Exploit(_Unpickled):
     """It goes on as a clone: from the donor's newest published checkpoint, with another config.
 
     Its own results stand, and its count of iterations goes on. A donor that has no checkpoint is none: nothing happens.
@@ -43,27 +54,65 @@ class Exploit:
     """The donor's trial_id."""
     config: dict[str, Any]
     """The whole config from here on."""
+    reason: Reason | None = field(default=None, compare=False)
+    """Why; None: the scheduler's class is named."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reallocate:
+class Reallocate(_Unpickled):
     """It goes on with other resources: saved, ended, and started again when they are free."""
 
     resources: dict[str, float]
     """{"cpu": 2.0, "gpu": 0.5}: all that it gets."""
+    reason: Reason | None = field(default=None, compare=False)
+    """Why; None: the scheduler's class is named."""
 
 
 Verdict = Decision | Exploit | Reallocate
-"""What `on_trial_result` returns."""
+"""What happens to a trial."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reasoned:
+    """A decision and why it was made, for people: the journal keeps it.
+
+    It equals the bare verdict, so that who extends a scheduler can go on comparing: the reason changes nothing.
+    """
+
+    verdict: Decision
+    reason: Reason
+    """`by` and `iteration` may be left out: they are the scheduler's class and the result's."""
+
+    def __eq__(self, other: object) -> bool:
+        return self.verdict == (other.verdict if isinstance(other, Reasoned) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.verdict)
+
+
+def split(answer: Verdict | Reasoned, by: str, iteration: int) -> tuple[Verdict, Reason | None]:
+    """The verdict, and why: a bare one is named by who gave it, and to go on needs no reason."""
+    if answer is Decision.CONTINUE:
+        return Decision.CONTINUE, None
+    verdict = answer.verdict if isinstance(answer, Reasoned) else answer
+    reason = None if isinstance(answer, Decision) else answer.reason
+    if reason is None:
+        reason = Reason(_KINDS.get(type(verdict), ReasonKind.DECIDED))
+    return verdict, reason.filled(by, iteration)
+
+
+_KINDS: dict[type, ReasonKind] = {Exploit: ReasonKind.EXPLOIT, Reallocate: ReasonKind.RESOURCES}
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Order(_Unpickled):
     """Something that happens to a trial which waits, because of what happened to another one."""
 
     trial_id: str
     what: Verdict
     """STOP: it has ended, TERMINATED. Exploit, Reallocate: it goes on so when it is chosen."""
+    reason: Reason | None = field(default=None, compare=False)
+    """Why; None: what the verdict itself says, or else the scheduler's class is named."""
 
 
 class TrialView(Protocol):
@@ -165,8 +214,11 @@ class TrialScheduler:
     def on_trial_start(self, trial: TrialView) -> None:
         """An attempt of it begins: its first, one after a pause, or one after a failure."""
 
-    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict:
-        """A trial reported: what happens to it? Not called for a result after which a stopper ends the trial."""
+    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict | Reasoned:
+        """A trial reported: what happens to it? Not called for a result after which a stopper ends the trial.
+
+        A bare verdict is journaled with the scheduler's class as its reason; `Reasoned` says more.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not define on_trial_result(trial, result)")
 
     def on_checkpoint(self, trial: TrialView, iteration: int) -> None:

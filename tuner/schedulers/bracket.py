@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Dropped(NamedTuple):
+    """Where a trial stood at a rung from which it does not go on."""
+
+    score: float
+    rank: int
+    of: int
+    needed: float
 
 
 class Bracket:
@@ -44,6 +53,11 @@ class Bracket:
         return self._room == 0
 
     @property
+    def end(self) -> int:
+        """The last rung."""
+        return self._rungs[-1]
+
+    @property
     def halves(self) -> int:
         """How often it will be halved yet."""
         return len(self._rungs) - 1 - self._rung
@@ -63,10 +77,11 @@ class Bracket:
         """Nobody joins any more."""
         self._room = 0
 
-    def remove(self, trial_id: str) -> None:
+    def remove(self, trial_id: str) -> float:
+        """It goes; returns the time that it had reached."""
         self.live.pop(trial_id, None)
         self._not_ready.pop(trial_id, None)
-        self._reached.pop(trial_id, None)
+        return self._reached.pop(trial_id, 0.0)
 
     def reach(self, trial_id: str, time: float, score: float) -> None:
         """Take a result. At every rung the first one there is compared, so that all were trained equally long."""
@@ -83,12 +98,16 @@ class Bracket:
         """Whether it has reached the rung at which the bracket stands."""
         return trial_id not in self._not_ready
 
-    def halve(self) -> list[str]:
+    def halve(self) -> list[tuple[str, Dropped]]:
         """Go on to the next rung with the best; returns the others, the worst first."""
         by_score = sorted(self.live, key=lambda trial_id: _rank(self.live[trial_id][self._rung]))
         self.size = math.ceil(self.size / self._factor)
-        dropped = by_score[: -self.size]
-        for trial_id in dropped:
+        of, needed = len(by_score), self.live[by_score[-self.size :][0]][self._rung]
+        dropped = [
+            (trial_id, Dropped(self.live[trial_id][self._rung], of - place, of, needed))
+            for place, trial_id in enumerate(by_score[: -self.size])
+        ]
+        for trial_id, _ in dropped:
             self.remove(trial_id)
         self._rung += 1
         if self._room > 0:  # who was full once is not filled again when trials of it end early

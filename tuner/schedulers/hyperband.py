@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainables.settings import checked_names, flag
-from tuner.schedulers.base import Decision, Order, T, TrialView
+from tuner.reason import Reason, ReasonKind
+from tuner.schedulers.base import Decision, Order, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.bracket import Bracket
 from tuner.schedulers.holding import Holding
 from tuner.schedulers.progress import ProgressScheduler, check_number
@@ -128,10 +129,10 @@ class HyperBandScheduler(ProgressScheduler):
 
     # --- results ------------------------------------------------------------------------------------------------
 
-    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Decision:
+    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict | Reasoned:
         trial_id = trial.trial_id
         if trial_id in self._ended:
-            return Decision.STOP
+            return Reasoned(Decision.STOP, self._reason(ReasonKind.WORSE, self._score(result)))
         number = self._bracket_of.get(trial_id)
         bracket = self._brackets[self._join(trial_id) if number is None else number]
         time, score = self._time(result), self._score(result)
@@ -142,30 +143,33 @@ class HyperBandScheduler(ProgressScheduler):
             self._trials.hold(trial_id)
             self._go_on(bracket)
         if trial_id in self._ended:
+            reason = next((order.reason for order in self._orders if order.trial_id == trial_id), None)
             self._orders = [order for order in self._orders if order.trial_id != trial_id]
-            return Decision.STOP
-        return Decision.PAUSE if trial_id in self._trials.held else Decision.CONTINUE
+            return Decision.STOP if reason is None else Reasoned(Decision.STOP, reason)
+        if trial_id not in self._trials.held:
+            return Decision.CONTINUE
+        return Reasoned(Decision.PAUSE, self._reason(ReasonKind.WAITS, score))
 
     def _go_on(self, bracket: Bracket, *, though_not_full: bool = False) -> None:
         """Halve the bracket as often as all are ready for it; end or free whom that lets."""
         while bracket.may_halve and (bracket.full or though_not_full or not self._more):
-            for trial_id in bracket.halve():
-                self._end(trial_id)
+            for trial_id, cut in bracket.halve():
+                worse = self._reason(ReasonKind.WORSE, cut.score, rank=cut.rank, of=cut.of, cut=cut.needed)
+                self._end(trial_id, worse)
         done = bracket.halves == 0 and self._stop_last_trials
         for trial_id in [trial_id for trial_id in bracket.live if trial_id in self._trials.held]:
             if not bracket.is_ready(trial_id) or (bracket.halves == 0 and not done):
                 self._trials.let_run(trial_id)
             elif done:
-                bracket.remove(trial_id)
-                self._end(trial_id)
+                self._end(trial_id, self._limit(bracket.remove(trial_id), bracket.end))
         self._tidy(bracket.number)
 
-    def _end(self, trial_id: str) -> None:
+    def _end(self, trial_id: str, reason: Reason) -> None:
         self._stopped += 1
         self._bracket_of.pop(trial_id, None)
         self._trials.hold(trial_id)
         self._ended[trial_id] = None
-        self._orders.append(Order(trial_id, Decision.STOP))
+        self._orders.append(Order(trial_id, Decision.STOP, reason))
 
     def orders(self) -> Sequence[Order]:
         orders, self._orders = self._orders, []
@@ -196,7 +200,8 @@ class HyperBandScheduler(ProgressScheduler):
         for bracket in list(self._brackets.values()):
             self._go_on(bracket, though_not_full=True)
         known = {order.trial_id for order in self._orders}
-        self._orders += [Order(trial_id, Decision.STOP) for trial_id in self._ended if trial_id not in known]
+        worse = self._reason(ReasonKind.WORSE)
+        self._orders += [Order(trial_id, Decision.STOP, worse) for trial_id in self._ended if trial_id not in known]
 
     # --- who runs next ------------------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainables.settings import checked_names, flag
-from tuner.schedulers.base import Decision, T, TrialView
+from tuner.reason import ReasonKind
+from tuner.schedulers.base import Decision, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.holding import Holding
 from tuner.schedulers.progress import ProgressScheduler, check_number
 from tuner.schedulers.rungs import percentile
@@ -77,11 +78,11 @@ class MedianStoppingRule(ProgressScheduler):
         if trial.trial_id not in self._trials.held:
             self._trials.let_run(trial.trial_id)
 
-    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Decision:
+    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict | Reasoned:
         trial_id = trial.trial_id
         time, score = self._time(result), self._score(result)
         if trial_id in self._trials.held:
-            return Decision.PAUSE
+            return Reasoned(Decision.PAUSE, self._reason(ReasonKind.WORSE, score))
         if time is None or score is None or trial_id in self._spared:
             return Decision.CONTINUE
         curve = self._record(trial_id, time, score)
@@ -91,13 +92,16 @@ class MedianStoppingRule(ProgressScheduler):
         others = sorted(mean for mean in means if mean is not None)
         if len(others) < self._min_samples:
             return self._make_room(trial_id, time)
-        if curve.best >= percentile(others, 50):
+        median = percentile(others, 50)
+        if curve.best >= median:
             return Decision.CONTINUE
         self._stopped += 1
+        rank = len(others) - bisect.bisect_right(others, curve.best) + 1
+        worse = self._reason(ReasonKind.WORSE, curve.best, rank=rank, of=len(others) + 1, cut=median)
         if self._hard_stop:
-            return Decision.STOP
+            return Reasoned(Decision.STOP, worse)
         self._trials.hold(trial_id)
-        return Decision.PAUSE
+        return Reasoned(Decision.PAUSE, worse)
 
     def _record(self, trial_id: str, time: float, score: float) -> _Curve:
         curve = self._curves.pop(trial_id, None) or _Curve()
@@ -107,7 +111,7 @@ class MedianStoppingRule(ProgressScheduler):
             del self._curves[next(iter(self._curves))]
         return curve
 
-    def _make_room(self, trial_id: str, time: float) -> Decision:
+    def _make_room(self, trial_id: str, time: float) -> Verdict | Reasoned:
         """There are too few others to compare with: let one that waits run, so that there are more."""
         ran = time - self._last_pause.get(trial_id, -math.inf)
         if ran <= self._slice or not any(other != trial_id for other in self._waiting):
@@ -116,7 +120,7 @@ class MedianStoppingRule(ProgressScheduler):
         self._waiting[trial_id] = None
         self._trials.drop(trial_id)
         self._trials.let_run(trial_id)  # at the end of the queue
-        return Decision.PAUSE
+        return Reasoned(Decision.PAUSE, self._reason(ReasonKind.WAITS))
 
     def on_trial_complete(self, trial: TrialView, result: dict[str, Any]) -> None:
         time, score = self._time(result), self._score(result)

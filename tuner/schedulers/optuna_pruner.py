@@ -6,9 +6,11 @@ import copy
 import math
 from typing import TYPE_CHECKING, Any
 
+from trainables.metrics import score_of
 from trainables.settings import checked_names
 from tuner.error import SettingError
-from tuner.schedulers.base import Decision, TrialView, Verdict
+from tuner.reason import Reason, ReasonKind
+from tuner.schedulers.base import Decision, Reasoned, TrialView, Verdict
 from tuner.schedulers.progress import ProgressScheduler
 
 if TYPE_CHECKING:
@@ -59,13 +61,19 @@ class OptunaPruner(ProgressScheduler):
     def on_trial_add(self, trial: TrialView) -> None:
         self._open(trial.trial_id)
 
-    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict:
+    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict | Reasoned:
         if not self._report(trial, result):
             return Decision.CONTINUE
         if not self._pruner.prune(self._ready(), self._frozen(trial.trial_id)):
             return Decision.CONTINUE
         self._close(trial.trial_id, pruned=True)
-        return Decision.STOP
+        why = Reason(
+            ReasonKind.WORSE,
+            type(self._pruner).__name__,
+            metric=self._metric,
+            value=score_of(result, str(self._metric)),
+        )
+        return Reasoned(Decision.STOP, why)
 
     def on_trial_complete(self, trial: TrialView, result: dict[str, Any]) -> None:
         if not self._is_closed(trial.trial_id):

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from trainables.metrics import as_score
 from trainables.settings import checked_names, flag
 from tuner.error import SettingError
-from tuner.schedulers.base import Decision, Exploit, Order, TrialView, Verdict
+from tuner.reason import Reason, ReasonKind
+from tuner.schedulers.base import Decision, Exploit, Order, Reasoned, TrialView, Verdict
 from tuner.schedulers.explore import Explorer, called, chance, check_mutations
 from tuner.schedulers.pbt_replay import PopulationBasedTrainingReplay as PopulationBasedTrainingReplay
 from tuner.schedulers.progress import ProgressScheduler, check_number
@@ -202,7 +203,7 @@ class PopulationBasedTraining(ProgressScheduler):
 
     # --- deciding -----------------------------------------------------------------------------------------------
 
-    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict:
+    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict | Reasoned:
         member = self._member(trial)
         time, score = self._time(result), self._score(result)
         if time is None or score is None:
@@ -220,7 +221,7 @@ class PopulationBasedTraining(ProgressScheduler):
         if member.arrived is None:
             member.arrived = member.iteration
         self._decide_if_all_wait()
-        return Decision.PAUSE
+        return Reasoned(Decision.PAUSE, self._reason(ReasonKind.WAITS, score))
 
     def on_checkpoint(self, trial: TrialView, iteration: int) -> None:
         member = self._members.get(trial.trial_id)
@@ -228,7 +229,7 @@ class PopulationBasedTraining(ProgressScheduler):
             member.saved = max(iteration, member.saved or 0)
             self._decide_if_all_wait()
 
-    def _decide(self, trial_id: str, member: Member) -> Verdict:
+    def _decide(self, trial_id: str, member: Member) -> Verdict | Reasoned:
         lower, upper = self._quantiles()
         crowded = self._is_crowded()
         if trial_id in lower:
@@ -243,7 +244,7 @@ class PopulationBasedTraining(ProgressScheduler):
         saves = trial_id in upper
         self._num_checkpoints += saves
         if crowded:
-            return Decision.PAUSE
+            return Reasoned(Decision.PAUSE, self._reason(ReasonKind.WAITS, member.score))
         return Decision.SAVE if saves else Decision.CONTINUE
 
     def _is_crowded(self) -> bool:
@@ -283,6 +284,15 @@ class PopulationBasedTraining(ProgressScheduler):
             if member.time < self._next_sync:
                 member.arrived = None
 
+    def _standing(self, kind: ReasonKind, trial_id: str) -> Reason:
+        """Where a member stands among those that have a score."""
+        scores = sorted(
+            (_nan_lowest(member.score) for member in self._members.values() if member.score is not None), reverse=True
+        )
+        score = self._members[trial_id].score
+        rank = None if score is None else scores.index(_nan_lowest(score)) + 1
+        return self._reason(kind, score, rank=rank, of=len(scores))
+
     def _quantiles(self) -> tuple[list[str], list[str]]:
         """The worst and the best of those that have a score, each from the worst on; both empty for fewer than two."""
         scores = {trial_id: member.score for trial_id, member in self._members.items() if member.score is not None}
@@ -315,7 +325,7 @@ class PopulationBasedTraining(ProgressScheduler):
         # A result without the metric is not told, but its checkpoint is.
         member.config, member.born, member.saved = config, max(member.iteration, member.saved or 0), None
         member.ahead = trained - member.born
-        return Exploit(donor_id, config)
+        return Exploit(donor_id, config, self._standing(ReasonKind.EXPLOIT, trial_id))
 
     # What another model of the population changes (PB2).
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainables.metrics import as_score, nearest_keys, score_of
 from tuner.error import SettingError
+from tuner.reason import Reason, ReasonKind
 from tuner.schedulers.base import TrialScheduler
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,19 @@ class ProgressScheduler(TrialScheduler):
         if score is None:
             return None
         return -score if self._mode == "min" else score
+
+    def _reason(
+        self, kind: ReasonKind, score: float | None = None, *, rank: int | None = None, of: int | None = None,
+        cut: float | None = None,
+    ) -> Reason:  # fmt: skip
+        """A reason in the metric's own direction; `score` and `cut` are turned so that higher is better."""
+        if self._mode == "min":
+            score, cut = None if score is None else -score, None if cut is None else -cut
+        return Reason(kind, type(self).__name__, metric=self._metric, value=score, rank=rank, of=of, cut=cut)
+
+    def _limit(self, time: float, limit: float) -> Reason:
+        """It has trained as long as it may, in units of `time_attr`."""
+        return Reason(ReasonKind.LIMIT, type(self).__name__, metric=self.time_attr, value=time, cut=limit)
 
     def _warn(self, name: str, result: dict[str, Any]) -> None:
         if name not in self._warned:

@@ -12,7 +12,16 @@ from trainables.metrics import score_of
 from trainables.settings import checked_names, flag
 from tuner.error import SettingError
 from tuner.executors.resources import parse_resources
-from tuner.schedulers.base import Decision, Order, Reallocate, TrialScheduler, TrialView, Verdict, check_metric
+from tuner.schedulers.base import (
+    Decision,
+    Order,
+    Reallocate,
+    Reasoned,
+    TrialScheduler,
+    TrialView,
+    Verdict,
+    check_metric,
+)
 from tuner.schedulers.fifo import FIFOScheduler
 
 T = TypeVar("T", bound=TrialView)
@@ -333,18 +342,19 @@ class ResourceChangingScheduler(TrialScheduler):
             resources = dict(trial.resources) if trial.resources is not None else self.base_trial_resources
         self._live[trial.trial_id] = LiveTrial(trial.trial_id, resources, dict(result))
 
-    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict:
+    def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict | Reasoned:
         self._see(trial, result)
-        verdict = self.scheduler.on_trial_result(trial, result)
+        answer = self.scheduler.on_trial_result(trial, result)
+        verdict = answer.verdict if isinstance(answer, Reasoned) else answer
         if verdict is not Decision.CONTINUE and verdict is not Decision.SAVE:
-            return verdict
+            return answer
         if self._function is None or self._total is None:
-            return verdict
+            return answer
         cluster = Cluster(dict(self._total), tuple(self._live.values()))
         asked = self._function(cluster, trial, result, self)
         wanted = None if asked is None else parse_resources(asked)
         if not wanted or wanted == self._live[trial.trial_id].resources:
-            return verdict
+            return answer
         self._live[trial.trial_id] = LiveTrial(trial.trial_id, wanted, dict(result))
         return Reallocate(wanted)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def milestones(grace_period: float, max_t: float, reduction_factor: float, start: int) -> list[float]:
@@ -17,6 +17,15 @@ def milestones(grace_period: float, max_t: float, reduction_factor: float, start
         start += 1
         height = grace_period * reduction_factor**start
     return heights
+
+
+class Cut(NamedTuple):
+    """Where a trial stood that does not go on."""
+
+    rank: int
+    """From 1, the best; of equal ones the best place."""
+    of: int
+    needed: float
 
 
 class StoppingRung:
@@ -33,6 +42,12 @@ class StoppingRung:
         if not math.isnan(score):
             bisect.insort(self.ordered, score)
 
+    def rank(self, score: float) -> int:
+        """The place of a score that is recorded, from 1, the best."""
+        if math.isnan(score):
+            return len(self.recorded)
+        return len(self.ordered) - bisect.bisect_right(self.ordered, score) + 1
+
     def cutoff(self, reduction_factor: float) -> float | None:
         """The 1 - 1/reduction_factor percentile (linear, NaN left out); None: there is no number yet."""
         return percentile(self.ordered, (1 - 1 / reduction_factor) * 100) if self.ordered else None
@@ -48,19 +63,21 @@ class StoppingBracket:
     def knows(self, trial_id: str) -> bool:
         return any(trial_id in rung.recorded for rung in self.rungs)
 
-    def on_result(self, trial_id: str, time: float, score: float) -> bool:
-        """Record a result at the highest rung that it reaches and that the trial was not at; True: it goes on."""
+    def on_result(self, trial_id: str, time: float, score: float) -> Cut | None:
+        """Record a result at the highest rung that it reaches and that the trial was not at; None: it goes on."""
         for rung in self.rungs:
             if time < rung.milestone:
                 continue
             if trial_id in rung.recorded:
                 if self._once:  # it was decided there that the trial goes on
-                    return True
+                    return None
                 continue
             cutoff = rung.cutoff(self._factor)
             rung.record(trial_id, score)
-            return cutoff is None or score >= cutoff  # NaN is not: it is worse than every number
-        return True
+            if cutoff is None or score >= cutoff:  # NaN is not: it is worse than every number
+                return None
+            return Cut(rung.rank(score), len(rung.recorded), cutoff)
+        return None
 
     def get_state(self) -> dict[float, dict[str, float]]:
         return {rung.milestone: dict(rung.recorded) for rung in self.rungs}

@@ -9,6 +9,7 @@ from trainables.metrics import score_of
 from trainables.settings import checked_names
 from tuner.clock import Clock, SystemClock
 from tuner.error import SettingError
+from tuner.reason import Reason, ReasonKind
 from tuner.search.sample import whole_number
 from tuner.stopper.settings import metric_name, number, seconds
 from tuner.stopper.stopper import Stopper
@@ -22,9 +23,12 @@ class MaximumIterationStopper(Stopper):
         self._max_iter = whole_number("max_iter", max_iter, least=1)
         self._count: dict[str, int] = {}
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool | Reason:
         self._count[trial_id] = count = self._count.get(trial_id, 0) + 1
-        return count >= self._max_iter
+        if count < self._max_iter:
+            return False
+        name = type(self).__name__
+        return Reason(ReasonKind.CRITERION, name, metric="training_iteration", value=count, cut=self._max_iter)
 
     def stop_all(self) -> bool:
         return False
@@ -74,9 +78,12 @@ class TrialTimeoutStopper(Stopper):
     def __init__(self, timeout: float | datetime.timedelta) -> None:
         self._timeout = seconds("timeout", timeout)
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool | Reason:
         spent = score_of(result, "time_total_s")
-        return spent is not None and spent >= self._timeout
+        if spent is None or spent < self._timeout:
+            return False
+        name = type(self).__name__
+        return Reason(ReasonKind.CRITERION, name, metric="time_total_s", value=spent, cut=self._timeout)
 
     def stop_all(self) -> bool:
         return False
@@ -115,7 +122,7 @@ class CostStopper(Stopper):
         self._spent: dict[str, float] = {}
         """Trial -> what it has cost, where that is needed."""
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool | Reason:
         cost = score_of(result, self._metric)
         if cost is not None and cost == cost:
             before = self._spent.get(trial_id, 0.0)
@@ -123,9 +130,11 @@ class CostStopper(Stopper):
             self._all += more
             if self._cumulative or self._per == "trial":
                 self._spent[trial_id] = before + more
-        if self._per == "trial":
-            return self._spent.get(trial_id, 0.0) >= self._max_cost
-        return self.stop_all()
+        spent = self._spent.get(trial_id, 0.0) if self._per == "trial" else self._all
+        if spent < self._max_cost:
+            return False
+        kind = ReasonKind.CRITERION if self._per == "trial" else ReasonKind.EXPERIMENT
+        return Reason(kind, type(self).__name__, metric=self._metric, value=spent, cut=self._max_cost)
 
     def stop_all(self) -> bool:
         return self._per == "experiment" and self._all >= self._max_cost

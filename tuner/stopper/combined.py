@@ -8,6 +8,7 @@ from typing import Any
 
 from trainables.settings import checked_names
 from tuner.error import SettingError
+from tuner.reason import Reason, ReasonKind
 from tuner.stopper.stopper import Stopper
 
 
@@ -62,9 +63,14 @@ class CombinedStopper(Stopper):
     def stoppers(self) -> tuple[Stopper, ...]:
         return self._stoppers
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool | Reason:
         # All are asked, also after a yes: each counts for itself.
-        return True in [stopper(trial_id, result) for stopper in self._stoppers]
+        answers = [(stopper(trial_id, result), stopper) for stopper in self._stoppers]
+        answer, stopper = next(((answer, stopper) for answer, stopper in answers if answer), (False, self))
+        if isinstance(answer, Reason) or not answer:
+            return answer
+        kind = ReasonKind.EXPERIMENT if stopper.stop_all() else ReasonKind.CRITERION
+        return Reason(kind, type(stopper).__name__)
 
     def stop_all(self) -> bool:
         return True in [stopper.stop_all() for stopper in self._stoppers]

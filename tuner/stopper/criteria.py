@@ -11,6 +11,7 @@ from typing import Any
 from trainables.metrics import MISSING, as_score, lookup, nearest_keys
 from trainables.settings import checked_names
 from tuner.error import MetricMissingError, SettingError
+from tuner.reason import Reason, ReasonKind
 from tuner.stopper.stopper import Stopper
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class AtLeast:
 def at_most(limit: float) -> AtMost:
     """For `stop={"loss": at_most(0.1)}`: stop once the loss is 0.1 or lower. A plain number means "at least".
 
-    >>> DictStopper({"loss": at_most(0.1)})("trial", {"loss": 0.05})
+    >>> bool(DictStopper({"loss": at_most(0.1)})("trial", {"loss": 0.05}))
     True
     """
     return AtMost(_limit("at_most", limit))
@@ -94,10 +95,14 @@ class DictStopper(Stopper):
         self._without: dict[str, int] = {}
         """Trial -> its results, as long as none of any trial has had one of the metrics."""
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool | Reason:
         if not self._looked or not self._found:
             self._look_for(trial_id, result)
-        return any(_reached(lookup(result, name), limit) for name, limit in self._criteria.items())
+        for name, limit in self._criteria.items():
+            if _reached(value := lookup(result, name), limit):
+                cut = limit.limit if isinstance(limit, (AtLeast, AtMost)) else as_score(limit)
+                return Reason(ReasonKind.CRITERION, type(self).__name__, metric=name, value=as_score(value), cut=cut)
+        return False
 
     def _look_for(self, trial_id: str, result: dict[str, Any]) -> None:
         missing = [name for name in self._criteria if lookup(result, name) is MISSING and name != "done"]

@@ -10,6 +10,7 @@ from typing import Any
 from trainables.metrics import score_of
 from trainables.settings import checked_names
 from tuner.error import SettingError
+from tuner.reason import Reason, ReasonKind
 from tuner.search.sample import whole_number
 from tuner.stopper.settings import metric_name, number
 from tuner.stopper.stopper import Stopper
@@ -46,7 +47,7 @@ class TrialPlateauStopper(Stopper):
         self._count: dict[str, int] = {}
         self._window: dict[str, deque[float]] = {}
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool | Reason:
         self._count[trial_id] = count = self._count.get(trial_id, 0) + 1
         score = score_of(result, self._metric)
         if score is None:
@@ -59,7 +60,10 @@ class TrialPlateauStopper(Stopper):
             good = score <= self._threshold if self._mode == "min" else score >= self._threshold
             if not good:
                 return False
-        return deviation(window) < self._std
+        moves = deviation(window)
+        if not moves < self._std:  # NaN moves
+            return False
+        return Reason(ReasonKind.CRITERION, type(self).__name__, metric=self._metric, value=score)
 
     def stop_all(self) -> bool:
         return False

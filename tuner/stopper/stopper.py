@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuner.reason import Reason
 from tuner.search.state import picklable_state
 
 
@@ -14,8 +15,8 @@ class Stopper:
     `get_state` / `set_state` carry what later answers depend on, but not the arguments of the constructor.
     """
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """True: this trial ends now, after this result."""
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool | Reason:
+        """True, or a reason that the journal keeps: this trial ends now, after this result."""
         raise NotImplementedError(f"{type(self).__name__} does not define __call__(trial_id, result)")
 
     def stop_all(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import cloudpickle
 
-from tuner.schedulers.base import Decision, Exploit, Order, Reallocate, TrialScheduler, Verdict
+from tuner.schedulers.base import Decision, Exploit, Order, Reallocate, Reasoned, TrialScheduler, Verdict, split
 
 TRIALS, ITERATIONS, ROOM = 14, 9, 3
 FIRST_TRIALS = 9
@@ -231,14 +231,15 @@ class Life:
             self._end(played, "TERMINATED", "on_trial_complete", result)
             return
         before, config = repr(result), copy.deepcopy(trial.config)
-        verdict: Verdict = self._ask("on_trial_result", trial, result)
+        answer: Verdict | Reasoned = self._ask("on_trial_result", trial, result)
+        verdict = answer.verdict if isinstance(answer, Reasoned) else answer
         assert isinstance(verdict, (Decision, Exploit, Reallocate)), (
-            f"on_trial_result returns a Decision, an Exploit or a Reallocate, not {verdict!r}"
+            f"on_trial_result returns a Decision, an Exploit or a Reallocate, or one of them Reasoned, not {answer!r}"
         )
         assert repr(result) == before and trial.config == config, "a result and a config are not changed"
         self.decisions.append((trial.trial_id, iteration, verdict))
         played.iteration, played.last = iteration, result
-        self._obey(played, verdict, result)
+        self._obey(played, answer, result)
 
     def _result(self, number: int, iteration: int) -> dict[str, Any]:
         result: dict[str, Any] = {"training_iteration": iteration, "time_total_s": iteration * 2.0, "note": "text"}
@@ -253,8 +254,10 @@ class Life:
         self._over.add((played.number, what))
         return not seen
 
-    def _obey(self, played: _Played, verdict: Verdict, result: dict[str, Any]) -> None:
+    def _obey(self, played: _Played, answer: Verdict | Reasoned, result: dict[str, Any]) -> None:
         trial, iteration = played.trial, played.iteration
+        verdict, reason = split(answer, type(self.scheduler).__name__, iteration)
+        assert (reason is None) == (verdict is Decision.CONTINUE), "every verdict but CONTINUE has a reason"
         ordered = self._orders.get(trial.trial_id)
         if verdict is Decision.STOP or (ordered is not None and ordered.what is Decision.STOP):
             self._end(played, "TERMINATED", "on_trial_complete", result)

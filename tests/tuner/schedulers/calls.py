@@ -107,13 +107,13 @@ class Worker:
         self.waiting.pop(trial.trial_id, None)
         self.scheduler.on_trial_start(trial)
         verdict: Verdict = CONTINUE
-        while verdict is CONTINUE:
+        while verdict == CONTINUE:
             self._results += 1
             time = self._times[trial.trial_id] = self._times.get(trial.trial_id, 0) + 1
             result = {"training_iteration": time, "acc": self._draw.random()}
             verdict = self.scheduler.on_trial_result(trial, result)
             self._carry_out()
-        if verdict is STOP:
+        if verdict == STOP:
             self.scheduler.on_trial_complete(trial, result)
         else:
             self.waiting[trial.trial_id] = trial

@@ -97,7 +97,7 @@ def test_f12_a_nested_metric_is_found_however_it_is_spelled(result: dict[str, An
     play(scheduler, [("a", 1, 2.0)], key="eval/acc")
     trial = TrialStub("b")
     scheduler.on_trial_add(trial)
-    assert scheduler.on_trial_result(trial, {"training_iteration": 1, **result}) is STOP
+    assert scheduler.on_trial_result(trial, {"training_iteration": 1, **result}) == STOP
 
 
 def test_nan_is_worse_than_every_number_and_moves_no_cutoff() -> None:
@@ -150,7 +150,7 @@ def test_the_last_result_of_a_trial_that_a_stopper_ended_counts_once() -> None:
     for trial in (ended, stopped):
         scheduler.on_trial_add(trial)
     scheduler.on_trial_complete(ended, {"training_iteration": 2, "acc": 8.0})  # nobody asked about it
-    assert scheduler.on_trial_result(stopped, {"training_iteration": 2, "acc": 1.0}) is STOP
+    assert scheduler.on_trial_result(stopped, {"training_iteration": 2, "acc": 1.0}) == STOP
     before = scheduler.get_state()["recorded"]
     scheduler.on_trial_complete(stopped, {"training_iteration": 2, "acc": 1.0})
     assert scheduler.get_state()["recorded"] == before
@@ -235,5 +235,5 @@ def test_a_hundred_thousand_trials_cost_the_same_at_the_end() -> None:
         trial = TrialStub(str(number))
         scheduler.on_trial_add(trial)
         result = {"training_iteration": 1, "acc": draw.random()}
-        stopped += scheduler.on_trial_result(trial, result) is STOP
+        stopped += scheduler.on_trial_result(trial, result) == STOP
     assert stopped == pytest.approx(66_667, rel=0.02)

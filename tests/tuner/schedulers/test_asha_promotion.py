@@ -50,7 +50,7 @@ def test_a_trace_worked_out_by_hand(sign: float, saved: bool) -> None:
         if name not in told.trials:
             told.add(name)
         assert (told.say(name, iteration, sign * value), told.orders) == (expected, []), (name, iteration)
-        if expected is PAUSE:
+        if expected == PAUSE:
             waiting[name] = None
         assert told.choose("".join(waiting)) == chosen, (name, iteration)
         if chosen is not None:
@@ -64,18 +64,18 @@ def test_a_trace_worked_out_by_hand(sign: float, saved: bool) -> None:
 
 def test_of_those_who_are_promoted_the_highest_goes_first_and_all_before_a_new_one() -> None:
     told = Told(asha(reduction_factor=2, max_t=4), "abcd")
-    assert told.say("a", 1, 1.0) is PAUSE
-    assert told.say("b", 1, 2.0) is CONTINUE
+    assert told.say("a", 1, 1.0) == PAUSE
+    assert told.say("b", 1, 2.0) == CONTINUE
     told.say("b", 2, 1.0)
     told.say("c", 1, 1.5)
-    assert told.say("d", 1, 1.2) is PAUSE  # two of four: b and c
-    assert told.say("b", 2, 1.0) is PAUSE
+    assert told.say("d", 1, 1.2) == PAUSE  # two of four: b and c
+    assert told.say("b", 2, 1.0) == PAUSE
     assert told.choose("abcd") == "c"
     told.do("on_trial_start", "c")
-    assert told.say("c", 2, 0.5) is PAUSE  # one of two at 2: b
+    assert told.say("c", 2, 0.5) == PAUSE  # one of two at 2: b
     told.add("ef")
     told.say("e", 1, 0.0)
-    assert told.say("f", 1, 1.4) is CONTINUE  # three of six
+    assert told.say("f", 1, 1.4) == CONTINUE  # three of six
     assert told.choose("abcdef") == "b"
     assert told.choose("acdef") == "f"
     assert told.choose("acde") is None
@@ -92,7 +92,7 @@ def test_f06_nan_is_never_promoted_and_infinities_rank() -> None:
     told = Told(asha(reduction_factor=2), "abcdef")
     values = {"a": math.nan, "b": math.nan, "c": -math.inf, "d": math.nan}
     assert [told.say(name, 1, value) for name, value in values.items()] == [PAUSE, PAUSE, CONTINUE, PAUSE]
-    assert told.say("e", 1, math.inf) is CONTINUE
+    assert told.say("e", 1, math.inf) == CONTINUE
     assert told.choose("abd") is None
     told.say("f", 1, math.nan)
     assert told.choose("abdf") is None
@@ -112,9 +112,9 @@ def test_f26_while_it_runs_on_to_its_save_a_trial_stands_where_it_paused() -> No
     assert [told.say("a", iteration, float(iteration)) for iteration in (1, 2, 3, 4)] == [PAUSE] * 4
     told.say("b", 1, 0.5)
     told.say("c", 1, 0.5)
-    assert told.say("a", 5, 5.0) is PAUSE  # promoted, and beyond the rung at 3 by now: there it is the first one
+    assert told.say("a", 5, 5.0) == PAUSE  # promoted, and beyond the rung at 3 by now: there it is the first one
     assert told.choose("a") is None
-    assert told.say("a", 9, 9.0) is STOP
+    assert told.say("a", 9, 9.0) == STOP
 
 
 def test_a_run_with_few_trials_reaches_max_t_too_and_the_rest_has_ended() -> None:
@@ -123,10 +123,10 @@ def test_a_run_with_few_trials_reaches_max_t_too_and_the_rest_has_ended() -> Non
     told.say("b", 1, 2.0)
     assert (told.do("on_idle"), told.choose("ab")) == ([], "b")
     told.do("on_trial_start", "b")
-    assert told.say("b", 3, 2.0) is PAUSE
+    assert told.say("b", 3, 2.0) == PAUSE
     assert (told.do("on_idle"), told.choose("ab")) == ([], "b")
     told.do("on_trial_start", "b")
-    assert told.say("b", 9, 2.0) is STOP
+    assert told.say("b", 9, 2.0) == STOP
     told.do("on_trial_complete", "b", {"training_iteration": 9, "acc": 2.0})
     assert told.do("on_idle") == stops("a")
     assert told.choose("a") is None

@@ -118,14 +118,14 @@ def test_the_milestones_are_all_rungs_of_all_brackets() -> None:
 def test_f06_ties_and_what_is_no_number(values: list[float], ended: str) -> None:
     told = Told(hyperband(), NAMES)
     answers: list[Verdict] = [told.say(name, 1, value) for name, value in zip("ghij", values, strict=True)]
-    assert {order.trial_id for order in told.orders} | set("j" if answers[3] is STOP else "") == set(ended)
+    assert {order.trial_id for order in told.orders} | set("j" if answers[3] == STOP else "") == set(ended)
 
 
 @pytest.mark.parametrize("end", ["on_trial_error", "on_trial_remove", "on_trial_complete"])
 def test_the_others_do_not_wait_for_one_that_ended(end: str) -> None:
     told = Told(hyperband(), NAMES)
     for name, value in (("g", 3.0), ("h", 1.0), ("i", 2.0)):
-        assert told.say(name, 1, value) is PAUSE
+        assert told.say(name, 1, value) == PAUSE
     assert told.choose("ghi") is None
     assert told.do(end, "j", *([{}] if end == "on_trial_complete" else [])) == stops("h")
     assert told.choose("gi") == "g"
@@ -141,10 +141,10 @@ def test_who_reported_and_ended_is_not_among_the_best_any_more() -> None:
 
 def test_a_result_without_a_number_decides_nothing() -> None:
     told = Told(hyperband(), NAMES)
-    assert told.say("g", 1, "high") is CONTINUE
-    assert told.scheduler.on_trial_result(told.trials["g"], {"training_iteration": 2}) is CONTINUE
-    assert told.say("g", 3, 1.0) is PAUSE
-    assert told.say("g", 4, None) is PAUSE
+    assert told.say("g", 1, "high") == CONTINUE
+    assert told.scheduler.on_trial_result(told.trials["g"], {"training_iteration": 2}) == CONTINUE
+    assert told.say("g", 3, 1.0) == PAUSE
+    assert told.say("g", 4, None) == PAUSE
 
 
 # --- saves that come late --------------------------------------------------------------------------------------
@@ -154,14 +154,14 @@ def test_f26_what_was_reported_at_the_rung_counts_and_not_what_comes_while_it_ru
     told = Told(hyperband(max_t=8), "klmnabcdefghijopqrstuv")
     names = [name for name, number in told.scheduler.get_state()["bracket_of"].items() if number == 3]
     late, *others = names
-    assert told.say(late, 1, 0.0) is PAUSE
-    assert told.say(late, 2, 99.0) is PAUSE
-    assert told.say(late, 3, 99.0) is PAUSE
+    assert told.say(late, 1, 0.0) == PAUSE
+    assert told.say(late, 2, 99.0) == PAUSE
+    assert told.say(late, 3, 99.0) == PAUSE
     for name in others[:-1]:
         told.say(name, 1, 5.0)
     told.say(others[-1], 1, 5.0)
     assert late in {order.trial_id for order in told.orders}
-    assert told.say(late, 4, 99.0) is STOP  # it had not come to rest yet
+    assert told.say(late, 4, 99.0) == STOP  # it had not come to rest yet
 
 
 def test_f26_who_ran_on_beyond_the_next_rung_waits_there() -> None:
@@ -208,7 +208,7 @@ def test_f26_no_stall_when_all_are_beyond_the_last_rung_of_a_bracket_that_is_not
     told = Told(hyperband(), "abcdefgh")
     for name in "gh":
         for iteration in (1, 2, 3, 4):
-            assert told.say(name, iteration, 1.0) is PAUSE
+            assert told.say(name, iteration, 1.0) == PAUSE
     assert told.do("on_idle") == stops("g", "h")
 
 
@@ -217,8 +217,8 @@ def test_who_comes_after_a_bracket_was_halved_catches_up() -> None:
     told.say("g", 1, 5.0)
     told.do("on_idle")  # one of two places at the next rung is free
     told.add("k")
-    assert told.say("g", 2, 5.0) is PAUSE
-    assert told.say("k", 1, 1.0) is CONTINUE
+    assert told.say("g", 2, 5.0) == PAUSE
+    assert told.say("k", 1, 1.0) == CONTINUE
     assert (told.say("k", 2, 6.0), told.orders) == (CONTINUE, stops("g"))
 
 

@@ -38,8 +38,8 @@ TRACE: list[tuple[str, int, float, Decision]] = [
 def test_a_trace_worked_out_by_hand(sign: float) -> None:
     told = Told(median(mode="max" if sign > 0 else "min", min_samples_required=2), "abcdef")
     for name, iteration, value, expected in TRACE:
-        assert told.say(name, iteration, sign * value) is expected, (name, iteration)
-        if expected is STOP:
+        assert told.say(name, iteration, sign * value) == expected, (name, iteration)
+        if expected == STOP:
             told.do("on_trial_complete", name, {"training_iteration": iteration, "acc": sign * value})
     assert told.scheduler.debug_string() == "Using MedianStoppingRule: num_stopped=2"
 
@@ -48,33 +48,33 @@ def test_nobody_is_stopped_in_the_grace_period_and_means_begin_there() -> None:
     told = Told(median(grace_period=2, min_samples_required=1), "ab")
     told.say("a", 1, 100.0)
     told.say("a", 2, 1.0)
-    assert told.say("b", 1, 0.0) is CONTINUE
-    assert told.say("b", 2, 1.0) is CONTINUE  # the mean of a is 1
+    assert told.say("b", 1, 0.0) == CONTINUE
+    assert told.say("b", 2, 1.0) == CONTINUE  # the mean of a is 1
     told.say("a", 3, 4.0)
-    assert told.say("b", 3, 2.4) is STOP  # 2.5
+    assert told.say("b", 3, 2.4) == STOP  # 2.5
 
 
 def test_the_best_result_counts_also_one_of_the_grace_period() -> None:
     told = Told(median(grace_period=2, min_samples_required=1), "ab")
     told.say("a", 2, 5.0)
     told.say("b", 1, 6.0)
-    assert told.say("b", 2, 0.0) is CONTINUE
+    assert told.say("b", 2, 0.0) == CONTINUE
 
 
 def test_f06_nan_is_worse_than_every_number() -> None:
     nan = math.nan
     told = Told(median(min_samples_required=1), "abcd")
-    assert told.say("a", 1, nan) is CONTINUE
-    assert told.say("b", 1, -5.0) is CONTINUE
-    assert told.say("c", 1, nan) is STOP
-    assert told.say("d", 1, math.inf) is CONTINUE
-    assert told.say("b", 2, nan) is CONTINUE  # its best is a number
+    assert told.say("a", 1, nan) == CONTINUE
+    assert told.say("b", 1, -5.0) == CONTINUE
+    assert told.say("c", 1, nan) == STOP
+    assert told.say("d", 1, math.inf) == CONTINUE
+    assert told.say("b", 2, nan) == CONTINUE  # its best is a number
 
 
 def test_a_last_result_that_nobody_asked_about_counts_once() -> None:
     told = Told(median(min_samples_required=1), "ab")
     told.do("on_trial_complete", "a", {"training_iteration": 1, "acc": 5.0})
-    assert told.say("b", 1, 4.0) is STOP
+    assert told.say("b", 1, 4.0) == STOP
     before = told.scheduler.get_state()["curves"]
     told.do("on_trial_complete", "b", {"training_iteration": 1, "acc": 4.0})
     assert told.scheduler.get_state()["curves"] == before
@@ -83,33 +83,33 @@ def test_a_last_result_that_nobody_asked_about_counts_once() -> None:
 def test_without_hard_stop_it_waits_until_no_other_is_left_and_then_runs_to_its_end() -> None:
     told = Told(median(min_samples_required=1, hard_stop=False), "abc")
     told.say("a", 1, 5.0)
-    assert told.say("b", 1, 4.0) is PAUSE
-    assert told.say("b", 2, 9.0) is PAUSE  # it runs on to its next save
+    assert told.say("b", 1, 4.0) == PAUSE
+    assert told.say("b", 2, 9.0) == PAUSE  # it runs on to its next save
     assert told.choose("b") is None
     assert told.choose("bc") == "c"
     assert told.do("on_idle") == []
     assert told.choose("b") == "b"
     told.do("on_trial_start", "b")
     told.say("a", 3, 5.0)
-    assert told.say("b", 3, 0.0) is CONTINUE
+    assert told.say("b", 3, 0.0) == CONTINUE
 
 
 def test_one_makes_room_where_there_are_too_few_to_compare_with_and_others_wait() -> None:
     told = Told(median(min_samples_required=2, min_time_slice=2), "ab")
-    assert told.say("a", 1, 1.0) is CONTINUE  # nobody waits
+    assert told.say("a", 1, 1.0) == CONTINUE  # nobody waits
     waiting = told.trials["c"] = TrialStub("c")
     told.scheduler.on_trial_add(waiting)
-    assert told.say("a", 2, 1.0) is PAUSE
+    assert told.say("a", 2, 1.0) == PAUSE
     told.do("on_trial_start", "a")
-    assert told.say("a", 3, 1.0) is CONTINUE  # it ran for 1 since
-    assert told.say("a", 4, 1.0) is CONTINUE
-    assert told.say("a", 5, 1.0) is PAUSE
+    assert told.say("a", 3, 1.0) == CONTINUE  # it ran for 1 since
+    assert told.say("a", 4, 1.0) == CONTINUE
+    assert told.say("a", 5, 1.0) == PAUSE
     assert told.choose("ca") == "c"
     told.do("on_trial_start", "c")
-    assert told.say("b", 1, 1.0) is PAUSE  # a waits by now
+    assert told.say("b", 1, 1.0) == PAUSE  # a waits by now
     told.do("on_trial_start", "a")
     told.do("on_trial_start", "b")
-    assert told.say("b", 4, 1.0) is CONTINUE
+    assert told.say("b", 4, 1.0) == CONTINUE
 
 
 @pytest.mark.parametrize(

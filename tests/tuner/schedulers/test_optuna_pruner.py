@@ -84,7 +84,7 @@ def test_it_decides_as_the_pruner_does_in_a_study(name: str, mode: str) -> None:
         result: dict[str, Any] = {}
         for step, value in enumerate(curve, start=1):
             result = {"training_iteration": step, "x": value}
-            if scheduler.on_trial_result(stub, result) is STOP:
+            if scheduler.on_trial_result(stub, result) == STOP:
                 stopped = step
                 break
         scheduler.on_trial_complete(stub, result)
@@ -102,15 +102,15 @@ def test_the_medians_by_hand() -> None:
         trial = TrialStub(name)
         scheduler.on_trial_add(trial)
         for step, loss in enumerate(losses, start=1):
-            assert scheduler.on_trial_result(trial, {"training_iteration": step, "loss": loss}) is CONTINUE
+            assert scheduler.on_trial_result(trial, {"training_iteration": step, "loss": loss}) == CONTINUE
         scheduler.on_trial_complete(trial, {})
     trial = TrialStub("c")
     scheduler.on_trial_add(trial)
-    assert scheduler.on_trial_result(trial, {"training_iteration": 1, "loss": 7.0}) is CONTINUE  # the median of 5, 9
-    assert scheduler.on_trial_result(trial, {"training_iteration": 2, "loss": 2.5}) is CONTINUE  # of 1, 4
+    assert scheduler.on_trial_result(trial, {"training_iteration": 1, "loss": 7.0}) == CONTINUE  # the median of 5, 9
+    assert scheduler.on_trial_result(trial, {"training_iteration": 2, "loss": 2.5}) == CONTINUE  # of 1, 4
     other = TrialStub("d")
     scheduler.on_trial_add(other)
-    assert scheduler.on_trial_result(other, {"training_iteration": 1, "loss": 7.1}) is STOP
+    assert scheduler.on_trial_result(other, {"training_iteration": 1, "loss": 7.1}) == STOP
     assert scheduler.debug_string() == "Using OptunaPruner(MedianPruner): 1 of 4 trials pruned"
 
 
@@ -118,11 +118,11 @@ def test_a_trial_that_was_pruned_or_had_ended_may_be_continued() -> None:
     scheduler = OptunaPruner(pruners.ThresholdPruner(upper=5.0), metric="loss", mode="min")
     trial = TrialStub("a")
     scheduler.on_trial_add(trial)
-    assert scheduler.on_trial_result(trial, {"training_iteration": 1, "loss": 6.0}) is STOP
+    assert scheduler.on_trial_result(trial, {"training_iteration": 1, "loss": 6.0}) == STOP
     scheduler.on_trial_complete(trial, {"training_iteration": 1, "loss": 6.0})
-    assert scheduler.on_trial_result(trial, {"training_iteration": 2, "loss": 4.0}) is CONTINUE
+    assert scheduler.on_trial_result(trial, {"training_iteration": 2, "loss": 4.0}) == CONTINUE
     scheduler.on_trial_complete(trial, {"training_iteration": 2, "loss": 4.0})
-    assert scheduler.on_trial_result(trial, {"training_iteration": 3, "loss": 7.0}) is STOP
+    assert scheduler.on_trial_result(trial, {"training_iteration": 3, "loss": 7.0}) == STOP
     assert scheduler.debug_string().endswith("1 of 1 trials pruned")
 
 
@@ -149,7 +149,7 @@ def test_other_clocks_are_rounded_down() -> None:
     trial = TrialStub("a")
     scheduler.on_trial_add(trial)
     for time, loss in ((0.4, 3.0), (0.9, 2.0), (1.2, 1.0), (-1.0, 9.0)):
-        assert scheduler.on_trial_result(trial, {"time_total_s": time, "loss": loss}) is CONTINUE
+        assert scheduler.on_trial_result(trial, {"time_total_s": time, "loss": loss}) == CONTINUE
     assert scheduler.get_state()["trials"][0].intermediate_values == {0: 2.0, 1: 1.0}
 
 

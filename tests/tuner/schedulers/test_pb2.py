@@ -142,7 +142,7 @@ def test_it_is_a_population_based_training() -> None:
     scheduler = pb2()
     assert isinstance(scheduler, PopulationBasedTraining)
     assert scheduler.debug_string() == "PB2: 0 checkpoints, 0 perturbs"
-    assert scheduler.on_trial_result(TrialStub("a", {"lr": 1.0}), {"training_iteration": 1}) is Decision.CONTINUE
+    assert scheduler.on_trial_result(TrialStub("a", {"lr": 1.0}), {"training_iteration": 1}) == Decision.CONTINUE
 
 
 def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

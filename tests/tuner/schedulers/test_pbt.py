@@ -110,7 +110,7 @@ def test_the_policy_counts_how_long_the_weights_were_trained() -> None:
     population.all_report(2, a=1.0, b=3.0, c=2.0)
     population.publish("b", 2)
     assert isinstance(population.report("d", 4, 0.5), Exploit)
-    assert population.report("d", 7, 9.0) is SAVE
+    assert population.report("d", 7, 9.0) == SAVE
     population.publish("d", 7)
     assert isinstance(population.report("a", 5, 0.1), Exploit)
     assert [step[2:4] for step in population.scheduler.policy("a")] == [(4, 2), (5, 5)]
@@ -135,7 +135,7 @@ def test_without_log_config_nothing_is_kept() -> None:
 def test_nan_is_worst_and_never_a_donor() -> None:
     population = Population(pbt(quantile_fraction=0.5), "ab")
     population.report("a", 2, math.nan)
-    assert population.report("b", 2, -math.inf) is SAVE  # a number, so better
+    assert population.report("b", 2, -math.inf) == SAVE  # a number, so better
     population.publish("a", 2)
     population.publish("b", 2)
     assert population.report("a", 4, math.nan) == Exploit("b", {"lr": 20.0})
@@ -143,7 +143,7 @@ def test_nan_is_worst_and_never_a_donor() -> None:
     broken = Population(pbt(quantile_fraction=0.5), "ab")
     broken.report("a", 2, math.nan)
     broken.publish("a", 2)
-    assert broken.report("b", 2, math.nan) is CONTINUE
+    assert broken.report("b", 2, math.nan) == CONTINUE
 
 
 def test_of_equal_scores_the_earlier_trial_is_the_better() -> None:
@@ -168,7 +168,7 @@ def test_who_has_ended_is_no_donor_and_not_in_the_way() -> None:
     population.scheduler.on_trial_complete(population.trials["b"], {})
     assert population.report("d", 2, 0.5) == Exploit("c", {"lr": 200.0})
     population.scheduler.on_trial_error(population.trials["c"])
-    assert population.report("a", 4, 1.0) is SAVE
+    assert population.report("a", 4, 1.0) == SAVE
 
 
 def test_the_quantile_is_rounded_up_but_never_more_than_half() -> None:
@@ -185,21 +185,21 @@ def test_while_others_wait_a_trial_makes_room_at_its_interval() -> None:
     scheduler, trials = population.scheduler, population.trials
     scheduler.on_trial_start(trials["a"])
     scheduler.on_trial_start(trials["b"])
-    assert population.report("a", 1, 1.0) is CONTINUE
-    assert population.report("a", 2, 1.0) is PAUSE
+    assert population.report("a", 1, 1.0) == CONTINUE
+    assert population.report("a", 2, 1.0) == PAUSE
     assert scheduler.choose_trial_to_run([trials["a"], trials["c"]]) is trials["c"]  # it has trained least
     scheduler.on_trial_start(trials["c"])
-    assert population.report("b", 2, 2.0) is PAUSE  # a waits
+    assert population.report("b", 2, 2.0) == PAUSE  # a waits
     assert scheduler.choose_trial_to_run([trials["b"], trials["a"]]) is trials["b"]  # the first of equals
     scheduler.on_trial_start(trials["a"])
     scheduler.on_trial_start(trials["b"])
-    assert population.report("c", 2, 3.0) is SAVE  # nobody waits
+    assert population.report("c", 2, 3.0) == SAVE  # nobody waits
 
 
 def test_there_may_be_more_trials_than_places() -> None:
     population = Population(pbt(), "abc")
     population.scheduler.set_search_properties("acc", "max", slots=2)
-    assert population.report("a", 2, 1.0) is PAUSE
+    assert population.report("a", 2, 1.0) == PAUSE
 
 
 def test_a_clock_that_comes_with_the_donors_checkpoint_may_go_back() -> None:
@@ -207,8 +207,8 @@ def test_a_clock_that_comes_with_the_donors_checkpoint_may_go_back() -> None:
     population.report("b", 1, 2.0, steps=10)
     population.publish("b", 1)
     assert isinstance(population.report("a", 1, 1.0, steps=100), Exploit)
-    assert population.report("a", 2, 3.0, steps=11) is CONTINUE
-    assert population.report("a", 3, 3.0, steps=13) is SAVE
+    assert population.report("a", 2, 3.0, steps=11) == CONTINUE
+    assert population.report("a", 3, 3.0, steps=13) == SAVE
 
 
 # --- synchronous ---------------------------------------------------------------------------------------------
@@ -229,19 +229,19 @@ def test_a_synchronous_round_worked_out_by_hand() -> None:
     waiting = [trials[name] for name in "abc"]
     assert scheduler.choose_trial_to_run(waiting) is None  # all wait for d
     assert scheduler.choose_trial_to_run([*waiting, trials["d"]]) is trials["d"]
-    assert population.report("d", 2, 3.0) is PAUSE
+    assert population.report("d", 2, 3.0) == PAUSE
     assert list(scheduler.orders()) == []  # its checkpoint is not published
     assert population.publish("d", 2) == [Order("a", Exploit("b", {"lr": 20.0}))]
     assert scheduler.choose_trial_to_run([trials["a"], trials["b"]]) is trials["a"]
-    assert population.report("b", 3, 9.0) is CONTINUE
-    assert population.report("b", 4, 9.0) is PAUSE
+    assert population.report("b", 3, 9.0) == CONTINUE
+    assert population.report("b", 4, 9.0) == PAUSE
 
 
 def test_f26_the_last_one_that_all_wait_for_may_end() -> None:
     for end in ("on_trial_error", "on_trial_remove", "on_trial_complete"):
         population = synch("abc")
         for name, acc in (("a", 1.0), ("b", 2.0)):
-            assert population.report(name, 2, acc) is PAUSE
+            assert population.report(name, 2, acc) == PAUSE
             assert population.publish(name, 2) == []
         arguments = (population.trials["c"], {}) if end == "on_trial_complete" else (population.trials["c"],)
         getattr(population.scheduler, end)(*arguments)
@@ -255,7 +255,7 @@ def test_f26_who_lost_its_checkpoint_runs_again_until_it_has_one() -> None:
     population.publish("a", 2)
     population.report("b", 2, 2.0)  # and is killed before it is saved
     assert population.scheduler.choose_trial_to_run([population.trials["a"], population.trials["b"]]).trial_id == "b"  # type: ignore[union-attr]
-    assert population.report("b", 3, 2.0) is PAUSE
+    assert population.report("b", 3, 2.0) == PAUSE
     assert [order.trial_id for order in population.publish("b", 3)] == ["a"]
 
 
@@ -278,8 +278,8 @@ def test_who_is_ahead_waits_for_the_others() -> None:
     population.report("b", 2, 1.0)
     assert population.publish("b", 2) == [Order("b", Exploit("a", {"lr": 2.0}))]
     assert population.scheduler.choose_trial_to_run([trials["a"], trials["b"]]) is trials["b"]
-    assert population.report("b", 4, 1.0) is CONTINUE
-    assert population.report("b", 5, 1.0) is PAUSE
+    assert population.report("b", 4, 1.0) == CONTINUE
+    assert population.report("b", 5, 1.0) == PAUSE
     assert [order.trial_id for order in population.publish("b", 5)] == ["b"]
 
 
@@ -333,7 +333,7 @@ class World:
         verdict = self.scheduler.on_trial_result(self.trials[name], result)
         if self._always_saves or verdict in (SAVE, PAUSE):
             self.unpublished.append((name, self.iteration[name], self.trials[name].config["id"]))
-        if verdict is PAUSE:
+        if verdict == PAUSE:
             self.waiting.add(name)
         if isinstance(verdict, Exploit):
             self.clone(name, verdict)

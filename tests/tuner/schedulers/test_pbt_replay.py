@@ -49,16 +49,16 @@ def test_it_waits_for_the_checkpoint_of_the_change(tmp_path: Path) -> None:
     replay = PopulationBasedTrainingReplay(written(tmp_path / "p.txt", RAYS[1:2]))
     trial = TrialStub("a")
     replay.on_trial_add(trial)
-    assert replay.on_trial_result(trial, {"training_iteration": 5}) is PAUSE
+    assert replay.on_trial_result(trial, {"training_iteration": 5}) == PAUSE
     replay.on_checkpoint(trial, 3)  # published late
     assert list(replay.orders()) == []
-    assert replay.on_trial_result(trial, {"training_iteration": 6}) is PAUSE
+    assert replay.on_trial_result(trial, {"training_iteration": 6}) == PAUSE
     state = cloudpickle.loads(cloudpickle.dumps(replay.get_state()))
     again = PopulationBasedTrainingReplay(tmp_path / "p.txt")
     again.set_state(state)
     again.on_checkpoint(trial, 6)
     assert list(again.orders()) == [Order("a", Exploit("a", {"lr": 0.36}))]
-    assert again.on_trial_result(trial, {"training_iteration": 7}) is CONTINUE
+    assert again.on_trial_result(trial, {"training_iteration": 7}) == CONTINUE
 
 
 def test_what_our_own_population_tells_can_be_replayed(tmp_path: Path) -> None:

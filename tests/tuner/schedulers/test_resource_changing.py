@@ -71,7 +71,7 @@ def test_it_meets_its_obligations(make: Any, cores: int) -> None:
 def test_cores_are_shared_in_equal_parts() -> None:
     run = Run(DistributeResources(), {"cpu": 8, "gpu": 0})
     assert run.report("a") == {"cpu": 4}
-    assert run.report("a") is CONTINUE
+    assert run.report("a") == CONTINUE
     assert run.report("b") == {"cpu": 4}
     run.end("b")
     assert run.report("a") == {"cpu": 8}
@@ -83,7 +83,7 @@ def test_who_has_too_much_gives_it_back_when_others_come() -> None:
     run.trials["b"] = TrialStub("b")
     run.scheduler.on_trial_add(run.trials["b"])
     assert run.report("a") == {"cpu": 3}
-    assert run.report("b") is CONTINUE
+    assert run.report("b") == CONTINUE
 
 
 def test_it_never_gets_less_than_it_started_with() -> None:
@@ -122,9 +122,9 @@ def test_shares_of_a_gpu_add_up() -> None:
 def test_the_best_trial_gets_all_that_is_free() -> None:
     run = Run(DistributeResourcesToTopJob(), {"cpu": 8}, "abc")
     assert run.report("a", 1.0) == {"cpu": 6}  # the only one that is known
-    assert run.report("b", 2.0) is CONTINUE  # nothing is free
+    assert run.report("b", 2.0) == CONTINUE  # nothing is free
     run.end("c")
-    assert run.report("a", 1.0) is CONTINUE  # b is better
+    assert run.report("a", 1.0) == CONTINUE  # b is better
     assert run.report("b", 2.0) == {"cpu": 2}
 
 
@@ -146,7 +146,7 @@ def test_the_best_ones_limit_passes_the_rest_on() -> None:
     run = Run(DistributeResourcesToTopJob(increase_by={"cpu": 1}, increase_by_times=2), {"cpu": 8}, "ab")
     assert run.report("a", 2.0) == {"cpu": 3}
     assert run.report("b", 1.0) == {"cpu": 3}
-    assert run.report("a", 2.0) is CONTINUE
+    assert run.report("a", 2.0) == CONTINUE
 
 
 def test_a_function_of_ones_own() -> None:
@@ -158,8 +158,8 @@ def test_a_function_of_ones_own() -> None:
 
     run = Run(double, {"cpu": 8}, base={"cpu": 2})
     assert run.report("a", 0.5) == {"cpu": 4}
-    assert run.report("a", 0.5) is CONTINUE
-    assert run.report("b", 0.1) is CONTINUE
+    assert run.report("a", 0.5) == CONTINUE
+    assert run.report("b", 0.1) == CONTINUE
     assert seen[0] == ({"cpu": 8}, ["a", "b"], 0.5)
 
 
@@ -168,7 +168,7 @@ def test_what_it_still_waits_for_counts_as_taken() -> None:
     run = Run(DistributeResources(), {"cpu": 4})
     first = run.scheduler.on_trial_result(run.trials["a"], {"training_iteration": 1})
     assert first == Reallocate({"cpu": 2})
-    assert run.scheduler.on_trial_result(run.trials["a"], {"training_iteration": 2}) is CONTINUE
+    assert run.scheduler.on_trial_result(run.trials["a"], {"training_iteration": 2}) == CONTINUE
     assert run.report("b") == {"cpu": 2}
 
 
@@ -179,7 +179,7 @@ def test_the_other_scheduler_decides_first() -> None:
     for trial in trials.values():
         scheduler.on_trial_add(trial)
     assert scheduler.on_trial_result(trials["a"], {"training_iteration": 1, "acc": 2.0}) == Reallocate({"cpu": 4})
-    assert scheduler.on_trial_result(trials["b"], {"training_iteration": 1, "acc": 1.0}) is Decision.STOP
+    assert scheduler.on_trial_result(trials["b"], {"training_iteration": 1, "acc": 1.0}) == Decision.STOP
 
 
 def test_without_knowing_the_machine_nothing_changes() -> None:
@@ -187,7 +187,7 @@ def test_without_knowing_the_machine_nothing_changes() -> None:
     scheduler.set_search_properties("acc", "max")
     trial = TrialStub("a")
     scheduler.on_trial_add(trial)
-    assert scheduler.on_trial_result(trial, {"training_iteration": 1}) is CONTINUE
+    assert scheduler.on_trial_result(trial, {"training_iteration": 1}) == CONTINUE
 
 
 def test_it_passes_on_all_that_a_scheduler_is_told() -> None:
