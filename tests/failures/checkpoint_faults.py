@@ -148,22 +148,24 @@ def killed_at(at: int, trainable: Any, *, hook: str = "on_trial_result", trials:
     wait_for_its_processes(Path(settings["path"], settings.get("name", "e")))
 
 
-def killed_at_fact(number: int, action: Callable[[], object]) -> bool:
+def killed_at_fact(number: int, action: Callable[[], object], *, of: bytes = b"", written: bool | None = None) -> bool:
     """Act in a process of its own that is killed -9 with the n-th fact that it journals; False: it ended before.
 
-    After an even one the journal is written out first, so that what the fact is about is known and not done.
+    After an even one, or if it is to be `written`, the journal is written out first, so that what the fact is about is
+    known and not done. `of`: only facts with that in them count.
     """
     from tuner.experiment.journal import JournalWriter
 
     real = JournalWriter.append
     left = number
+    flushed = number % 2 == 0 if written is None else written
 
     def deadly(journal: JournalWriter, body: bytes, **more: Any) -> int:
         nonlocal left
         seq = real(journal, body, **more)
-        left -= 1
+        left -= of in body
         if left == 0:
-            if number % 2 == 0:
+            if flushed:
                 journal.flush()
             die()
         return seq

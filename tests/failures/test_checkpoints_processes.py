@@ -110,6 +110,30 @@ def test_t05_a_killed_fork_server_takes_the_family_with_it_and_the_trial_starts_
     assert alive(pids) == []
 
 
+def stopped_and_killed(config):
+    """Told to stop after three results, it takes its fork server with it before anybody hears that it has gone."""
+    checkpoint = tune.get_checkpoint()
+    start = checkpoint.to_dict()["n"] if checkpoint else 0
+    for n in range(start + 1, 9):
+        with open(config["log"], "a") as log:
+            log.write(f"{n} ")
+        try:
+            tune.report({"n": n}, checkpoint=tune.Checkpoint.from_dict({"n": n}) if n in config["saves"] else None)
+        finally:
+            if n == 3 and first_time("killed"):
+                tune.get_checkpoint()  # which waits for the save before it
+                os.kill(parent_of(os.getppid()), signal.SIGKILL)
+                signal.pause()
+
+
+@pytest.mark.parametrize("saves", [[1], [1, 3]], ids=["nothing to save", "saved"])
+def test_r10_a_trial_that_was_told_to_stop_never_trains_on_when_its_fork_server_is_killed(tmp_path, saves):
+    config = {"log": str(tmp_path / "log"), "saves": saves}
+    (trial,) = run(stopped_and_killed, tmp_path, config=config, stop={"training_iteration": 3}).trials
+    assert (trial.status, trial.iteration, trial.attempt) == ("TERMINATED", 3, 1)
+    assert (tmp_path / "log").read_text() == "1 2 3 "
+
+
 def waits(config):
     family(config["pids"])
     with open(config["ready"], "w") as ready:

@@ -142,6 +142,26 @@ def test_f16_saves_that_fail_are_counted_shown_and_in_the_end_fail_the_trial(tmp
     assert trial.save_failures == 0
 
 
+@pytest.mark.parametrize("stop", [None, {"training_iteration": 4}], ids=["by itself", "told to stop"])
+@pytest.mark.parametrize("trainable", WAYS, ids=lambda way: way.__name__)
+def test_f30_a_last_save_that_fails_is_no_good_end_and_a_plain_resume_takes_it_up(tmp_path, disk, trainable, stop):
+    """The disk is full at the very last save only: nobody would look at the trial again if it had ended well."""
+    settings = settings_of(trainable, tmp_path, n=4 if stop is None else 9)
+    settings |= {} if stop is None else {"stop": stop}
+    fills = Fills(disk, 4, leave=500_000, hook="result")
+    first = {**settings, "keep_checkpoints_num": None}  # nothing goes, so nothing makes room
+    with pytest.raises(TrialsFailedError) as caught:
+        run(trainable, disk, callbacks=[fills], raise_on_failed_trial=True, **first)
+    (trial,) = caught.value.analysis.trials
+    assert (trial.status, trial.iteration, trial.error.disk) == ("ERROR", 4, True)
+    assert "of iteration 4, is not on the disk" in str(caught.value) and "No space left" in str(caught.value)
+    assert iterations(trial)[-1] == 3
+    fills.ballast.unlink()
+    (trial,) = run(trainable, disk, resume="AUTO", **settings).trials
+    assert (trial.status, trial.iteration, iterations(trial)) == ("TERMINATED", 4, [3, 4])
+    assert [row["training_iteration"] for row in rows(trial)] == [1, 2, 3, 4]
+
+
 def test_f16_failures_that_are_not_in_a_row_do_not_fail_the_trial(tmp_path, disk):
     fills = Fills(disk, 2, leave=500_000, free_at=3)
     settings = settings_of(from_dicts, tmp_path)

@@ -311,6 +311,7 @@ def check_alike(cut: Any, whole: Any) -> None:
     for one, other in zip(cut, whole, strict=True):
         assert (one.config, one.iteration, one.resources) == (other.config, other.iteration, other.resources)
         assert [row["acc"] for row in rows(one)] == [row["acc"] for row in rows(other)]
+        assert [record.iteration for record in one.checkpoints] == [record.iteration for record in other.checkpoints]
 
 
 def killed_again_and_again(path: Path, patch: pytest.MonkeyPatch, kind: str, seed: object) -> None:
@@ -355,3 +356,20 @@ def test_d12_what_was_ordered_for_a_trial_that_waits_is_done_after_a_kill(tmp_pa
         check_alike(cut, whole)
         assert known(once(place, kind)[1]) == known(scheduler)
     assert number > 1, "something was ordered"
+
+
+@pytest.mark.parametrize("kind", ["hyperband", "bohb", "asha, promotion", "median, soft"])
+def test_f26_who_paused_at_a_save_that_a_kill_undid_is_saved_there_before_anything_follows(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each pause of the run in turn is journaled, and its checkpoint never comes."""
+    whole, _ = once(tmp_path / "whole", kind)
+    for number in itertools.count(1):
+        place = tmp_path / f"{number}"
+        if not killed_at_fact(number, functools.partial(once, place, kind), of=b'"then":"pause"', written=True):
+            break
+        cut, scheduler = once(place, kind)
+        check_alike(cut, whole)
+        assert known(once(place, kind)[1]) == known(scheduler)
+    assert number > 1, "somebody paused"
+    assert "ended without one although it was asked to save" not in caplog.text
