@@ -521,7 +521,8 @@ class TrialLoop:
         elif isinstance(body, wire.Published):
             self._on_published(run, body)
         elif isinstance(body, wire.PublishFailed):
-            log.warning("%s: checkpoint %s was not saved: %s", run.trial.name, body.ref.name, body.error)
+            lost = (run.trial.name, body.ref.name, body.error)
+            log.warning("%s: checkpoint %s was not saved: %s", *lost, extra={"each": True})
             self._keeping.not_saved(run.trial, body)
         elif isinstance(body, wire.Uploaded):
             self._copies.uploaded(run.trial, body)

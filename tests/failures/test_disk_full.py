@@ -162,6 +162,19 @@ def test_f30_a_last_save_that_fails_is_no_good_end_and_a_plain_resume_takes_it_u
     assert [row["training_iteration"] for row in rows(trial)] == [1, 2, 3, 4]
 
 
+def test_f16_each_failed_save_is_named_on_the_terminal(tmp_path, disk, monkeypatch, capfd):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # as in a script: pytest configures logging
+    fills = Fills(disk, 2, leave=500_000, hook="checkpoint")
+    settings = {**settings_of(from_dicts, tmp_path), "keep_checkpoints_num": None}
+    run(from_dicts, disk, callbacks=[fills], raise_on_failed_trial=False, verbose=1, **settings)
+    failed = [fact["ref"]["name"] for fact in facts(disk / "e", "publish_failed")]
+    said = capfd.readouterr().out
+    assert len(failed) == 3
+    for name in failed:
+        assert f"checkpoint {name} was not saved" in said
+    assert "not shown" not in said
+
+
 def test_f16_failures_that_are_not_in_a_row_do_not_fail_the_trial(tmp_path, disk):
     fills = Fills(disk, 2, leave=500_000, free_at=3)
     settings = settings_of(from_dicts, tmp_path)

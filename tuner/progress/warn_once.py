@@ -13,7 +13,8 @@ _PACKAGES = ("tuner", "trainables")
 class WarnOnce(logging.Handler):
     """Shows the first warning of each cause (its format, without the values) and counts the others.
 
-    It is in charge only where nobody configured logging: then Python itself would print every one of them.
+    It is in charge only where nobody configured logging: then Python itself would print every one of them. A warning
+    that is logged with `extra={"each": True}` is shown every time: what it names is lost, and nobody else says so.
 
     Args:
         show: gets the text; None swallows all (`verbose=0`).
@@ -27,8 +28,9 @@ class WarnOnce(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         cause = (record.name, str(record.msg))
-        self._seen[cause] += 1
-        if self._show is not None and (self._repeat or self._seen[cause] == 1):
+        each = getattr(record, "each", False)
+        self._seen[cause] += not each
+        if self._show is not None and (self._repeat or each or self._seen[cause] == 1):
             try:
                 self._show(f"{record.levelname.lower()}: {record.getMessage()}")
             except Exception:
@@ -36,7 +38,7 @@ class WarnOnce(logging.Handler):
 
     def more(self) -> int:
         """How many warnings were not shown."""
-        return 0 if self._repeat or self._show is None else sum(count - 1 for count in self._seen.values())
+        return 0 if self._repeat or self._show is None else sum(max(count - 1, 0) for count in self._seen.values())
 
     def install(self) -> None:
         """Take charge, in place of an earlier run's. Safe to call again."""
