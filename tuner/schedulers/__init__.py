@@ -6,8 +6,9 @@ from typing import Any
 
 from trainables.settings import unknown_name
 from tuner.error import SettingError
+from tuner.reason import Reason, ReasonKind
 from tuner.schedulers.asha import ASHAScheduler, AsyncHyperBandScheduler
-from tuner.schedulers.base import Decision, TrialScheduler, TrialView
+from tuner.schedulers.base import Decision, Reasoned, TrialScheduler, TrialView
 from tuner.schedulers.fifo import FIFOScheduler
 from tuner.schedulers.hb_bohb import HyperBandForBOHB
 from tuner.schedulers.hyperband import HyperBandScheduler
@@ -32,6 +33,9 @@ __all__ = [
     "PB2",
     "PopulationBasedTraining",
     "PopulationBasedTrainingReplay",
+    "Reason",
+    "ReasonKind",
+    "Reasoned",
     "ResourceChangingScheduler",
     "TrialScheduler",
     "TrialView",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuner.reason import Reason, ReasonKind
 from tuner.stopper.budgets import (
     CostStopper,
     MaximumIterationStopper,
@@ -24,6 +25,8 @@ __all__ = [
     "MaximumIterationStopper",
     "MaximumResultsStopper",
     "NoopStopper",
+    "Reason",
+    "ReasonKind",
     "Stopper",
     "TimeoutStopper",
     "TrialPlateauStopper",
