@@ -368,9 +368,10 @@ class TrialLoop:
         One that is behind what it was told comes first, and the scheduler is not asked: it has decided about it.
         """
         for trial_id in list(self._behind):
-            trial = self._behind.pop(trial_id)
+            trial = self._behind[trial_id]
             if trial in self._pending and trial.is_behind:
-                return trial
+                return trial  # and again, until there is room for it
+            del self._behind[trial_id]
         chosen = self._plugins.choose(self._pending.view) if self._pending else None
         self._carry_out()
         if chosen is not None or (self._unchosen is not None and not self._unchosen.attempt):
@@ -816,7 +817,9 @@ class TrialLoop:
                 self._back_off(trial)
             self._callbacks.on_trial_recover(self._iteration, self.state.trials, trial)
         else:
-            if trial.told_then == "stop" and trial.save_due:  # whatever the error: any resume saves that again
+            if (
+                trial.told_then == "stop" and trial.save_due and not run.refused
+            ):  # whatever the error: any resume saves that again
                 error = msgspec.structs.replace(error, disk=True)
             self._end_trial(run.trial, error)
             if self.settings.fail_fast and (said is None or said.retry):

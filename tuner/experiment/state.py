@@ -171,6 +171,7 @@ class ExperimentState:
         }
         trial.clones.append(Clone(fact.iteration, fact.checkpoint, changed))
         trial.next_start, trial.clone_iteration = fact.checkpoint, fact.iteration
+        trial.save_due = 0  # what it had come to is given up
         if fact.checkpoint.trial_id != fact.trial:
             trial.lineage = []
         trial.raw_config = tight(fact.config)
