@@ -21,6 +21,7 @@ from tuner import syncing
 from tuner.clock import Clock, SystemClock
 from tuner.error import ExperimentDivergedError, ExperimentNotFoundError, OwnedElsewhereError, SettingError, SyncError
 from tuner.experiment import events as ev
+from tuner.experiment import formats
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import HEARTBEAT_S, Ownership, claim
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, parse_generation
@@ -191,6 +192,7 @@ def _push(link: syncing.Link, paths: ExperimentPaths, ownership: Ownership, cloc
     state = ExperimentState.from_snapshot(paths.root, contents.snapshot)
     for _, body in contents.bodies:
         state.apply(ev.decode(body))
+    formats.raise_to_ours(paths)
     journal = JournalWriter(
         paths,
         ownership.generation,

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import blake3
-import msgspec
 
 from trainables.errors import CheckpointError, ObjectNotFoundError
 from trainables.transfer import between
@@ -21,7 +20,7 @@ from trainables.transfer.base import Backend
 from trainables.transfer.local import LocalBackend
 from trainables.transfer.open import shown
 from tuner.error import ExperimentDamagedError, ExperimentExistsError, SettingError
-from tuner.experiment.lock import Record, encode_record
+from tuner.experiment.lock import decode_record, encode_record
 from tuner.experiment.paths import ExperimentPaths, parse_generation
 from tuner.experiment.reader import lies_at, load_state
 from tuner.experiment.state import ExperimentState
@@ -156,7 +155,7 @@ def _push_generations(target: Backend, paths: ExperimentPaths, to: str) -> None:
     """The copy has the same history, and no owner."""
     names = [name for name in _under(paths.generations, paths.generations) if parse_generation(name) is not None]
     for name in names:
-        record = msgspec.json.decode((paths.generations / name).read_bytes(), type=Record)
+        record = decode_record((paths.generations / name).read_bytes(), paths.generations / name)
         target.put(f"{to}/generations/{name}", encode_record(record, released=True))
     if names:
         highest = max(number for name in names if (number := parse_generation(name)) is not None)

@@ -6,6 +6,7 @@ TuneError
  ├── ExperimentExistsError (FileExistsError)
  ├── ExperimentNotFoundError (FileNotFoundError)
  ├── ExperimentDamagedError               a directory that is no experiment, or cannot be read
+ │    └── NewerFormatError                a newer version of the package wrote it
  ├── ExperimentDivergedError              two histories, each with facts that the other lacks
  ├── ResumeError                          a resume that cannot be done; nothing was touched
  ├── OwnedElsewhereError                  another driver owns the experiment
@@ -48,6 +49,10 @@ class ExperimentNotFoundError(TuneError, FileNotFoundError):
 
 class ExperimentDamagedError(TuneError):
     """A directory is not an experiment of ours, or its state cannot be read."""
+
+
+class NewerFormatError(ExperimentDamagedError):
+    """A newer version of the package wrote it, in a format that this one does not know; nothing of it was used."""
 
 
 class ExperimentDivergedError(TuneError):

@@ -31,7 +31,7 @@ from tuner.clock import Clock
 from tuner.error import ExperimentExistsError, ExperimentNotFoundError, SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.incoming import beside
-from tuner.experiment.lock import HEARTBEAT_S, Ownership, Record, encode_record
+from tuner.experiment.lock import HEARTBEAT_S, Ownership, decode_record, encode_record
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, is_trial_file, parse_generation
 from tuner.experiment.reader import is_experiment, load_state, read_settings
 from tuner.experiment.resume import Base
@@ -207,7 +207,7 @@ def _make_durable(directory: Path) -> None:
 
 def _release(record: Path, target: Path) -> None:
     """Whoever owns the old experiment does not own the new one."""
-    known = msgspec.json.decode(fs.read_file(record), type=Record)
+    known = decode_record(fs.read_file(record), record)
     fs.replace_file(target, encode_record(known, released=True))
 
 

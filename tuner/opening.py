@@ -36,13 +36,13 @@ from tuner.error import (
     StorageFullError,
     TuneError,
 )
-from tuner.experiment import replacing
+from tuner.experiment import formats, replacing
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.leftovers import trials_with_results
 from tuner.experiment.lock import Ownership, claim, read_records
 from tuner.experiment.paths import ExperimentPaths
-from tuner.experiment.reader import FORMAT, is_experiment, load_state, read_settings
+from tuner.experiment.reader import is_experiment, load_state, read_settings
 from tuner.experiment.resume import Base
 from tuner.schedulers import FIFOScheduler, create_scheduler
 from tuner.search import BasicVariantGenerator, create_searcher
@@ -154,6 +154,7 @@ def plan(spec: Spec, paths: ExperimentPaths, *, asked: bool = False) -> Plan:
             f'resume="REMOTE" needs a replica: set SyncConfig(upload_dir=...); there is a local experiment at {root}'
         )
     settings = read_settings(paths)
+    formats.check_books(paths)
     if spec.overwrite:
         return Plan(Action.REPLACE, f"starting new because overwrite=True replaces the experiment at {root}")
     if base is Base.NEW:
@@ -238,7 +239,8 @@ def prepare(spec: Spec, paths: ExperimentPaths, clock: Clock) -> Prepared:
         if spec.space_given:
             holds["space"] = fingerprint(spec.param_space)
             changes += space_warnings(settings.get("space", {}), holds["space"])
-        settings = {**settings, **holds}  # what holds from now on, also for readers
+        # What holds from now on, also for readers; the format before the journal has a line of it.
+        settings = {**settings, **holds, "format": formats.FORMAT}
     else:
         settings = _new_settings(spec, paths, clock)
     # Before the searcher is told of the run: a restore tells it again.
@@ -452,7 +454,7 @@ def _remove_unfinished(paths: ExperimentPaths) -> None:
 def _new_settings(spec: Spec, paths: ExperimentPaths, clock: Clock) -> dict[str, Any]:
     created = datetime.datetime.fromtimestamp(clock.time(), datetime.UTC)
     return {
-        "format": FORMAT,
+        "format": formats.FORMAT,
         "name": paths.root.name,
         "id": secrets.token_hex(4),
         "created": created.isoformat(timespec="seconds"),

@@ -152,7 +152,7 @@ def test_t09_a_foreign_directory_is_left_alone(tmp_path):
 def test_t09_a_format_of_the_future_is_refused(tmp_path):
     run(simple, tmp_path, name="e")
     path = tmp_path / "e" / "experiment.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
+    path.write_text(path.read_text().replace('"format": 2', '"format": 99'))
     with pytest.raises(ExperimentDamagedError, match="99.*newer"):
         run(simple, tmp_path, name="e", resume="AUTO")
 

@@ -127,8 +127,8 @@ def no_first_segment(root):
 
 def of_a_newer_version(root):
     text = (root / "experiment.json").read_text()
-    assert '"format": 1' in text
-    (root / "experiment.json").write_text(text.replace('"format": 1', '"format": 99'))
+    assert '"format": 2' in text
+    (root / "experiment.json").write_text(text.replace('"format": 2', '"format": 99'))
 
 
 def no_journal(root):

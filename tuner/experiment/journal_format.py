@@ -1,7 +1,8 @@
 """How facts stand in a segment and in a snapshot. Bodies are opaque JSON; what they mean is `tuner.experiment.events`.
 
 A line is `{"n":<sequence number>,"c":"<crc32 of the body>","f":<body>}`; a snapshot is such an object with a longer
-head.
+head. The body of a segment's first line also says its format, as `"format"`, its first key; none is 1. So a version
+that knows of no format in lines still reads them as lines, and experiment.json tells it to leave them alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from zlib import crc32
 
 import msgspec
 
-FORMAT = 1
+from tuner.experiment.formats import FORMAT
+
+_MARK = b'{"format":%d,' % FORMAT
+MARK_BYTES = len(_MARK)
+"""So much longer is the first line of a segment."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,17 @@ class _SnapshotHead(msgspec.Struct, frozen=True):
 
 _decode_head = msgspec.json.Decoder(Head).decode
 _decode_snapshot_head = msgspec.json.Decoder(_SnapshotHead).decode
+
+
+def line(seq: int, body: bytes) -> bytes:
+    """A fact as a line; read by `parse_lines`."""
+    return b'{"n":%d,"c":"%08x","f":%b}\n' % (seq, crc32(body), body)
+
+
+def first_line(written: bytes) -> bytes:
+    """A line as the first one of a segment, which says the format of all."""
+    ((seq, body),) = parse_lines(written)[0]
+    return line(seq, _MARK + body[1:])
 
 
 def parse_lines(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
@@ -84,8 +100,6 @@ def parse_snapshot(data: bytes) -> tuple[tuple[Link, ...], bytes]:
     at = data.find(b',"f":') + 5
     body = data[at:-2]
     head = _decode_snapshot_head(data[:at] + b"0}")
-    if head.format > FORMAT:
-        raise ValueError(f"its format {head.format} is newer than this version's {FORMAT}")
     if int(head.c, 16) != crc32(body) or not data.endswith(b"}\n"):
         raise ValueError("its checksum does not match")
     return tuple(Link(*parent) for parent in head.parents), body

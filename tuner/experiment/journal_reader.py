@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from trainables.store import fs
 from tuner.error import ExperimentDamagedError, ExperimentDivergedError
+from tuner.experiment import formats
 from tuner.experiment import journal_format as form
 from tuner.experiment.journal_format import Link
 from tuner.experiment.lock import read_record
@@ -70,10 +71,12 @@ def read_journal(paths: ExperimentPaths) -> JournalContents:
     """Read the facts of an experiment.
 
     Raises:
+        NewerFormatError: a file of it is of a newer version, whether or not the history needs it.
         ExperimentDamagedError: facts are missing that later ones build on.
         ExperimentDivergedError: two histories lie in one directory.
     """
     previous = None
+    formats.check_books(paths)
     while True:
         names = fs.listdir(paths.journal) if fs.exists(paths.journal) else []
         try:
@@ -199,6 +202,7 @@ class _Reader:
         path = self._paths.segment(generation, number)
         try:
             data = fs.read_file(path)
+            formats.check_segment(data, path)  # it may have come since all were looked at
             facts, cut = form.parse_lines(data)
             while cut and fs.size(path) != len(data):  # its owner is writing just now
                 data = fs.read_file(path)
@@ -226,7 +230,9 @@ class _Reader:
                 self._notes.append(f"{path.name} was written after its generation had been taken over: it is set aside")
                 continue
             try:
-                parents, body = form.parse_snapshot(fs.read_file(path))
+                data = fs.read_file(path)
+                formats.check_snapshot(data, path)
+                parents, body = form.parse_snapshot(data)
             except FileNotFoundError:
                 raise _ListAgain(f"the snapshot {path.name} is gone") from None
             except ValueError as error:

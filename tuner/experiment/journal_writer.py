@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import Literal
-from zlib import crc32
 
 from trainables.store import fs
 from tuner.clock import Clock
@@ -97,7 +96,7 @@ class JournalWriter:
             raise ValueError("a fact is one line of JSON")
         seq = self.last_seq + 1
         self.last_seq = seq
-        self._pending.append(b'{"n":%d,"c":"%08x","f":%b}\n' % (seq, crc32(body), body))  # read by form.parse_lines
+        self._pending.append(form.line(seq, body))
         if vital:
             self._vital = len(self._pending)
         return seq
@@ -114,7 +113,7 @@ class JournalWriter:
         if not self._pending:
             return
         try:
-            size = sum(map(len, self._pending))
+            size = sum(map(len, self._pending)) + form.MARK_BYTES
             reserve = self._room(size)
             if reserve.cover(self._size + size):
                 try:
@@ -342,7 +341,10 @@ class JournalWriter:
         """Write the first `count` pending lines, all or none."""
         if self._fd < 0:
             self._open_segment()
-        data = b"".join(self._pending[:count])
+        lines = self._pending[:count]
+        if self._size == 0 and lines:
+            lines[0] = form.first_line(lines[0])
+        data = b"".join(lines)
         try:
             fs.write(self._fd, data)
         except OSError:

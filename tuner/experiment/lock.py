@@ -21,7 +21,8 @@ import msgspec
 
 from trainables.store import fs
 from tuner.clock import Clock
-from tuner.error import OwnedElsewhereError
+from tuner.error import NewerFormatError, OwnedElsewhereError
+from tuner.experiment import formats
 from tuner.experiment.paths import ExperimentPaths, parse_generation, parse_segment, parse_snapshot
 from tuner.experiment.processes import Identity, Processes, describe
 
@@ -45,6 +46,7 @@ class Record(msgspec.Struct, frozen=True):
     owner: Identity
     since: float
     """Seconds since the epoch, for people; nothing is decided by it."""
+    format: int = 1
     state: str = "held"
     heartbeat: int = 0
 
@@ -88,11 +90,18 @@ class Ownership:
             OwnedElsewhereError: it has, or the experiment's directory is gone; the message says who.
         """
         if _stands(self._next, unseen=False):
-            records = [record for record in read_records(self._paths) if record.generation > self.generation]
-            newer = records[-1] if records else f"generation {self.generation + 1}"
+            newer = self._successor()
             raise OwnedElsewhereError(f"{self._paths.root} was taken over by {newer}; this driver writes nothing more")
         if not _stands(self._path, unseen=True):
             raise OwnedElsewhereError(f"{self._path} is gone: {self._paths.root} was removed or replaced")
+
+    def _successor(self) -> str:
+        """Who has taken over, in words."""
+        try:
+            records = [record for record in read_records(self._paths) if record.generation > self.generation]
+        except NewerFormatError:
+            return f"generation {self.generation + 1}, of a newer version of the package"
+        return str(records[-1]) if records else f"generation {self.generation + 1}"
 
     def record_processes(self, processes: Iterable[tuple[int, int]]) -> None:
         """Remember (pid, start time) of processes that must not outlive this driver."""
@@ -177,11 +186,17 @@ def read_records(paths: ExperimentPaths) -> list[Record]:
 
 
 def read_record(path: Path) -> Record | None:
-    """One generation's record; None when it is not there or cannot be read."""
+    """One generation's record; None when it is not there or cannot be read. Raises NewerFormatError."""
     try:
-        return msgspec.json.decode(fs.read_file(path), type=Record)
+        return decode_record(fs.read_file(path), path)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
+
+
+def decode_record(data: bytes, where: str | Path) -> Record:
+    """A generation's record, found at `where`. Raises NewerFormatError, msgspec.DecodeError."""
+    formats.check_json(data, where)
+    return msgspec.json.decode(data, type=Record)
 
 
 def _stands(path: str, *, unseen: bool) -> bool:
@@ -318,7 +333,7 @@ class _Claim:
                 self._end_leftovers(records)
                 number = max(highest, above) + 1
                 id = secrets.token_hex(16)
-                record = _create(paths, Record(number, id, self._me, self._clock.time()), self._wait)
+                record = _create(paths, Record(number, id, self._me, self._clock.time(), formats.FORMAT), self._wait)
             lock_fd = _lock(paths, lock_fd, self._processes)
             _remove_leftovers(paths)
         except BaseException:

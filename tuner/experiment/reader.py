@@ -12,14 +12,13 @@ from typing import Any
 from trainables.errors import TrainablesError
 from tuner.error import ExperimentDamagedError, ExperimentNotFoundError, TuneError
 from tuner.experiment import events as ev
+from tuner.experiment import formats
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
 
 log = logging.getLogger(__name__)
-
-FORMAT = 1
 
 
 def is_experiment(paths: ExperimentPaths) -> bool:
@@ -41,7 +40,7 @@ def lies_at(fetched: Path, uri: str) -> Iterator[None]:
 def read_settings(paths: ExperimentPaths) -> dict[str, Any]:
     """What experiment.json holds.
 
-    Raises ExperimentNotFoundError if there is none, ExperimentDamagedError if it cannot be read or its format is newer.
+    Raises ExperimentNotFoundError if there is none, NewerFormatError, ExperimentDamagedError if it cannot be read.
     """
     try:
         text = standing(paths).experiment_json.read_bytes()
@@ -52,10 +51,7 @@ def read_settings(paths: ExperimentPaths) -> dict[str, Any]:
         version = int(settings["format"])
     except (ValueError, KeyError, TypeError) as error:
         raise ExperimentDamagedError(f"{paths.experiment_json} cannot be read: {error}") from error
-    if version > FORMAT:
-        raise ExperimentDamagedError(
-            f"{paths.root} has format {version}, newer than this version's {FORMAT}: use a newer version of the package"
-        )
+    formats.check(version, standing(paths).experiment_json)
     return dict(settings)
 
 

@@ -126,8 +126,12 @@ class BooksPush:
             sent.update(f"{directory.name}/{name}" for name in names)
             for some in [names] if directory == self._paths.blobs else _in_order(names):
                 groups.append((str(directory), f"{self._name}/{directory.name}", some))
-        if not self._described:  # last: from then on there is an experiment, and what it names is there
-            groups.append((str(self._paths.root), self._name, [self._paths.experiment_json.name]))
+        if not self._described:
+            # Last: from then on there is an experiment, and what it names is there. Where there is one already it comes
+            # before the journal: it says the format, and an older version there then reads no line of a newer one.
+            begun = any(name.startswith("journal/") for name in self._there)
+            described = (str(self._paths.root), self._name, [self._paths.experiment_json.name])
+            groups.insert(1 if begun else len(groups), described)
         self._under, self._resend = _Under(self._journal.last_seq, now, sent, self._open_number), False
         return agent.Push(groups=groups, guard=self._guard)
 

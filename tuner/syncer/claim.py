@@ -16,7 +16,7 @@ from trainables.errors import ObjectExistsError, ObjectNotFoundError, TransferEr
 from trainables.transfer import agent
 from tuner.clock import Clock
 from tuner.error import OwnedElsewhereError
-from tuner.experiment.lock import STALE_S, Record, read_record
+from tuner.experiment.lock import STALE_S, Record, decode_record, read_record
 from tuner.experiment.paths import ExperimentPaths, parse_generation
 from tuner.experiment.processes import Processes
 from tuner.syncer.uploader import Uploader
@@ -102,7 +102,8 @@ class RemoteClaim:
         if not highest:
             return Head(0)
         try:
-            record = msgspec.json.decode(self._read(f"{prefix}{highest:06d}.json"), type=Record)
+            key = f"{highest:06d}.json"
+            record = decode_record(self._read(prefix + key), f"{self._place}/generations/{key}")
         except msgspec.DecodeError:
             return Head(highest)
         try:

@@ -24,8 +24,9 @@ from trainables.transfer import agent
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
+from tuner.experiment import formats
 from tuner.experiment.journal import JournalContents, read_journal
-from tuner.experiment.lock import Record, encode_record
+from tuner.experiment.lock import decode_record, encode_record
 from tuner.experiment.paths import ExperimentPaths, is_trial_file, parse_generation
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
@@ -100,12 +101,13 @@ class Remote:
         return True
 
     def settings(self) -> dict[str, Any]:
-        """Its experiment.json. Raises ExperimentDamagedError."""
+        """Its experiment.json. Raises ExperimentDamagedError, NewerFormatError."""
         try:
             loaded: dict[str, Any] = json.loads(self._read("experiment.json"))
-            int(loaded["format"])
+            version = int(loaded["format"])
         except (ValueError, KeyError, TypeError) as error:
             raise ExperimentDamagedError(f"{self.uri}/experiment.json cannot be read: {error}") from error
+        formats.check(version, f"{self.uri}/experiment.json")
         return loaded
 
     def checkpoints(self) -> dict[str, dict[str, bool]]:
@@ -258,7 +260,8 @@ class Remote:
 
     def _id(self, generation: int) -> str | None:
         try:
-            return msgspec.json.decode(self._read(f"generations/{generation:06d}.json"), type=Record).id
+            key = f"generations/{generation:06d}.json"
+            return decode_record(self._read(key), f"{self.uri}/{key}").id
         except (ObjectNotFoundError, msgspec.DecodeError):
             return None
 
@@ -339,9 +342,11 @@ def adopt(incoming: ExperimentPaths, paths: ExperimentPaths) -> None:
     """
     fs.make_dirs(paths.journal)
     fs.make_dirs(paths.generations)
+    if fs.exists(paths.experiment_json):
+        formats.raise_to_ours(paths)  # what comes may be of the format that we write
     for name in sorted(fs.listdir(incoming.generations)) if fs.exists(incoming.generations) else ():
         if parse_generation(name) is not None:
-            record = msgspec.json.decode(fs.read_file(incoming.generations / name), type=Record)
+            record = decode_record(fs.read_file(incoming.generations / name), incoming.generations / name)
             fs.replace_file(paths.generations / name, encode_record(record, released=True))
     for name in sorted(fs.listdir(incoming.journal)) if fs.exists(incoming.journal) else ():
         if not fs.exists(paths.journal / name):

@@ -135,7 +135,7 @@ def write_record(paths: ExperimentPaths, number: int = 1, *, beat: int = 0, stat
     """A record as another host's driver would have left it."""
     identity = Identity(**{"host": "elsewhere", "boot": "b", "pid_namespace": 1, "pid": 7, "start": 9} | owner)
     paths.generations.mkdir(parents=True, exist_ok=True)
-    record = Record(number, f"id-{number}", identity, 0.0, state, beat)
+    record = Record(number, f"id-{number}", identity, 0.0, state=state, heartbeat=beat)
     paths.generation(number).write_bytes(msgspec.json.encode(record))
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import lzma
 import os
 import shutil
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,17 +17,14 @@ from typing import Any
 import pytest
 
 import tuner as tune
-from tests.data import ends, experiments
+from tests.data import ends
 from tests.data.experiment import Experiment
 from tests.data.experiments import BY_NAME
+from tests.data.unpacking import INDEX, unpack
 from tests.servers import s3
 from trainables.transfer.open import open_backend
 from tuner.cli import main
 from tuner.experiment import lock
-
-DATA = Path(experiments.__file__).parent
-INDEX = [entry for index in sorted(DATA.glob("*/index.json")) for entry in json.loads(index.read_text())]
-BUCKET = "samples-cut"
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 samples = pytest.mark.parametrize(
@@ -55,9 +50,7 @@ def bucket_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 @pytest.fixture
 def place(entry: dict[str, Any], tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """Where the sample lies, unpacked; its bucket is there too, if it has one."""
-    file = DATA / entry["version"] / f"{entry['name']}.tar.xz"
-    with lzma.open(file) as packed, tarfile.open(fileobj=packed) as tar:
-        tar.extractall(tmp_path, filter="data")
+    unpack(entry["version"], entry["name"], tmp_path)
     if entry["replica"] == "s3":
         patch, port = request.getfixturevalue("monkeypatch"), request.getfixturevalue("bucket_server")
         for name, value in {**s3.ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():

@@ -1,0 +1,116 @@
+"""Which formats this version writes and reads: one number for all books of an experiment.
+
+It stands in experiment.json, in the first line of each segment, in each snapshot and in the record of each generation.
+Whoever adds a fact, a field or a file to the books raises it once per release. Older ones are read for good
+(tests/data holds samples); a newer one is refused by name before any of it is used. So a later version may change
+everything but where its number stands: `"format"` in the JSON objects that experiment.json and a record are, and the
+first bytes of a segment and of a snapshot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from trainables.store import fs
+from tuner.error import NewerFormatError
+from tuner.experiment.paths import ExperimentPaths, parse_generation, parse_segment, parse_snapshot
+
+FORMAT = 2
+"""What is written; all up to it are read.
+
+1: 0.1.0.
+2: a reason in facts that stop or end a trial; `journal/history/`; the number itself in segments and records.
+"""
+
+_LINE = re.compile(rb'\{"n":\d+,"c":"[0-9a-f]{8}","f":\{"format":(\d+)[,}]')
+_SNAPSHOT = re.compile(rb'\{"format":(\d+),')
+_PEEK = 96
+"""Bytes in which the format of a segment or snapshot stands."""
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    format: int = 1
+
+
+_decode = msgspec.json.Decoder(_Versioned).decode
+
+
+def check(version: int, where: str | Path) -> None:
+    """Raise NewerFormatError for a format that this version does not know; `where` is named."""
+    if version > FORMAT:
+        raise NewerFormatError(
+            f"{where} has format {version}, newer than this version's: formats up to {FORMAT} are read; use a newer "
+            "version of the package. Nothing was read or touched"
+        )
+
+
+def check_json(data: bytes, where: str | Path) -> None:
+    """`check` for a file that is one JSON object. What cannot be read at all is for its reader to say."""
+    with contextlib.suppress(msgspec.DecodeError):
+        check(_decode(data).format, where)
+
+
+def check_segment(data: bytes, where: str | Path) -> None:
+    """`check` for a segment, of which the first bytes are enough."""
+    if found := _LINE.match(data):
+        check(int(found[1]), where)
+
+
+def check_snapshot(data: bytes, where: str | Path) -> None:
+    """`check` for a snapshot, of which the first bytes are enough."""
+    if found := _SNAPSHOT.match(data):
+        check(int(found[1]), where)
+
+
+def raise_to_ours(paths: ExperimentPaths) -> None:
+    """Make experiment.json say the format that this version writes, before a line of it is in the journal.
+
+    So a version that does not know it refuses the experiment, and never reads what it understands of it.
+    """
+    settings = json.loads(fs.read_file(paths.experiment_json))
+    if settings["format"] != FORMAT:
+        fs.replace_file(paths.experiment_json, json.dumps({**settings, "format": FORMAT}, indent=1).encode())
+
+
+def check_books(paths: ExperimentPaths) -> None:
+    """`check` for every file of the journal and every generation, of each by a look at its beginning.
+
+    Before anything of them is read: a single segment of a newer version, in the middle, is not passed over.
+    """
+    for name, beginning in _beginnings(paths.journal):
+        if parse_segment(name):
+            check_segment(beginning, paths.journal / name)
+        elif parse_snapshot(name):
+            check_snapshot(beginning, paths.journal / name)
+    for name in _names(paths.generations):
+        if parse_generation(name) is not None:
+            with contextlib.suppress(FileNotFoundError):
+                check_json(fs.read_file(paths.generations / name), paths.generations / name)
+
+
+def _beginnings(directory: Path) -> Iterator[tuple[str, bytes]]:
+    for name in _names(directory):
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # compaction removed it
+            yield name, _beginning(directory / name)
+
+
+def _beginning(path: Path) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, _PEEK)
+    finally:
+        os.close(fd)
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return sorted(fs.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
