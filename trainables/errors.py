@@ -25,9 +25,14 @@ TrainablesError
 
 from __future__ import annotations
 
+from trainables.masking import masked
+
 
 class TrainablesError(Exception):
-    """Root of all errors of this package."""
+    """Root of all errors of this package. Its text is masked: it may quote a setting, or what a server said."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(masked(part) if isinstance(part, str) else part for part in args))
 
 
 class MetricError(TrainablesError, ValueError):

@@ -26,9 +26,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from trainables.masking import masked
+
 
 class TuneError(Exception):
-    """Root of all errors of this package."""
+    """Root of all errors of this package. Its text is masked: it may quote a setting, or what a server said."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(masked(part) if isinstance(part, str) else part for part in args))
 
 
 class SettingError(TuneError, ValueError):
