@@ -12,12 +12,12 @@ import math
 import operator
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any, ParamSpec, TypeVar
 
 from trainables.errors import InvalidSettingError
+from trainables.warned import warn
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -143,7 +143,7 @@ def instance_of(name: str, value: Any, kinds: tuple[type, ...]) -> None:
 
 def no_effect(name: str, why: str) -> None:
     """Warn, at the caller's line, that an argument is accepted and does nothing here."""
-    warnings.warn(f"{name} has no effect: {why}", UserWarning, stacklevel=_caller_level())
+    warn(f"{name} has no effect: {why}", stacklevel=_caller_level())
 
 
 def _caller_level() -> int:

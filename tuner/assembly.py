@@ -30,6 +30,7 @@ from tuner.executors.local.shipping import check_shippable
 from tuner.executors.resources import check_fits, parse_resources
 from tuner.executors.simulated import has_directories
 from tuner.experiment.blobs import Blobs
+from tuner.experiment.driver_log import DriverLog
 from tuner.experiment.naming import Names
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import is_experiment
@@ -51,6 +52,11 @@ from tuner.stopper import as_stopper
 
 def execute(spec: Spec) -> ExperimentAnalysis:
     """Run the experiment that `spec` describes, from wherever it stands, and return its results."""
+    with DriverLog(SystemClock()).attached() as driver_log:
+        return _logged(spec, driver_log)
+
+
+def _logged(spec: Spec, driver_log: DriverLog) -> ExperimentAnalysis:
     redirect(spec)
     executor = _executor(spec)
     clock: Clock = executor.clock if isinstance(executor, SimulatedExecutor) else SystemClock()
@@ -60,7 +66,7 @@ def execute(spec: Spec) -> ExperimentAnalysis:
     cluster = cluster_of(executor)
     link = syncing.connect(spec, inline=isinstance(executor, INLINE), wake=executor.wake, cluster=cluster is not None)
     try:
-        return _execute(spec, executor, clock, link, continued)
+        return _execute(spec, executor, clock, link, continued, driver_log)
     except BaseException:
         if link is not None:
             syncing.give_up(link)
@@ -73,15 +79,21 @@ def execute(spec: Spec) -> ExperimentAnalysis:
 
 
 def _execute(
-    spec: Spec, executor: Executor, clock: Clock, link: syncing.Link | None, continued: str | None
+    spec: Spec,
+    executor: Executor,
+    clock: Clock,
+    link: syncing.Link | None,
+    continued: str | None,
+    driver_log: DriverLog,
 ) -> ExperimentAnalysis:
     opened, plugins, reporter = _open(spec, executor, clock, link)
     opened.beginning.say = reporter.announce
+    opened.beginning.undone = driver_log.let_go
     try:
         note = continued or opened.note
         if link is not None and link.fetched and link.remote is not None:
             note = f"resuming from {link.remote.uri}, brought to {opened.paths.root}"
-        return Run(spec, opened, plugins, reporter, executor, clock, link).run(note)
+        return Run(spec, opened, plugins, reporter, executor, clock, link, driver_log).run(note)
     except BaseException as error:
         if opened.beginning.replaces:
             error.add_note(f"no trial had started: the experiment that was at {opened.paths.root} before is back")

@@ -36,6 +36,8 @@ class Beginning(Callback):
         """Remove the old one on the caller's thread."""
         self.say: Callable[[str], None] = lambda line: None
         """How the user is told of what takes long."""
+        self.undone: Callable[[], None] = lambda: None
+        """Called before the directory is as it was: nothing is written there any more."""
         self.elsewhere: Callable[[], None] | None = None
         """Removes what other hosts have of the old one; called beside the run."""
         self._paths, self._ownership = paths, ownership
@@ -77,6 +79,7 @@ class Beginning(Callback):
         if not self._open:
             return
         self._open = False
+        self.undone()
         self._ownership.check()
         if not replacing.put_back(self._paths):
             replacing.remove_begun(self._paths)

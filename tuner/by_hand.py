@@ -17,11 +17,11 @@ from trainables.places import parent_and_name
 from trainables.store import fs
 from trainables.transfer import agent
 from trainables.transfer.open import shown
-from tuner import syncing
+from tuner import knobs, syncing
 from tuner.clock import Clock, SystemClock
 from tuner.error import ExperimentDivergedError, ExperimentNotFoundError, OwnedElsewhereError, SettingError, SyncError
+from tuner.experiment import driver_log, formats
 from tuner.experiment import events as ev
-from tuner.experiment import formats
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import HEARTBEAT_S, Ownership, claim
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, parse_generation
@@ -141,7 +141,12 @@ def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> in
         try:
             if relation is Relation.NEWER:
                 remote.fetch_rest(paths.root, have=lambda key: key.startswith("blobs/") and fs.exists(paths.root / key))
-                adopt(ExperimentPaths(Path(directory) / "incoming"), paths)
+                incoming = ExperimentPaths(Path(directory) / "incoming")
+                remote.fetch_log(incoming.root)
+                driver_log.merge(paths, incoming)
+                adopt(incoming, paths)
+            if remote.uploader.can.list:
+                remote.fetch_history(paths.root)
             return _fetch_checkpoints(remote, paths)
         finally:
             ownership.release()
@@ -201,6 +206,7 @@ def _push(link: syncing.Link, paths: ExperimentPaths, ownership: Ownership, cloc
         sync="inline",
         parents=contents.chain,
         guard=ownership.check,
+        history_bytes=knobs.history_bytes(),
     )
     try:
         ended = state.run_ended

@@ -29,6 +29,7 @@ from tuner.executors.base import Executor
 from tuner.executors.resources import parse_resources
 from tuner.executors.simulated import has_directories
 from tuner.experiment import events as ev
+from tuner.experiment.driver_log import DriverLog
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.leftovers import Look, check_nothing_lost, clear_void, remove_halves, remove_set_aside
 from tuner.experiment.paths import TrialPaths
@@ -66,9 +67,10 @@ class Run:
         reporter: Announcer,
         executor: Executor,
         clock: Clock,
-        link: syncing.Link | None = None,
+        link: syncing.Link | None,
+        driver_log: DriverLog,
     ) -> None:
-        self.link = link
+        self.link, self.driver_log = link, driver_log
         self.copies = Copies()
         self.missing: list[str] = []
         """What did not reach the replica."""
@@ -89,16 +91,18 @@ class Run:
         """Trials of which the journal speaks after its last snapshot: a power cut may have undone work on them."""
         self.set_aside: list[str] = []
         """What was said of checkpoints of a history that went on elsewhere."""
+        self.history_bytes = knobs.history_bytes()
         self.only: frozenset[str] | None = None
         """The trials that may run now; None: all."""
 
     def run(self, note: str) -> ExperimentAnalysis:
         self.reporter.announce(note)
         for line in self.link.notes if self.link is not None else ():
-            self.reporter.announce(line)
+            self._warn(line)
         warnings = self._catch_up()
         if self.opened.contents is not None:
             self.opened.write_settings()
+        self.driver_log.open(self.opened.paths)  # from here on the start is no more refused
         journal = JournalWriter(
             self.opened.paths,
             self.opened.ownership.generation,
@@ -108,6 +112,7 @@ class Run:
             on_durable=self.executor.wake,
             parents=self.opened.contents.chain if self.opened.contents else (),
             guard=self.opened.ownership.check,
+            history_bytes=self.history_bytes,
         )
         try:
             for fact in self._first_facts(warnings):
@@ -115,12 +120,16 @@ class Run:
             journal.flush()
             journal.sync_now()
             for line in warnings:
-                self.reporter.announce(line)
+                self._warn(line)
             loop = self._loop(journal)
             self._drive(loop, journal)
         finally:
             journal.close()
         return self._leave(loop)
+
+    def _warn(self, line: str) -> None:
+        self.reporter.announce(line)
+        self.driver_log.add(line)
 
     # --- bringing the state up ------------------------------------------------------------------------
 
@@ -337,6 +346,8 @@ class Run:
                 loop.finish(why)
                 if why == "finished" and journal.bytes_since_snapshot > FINAL_COMPACT_BYTES:
                     loop.compact()  # so that looking at the results, and a larger num_samples, start at once
+                if why == "finished":
+                    journal.archive()
                 if why == "finished" and not self.set_aside:
                     remove_set_aside(self.opened.paths)
                 self.callbacks.on_experiment_end(self.state.trials)
@@ -372,7 +383,7 @@ class Run:
             )
         self.opened.beginning.settle()
         if self.missing:
-            self.reporter.announce(_not_copied(self.link, self.missing, self.copies.trouble))
+            self._warn(_not_copied(self.link, self.missing, self.copies.trouble))
         if loop.halted == "preempted":
             raise SystemExit(143)
         if loop.failure is not None and spec.failure_config.fail_fast == "raise":

@@ -21,7 +21,7 @@ from trainables.transfer.local import LocalBackend
 from trainables.transfer.open import shown
 from tuner.error import ExperimentDamagedError, ExperimentExistsError, SettingError
 from tuner.experiment.lock import decode_record, encode_record
-from tuner.experiment.paths import ExperimentPaths, parse_generation
+from tuner.experiment.paths import ExperimentPaths, is_history, parse_generation
 from tuner.experiment.reader import lies_at, load_state
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.claim import beat_name, encode_beat
@@ -114,8 +114,10 @@ def _chosen(
 
 
 def _is_plain(key: str, there: Mapping[str, Collection[str]]) -> bool:
-    """Whether a file is no part of the books, of a checkpoint, or of what is not finished."""
+    """Whether a file is no part of the books that a resume reads, of a checkpoint, or of what is not finished."""
     parts = key.split("/")
+    if is_history(key):
+        return not parts[-1].startswith(".")
     if parts[0] in _BOOKS or any(part.startswith(".") for part in parts):
         return False
     return len(parts) < 3 or parts[1] not in there.get(parts[0], ())
@@ -148,7 +150,8 @@ def _push(target: Backend, source: Path, to: str, names: Sequence[str]) -> None:
 
 
 def _under(root: Path, directory: Path) -> list[str]:
-    return sorted(path.relative_to(root).as_posix() for path in directory.iterdir()) if directory.is_dir() else []
+    files = [path for path in directory.iterdir() if path.is_file()] if directory.is_dir() else []
+    return sorted(path.relative_to(root).as_posix() for path in files)
 
 
 def _push_generations(target: Backend, paths: ExperimentPaths, to: str) -> None:

@@ -176,14 +176,15 @@ def _goes_over_there(spec: Spec, source: Path | Elsewhere) -> bool:
 def _copy(source: ExperimentPaths, target: Path) -> None:
     """Copy a local experiment: what its journal keeps, and no more."""
     state = load_state(source)
-    for directory in (source.journal, source.blobs, source.generations):
-        fs.make_dirs(target / directory.name)
+    for directory in (source.journal, source.history, source.blobs, source.generations):
+        to = target / directory.relative_to(source.root)
+        fs.make_dirs(to)
         for name in fs.listdir(directory) if fs.is_dir(directory) else ():
             if directory != source.generations:
-                if not name.startswith("."):
-                    fs.copy_file(directory / name, target / directory.name / name)
+                if not name.startswith(".") and directory / name != source.history:
+                    fs.copy_file(directory / name, to / name)
             elif parse_generation(name) is not None:
-                _release(directory / name, target / directory.name / name)
+                _release(directory / name, to / name)
     fs.copy_file(source.experiment_json, target / source.experiment_json.name)
     for trial in state.trials:
         if not fs.is_dir(trial.directory):
@@ -236,6 +237,7 @@ def _fetch(source: Elsewhere, target: Path, *, here: bool) -> str:
                 _release(paths.generations / record, paths.generations / record)
         if uploader.can.list:
             remote.fetch_rest(target, have=lambda key: False)
+            remote.fetch_history(target)
         there = complete(remote.checkpoints())
         for trial in load_state(paths).trials:
             fs.make_dirs(target / trial.dirname)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from trainables.settings import parse_bytes
 from tuner.error import SettingError
 
 
@@ -90,6 +91,12 @@ def journal_push_s() -> float | None:
     if os.environ.get("TUNE_GLOBAL_CHECKPOINT_S") in (None, "", "auto"):
         return None
     return _seconds("TUNE_GLOBAL_CHECKPOINT_S", 0.0, 'seconds from 0 on, and "auto"')
+
+
+def history_bytes() -> int:
+    """TUNE_HISTORY_BYTES: what the packed history of a journal may take ("64MB"); default 256 MB, 0: none is kept."""
+    text = os.environ.get("TUNE_HISTORY_BYTES") or "256MB"
+    return 0 if text.strip() == "0" else parse_bytes(text, name="TUNE_HISTORY_BYTES")
 
 
 def _seconds(name: str, default: float, accepted: str = "seconds from 0 on") -> float:

@@ -177,7 +177,7 @@ def _storage(spec: Spec) -> str:
 
 
 def _ours(name: str) -> bool:
-    return name in ("generations", "journal", "blobs") or name.startswith(".")
+    return name in ("generations", "journal", "blobs", "driver.log", "driver.log.1") or name.startswith(".")
 
 
 def _nothing_to_resume(spec: Spec, paths: ExperimentPaths) -> str:
@@ -445,9 +445,9 @@ def _make_root(root: Path) -> list[Path]:
 
 def _remove_unfinished(paths: ExperimentPaths) -> None:
     """Remove files that a killed driver was about to give their names: nobody else writes here now."""
-    for directory in (paths.root, paths.journal, paths.blobs):
+    for directory in (paths.root, paths.journal, paths.history, paths.blobs):
         for name in fs.listdir(directory) if fs.is_dir(directory) else ():
-            if name.startswith(".") and name.endswith(".tmp"):
+            if name.startswith(".") and (name.endswith(".tmp") or directory == paths.history):
                 fs.remove_quietly(directory / name)
 
 

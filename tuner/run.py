@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from trainables.config import Budget, CheckpointConfig, FailureConfig, RunConfig, SyncConfig, parse_score_attr
 from trainables.trainer import BaseTrainer
+from trainables.warned import warn
 from tuner.analysis import ExperimentAnalysis
 from tuner.assembly import execute
 from tuner.error import SettingError
@@ -142,7 +142,7 @@ def run(
     if storage_path is not None and local_dir is not None and str(storage_path) != str(local_dir):
         raise SettingError(f"storage_path={storage_path!r} and local_dir={local_dir!r} mean the same; give one of them")
     if export_formats:
-        warnings.warn("export_formats has no effect: a checkpoint holds what the trainable saves", stacklevel=2)
+        warn("export_formats has no effect: a checkpoint holds what the trainable saves", stacklevel=2)
     chosen: Any = resume
     if resume_config is not None:
         if resume:
@@ -190,7 +190,7 @@ def run(
 def _check_others(others: Mapping[str, Any], function: Callable[..., Any]) -> None:
     for key in others:
         if key in NO_EFFECT:
-            warnings.warn(f"{key} has no effect: {NO_EFFECT[key]}", stacklevel=3)
+            warn(f"{key} has no effect: {NO_EFFECT[key]}", stacklevel=3)
             continue
         for owner, setting in _owners().items():
             if key in inspect.signature(owner).parameters:

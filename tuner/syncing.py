@@ -30,6 +30,7 @@ from tuner.error import (
     ResumeError,
     SettingError,
 )
+from tuner.experiment import driver_log
 from tuner.experiment.incoming import beside
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import Ownership, Record, claim, read_records
@@ -223,6 +224,7 @@ def _fetch_rest(remote: Remote, paths: ExperimentPaths, books: ExperimentPaths, 
         return continues and (directory == paths.blobs.name or directory in same) and fs.exists(paths.root / key)
 
     remote.fetch_rest(books.root, have=have, later=later)
+    remote.fetch_log(books.root)
 
 
 @contextmanager
@@ -331,6 +333,7 @@ def _lay(incoming: Path, books: ExperimentPaths, paths: ExperimentPaths) -> None
             target = paths.root / file.relative_to(incoming)
             fs.make_dirs(target.parent)
             os.replace(file, target)
+    driver_log.merge(paths, books)
     adopt(books, paths)
 
 

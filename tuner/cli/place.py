@@ -25,13 +25,17 @@ def experiment(given: str) -> Path:
 
 
 @contextmanager
-def books(given: str) -> Iterator[tuple[ExperimentPaths, str]]:
-    """The books of an experiment, here or elsewhere, to be read meanwhile, and how its address is written."""
+def books(given: str, *, history: bool = False, log: bool = False) -> Iterator[tuple[ExperimentPaths, str]]:
+    """The books of an experiment, here or elsewhere, to be read meanwhile, and how its address is written.
+
+    `history`: with what snapshots have replaced; `log`: with what its drivers warned of.
+    """
     if is_elsewhere(given):
         from trainables.transfer.open import shown
         from tuner.syncer import views
 
-        with views.view(given) as paths:
+        more = views.history if history else views.warnings if log else views.books_only
+        with views.view(given, more) as paths:
             yield paths, shown(given).rstrip("/")
     else:
         path = experiment(given)

@@ -29,25 +29,23 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from trainables.config import CheckpointConfig
-    from tuner.experiment import events as ev
     from tuner.experiment.journal import read_journal
-    from tuner.experiment.reader import read_settings
-    from tuner.experiment.state import ExperimentState
+    from tuner.experiment.reader import read_settings, replay
     from tuner.retention.explain import Chronicle, would_keep
     from tuner.retention.manager import TrialRetention
     from tuner.retention.rules import policy_of
 
     retention = TrialRetention(CheckpointConfig(keep=[policy_of(given) for given in arguments.policy]))
-    with place.books(arguments.experiment) as (paths, address):
+    with place.books(arguments.experiment, history=True) as (paths, address):
         settings = read_settings(paths)
         contents = read_journal(paths)
-    for line in (*map(str, contents.damaged), *contents.notes):
+        replayed = replay(paths, contents, Chronicle)
+    for line in (*map(str, contents.damaged), *contents.notes, *replayed.notes):
         text.say(f"tuner retention: {line}", sys.stderr)
-    state = ExperimentState.from_snapshot(paths.root, contents.snapshot)
-    chronicle = Chronicle(state, (ev.decode(body) for _, body in contents.bodies))
+    chronicle = replayed.made
     kept = would_keep(chronicle.steps, retention)
     rows = []
-    for trial in state.trials:
+    for trial in chronicle.state.trials:
         rows.append(
             {
                 "id": trial.trial_id,
@@ -58,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
             }
         )
     answer = {"path": address, "policy": retention.rule, "now": settings.get("retention"), "trials": rows}
+    answer["recorded_since"] = replayed.since
     text.say(text.as_json(answer) if arguments.json else _text(answer))
     return 0
 
@@ -80,9 +79,11 @@ def _text(answer: dict[str, Any]) -> str:
     ]
     unknown = sum(row["unknown"] for row in rows)
     if unknown:
+        since = answer["recorded_since"]
+        before = "" if since is None else f" before {text.time(since)}"
         told.append(
-            f"{unknown} checkpoints were deleted before the journal was compacted: nothing is known of them any more, "
-            "and whether they would have been kept neither"
+            f"{unknown} more were saved and deleted: not recorded{before}, and whether they would have been kept is "
+            "not known"
         )
     return "\n".join([*told, "", shown])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import difflib
 import sys
 from collections.abc import Mapping
@@ -13,10 +12,15 @@ from tuner.cli import place, text
 from tuner.error import SettingError
 
 if TYPE_CHECKING:
+    from tuner.experiment.driver_log import Warned
     from tuner.experiment.journal import JournalContents
     from tuner.experiment.paths import ExperimentPaths
     from tuner.experiment.state import ExperimentState
     from tuner.experiment.trial import CheckpointRecord, Trial
+
+
+SHOWN = 200
+"""Characters of the last warning."""
 
 
 def add(verbs: Any) -> None:
@@ -25,26 +29,34 @@ def add(verbs: Any) -> None:
     verb.add_argument("trial", nargs="?", metavar="TRIAL", help="a trial's id, name or number")
     verb.add_argument("--metric", help="show this metric instead of the experiment's own")
     verb.add_argument("--why", action="store_true", help="of a trial: why each checkpoint stays or went")
+    verb.add_argument("--warnings", action="store_true", help="what its drivers warned of, line by line")
     verb.add_argument("--json", action="store_true", help="for programs")
     verb.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from tuner.experiment import driver_log
     from tuner.experiment.reader import load_with_journal, read_settings
+    from tuner.experiment.replacing import standing
 
     if arguments.why and arguments.trial is None:
         raise SettingError("--why explains the checkpoints of one trial: tuner show EXPERIMENT TRIAL --why")
-    with place.books(arguments.experiment) as (paths, address):
+    if arguments.warnings and arguments.trial is not None:
+        raise SettingError("--warnings shows what a whole experiment warned of: tuner show EXPERIMENT --warnings")
+    with place.books(arguments.experiment, history=arguments.why, log=arguments.trial is None) as (paths, address):
+        warned = driver_log.read(standing(paths))
         state, journal = load_with_journal(paths)
         settings = dict(read_settings(paths))
-    for line in (*map(str, journal.damaged), *journal.notes):
+        trial = None if arguments.trial is None else _find(state, arguments.trial)
+        explained = why(trial, paths, journal, settings) if trial is not None and arguments.why else {}
+    for line in (*map(str, journal.damaged), *journal.notes, *explained.pop("notes", ())):
         text.say(f"tuner show: {line}", sys.stderr)
-    if arguments.trial is not None:
-        trial = _find(state, arguments.trial)
-        facts = of_trial(trial, address, settings)
-        if arguments.why:
-            facts |= why(trial, paths, journal, settings)
+    if trial is not None:
+        facts = of_trial(trial, address, settings) | explained
         text.say(text.as_json(facts) if arguments.json else _trial_text(facts))
+        return 0
+    if arguments.warnings and not arguments.json:
+        text.say("\n".join(map(str, warned)) or "no warnings")
         return 0
     metric = arguments.metric or settings.get("metric")
     metrics = [metric] if isinstance(metric, str) else list(metric or ())
@@ -52,9 +64,14 @@ def run(arguments: argparse.Namespace) -> int:
     copies = copies_of(state, settings, paths.root.name)
     if arguments.json:
         facts = {"name": paths.root.name, "path": address, "settings": settings, "trials": rows}
-        text.say(text.as_json(facts | {"copies": copies}))
+        facts |= {"copies": copies, "warnings": len(warned)}
+        if arguments.warnings:
+            facts["warned"] = [{"at": one.at, "level": one.level, "text": one.text} for one in warned]
+        text.say(text.as_json(facts))
     else:
-        text.say(_experiment_text(address, state, rows, metrics, copies))
+        text.say(
+            _experiment_text(address, state, rows, metrics, [*map(_copy_text, copies), *_warned_text(warned, address)])
+        )
     return 0
 
 
@@ -126,21 +143,25 @@ def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[st
 
 
 def why(trial: Trial, paths: ExperimentPaths, journal: JournalContents, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What became of each checkpoint, by which rule: the journal's facts, replayed."""
-    from tuner.experiment import events as ev
-    from tuner.experiment.state import ExperimentState
+    """What became of each checkpoint, by which rule: the facts of journal and history, replayed."""
+    from tuner.experiment.reader import replay
     from tuner.retention.explain import Chronicle, explain
     from tuner.retention.rules import policy_of_settings, rule_of
 
-    before = ExperimentState.from_snapshot(paths.root, journal.snapshot)
-    chronicle = Chronicle(before, (ev.decode(body) for _, body in journal.bodies))
+    replayed = replay(paths, journal, Chronicle)
     policy, others = policy_of_settings(settings)
     rules = [rule_of(policy), *others] if others else [rule_of(policy)]
-    told = explain(chronicle, trial, policy)
+    told = explain(replayed.made, trial, policy)
     for one in told:
         if one["fate"] == "kept" and not one["why"]:
             one["why"] = list(others)  # a policy of a user's own: it is not asked here
-    return {"retention": " or ".join(rules), "why": told, "unknown": chronicle.unknown(trial)}
+    return {
+        "retention": " or ".join(rules),
+        "why": told,
+        "unknown": replayed.made.unknown(trial),
+        "recorded_since": replayed.since,
+        "notes": replayed.notes,
+    }
 
 
 def _find(state: ExperimentState, given: str) -> Trial:
@@ -174,7 +195,7 @@ def _experiment_text(
     state: ExperimentState,
     rows: list[dict[str, Any]],
     metrics: list[str],
-    copies: list[dict[str, Any]],
+    notes: list[str],
 ) -> str:
     header = ("trial", "status", "iteration", *metrics, "checkpoints", "params", "error")
     lines = (
@@ -185,7 +206,7 @@ def _experiment_text(
     shown = text.table(header, lines, width=text.terminal_width(), first=("trial", "status", "iteration", *metrics))
     counts = ", ".join(f"{number} {status.lower()}" for status, number in state.counts.items() if number)
     kept = f"{text.counted(state.checkpoint_count, 'checkpoint')} kept, {text.size(state.checkpoint_bytes)}"
-    told = "".join(f"{_copy_text(copy)}\n" for copy in copies)
+    told = "".join(f"{note}\n" for note in notes)
     return (
         f"{text.value(address)}\n{text.counted(len(rows), 'trial')} ({counts or 'none yet'}); {kept}\n{told}\n{shown}"
     )
@@ -194,11 +215,20 @@ def _experiment_text(
 def _copy_text(copy: dict[str, Any]) -> str:
     line = f"copies at {text.value(copy['place'])}: {text.counted(copy['checkpoints'], 'checkpoint')}"
     if copy["newest_saved_at"] is not None:
-        saved = datetime.datetime.fromtimestamp(copy["newest_saved_at"]).isoformat(" ", "seconds")
-        line += f", the newest saved {saved}"
+        line += f", the newest saved {text.time(copy['newest_saved_at'])}"
     if not copy["lacking"]:
         return f"{line}; nothing is waiting"
     return f"{line}; {copy['lacking']} not there ({text.size(copy['lacking_bytes'])})"
+
+
+def _warned_text(warned: list[Warned], address: str) -> list[str]:
+    """How many warnings there are, and the last of them."""
+    if not warned:
+        return []
+    last = text.value(f"{warned[-1].at}: {warned[-1].text[:SHOWN]}")
+    return [
+        f"{text.counted(len(warned), 'warning')} (`tuner show {text.value(address)} --warnings`), the last at {last}"
+    ]
 
 
 def _trial_text(facts: dict[str, Any]) -> str:
@@ -238,9 +268,9 @@ def _checkpoint_text(item: dict[str, Any]) -> str:
 def _why_lines(facts: dict[str, Any]) -> list[str]:
     lines = [f"  kept are {facts['retention']}, and always the latest"] + [_why_text(item) for item in facts["why"]]
     if facts["unknown"]:
-        lines.append(
-            f"  {facts['unknown']} more were deleted before the journal was compacted: no more is known of them"
-        )
+        since = facts["recorded_since"]
+        before = "" if since is None else f" before {text.time(since)}"
+        lines.append(f"  {facts['unknown']} more were saved and deleted: not recorded{before}")
     return lines if len(lines) > 1 else ["  none"]
 
 
@@ -254,6 +284,5 @@ def _why_text(item: dict[str, Any]) -> str:
     else:
         told = f"set aside: {rules}"
     if item["for"] is not None:
-        when = datetime.datetime.fromtimestamp(item["at"]).isoformat(" ", "seconds")
-        told += f", for {text.value(item['for'])}, saved {when}"
+        told += f", for {text.value(item['for'])}, saved {text.time(item['at'])}"
     return f"  {item['name']}  {text.size(item['bytes'])}{scores}  {told}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import sys
@@ -61,6 +62,11 @@ def size(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} TB"
+
+
+def time(at: float) -> str:
+    """A time, given in seconds since the epoch, as this machine's clock shows it."""
+    return datetime.datetime.fromtimestamp(at).isoformat(" ", "seconds")
 
 
 def terminal_width() -> int | None:

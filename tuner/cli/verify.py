@@ -87,11 +87,13 @@ def examine_elsewhere(uri: str) -> dict[str, Any]:
     from trainables.transfer.open import open_backend
     from tuner.experiment.reader import load_with_journal
 
-    with place.books(uri) as (paths, address):
+    with place.books(uri, history=True) as (paths, address):
         state, contents = load_with_journal(paths)
         named = _named(paths, contents)
+        torn = [f"{address}/journal/history/{line}" for line in _history(paths)]
     found: dict[str, Any] = {"path": address, "trials": len(state.trials), "checkpoints": 0, "bytes": 0}
     found |= {"notes": list(contents.notes), "problems": [f"{address}/journal/{lost}" for lost in contents.damaged]}
+    found["problems"] += torn
     above, name = parent_and_name(uri)
     backend = open_backend(above)
     try:
@@ -178,6 +180,7 @@ def examine(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"path": str(path), "trials": len(state.trials), "checkpoints": 0, "bytes": 0}
     damaged = [f"{paths.journal}/{damage}" for damage in contents.damaged]
     found |= {"notes": list(contents.notes), "problems": damaged}
+    found["problems"] += [f"{paths.history}/{line}" for line in _history(paths)]
     known = {trial.dirname for trial in state.trials}
     found["problems"] += [
         f"{paths.root / name} holds results that the journal does not know"
@@ -192,6 +195,24 @@ def examine(path: Path) -> dict[str, Any]:
     found["problems"] += [f"{paths.blobs / blob} is missing: {named[blob]}" for blob in sorted(lost)]
     found["blobs"] = len(blobs)
     return found
+
+
+def _history(paths: ExperimentPaths) -> list[str]:
+    """What is wrong with the packs of the history, one line each."""
+    from tuner.experiment.history_format import read_all
+    from tuner.experiment.paths import parse_pack
+
+    problems = []
+    for pack in sorted(paths.history.iterdir()) if paths.history.is_dir() else ():
+        if parse_pack(pack.name):
+            try:
+                for _ in read_all(pack):
+                    pass
+            except ValueError as error:
+                problems.append(str(error))
+            except FileNotFoundError:
+                continue  # dropped just now
+    return problems
 
 
 def _trial(trial: Trial, found: dict[str, Any]) -> None:

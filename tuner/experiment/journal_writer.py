@@ -10,8 +10,9 @@ from typing import Literal
 
 from trainables.store import fs
 from tuner.clock import Clock
-from tuner.error import OwnedElsewhereError, StorageFullError
+from tuner.error import StorageFullError
 from tuner.experiment import journal_format as form
+from tuner.experiment.history_writer import HISTORY_BYTES, HistoryWriter
 from tuner.experiment.journal_format import Link
 from tuner.experiment.journal_sync import GroupSync
 from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
@@ -47,6 +48,7 @@ class JournalWriter:
         on_durable: called from the thread when `durable_seq` has moved, or syncing failed (the next `flush` raises).
         parents: `JournalContents.chain` of what was taken over.
         guard: called before a snapshot is written and before anything is removed; raises when somebody else owns it.
+        history_bytes: what the history of what snapshots replaced may take; 0: none is kept.
     """
 
     def __init__(
@@ -60,11 +62,12 @@ class JournalWriter:
         on_durable: Callable[[], None] = _nothing,
         parents: Sequence[Link] = (),
         guard: Callable[[], None] = _nothing,
+        history_bytes: int = HISTORY_BYTES,
     ) -> None:
         self.last_seq = next_seq - 1
         """Number of the last fact appended."""
         self.bytes_since_snapshot = self.segments_since_snapshot = 0
-        self._paths, self._generation, self._clock, self._guard = paths, generation, clock, guard
+        self._paths, self._generation, self._guard = paths, generation, guard
         self._parents = tuple(parents)
         self._pending: list[bytes] = []
         self._vital = 0
@@ -77,7 +80,9 @@ class JournalWriter:
         self._ripe: int | None = None
         """The fact up to which the journal is to be durable before the open segment is sealed."""
         self._closed = False
-        self._obsolete: dict[str, float] = {}
+        self._history = HistoryWriter(
+            paths, generation, clock=clock, guard=guard, limit=history_bytes, threaded=sync == "thread"
+        )
         self._sync = GroupSync(durable=self.last_seq, on_durable=on_durable, threaded=sync == "thread")
         fs.make_dirs(paths.journal)
         fs.fsync_dir(paths.root)  # a fact is as durable as the names above it
@@ -194,10 +199,9 @@ class JournalWriter:
             if self._fd >= 0:
                 fs.close(self._fd)
                 self._fd = -1
-        try:
-            self._remove_obsolete(GRACE_S)
-        except OwnedElsewhereError:
-            pass  # the new owner's compaction does it
+        self._history.wait()
+        self._history.pack(GRACE_S)
+        self._history.wait()
 
     # --- compaction -----------------------------------------------------------------------------------
 
@@ -212,7 +216,7 @@ class JournalWriter:
         )
 
     def compact(self, snapshot_body: bytes, *, grace_s: float = GRACE_S) -> bool:
-        """Write a snapshot of everything appended; remove what it replaces `grace_s` after that, at a later compaction.
+        """Write a snapshot of everything appended; a compaction `grace_s` later packs what it replaces.
 
         Returns:
             False when there was no room for it: the journal stays as it is, and `should_compact` waits for more.
@@ -230,12 +234,21 @@ class JournalWriter:
             return self._postpone(str(error))
         self.bytes_since_snapshot = self.segments_since_snapshot = 0
         self._snapshot_bytes = len(data)
-        now = self._clock.monotonic()
-        for name in fs.listdir(self._paths.journal):
-            if name != path.name and self._is_covered(name):
-                self._obsolete.setdefault(name, now)
-        self._remove_obsolete(grace_s)
+        names = fs.listdir(self._paths.journal)
+        self._history.replaced((name for name in names if name != path.name and self._is_covered(name)), self._parents)
+        self._history.pack(grace_s)
         return True
+
+    def archive(self) -> None:
+        """Pack what snapshots have replaced, now, and return when that is done: nothing follows that needs it."""
+        self._history.wait()
+        self._history.pack(0.0)
+        self._history.wait()
+
+    @property
+    def packed(self) -> int:
+        """Goes up each time after the history has changed."""
+        return self._history.changes
 
     def _postpone(self, why: str) -> bool:
         log.warning("%s was not compacted: %s", self._paths.journal, why)
@@ -249,18 +262,6 @@ class JournalWriter:
         if parsed := parse_segment(name):
             return parsed < (self._generation, self._number)  # the one of that number is open, and empty
         return False
-
-    def _remove_obsolete(self, grace_s: float) -> None:
-        now = self._clock.monotonic()
-        due = [name for name, since in self._obsolete.items() if now - since >= grace_s]
-        if due:
-            self._guard()
-        for name in due:
-            try:
-                fs.unlink(self._paths.journal / name)
-            except FileNotFoundError:
-                pass  # gone is what it was to be
-            del self._obsolete[name]
 
     # --- segments -------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 _SEGMENT = re.compile(r"(\d{6,})-(\d{6,})\.jsonl")
 _SNAPSHOT = re.compile(r"snapshot-(\d{6,})-(\d{8,})\.json")
 _GENERATION = re.compile(r"(\d{6,})\.json")
+_PACK = re.compile(r"(\d{6,})-(\d{8,})-(\d{8,})\.jsonl\.gz")
 
 EXPERIMENT_NAME = 120
 """Characters of an experiment's name."""
@@ -70,10 +71,18 @@ class ExperimentPaths:
         self.experiment_json = root / "experiment.json"
         self.generations = root / "generations"
         self.journal = root / "journal"
+        self.history = self.journal / "history"
         self.blobs = root / "blobs"
+        self.driver_log = root / "driver.log"
+        self.older_driver_log = root / "driver.log.1"
         self.lock = self.generations / "lock"
         self.replaced = root / ".replaced"
         self.set_aside = root / ".set-aside"
+
+    @property
+    def driver_logs(self) -> tuple[Path, Path]:
+        """Both files of warnings, the older one first."""
+        return self.older_driver_log, self.driver_log
 
     def trial(self, dirname: str) -> TrialPaths:
         """The directory of one trial. Raises SettingError for a name that would leave the experiment's directory."""
@@ -93,10 +102,19 @@ class ExperimentPaths:
     def snapshot(self, generation: int, seq: int) -> Path:
         return self.journal / f"snapshot-{generation:06d}-{seq:08d}.json"
 
+    def pack(self, generation: int, first: int, last: int) -> Path:
+        """What that generation packed of the history: facts `first` to `last`."""
+        return self.history / f"{generation:06d}-{first:08d}-{last:08d}.jsonl.gz"
+
 
 def is_trial_file(name: str) -> bool:
     """Whether the name is that of a file which the loggers write into a trial's directory."""
     return name in _TRIAL_FILES or name.startswith("events.out.tfevents")
+
+
+def is_history(key: str) -> bool:
+    """Whether a path within an experiment is of its history: what snapshots replaced, and no resume reads."""
+    return key.startswith("journal/history/")
 
 
 def parse_segment(name: str) -> tuple[int, int] | None:
@@ -107,6 +125,12 @@ def parse_segment(name: str) -> tuple[int, int] | None:
 def parse_snapshot(name: str) -> tuple[int, int] | None:
     """(generation, sequence number) of a snapshot's file name, or None."""
     return _numbers(_SNAPSHOT, name)
+
+
+def parse_pack(name: str) -> tuple[int, int, int] | None:
+    """(generation that packed it, first fact, last fact) of a pack's file name, or None."""
+    match = _PACK.fullmatch(name)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
 def parse_generation(name: str) -> int | None:

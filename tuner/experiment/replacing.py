@@ -71,7 +71,8 @@ def give_up(paths: ExperimentPaths) -> Path | None:
 
 def remove_begun(paths: ExperimentPaths) -> None:
     """Remove an experiment of which no trial has started, and that replaces none. For the owner only."""
-    ours = (paths.experiment_json.name, paths.journal.name, paths.blobs.name)
+    logs = (log.name for log in paths.driver_logs)
+    ours = (paths.experiment_json.name, paths.journal.name, paths.blobs.name, *logs)
     for name in _names(paths):
         if name in ours or fs.exists(TrialPaths(paths.root / name).trial_json):
             _remove(paths.root / name)

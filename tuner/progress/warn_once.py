@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
-_PACKAGES = ("tuner", "trainables")
+from tuner.experiment.driver_log import PACKAGES, DriverLog
 
 
 class WarnOnce(logging.Handler):
@@ -43,16 +43,16 @@ class WarnOnce(logging.Handler):
     def install(self) -> None:
         """Take charge, in place of an earlier run's. Safe to call again."""
         configured = bool(logging.getLogger().handlers)
-        for name in _PACKAGES:
+        for name in PACKAGES:
             logger = logging.getLogger(name)
             for handler in [each for each in logger.handlers if isinstance(each, WarnOnce) and each is not self]:
                 logger.removeHandler(handler)
-            if not configured and not logger.handlers:
+            if not configured and all(isinstance(handler, DriverLog) for handler in logger.handlers):
                 logger.addHandler(self)
         atexit.register(self.remove)
 
     def remove(self) -> None:
         """Let Python do as it did. Safe to call again."""
-        for name in _PACKAGES:
+        for name in PACKAGES:
             logging.getLogger(name).removeHandler(self)
         atexit.unregister(self.remove)

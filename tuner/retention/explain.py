@@ -1,6 +1,6 @@
 """Why checkpoints stayed or went, and what another policy would have kept: the journal's facts, replayed. Pure.
 
-Compaction forgets the checkpoints that are gone: of those only the number is known then.
+Of checkpoints that went before the first fact only the number is known.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from trainables.metrics import score_of
 from trainables.settings import checked_names, flag
+from trainables.warned import warn
 from tuner.error import SettingError
 from tuner.executors.resources import parse_resources
 from tuner.schedulers.base import (
@@ -226,7 +226,7 @@ class ResourceChangingScheduler(TrialScheduler):
             raise SettingError(f"base_scheduler={base_scheduler!r} is not accepted; it is a TrialScheduler, or None")
         function = resources_allocation_function
         if function is None:
-            warnings.warn("resources_allocation_function=None: no trial's resources change", stacklevel=3)
+            warn("resources_allocation_function=None: no trial's resources change", stacklevel=3)
         elif not callable(function):
             raise SettingError(
                 f"resources_allocation_function={function!r} is not accepted; it is a function of "

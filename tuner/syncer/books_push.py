@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from trainables.transfer import agent
 from tuner.error import StorageFullError
 from tuner.experiment import journal_format as form
 from tuner.experiment.journal import JournalWriter
-from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
+from tuner.experiment.paths import ExperimentPaths, is_history, parse_segment, parse_snapshot
 from tuner.syncer.queue import Patience
 
 SHARE = 0.05
@@ -62,7 +62,8 @@ class BooksPush:
         self.pushed = 0
         """The replica has the facts up to this one."""
         self._paths, self._journal, self._name, self._guard = paths, journal, name, guard
-        self._there, self._every_s, self._removes, self._at_once = set(there), every_s, removes, at_once
+        self._every_s, self._removes, self._at_once = every_s, removes, at_once
+        self._there = {key for key in there if not is_history(key)}
         self._after = self._room_at = 0.0
         """Not before that monotonic time comes the next push; not before that, at the very end either."""
         self._patience = Patience()
@@ -187,18 +188,24 @@ class BooksPush:
             named.add(json.loads(fs.read_file(self._paths.experiment_json)).get("space_blob"))
         return [f"blobs/{name}" for name in sorted(new & named)]
 
-    def removal(self) -> agent.Delete | None:
-        """Delete over there what compaction removed here, once the snapshot that replaces it is there.
+    def removal(self, *, packed: Callable[[], bool]) -> agent.Delete | None:
+        """Delete over there what compaction removed here, once the snapshot that replaces it is there, and the pack.
 
         None: nothing. The directories are looked at once after each push, and not again until the next.
+
+        Args:
+            packed: whether the replica has the history of what is not here any more.
         """
         if not self._unlooked or not self._removes or self._removing or self._under is not None:
             return None
         self._unlooked = False
-        here = {f"journal/{name}" for name in fs.listdir(self._paths.journal)}
+        here = {f"journal/{name}" for name in self._names(self._paths.journal)}
         snapshots = {name for name in here if parse_snapshot(name.removeprefix("journal/"))}
         gone = {name for name in self._there if name.startswith("journal/")} - here
         if not gone or not snapshots <= self._there:
+            return None
+        if not packed():
+            self._unlooked = True
             return None
         # Blobs go last, and only now: until then a snapshot over there may name them.
         blobs = {f"blobs/{name}" for name in fs.listdir(self._paths.blobs)} if fs.is_dir(self._paths.blobs) else set()
@@ -225,7 +232,8 @@ class BooksPush:
         return (own | self._owed) <= set(self._names(self._paths.journal))
 
     def _names(self, directory: Path) -> list[str]:
-        return sorted(fs.listdir(directory)) if fs.is_dir(directory) else []
+        names = fs.listdir(directory) if fs.is_dir(directory) else []
+        return [name for name in names if directory / name != self._paths.history]
 
     def _begins_at(self, *, waited_for: bool, closing: bool) -> float | None:
         return self.earliest(waited_for=waited_for, closing=closing) if self.behind else None

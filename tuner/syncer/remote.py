@@ -27,7 +27,7 @@ from tuner.experiment import events as ev
 from tuner.experiment import formats
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.lock import decode_record, encode_record
-from tuner.experiment.paths import ExperimentPaths, is_trial_file, parse_generation
+from tuner.experiment.paths import ExperimentPaths, is_history, is_trial_file, parse_generation
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.syncer.uploader import Uploader
@@ -191,7 +191,7 @@ class Remote:
     # --- bringing it here --------------------------------------------------------------------------------
 
     def fetch_books(self, incoming: Path) -> ExperimentPaths:
-        """Bring description, generations and journal into an empty directory, and nothing else.
+        """Bring description, generations and journal into an empty directory, and nothing else: no history either.
 
         Of a place that cannot list, everything.
         """
@@ -200,7 +200,8 @@ class Remote:
             self._call(agent.Fetch(prefix=self.name, target=str(incoming)))
             return paths
         for attempt in range(READ_AGAIN):
-            names = [key for key in self.keys if key.split("/")[0] in ("experiment.json", "generations", "journal")]
+            books = [key for key in self.keys if key.split("/")[0] in ("experiment.json", "generations", "journal")]
+            names = [key for key in books if not is_history(key)]
             try:
                 self._call(agent.Fetch(prefix=self.name, target=str(incoming), names=names))
                 break
@@ -237,6 +238,18 @@ class Remote:
             if f"blobs/{name}" not in self.keys and not have(f"blobs/{name}"):
                 log.warning("%s/blobs/%s is missing, which is missed only where it is needed", self.uri, name)
 
+    def fetch_log(self, root: Path) -> None:
+        """Bring the warnings of its drivers."""
+        wanted = [file.name for file in ExperimentPaths(root).driver_logs if file.name in self.keys]
+        if wanted:
+            self._call(agent.Fetch(prefix=self.name, target=str(root), names=wanted))
+
+    def fetch_history(self, root: Path) -> None:
+        """Bring what snapshots have replaced, as far as it is not there already."""
+        wanted = [key for key in self.keys if is_history(key) and not fs.exists(root / key)]
+        if wanted:
+            self._call(agent.Fetch(prefix=self.name, target=str(root), names=wanted))
+
     def relation(self, paths: ExperimentPaths, incoming: Path) -> tuple[Relation, JournalContents | None]:
         """Compare with what lies here, and bring the books into `incoming` where that is needed to tell."""
         if not self.exists:
@@ -251,7 +264,8 @@ class Remote:
 
     def _is_beyond(self, here: JournalContents, paths: ExperimentPaths) -> bool:
         """Whether a look at the names does not tell that everything over there is here too."""
-        journal = {key.removeprefix("journal/") for key in self.keys if key.startswith("journal/")}
+        books = (key for key in self.keys if key.startswith("journal/") and not is_history(key))
+        journal = {key.removeprefix("journal/") for key in books}
         if not journal - set(fs.listdir(paths.journal)):
             highest = max((number for key in self.keys if (number := _generation(key))), default=0)
             known = {(link.generation, link.id) for link in here.chain}
@@ -348,9 +362,12 @@ def adopt(incoming: ExperimentPaths, paths: ExperimentPaths) -> None:
         if parse_generation(name) is not None:
             record = decode_record(fs.read_file(incoming.generations / name), incoming.generations / name)
             fs.replace_file(paths.generations / name, encode_record(record, released=True))
-    for name in sorted(fs.listdir(incoming.journal)) if fs.exists(incoming.journal) else ():
-        if not fs.exists(paths.journal / name):
-            fs.replace_file(paths.journal / name, fs.read_file(incoming.journal / name))
+    for directory, target in ((incoming.journal, paths.journal), (incoming.history, paths.history)):
+        names = [name for name in _files(directory) if not fs.exists(target / name)]
+        if names:
+            fs.make_dirs(target)
+        for name in names:
+            fs.replace_file(target / name, fs.read_file(directory / name))
     fs.replace_file(paths.experiment_json, fs.read_file(incoming.experiment_json))
 
 
@@ -372,13 +389,18 @@ def blobs_named(paths: ExperimentPaths) -> set[str]:
     """The hashes of blobs that an experiment's books name. Nothing is unpickled."""
     settings = json.loads(fs.read_file(paths.experiment_json)) if fs.exists(paths.experiment_json) else {}
     named = {settings[key] for key in ("space_blob", "settings_blob") if isinstance(settings.get(key), str)}
-    for name in fs.listdir(paths.journal) if fs.exists(paths.journal) else ():
+    for name in _files(paths.journal):
         named |= {hash.decode() for hash in _NAMED.findall(fs.read_file(paths.journal / name))}
     return named
 
 
 def _generation(key: str) -> int | None:
     return parse_generation(key.removeprefix("generations/")) if key.startswith("generations/") else None
+
+
+def _files(directory: Path) -> list[str]:
+    """Names of the files in a directory, which need not be there."""
+    return [name for name in fs.listdir(directory) if not fs.is_dir(directory / name)] if fs.is_dir(directory) else []
 
 
 def _is_small(key: str) -> bool:

@@ -33,6 +33,7 @@ from tuner.syncer.books_push import BooksPush
 from tuner.syncer.checkpoints_push import CheckpointsPush, Origin
 from tuner.syncer.claim import Hold, beat_name
 from tuner.syncer.copies import Backlog, Copies, Then
+from tuner.syncer.experiment_files import ExperimentFiles
 from tuner.syncer.fetches import Fetches
 from tuner.syncer.queue import Patience, Queue
 from tuner.syncer.trial_files import AT_ONCE, Artifacts, TrialFiles
@@ -114,6 +115,10 @@ class Replica(Copies):
             removes=uploader.can.delete,
             at_once=not uploader.beside,
         )
+        self._beside = ExperimentFiles(
+            paths, name=self._name, guard=self._guard, there=there, removes=uploader.can.delete
+        )
+        self._packed = journal.packed
         self._under: dict[int, Callable[[Done | Failed], None]] = {}
         """What is to be done with the answer of each job that is under way."""
         self._replaced: list[str] = []
@@ -316,6 +321,7 @@ class Replica(Copies):
         elif self._begun and not self._clearing:
             times.append(None if self._closing else self._period_at)
             times.append(self._files.due_at)
+            times.append(self._beside.due_at)
             times.append(self._books.due_at(waited_for=self._queue.wants_journal, closing=self._closing))
             times.append(self._queue.due(now) if self._checkpoints.room else None)
         return min((time for time in times if time is not None), default=None)
@@ -395,6 +401,13 @@ class Replica(Copies):
     def _files_arrived(self, answer: Done | Failed) -> None:
         self._files.arrived(self._clock.monotonic(), whole=isinstance(answer, Done))
 
+    def _beside_arrived(self, answer: Done | Failed) -> None:
+        self._beside.arrived(self._clock.monotonic(), whole=isinstance(answer, Done))
+
+    def _beside_fetched(self, answer: Done | Failed) -> None:
+        again = isinstance(answer, Failed) and answer.transient
+        self._beside.fetched(self._clock.monotonic(), again=again)
+
     def _brought(self, answer: Done | Failed) -> None:
         """Small files of ended trials are here."""
         fetching, self._fetching = self._fetching, {}
@@ -445,6 +458,7 @@ class Replica(Copies):
             self._period_at = now + self._pace.period_s
             if not self._closing:
                 self._files.period()
+            self._beside.period()
             self._checkpoints.period()
         started |= self._start_steps(now)
         job: AnyJob | None = self._books.push(
@@ -453,7 +467,8 @@ class Replica(Copies):
         if job is not None:
             self._submit(job, self._books_arrived)
             started = True
-        if (job := self._books.removal()) is not None:
+        started |= self._start_beside(now)
+        if not self._beside.is_behind and (job := self._books.removal(packed=self._is_packed)) is not None:
             self._submit(job, lambda answer: self._books.removed(whole=isinstance(answer, Done)))
             started = True
         if (job := self._books.comparison()) is not None:
@@ -485,6 +500,26 @@ class Replica(Copies):
             started = True
         return started
 
+    def _is_packed(self) -> bool:
+        """All of the history that is here now is there too."""
+        return not self._beside.is_behind and self._packed == self._journal.packed
+
+    def _start_beside(self, now: float) -> bool:
+        """Send and fetch what nobody waits for."""
+        if self._packed != self._journal.packed:
+            self._packed = self._journal.packed
+            self._beside.look()
+        jobs: list[tuple[AnyJob, Callable[[Done | Failed], None]]] = []
+        if (push := self._beside.push(now, closing=self._closing)) is not None:
+            jobs.append((push, self._beside_arrived))
+        if (removal := self._beside.removal()) is not None:
+            jobs.append((removal, lambda answer: self._beside.removed(whole=isinstance(answer, Done))))
+        if not self._closing and (fetch := self._beside.fetch(now)) is not None:
+            jobs.append((fetch, self._beside_fetched))
+        for job, then in jobs:
+            self._submit(job, then)
+        return bool(jobs)
+
     def _key(self, *names: str) -> str:
         return "/".join((self._name, *names))
 
@@ -512,7 +547,7 @@ class Replica(Copies):
     def _at_rest(self) -> bool:
         """But for the queue nothing is to be done."""
         moving = self._checkpoints.moving or self._looking or self._fetching or self._clearing or self._books.busy
-        left = self.wanted or self._replaced or self._files.waiting or self._books.behind
+        left = self.wanted or self._replaced or self._files.waiting or self._books.behind or self._beside.lacking
         return not moving and not left
 
     @property
@@ -531,7 +566,8 @@ class Replica(Copies):
         if self._journal.last_seq > self._books.pushed:
             lines.append(f"the journal from fact {self._books.pushed + 1} to {self._journal.last_seq}")
         lines += [f"result files of {dirname}, which are not here" for dirname in (*self._fetching, *self.wanted)]
-        return lines + [f"result files of {trial.dirname}" for trial in self._files.waiting]
+        lines += [f"result files of {trial.dirname}" for trial in self._files.waiting]
+        return lines + self._beside.lacking
 
     def release(self) -> None:
         left = [f"{ref.trial_id}/{ref.name}" for ref in self._queue.removals()]

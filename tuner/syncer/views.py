@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,7 @@ from trainables.transfer import agent
 from trainables.transfer.cached import shelf
 from trainables.transfer.open import check_scheme, shown
 from tuner.error import ExperimentNotFoundError, SettingError
-from tuner.experiment.paths import ExperimentPaths, cache_of
+from tuner.experiment.paths import ExperimentPaths, cache_of, is_history
 from tuner.experiment.reader import lies_at, load_with_journal, read_settings
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.remote import Remote
@@ -34,23 +34,35 @@ log = logging.getLogger(__name__)
 TIMEOUT_S = 60.0
 _HASH = re.compile(rb"[0-9a-f]{64}")
 
-More = Callable[[ExperimentPaths, ExperimentState], list[str]]
-"""What to bring besides the books, relative to the experiment; what is not there over there is left out."""
+More = Callable[[ExperimentPaths, ExperimentState, Collection[str]], Collection[str]]
+"""What to bring besides the books, relative to the experiment; what is not there over there is left out.
+
+It is given the books, their state, and the names of everything over there."""
 
 
-def books_only(paths: ExperimentPaths, state: ExperimentState) -> list[str]:
+def books_only(paths: ExperimentPaths, state: ExperimentState, there: Collection[str]) -> Collection[str]:
     """Nothing more."""
     return []
 
 
-def results(paths: ExperimentPaths, state: ExperimentState) -> list[str]:
+def warnings(paths: ExperimentPaths, state: ExperimentState, there: Collection[str]) -> Collection[str]:
+    """What its drivers warned of."""
+    return [file.name for file in paths.driver_logs]
+
+
+def history(paths: ExperimentPaths, state: ExperimentState, there: Collection[str]) -> Collection[str]:
+    """What snapshots have replaced."""
+    return [name for name in there if is_history(name)]
+
+
+def results(paths: ExperimentPaths, state: ExperimentState, there: Collection[str]) -> Collection[str]:
     """What an analysis reads: histories, errors, and the blobs that configs name."""
     names = [f"{trial.dirname}/{name}" for trial in state.trials for name in (RESULT_FILE, "error.txt")]
     named = {found.decode() for trial in state.trials for found in _HASH.findall(bytes(trial.raw_config))}
     return names + [f"{paths.blobs.name}/{name}" for name in sorted(named)]
 
 
-def stored_settings(paths: ExperimentPaths, state: ExperimentState) -> list[str]:
+def stored_settings(paths: ExperimentPaths, state: ExperimentState, there: Collection[str]) -> Collection[str]:
     """The blob of the settings that a restore takes over."""
     name = read_settings(paths).get("settings_blob")
     return [f"{paths.blobs.name}/{name}"] if isinstance(name, str) else []
@@ -86,7 +98,7 @@ def view(uri: str, more: More = books_only) -> Iterator[ExperimentPaths]:
         paths = remote.fetch_books(incoming)
         there = set(remote.keys)
         with lies_at(incoming, remote.uri):
-            names = [name for name in more(paths, load_with_journal(paths)[0]) if name in there]
+            names = [name for name in more(paths, load_with_journal(paths)[0], there) if name in there]
         if names:
             remote.uploader.call(
                 agent.Fetch(prefix=remote.name, target=str(incoming), names=names), timeout_s=TIMEOUT_S
