@@ -111,6 +111,12 @@ def check_everywhere(
     )
     assert mine.generation is not None
     known = {"experiment.json", "generations", "journal", "blobs"}
+    for log in (path for path in ExperimentPaths(here).driver_logs if path.exists()):
+        known.add(log.name)
+        there_too = there / log.name
+        require(
+            there_too.exists() and there_too.read_bytes() == log.read_bytes(), f"R6: {log.name} is not the same there"
+        )
     for trial, outcome in zip(its.trials, expected, strict=True):
         known.add(trial.dirname)
         _check_there(trial, there / trial.dirname, kept_of(scenario, left, resumed, trial, outcome))

@@ -24,6 +24,7 @@ from tuner import driving
 from tuner.executors.base import Launch
 from tuner.executors.inline import InlineExecutor
 from tuner.experiment import journal_writer
+from tuner.experiment.history import History
 from tuner.experiment.journal import read_journal
 from tuner.experiment.journal_format import parse_lines
 from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
@@ -150,6 +151,8 @@ def look(root: Path, floor: Floor, *, staged: bool = True) -> Left:
     left = Left(root, state)
     facts = 0 if state is None else read_journal(paths).last_seq
     require(facts >= floor.facts, f"R2: there were {floor.facts} durable facts, and {facts} are left")
+    if state is not None:
+        _check_history(paths)
     trials = {trial.dirname: trial for trial in state.trials} if state is not None else {}
     for directory in sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else ():
         listing = verify.scan(directory)
@@ -177,6 +180,17 @@ def look(root: Path, floor: Floor, *, staged: bool = True) -> Left:
             f"R2: the newest checkpoint of {name} was {order} and is {start}",
         )
     return left
+
+
+def _check_history(paths: ExperimentPaths) -> None:
+    """Compaction loses no fact: each is in the journal, or in a pack that is whole."""
+    history = History(paths, read_journal(paths))
+    require(not history.notes, f"the history is torn: {history.notes}")
+    numbers = [fact.seq for fact in history.facts()]
+    require(
+        numbers == list(range(1, history.last_seq + 1)),
+        f"the history has {len(numbers)} facts from {history.first_seq} on, of {history.last_seq}",
+    )
 
 
 # --- what a resume makes of it ------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
 import json
 import logging
 import os
@@ -264,17 +265,19 @@ def rows(trial: Any) -> list[dict[str, Any]]:
 
 
 def facts(root: Path, *kinds: str) -> list[dict[str, Any]]:
-    """The facts of the journal, of those kinds, in order."""
-    found = []
-    for segment in sorted(Path(root, "journal").glob("*.jsonl")):
-        for line in segment.read_bytes().splitlines():
-            try:
-                fact = json.loads(line)["f"]
-            except ValueError:
-                continue  # a torn line
-            if not kinds or fact["kind"] in kinds:
-                found.append(fact)
-    return found
+    """The facts of the journal, of those kinds, in order; also those that are packed, as `zcat` has them."""
+    journal = Path(root, "journal")
+    files = [gzip.decompress(pack.read_bytes()) for pack in sorted(journal.glob("history/*.gz"))]
+    files += [segment.read_bytes() for segment in sorted(journal.glob("*.jsonl"))]
+    found: dict[int, dict[str, Any]] = {}
+    for line in (line for file in files for line in file.splitlines()):
+        try:
+            told = json.loads(line)
+        except ValueError:
+            continue  # a torn line
+        if "n" in told and (not kinds or told["f"]["kind"] in kinds):
+            found[told["n"]] = told["f"]
+    return [found[number] for number in sorted(found)]
 
 
 def warned(caplog: Any, text: str) -> list[str]:

@@ -104,7 +104,8 @@ class Store:
     def without_manifest(self, name: str = "e") -> set[str]:
         """Directories of files that belong to no complete checkpoint."""
         keys = self.keys(name)
-        directories = {"/".join(key.split("/")[:3]) for key in keys if key.count("/") > 2}
+        deep = [key for key in keys if key.count("/") > 2 and not key.startswith(f"{name}/journal/")]
+        directories = {"/".join(key.split("/")[:3]) for key in deep}
         return {directory for directory in directories if f"{directory}/{MANIFEST_NAME}" not in keys}
 
     def bring(self, target: Path, name: str = "e") -> Path:
