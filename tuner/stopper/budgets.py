@@ -105,7 +105,7 @@ class CostStopper(Stopper):
     Results without the metric, or with NaN there, cost nothing.
 
     >>> stopper = CostStopper(3.0, "dollars")
-    >>> [stopper("a", {"dollars": 2.0}), stopper("b", {"dollars": 1.5})], stopper.stop_all()
+    >>> [bool(stopper("a", {"dollars": 2.0})), bool(stopper("b", {"dollars": 1.5}))], stopper.stop_all()
     ([False, True], True)
     """
 
