@@ -16,6 +16,7 @@ TrainablesError
  │    ├── ObjectNotFoundError (FileNotFoundError)   there is no file of that key
  │    ├── ObjectExistsError (FileExistsError)       there is one, and it was to be created exclusively
  │    └── TransferCorruptError          what arrived is not what was sent
+ ├── LimitError (OSError)               the system starts no further thread or process
  └── CheckpointError
       ├── CheckpointNotFoundError (FileNotFoundError)
       ├── CheckpointCorruptError        a manifest and the files beside it disagree
@@ -98,6 +99,10 @@ class ObjectExistsError(TransferError, FileExistsError):
 
 class TransferCorruptError(TransferError):
     """What arrived is not what was sent."""
+
+
+class LimitError(TrainablesError, OSError):
+    """The system started no thread or process; the message names the limit that is reached."""
 
 
 class CheckpointError(TrainablesError):

@@ -19,6 +19,7 @@ from trainables.data_parallel_trainer import DataParallelTrainer, GroupTrainable
 from trainables.errors import InvalidSettingError, SessionError, TrainingFailedError
 from trainables.group.backend import Backend
 from trainables.settings import checked_arguments, checked_names, instance_of, invalid, whole_number
+from trainables.starting import start_thread
 from trainables.store import fs
 
 RETURNED_FILE = "returned.pkl"
@@ -224,8 +225,7 @@ class TrainingIterator:
         self._error: BaseException | None = None
         self._over = False
         # The thread lives as long as the run: processes are ended when the thread that started them is.
-        self._thread = threading.Thread(target=self._execute, name="trainer-run", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._execute, name="trainer-run")
 
     def __iter__(self) -> Iterator[list[dict[str, Any]]]:
         return self

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from trainables.errors import LimitError
+from trainables.starting import start_thread
+
 _log = logging.getLogger(__name__)
 
 _NOTICES = (signal.SIGTERM, signal.SIGUSR1)
@@ -53,8 +56,10 @@ class Notice:
     def start_grace(self) -> None:
         """Let the grace time run from now, unless it does already."""
         if self._timer is None:
-            self._timer = threading.Thread(target=self._wait, name="trial-grace", daemon=True)
-            self._timer.start()
+            try:
+                self._timer = start_thread(self._wait, name="trial-grace")
+            except LimitError as error:  # in a signal handler: the user's code must not see it
+                _log.warning("the trial is not ended when its grace time is over, but by its driver: %s", error)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:  # a forked child of the user's: for it the signal means what it always means

@@ -19,6 +19,7 @@ from trainables.automatic import Clock
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointError, PublishError
 from trainables.job import Job
+from trainables.starting import start_thread
 from trainables.store import fs, publish, staging, tree
 from trainables.tracebacks import message_of
 from trainables.wire import CheckpointRef, Link, Published, PublishFailed, Saving
@@ -158,8 +159,7 @@ class Saver:
     def publish(self, staged: Staged, ref: CheckpointRef, metrics: msgspec.Raw) -> None:
         """Hand a save to the publisher; with `publish="blocking"` wait until it is on disk."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._publisher, name="trial-publisher", daemon=True)
-            self._thread.start()
+            self._thread = start_thread(self._publisher, name="trial-publisher")
         self._idle.clear()
         self._todo.put(_Task(staged, ref, metrics))
         if self._job.publish == "blocking":

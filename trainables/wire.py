@@ -17,6 +17,8 @@ from typing import Literal, Protocol, Union
 
 import msgspec
 
+from trainables.starting import start_thread
+
 _HEADER = struct.Struct("<I")
 
 
@@ -300,7 +302,8 @@ class SocketLink:
     def watch(self, changed: Callable[[], None]) -> None:
         with self._changed:
             self._changed_hook = changed
-            self._start_reader()
+            if changed is not nothing:
+                self._start_reader()
 
     def close(self) -> None:
         """Close both sockets; what was sent still arrives. The reader ends."""
@@ -318,8 +321,7 @@ class SocketLink:
 
     def _start_reader(self) -> None:
         if self._reader is None:
-            self._reader = threading.Thread(target=self._read_side, name="trial-side-reader", daemon=True)
-            self._reader.start()
+            self._reader = start_thread(self._read_side, name="trial-side-reader")
 
     def _look_at_side(self) -> None:
         try:

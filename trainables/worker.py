@@ -16,7 +16,7 @@ from trainables import session
 from trainables.attempt import Attempt
 from trainables.automatic import Clock
 from trainables.class_loop import run_class
-from trainables.errors import CheckpointBudgetError, PublishError
+from trainables.errors import CheckpointBudgetError, LimitError, PublishError
 from trainables.function import run_function
 from trainables.job import Job
 from trainables.notice import Notice
@@ -152,8 +152,14 @@ def _errored(attempt: Attempt, error: BaseException) -> Errored:
         traceback=user_traceback(error),
         pickled=_pickled(error),
         retry=not isinstance(error, CheckpointBudgetError),
-        disk=full or isinstance(error, PublishError) or (isinstance(error, OSError) and error.errno in DISK),
+        disk=full or _blames_disk(error),
     )
+
+
+def _blames_disk(error: BaseException) -> bool:
+    if isinstance(error, PublishError):
+        return not isinstance(error.__cause__, LimitError)
+    return isinstance(error, OSError) and error.errno in DISK
 
 
 def _pickled(error: BaseException) -> bytes:

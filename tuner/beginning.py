@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainables.starting import start_thread
 from trainables.store import fs
 from tuner.callback import Callback, Trials
 from tuner.experiment import replacing
@@ -58,16 +59,14 @@ class Beginning(Callback):
         if removed is None:
             return
         if self.elsewhere is not None:
-            self._elsewhere = threading.Thread(target=self.elsewhere, name="tuner-replacing-elsewhere")
-            self._elsewhere.start()
+            self._elsewhere = start_thread(self.elsewhere, name="tuner-replacing-elsewhere", daemon=False)
         if (count := len(fs.listdir(removed))) >= TOLD_FROM:
             when = "first" if self.inline else "beside the run"
             self.say(f"removing the experiment that was replaced, {when}: {count} directories and files")
         if self.inline:
             fs.remove_quietly(removed)
         else:
-            self._remover = threading.Thread(target=fs.remove_quietly, args=(removed,), name="tuner-replacing")
-            self._remover.start()
+            self._remover = start_thread(fs.remove_quietly, name="tuner-replacing", args=(removed,), daemon=False)
 
     @property
     def replaces(self) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainables.settings import seconds
+from trainables.starting import start_thread
 from tuner.callback import Callback
 from tuner.error import SettingError
 
@@ -40,7 +41,7 @@ class Watching(Callback):
         if isinstance(self._detect, _File):
             self._detect.begin()
         # A thread, for a question to a machine's metadata may hang; the loop does not wait for it.
-        threading.Thread(target=self._watch, args=(self._over,), name="preemption", daemon=True).start()
+        start_thread(self._watch, name="preemption", args=(self._over,))
 
     def is_preempted(self) -> bool:
         return self._found

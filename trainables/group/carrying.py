@@ -7,18 +7,21 @@ bounded, and what has arrived is hashed.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
-import threading
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 
 import blake3
 
-from trainables.errors import CheckpointNotFoundError, PublishError
+from trainables.errors import CheckpointNotFoundError, LimitError, PublishError
+from trainables.starting import start_thread
 from trainables.store import fs, manifest, staging, tree, verify
 from trainables.store.delete import pins
+
+_log = logging.getLogger(__name__)
 
 _PIECE = 1024 * 1024
 _HANDSHAKE_S = 10.0
@@ -127,7 +130,7 @@ class FileServer:
 
     def __init__(self, listener: socket.socket, key: bytes, directory: Path) -> None:
         self._listener, self._key, self._directory = listener, key, directory
-        threading.Thread(target=self._accept, name="trial-group-files", daemon=True).start()
+        start_thread(self._accept, name="trial-group-files")
 
     def close(self) -> None:
         """Take no more errands."""
@@ -138,7 +141,11 @@ class FileServer:
         with contextlib.suppress(OSError):
             while True:
                 accepted, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(accepted,), name="trial-group-file", daemon=True).start()
+                try:
+                    start_thread(self._serve, name="trial-group-file", args=(accepted,))
+                except LimitError as error:
+                    _log.warning("files of another node are not taken just now: %s", error)
+                    accepted.close()  # that rank hears it at once, and says what it lost
 
     def _serve(self, accepted: socket.socket) -> None:
         line = met(accepted, self._key)

@@ -12,6 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from trainables.errors import LimitError
+from trainables.starting import no_process, start_thread
+
 
 @dataclass(frozen=True, slots=True)
 class Spot:
@@ -65,12 +68,26 @@ class ForkLauncher:
         for rank in range(spot.first, spot.first + size):
             sys.stdout.flush()
             sys.stderr.flush()
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError as error:
+                self._give_up()
+                raise no_process(f"rank {rank}", error) from error
             if pid == 0:
                 _be(entry, rank)
             self._pids.append(pid)
-        self._thread = threading.Thread(target=self._collect, args=(ended,), name="group-collector", daemon=True)
-        self._thread.start()
+        try:
+            self._thread = start_thread(self._collect, name="group-collector", args=(ended,))
+        except LimitError:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        """End the ranks that there are: without the others, or without one that waits for them, they are of no use."""
+        self.kill()
+        for pid in self._pids:
+            os.waitpid(pid, 0)
+        self._pids.clear()
 
     def kill(self) -> None:
         for pid in self._pids:
@@ -79,12 +96,13 @@ class ForkLauncher:
                     os.kill(pid, signal.SIGKILL)
 
     def join(self) -> str | None:
-        assert self._thread is not None
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         return None
 
     def status(self, rank: int) -> int | None:
-        return self._statuses.get(self._pids[rank - self._first])
+        number = rank - self._first
+        return self._statuses.get(self._pids[number]) if number < len(self._pids) else None
 
     def _collect(self, ended: Callable[[], None]) -> None:
         for pid in self._pids:

@@ -48,6 +48,7 @@ from trainables.group.messages import (
 from trainables.group.rank import Rank, add_line, exception_of, failed_waiting, names, tell_alone, times
 from trainables.group.replicating import Replicating, Saved
 from trainables.store import fs, staging
+from trainables.wire import nothing
 
 SAVE_NUMBER = "checkpoint_id"
 """Where the manifest of a group's checkpoint keeps its number."""
@@ -152,7 +153,7 @@ class Leader:
         read, self._wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         stack.callback(os.close, read)
         stack.callback(self._sleep)
-        stack.callback(self._attempt.watch, lambda: None)
+        stack.callback(self._attempt.watch, nothing)
         name = secrets.token_hex(8)
         if (port := stack.enter_context(self._nodes.listening(name))) is not None:
             self._attempt.listening(port)

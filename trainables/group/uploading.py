@@ -20,6 +20,7 @@ import msgspec
 from trainables.errors import CheckpointError, TransferError
 from trainables.group.messages import Upload, Uploaded
 from trainables.job import Job, Replicated
+from trainables.starting import start_process, start_thread
 from trainables.store import fs, staging, tree
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import agent
@@ -90,8 +91,7 @@ class Uploads:
             passed, self._waiting = self._waiting, (upload, kept)
             self._changed.notify_all()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="trial-upload", daemon=True)
-                self._thread.start()
+                self._thread = start_thread(self._work, name="trial-upload")
         if passed is not None:
             fs.remove_quietly(passed[1])
             self._tell(Uploaded(passed[0].save, {}))
@@ -174,12 +174,13 @@ class _Agent:
         self._line, theirs = socket.socketpair()
         self._line.settimeout(min(_START_S, replicated.timeout_s))
         with theirs:
-            self._process = subprocess.Popen(
+            self._process = start_process(
                 [sys.executable, "-c", _AGENT, str(theirs.fileno()), str(_PACKAGES)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=cwd if cwd.is_dir() else None,  # a relative place is relative to the driver's
                 start_new_session=True,  # notices are the trial's
+                what="the process that uploads",
             )
         try:
             self._line.sendall(frame(agent.Place(replicated.arguments, sys.path)))

@@ -125,9 +125,9 @@ def seal(found: tree.Tree, staged: Path) -> list[FileEntry]:
         for directory in directories:
             fs.fsync_dir(directory)
         return entries
-    from concurrent.futures import ThreadPoolExecutor  # rarely needed, and slow to import
+    from trainables.threads import Threads  # rarely needed, and slow to import
 
-    with ThreadPoolExecutor(min(_THREADS, len(found.files)), thread_name_prefix="publish") as pool:
+    with Threads(min(_THREADS, len(found.files)), thread_name_prefix="publish") as pool:
         syncs = [pool.submit(fs.fsync_file, file.source) for file in found.files]
         syncs += [pool.submit(fs.fsync_dir, directory) for directory in directories]
         entries = [tree.fingerprint(file.source, file.name) for file in found.files]

@@ -116,9 +116,9 @@ def copy_tree(found: tree.Tree, target: Path) -> None:
         for file in found.files:
             fs.copy_file(file.source, target / file.name)
         return
-    from concurrent.futures import ThreadPoolExecutor  # rarely needed, and slow to import
+    from trainables.threads import Threads  # rarely needed, and slow to import
 
-    with ThreadPoolExecutor(threads, thread_name_prefix="lend") as pool:
+    with Threads(threads, thread_name_prefix="lend") as pool:
         copies = [pool.submit(fs.copy_file, file.source, target / file.name) for file in large]
         for file in found.files:
             if file.size < _LARGE:

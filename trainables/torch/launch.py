@@ -16,6 +16,7 @@ from trainables import knobs, session
 from trainables.errors import InvalidSettingError, RanksError
 from trainables.group.backend import Backend
 from trainables.group.launching import HERE, Launcher, Spot
+from trainables.starting import start_thread
 from trainables.torch.torch_config import TorchConfig
 
 _PREFIX = "module."
@@ -138,10 +139,7 @@ class ElasticLauncher:
         )
         # Not in the main thread, where it would take over the signal handlers. It lives until all ranks have ended,
         # which matters: they get a signal when the thread that forked them ends.
-        self._thread = threading.Thread(
-            target=self._run, args=(config, entry, ended), name="group-launcher", daemon=True
-        )
-        self._thread.start()
+        self._thread = start_thread(self._run, name="group-launcher", args=(config, entry, ended))
 
     def kill(self) -> None:
         """Nothing: the agent ends what is left when it sees that a rank is dead. One that waits for others is left."""

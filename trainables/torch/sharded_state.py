@@ -31,6 +31,7 @@ from torch.distributed.tensor import DTensor
 
 from trainables.errors import CheckpointError, CheckpointNotFoundError, PublishError, RanksError
 from trainables.settings import invalid
+from trainables.threads import Threads
 from trainables.torch.ranks import has_group, rank_and_size
 from trainables.torch.sharded_files import Reader
 
@@ -171,7 +172,7 @@ class _Background:
 
     def submit(self, staged: State, path: str, group: Any) -> Saving:
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharded-save")
+            self._thread = Threads(1, thread_name_prefix="sharded-save")
         self._writing = Saving(path, self._thread.submit(_write, staged, path, group))
         return self._writing
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from trainables.errors import CheckpointNotFoundError, ObjectNotFoundError, TrainablesError, TransferError
+from trainables.starting import start
 from trainables.store import delete
 from trainables.sync_config import SyncConfig
 from trainables.torch.numbered import Names, Numbered, surplus
@@ -81,7 +82,7 @@ class Shipper:
         if here and here[-1].name not in done:
             self._latest = here[-1]
         _before_pools_close(self._at_exit)
-        self._thread.start()
+        start(self._thread)
 
     def offer(self, checkpoint: Numbered) -> None:
         """There is a new latest one."""

@@ -17,7 +17,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Union
@@ -25,7 +24,8 @@ from typing import Any, Union
 import cloudpickle
 import msgspec
 
-from trainables.errors import AccessRefusedError, CheckpointError, ObjectNotFoundError, TransferError
+from trainables.errors import AccessRefusedError, CheckpointError, LimitError, ObjectNotFoundError, TransferError
+from trainables.threads import Threads
 from trainables.transfer import between, checkpoints
 from trainables.transfer.base import Backend
 from trainables.transfer.open import open_backend
@@ -260,6 +260,8 @@ class Worker:
             return Failed(job.id, type(error).__name__, str(error), error.transient)
         except TransferError as error:
             return Failed(job.id, type(error).__name__, str(error), error.transient)
+        except LimitError as error:
+            return Failed(job.id, type(error).__name__, str(error), transient=True)
         except (CheckpointError, OSError, ValueError) as error:
             return Failed(job.id, type(error).__name__, str(error))
         except Exception as error:  # a user's function or Syncer may raise anything; the agent lives on
@@ -451,8 +453,8 @@ def serve(line: socket.socket) -> None:
     if isinstance(greeting, Failed):
         return
     with (
-        ThreadPoolExecutor(THREADS, thread_name_prefix="transfer") as pool,
-        ThreadPoolExecutor(SMALL_THREADS, thread_name_prefix="small") as small,
+        Threads(THREADS, thread_name_prefix="transfer") as pool,
+        Threads(SMALL_THREADS, thread_name_prefix="small") as small,
     ):
         while (body := receive()) is not None:
             job = decode_job(body)

@@ -10,7 +10,6 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from trainables.errors import (
 )
 from trainables.store import fs, manifest, publish, staging, tree, verify
 from trainables.store.manifest import MANIFEST_NAME, FileEntry, Manifest, Published
+from trainables.threads import Threads
 from trainables.transfer.base import Backend, Progress, unwatched
 from trainables.transfer.local import LocalBackend
 from trainables.wire import CheckpointRef
@@ -265,7 +265,7 @@ def listed(backend: Backend, prefix: str) -> Listing:
     having = [key for key in sizes if MANIFEST_NAME in sizes[key]]
     if not having:
         return listing
-    with ThreadPoolExecutor(min(_THREADS, len(having)), thread_name_prefix="listed") as pool:
+    with Threads(min(_THREADS, len(having)), thread_name_prefix="listed") as pool:
         for found in pool.map(lambda key: _read_or_broken(backend, key), having):
             if isinstance(found, Broken):
                 listing.broken.append(found)

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainables.errors import ObjectNotFoundError, TransferCorruptError, TransferError
+from trainables.starting import start_thread
 from trainables.store import fs, staging
 from trainables.transfer.base import Backend, Can, Progress, checked_key, joined, unwatched
 
@@ -307,8 +308,7 @@ def within(limit_s: float | None, uri: str, call: Callable[[], None]) -> None:
         except BaseException as error:  # raised where it was called from
             raised.append(error)
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    thread = start_thread(work, name="transfer-user")
     thread.join(limit_s)
     if thread.is_alive():
         raise TransferError(f"{uri}: no answer in time", transient=True)

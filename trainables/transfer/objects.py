@@ -6,16 +6,17 @@ import errno
 import os
 import re
 import secrets
-import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from trainables.errors import ObjectNotFoundError, TransferError
+from trainables.starting import start_thread
 from trainables.store import fs
+from trainables.threads import Threads
 from trainables.transfer.base import Backend, Entry, Progress, checked_key, joined, unwatched
 
 T = TypeVar("T")
@@ -212,7 +213,7 @@ class ObjectBackend(Backend):
                 for item in items:
                     work(item)
                 return
-            with ThreadPoolExecutor(min(self.threads, len(items)), thread_name_prefix="transfer") as pool:
+            with Threads(min(self.threads, len(items)), thread_name_prefix="transfer") as pool:
                 futures = [pool.submit(work, item) for item in items]
                 try:
                     done, _ = wait(futures, return_when=FIRST_EXCEPTION)
@@ -418,8 +419,7 @@ def within(seconds: float, call: Callable[[], T], uri: str) -> T:
         except BaseException as error:
             outcome.append((None, error))
 
-    thread = threading.Thread(target=run, name="transfer-check", daemon=True)
-    thread.start()
+    thread = start_thread(run, name="transfer-check")
     thread.join(seconds)
     if not outcome:
         raise TransferError(

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables.errors import MissingExtraError, TransferError
+from trainables.errors import LimitError, MissingExtraError, TransferError
+from trainables.starting import no_process, refused, start
 
 GRACE_S = 5.0
 """Seconds between asking a program to end and killing it: rsync removes its temporary files meanwhile."""
@@ -92,24 +93,29 @@ def run(
         ending.begin()
 
     options: dict[str, Any] = {"_out": on_output, "_out_bufsize": 0} if watch else {}
-    process = command(
-        *arguments,
-        _in=stdin,
-        _bg=True,
-        _bg_exc=False,
-        _new_group=True,
-        _tty_out=False,
-        _encoding="utf-8",
-        _decode_errors="replace",
-        _return_cmd=True,
-        _no_pipe=True,
-        **options,
-    )
+    try:
+        process = command(
+            *arguments,
+            _in=stdin,
+            _bg=True,
+            _bg_exc=False,
+            _new_group=True,
+            _tty_out=False,
+            _encoding="utf-8",
+            _decode_errors="replace",
+            _return_cmd=True,
+            _no_pipe=True,
+            **options,
+        )
+    except (OSError, RuntimeError) as error:  # it takes processes and threads
+        if isinstance(error, OSError) and not refused(error):
+            raise
+        raise TransferError(str(no_process(name)), transient=True) from error
     ending.process = process.process
     timer = threading.Timer(timeout_s, on_timeout) if timeout_s is not None else None
-    if timer is not None:
-        timer.start()
     try:
+        if timer is not None:
+            start(timer)
         if raised:
             ending.begin()  # it printed before anybody could end it
         try:
@@ -119,6 +125,9 @@ def run(
         except BaseException:  # Ctrl-C, or an exception that ends this thread: nothing of ours goes on behind it
             ending.begin()
             raise
+    except LimitError as error:
+        ending.now()
+        raise TransferError(str(error), transient=True) from error
     finally:
         if timer is not None:
             timer.cancel()
@@ -142,10 +151,19 @@ class _Ending:
         with self._lock:
             if self._over or self._kill is not None or self.process is None:
                 return
-            self._kill = threading.Timer(GRACE_S, self._signal, [signal.SIGKILL])
-            self._kill.daemon = True
-            self._kill.start()
+            kill = threading.Timer(GRACE_S, self._signal, [signal.SIGKILL])
+            kill.daemon = True
+            try:
+                start(kill)
+            except LimitError:
+                self.now()  # nobody could do it later
+                return
+            self._kill = kill
         self._signal(signal.SIGTERM)
+
+    def now(self) -> None:
+        """Kill it."""
+        self._signal(signal.SIGKILL)
 
     def over(self) -> None:
         """The program has ended: its children are not waited for."""

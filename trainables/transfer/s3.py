@@ -14,7 +14,7 @@ import secrets
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import closing, contextmanager
 from pathlib import PurePosixPath
 from typing import Any, Union
@@ -27,6 +27,7 @@ from trainables.errors import (
     TransferCorruptError,
     TransferError,
 )
+from trainables.threads import Threads
 from trainables.transfer.base import Entry, Progress, checked_key, joined
 from trainables.transfer.crc import combined
 from trainables.transfer.objects import ObjectBackend, Sink, Source, escaped, unescaped, within
@@ -74,7 +75,7 @@ class S3Backend(ObjectBackend):
         super().__init__("s3://" + "/".join(filter(None, (self.bucket, self.prefix))))
         self._lock = threading.Lock()
         self._made: Any = None
-        self._pool = ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="s3-part")
+        self._pool = Threads(_PARTS_AT_ONCE, thread_name_prefix="s3-part")
         self._buffers = threading.local()
 
     def check(self, timeout_s: float = 10.0) -> None:

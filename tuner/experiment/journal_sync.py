@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 
+from trainables.starting import start_thread
 from trainables.store import fs
 
 
@@ -52,8 +53,7 @@ class GroupSync:
             return
         self._asked = True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="journal-sync", daemon=True)
-            self._thread.start()
+            self._thread = start_thread(self._run, name="journal-sync")
         self._requests.put(True)
 
     def now(self) -> None:

@@ -18,7 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from trainables.errors import LimitError
 from trainables.history import flatten
+from trainables.starting import start_thread
 from tuner.callback import Trials
 from tuner.experiment.trial import Trial
 from tuner.logger.base import LoggerCallback
@@ -41,6 +43,8 @@ class TBXLoggerCallback(LoggerCallback):
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[str, Path, int, Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._refused = False
+        """The system gave no thread for it."""
         self._left_out = False
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
@@ -66,9 +70,15 @@ class TBXLoggerCallback(LoggerCallback):
             thread.join()
 
     def _put(self, what: str, trial: Trial, step: int, result: dict[str, Any] | None) -> None:
+        if self._refused:
+            return
         if self._thread is None:
-            self._thread = threading.Thread(target=_write_all, args=(self._queue,), name="tensorboard", daemon=True)
-            self._thread.start()
+            try:
+                self._thread = start_thread(_write_all, name="tensorboard", args=(self._queue,))
+            except LimitError as error:
+                self._refused = True
+                log.warning("TensorBoard's files are not written, the run goes on: %s", error)
+                return
         self._queue.put((what, trial.directory, step, result))
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from trainables.starting import start_process
 from tuner import knobs
 from tuner.error import SettingError
 from tuner.proving import records
@@ -87,13 +88,14 @@ def _run(command: Sequence[str], place: Path, say: Callable[[str], None]) -> Non
         starts += 1
         output = place / f"output-{starts}"
         with output.open("wb") as file:
-            process = subprocess.Popen(
+            process = start_process(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env={**knobs.environment(), "TUNE_PROVE": str(place)},
                 start_new_session=True,  # Ctrl-C is for us, and we pass it on
+                what="the script",
             )
         try:
             status = process.wait()

@@ -18,6 +18,7 @@ from typing import Any
 
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy
 from trainables.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
+from trainables.starting import start_thread
 from trainables.store import fs, verify
 from trainables.store.manifest import Published
 from trainables.wire import CheckpointRef
@@ -174,8 +175,7 @@ class Custodian:
 
     def _beside(self, job: tuple[Path, str, Then] | list[Path]) -> None:
         if self._checker is None:
-            self._checker = threading.Thread(target=self._work, name="tuner-checker", daemon=True)
-            self._checker.start()
+            self._checker = start_thread(self._work, name="tuner-checker")
         self._checks.put(job)
 
     def _work(self) -> None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from trainables.errors import LimitError
+from trainables.starting import start_thread
 from trainables.store import delete as store_delete
 from trainables.wire import CheckpointRef
 
@@ -199,9 +201,11 @@ class Deleter:
 
     def _start_thread(self) -> None:
         if len(self._threads) < min(self._wanted_threads, len(self._lanes)):
-            thread = threading.Thread(target=self._work, name=f"deleter-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            try:
+                self._threads.append(start_thread(self._work, name=f"deleter-{len(self._threads)}"))
+            except LimitError:
+                if not self._threads:
+                    raise  # else those that there are do it all
 
     def _next(self, *, wait: bool) -> _Job | None:
         """The next job that is due; without `wait`, None when none is. The lane is running from then on."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
+from trainables.starting import start_thread
 from tuner.search.limiter import Wrapper
 from tuner.search.searcher import Searcher, Suggestion, contains
 
@@ -46,11 +46,9 @@ class AskAhead(Wrapper):
         if self._asked is not None:
             return
         answer: Future[Suggestion] = Future()
-        self._asked = (trial_id, answer)
         # A daemon: whoever leaves does not wait for a suggestion that nobody will run.
-        threading.Thread(
-            target=_answer, args=(answer, self.searcher.suggest, trial_id), name="ask-ahead", daemon=True
-        ).start()
+        start_thread(_answer, name="ask-ahead", args=(answer, self.searcher.suggest, trial_id))
+        self._asked = (trial_id, answer)
 
     def suggest(self, trial_id: str) -> Suggestion:
         ready, suggestion = self._take(trial_id)

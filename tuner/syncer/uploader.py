@@ -20,6 +20,7 @@ import msgspec
 
 from trainables import errors
 from trainables.errors import InvalidSettingError, MissingExtraError, TransferError
+from trainables.starting import start_process, start_thread
 from trainables.transfer import agent
 from trainables.transfer.agent import AnyJob, Begun, Done, Failed, Moved, Opened
 from trainables.transfer.base import Can
@@ -185,15 +186,20 @@ class ProcessUploader(Uploader):
     def _start(self, *, check: bool) -> None:
         self._line, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
+            self._process = start_process(
                 [sys.executable, "-m", "trainables.transfer.agent", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is the driver's
+                what="syncing",
             )
         self._dead, self._spoke = False, time.monotonic()
-        self._line.sendall(frame(agent.Place(self._arguments, sys.path, check)))
-        threading.Thread(target=self._read, args=(self._line, self._process), name="uploader", daemon=True).start()
+        try:
+            self._line.sendall(frame(agent.Place(self._arguments, sys.path, check)))
+            start_thread(self._read, name="uploader", args=(self._line, self._process))
+        except BaseException:
+            self.close()
+            raise
 
     def _read(self, line: socket.socket, process: subprocess.Popen[bytes]) -> None:
         frames = Frames()

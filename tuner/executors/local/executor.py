@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from trainables.errors import LimitError
+from trainables.starting import no_process
 from trainables.wire import Answer, Errored, Finished, Preempted, Report, ToTrial, decode_from_trial, frame
 from tuner.clock import Clock, SystemClock
 from tuner.error import TuneError
@@ -395,6 +397,8 @@ class LocalExecutor:
         if attempt is not None and not keeper.pid and keeper.server.gone:
             attempt.keeper = None
             self._unplaced.append(attempt)  # it never began
+        elif attempt is not None and not keeper.pid:
+            self._over(attempt, 0, CANNOT_FORK, attempt.reason, events)
         elif attempt is not None:
             self._over(attempt, 0, _ENDED_BY_US, attempt.reason or "lost", events)
 
@@ -429,7 +433,8 @@ class LocalExecutor:
         if not attempt.pid and pid:
             events.append(Started(attempt.trial_id, attempt.number, pid))
         if status == CANNOT_FORK and not pid:
-            reason = reason or "lost"
+            why = str(no_process(f"trial {attempt.trial_id}"))
+            events.append(Message(attempt.trial_id, attempt.number, Errored(LimitError.__name__, why, "")))
         if reason == "timeout" and status != _ENDED_BY_US:
             reason = None  # it ended by itself before the signal came
         attempt.over = True

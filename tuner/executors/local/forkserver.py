@@ -70,8 +70,12 @@ def main(init: dict[str, Any]) -> NoReturn:
 
 
 def _main(init: dict[str, Any]) -> None:
+    with socket.socket(fileno=init["control"]) as control:
+        _prepare_and_serve(init, control)
+
+
+def _prepare_and_serve(init: dict[str, Any], control: socket.socket) -> None:
     parent = init["parent"]
-    control = socket.socket(fileno=init["control"])
 
     def on_term(*_: Any) -> None:
         if os.getppid() != parent:  # else it was meant for the driver, who decides

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trainables.starting import start_process
 from tuner import knobs
 from tuner.executors.local import forkserver
 from tuner.executors.local.processes import end_marked
@@ -52,13 +53,17 @@ class ForkServer:
         try:
             # Parent-death signals follow the thread that forks. This is the loop's, which lives as long as the run;
             # a server that gets the signal while its parent lives ignores it, and the socket's end comes anyway.
-            self.process = subprocess.Popen(
+            self.process = start_process(
                 [sys.executable, *flags, "-c", forkserver.BOOT.format(fd=init)],
                 stdin=subprocess.DEVNULL,
                 env={**environment, **dict.fromkeys(forkserver.LIMITS, "1"), MARKER: marker},
                 pass_fds=(theirs.fileno(), init, *lock_fds),
                 start_new_session=True,  # Ctrl-C is for the driver alone
+                what="the trials",
             )
+        except BaseException:
+            self.control.close()
+            raise
         finally:
             os.close(init)
             theirs.close()

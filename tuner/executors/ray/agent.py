@@ -15,16 +15,17 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
 import cloudpickle
 import msgspec
 
-from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError
+from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, LimitError
 from trainables.job import Job
+from trainables.starting import start_thread
 from trainables.store import delete, fs, verify
+from trainables.threads import Threads
 from trainables.transfer.agent import decode_job
 from trainables.wire import CheckpointRef, Published
 from tuner.executors.base import Event, Exited, Launch, Message
@@ -73,7 +74,7 @@ class Agent:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="tuner-agent"))
+        self._loop.set_default_executor(Threads(_THREADS, thread_name_prefix="tuner-agent"))
         self._heard: list[Heard] = []
         self._something = asyncio.Event()
         self._runner: Runner | None = None
@@ -90,7 +91,7 @@ class Agent:
         self._ended = False
         self._alive_at = time.monotonic()
         # A thread of its own: whatever else hangs here, trials end when their driver is gone.
-        threading.Thread(target=self._watch_driver, name="tuner-watch", daemon=True).start()
+        start_thread(self._watch_driver, name="tuner-watch")
 
     async def look(self, place: Place, marker: str, busy: frozenset[str]) -> Looked:
         """End what is left of older owners, and of an agent with the same mark; say what lies here.
@@ -228,7 +229,10 @@ class Agent:
                 os._exit(1)
 
         if not self._ended:
-            threading.Thread(target=end, name="tuner-end", daemon=True).start()
+            try:
+                start_thread(end, name="tuner-end")
+            except LimitError:
+                end()  # at once then: this process goes
 
     def _tell(self, heard: Sequence[Heard]) -> None:
         """From the runner's thread."""

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainables.errors import PublishError, TransferError
+from trainables.errors import LimitError, PublishError, TransferError
 from trainables.saving import DISK
+from trainables.starting import start_thread
 from trainables.store import fs, manifest, staging, tree
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import checkpoints
@@ -284,8 +285,12 @@ class _Lane:
 
     def add(self, job: Callable[[], None]) -> None:
         if self._threads < _THREADS:
-            self._threads += 1
-            threading.Thread(target=self._work, name="tuner-carrier", daemon=True).start()
+            try:
+                start_thread(self._work, name="tuner-carrier")
+                self._threads += 1
+            except LimitError:
+                if not self._threads:
+                    raise  # else those that there are do it all
         self._jobs.put(job)
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -14,6 +13,7 @@ from typing import Any
 
 import cloudpickle
 
+from trainables.starting import start_thread
 from trainables.transfer.agent import AnyJob, Done, Failed
 from trainables.transfer.open import shown
 from trainables.wire import Answer, CheckpointRef, Report, ToTrial
@@ -295,7 +295,7 @@ class RayExecutor:
             self.say(f"{count}; each copies its checkpoints to {shown(str(self.upload_to.arguments['place']))} itself")
         else:
             self._way = Future()
-            threading.Thread(target=self._find_way, args=(count, others[0], self._way), daemon=True).start()
+            start_thread(self._find_way, name="tuner-way", args=(count, others[0], self._way))
             self._say_way(wait=self._carrier.chosen)
 
     def _find_way(self, count: str, host: Host, found: Future[str]) -> None:

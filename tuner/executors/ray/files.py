@@ -6,12 +6,12 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from trainables.errors import ObjectExistsError, ObjectNotFoundError, TransferError
 from trainables.store import fs
+from trainables.threads import Threads
 from trainables.transfer.base import Backend, Can, Entry, Progress, joined, unwatched
 from trainables.transfer.local import PREFIX, LocalBackend
 from trainables.transfer.objects import on_disk
@@ -63,7 +63,7 @@ class Files:
     def place(self, names: Sequence[tuple[str, str]], exclusive: bool) -> None:
         """Give files that have arrived their names, durably."""
         parts = [self._place._path(part) for part, _ in names]
-        with ThreadPoolExecutor(min(_SYNCS, len(parts)) or 1, thread_name_prefix="files-sync") as pool:
+        with Threads(min(_SYNCS, len(parts)) or 1, thread_name_prefix="files-sync") as pool:
             list(pool.map(fs.fsync_file, parts))  # one after another each would wait for a turn of the disk
         for part, (_, key) in zip(parts, names, strict=True):
             self._place._name(part, self._place._path(key), exclusive=exclusive)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 
 from trainables.errors import CheckpointCorruptError, TransferError
+from trainables.starting import start_thread
 from trainables.transfer.agent import AnyJob, Done, Failed, FetchCheckpoint, decode_answer
 from tuner.error import SettingError, TuneError
 from tuner.executors.ray import connection
@@ -139,7 +139,7 @@ class Host:
 
         # Connecting may take a while, and the thread that brings answers has others to bring.
         self._refs[0].future().add_done_callback(
-            lambda done: threading.Thread(target=answered, args=(done,), daemon=True).start()
+            lambda done: start_thread(answered, name="tuner-answered", args=(done,))
         )
 
     @property

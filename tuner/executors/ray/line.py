@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
+from trainables.errors import LimitError
+from trainables.starting import start_thread
 from trainables.wire import Frames, framed
 
 Address = tuple[str, int, bytes]
@@ -57,8 +59,12 @@ class Line:
                     rest = rest[self._socket.send(rest, socket.MSG_DONTWAIT) :]
                 if not rest:
                     return
+                try:
+                    start_thread(self._send_rest, name="tuner-line")  # it waits for what is held here
+                except LimitError:
+                    self.close()  # a part of a batch has gone out: nothing can follow
+                    raise
                 self._sending = True
-                threading.Thread(target=self._send_rest, name="tuner-line", daemon=True).start()
             self._unsent += rest
 
     def wait_for_room(self) -> None:
@@ -137,7 +143,7 @@ def open_door(ip: str, met: Callable[[Line], None]) -> Address:
                     met(_introduced(sock, key, ((deliver_challenge, _KNOCK_S), (answer_challenge, _CONNECT_S))))
                     return
 
-    threading.Thread(target=accept, name="tuner-door", daemon=True).start()
+    start_thread(accept, name="tuner-door")
     return ip, port, key
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 
+from trainables.starting import start_thread
 from trainables.wire import CheckpointRef
 from tuner.error import TuneError
 from tuner.executors.base import Event
@@ -79,8 +80,8 @@ class Nodes:
         self._place = place
         for node in connection.nodes():
             self._add(node)
-        threading.Thread(target=self._beat, name="ray-heartbeat", daemon=True).start()
-        threading.Thread(target=self._watch, args=(set(self._hosts),), name="ray-nodes", daemon=True).start()
+        start_thread(self._beat, name="ray-heartbeat")
+        start_thread(self._watch, name="ray-nodes", args=(set(self._hosts),))
         found: list[Found] = []
         for host in list(self._hosts.values()):
             try:
