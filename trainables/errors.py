@@ -27,13 +27,14 @@ TrainablesError
 from __future__ import annotations
 
 from trainables.masking import masked
+from trainables.printable import printable
 
 
 class TrainablesError(Exception):
-    """Root of all errors of this package. Its text is masked: it may quote a setting, or what a server said."""
+    """Root of all errors of this package. Its text may quote anything: secrets and control characters are not in it."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(masked(part) if isinstance(part, str) else part for part in args))
+        super().__init__(*(printable(masked(part)) if isinstance(part, str) else part for part in args))
 
 
 class MetricError(TrainablesError, ValueError):

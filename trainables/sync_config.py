@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainables.errors import InvalidSettingError
+from trainables.masking import MASK
 from trainables.places import is_host
 from trainables.settings import (
     Config,
@@ -65,6 +67,7 @@ class SyncConfig(Config):
 
     def __post_init__(self) -> None:
         path_or_none("SyncConfig: upload_dir", self.upload_dir, 'None, or a URI or path like "s3://bucket/path"')
+        self._check_place()
         self._check_syncer()
         for name in ("sync_on_checkpoint", "sync_artifacts", "sync_artifacts_on_checkpoint"):
             flag(f"SyncConfig: {name}", getattr(self, name))
@@ -109,6 +112,29 @@ class SyncConfig(Config):
             "ssh_key": None if self.ssh_key is None else os.fspath(self.ssh_key),
             "ssh_port": self.ssh_port,
         }
+
+    def _check_place(self) -> None:
+        """Refuse what would be taken for something else, and secrets: settings are kept with the experiment."""
+        if self.upload_dir is None:
+            return
+        from trainables.transfer.open import secret_in, shown
+
+        place = os.fspath(self.upload_dir)
+        accepted = 'a bucket ("s3://bucket/path"), a host ("user@host:/path"), or a directory'
+        if belongs := secret_in(place):
+            told = shown(place) if "://" in place else MASK + place[place.index("@") :]
+            raise InvalidSettingError(
+                f"SyncConfig: upload_dir={told!r} is not accepted with a password in it, which would be stored with "
+                f"the experiment and its copies; put that into the environment ({belongs}). Accepted: {accepted}"
+            )
+        if place.startswith("-"):
+            raise invalid("SyncConfig: upload_dir", place, f"{accepted}; one whose name starts with - is ./{place}")
+        if self.syncer == "auto" and is_host(place):
+            from trainables.transfer.ssh import is_address
+
+            if not is_address(place):
+                told = f"{accepted}; a directory with a colon in its name is ./{place}"
+                raise invalid("SyncConfig: upload_dir", place, told)
 
     def _check_used(self) -> None:
         """Refuse what would be ignored."""

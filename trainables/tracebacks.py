@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator
 
 from trainables.errors import TrainablesError
+from trainables.masking import masked
 
 LIMIT = 64 * 1024
 """Characters that are kept of a message, and of a traceback."""
@@ -52,8 +53,8 @@ def message_of(error: BaseException) -> str:
 
 
 def writable(text: str) -> str:
-    """`text` with halves of characters escaped; of what is longer than `LIMIT` the head and the tail."""
-    text = text.encode("utf-8", "backslashreplace").decode()
+    """`text` with halves of characters escaped and secrets masked; of what is longer than `LIMIT` head and tail."""
+    text = masked(text.encode("utf-8", "backslashreplace").decode())
     left_out = len(text) - LIMIT
     if left_out <= 0:
         return text

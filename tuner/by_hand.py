@@ -55,8 +55,8 @@ def copies_of(paths: ExperimentPaths, syncer: str | None = None, **how: Any) -> 
         return SyncConfig(upload_dir=settings["upload_dir"])
     if command and command["syncer"] is None:
         raise SettingError(
-            f"{paths.root} was copied to {command['upload_dir']} by a function or a Syncer, which only a resume runs: "
-            "the same call with "
+            f"{paths.root} was copied to {command['upload_dir']} by a function, a Syncer, or a command with a password "
+            "in it, which only a resume runs: the same call with "
             f'name={paths.root.name!r} and resume="AUTO" copies the rest; --to URI makes a copy elsewhere'
         )
     if command:

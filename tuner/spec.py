@@ -15,6 +15,7 @@ from typing import Any
 from trainables.checkpoint import Checkpoint
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, SyncConfig, parse_bytes
 from trainables.data_parallel_trainer import GroupTrainable
+from trainables.masking import masked
 from trainables.store.retention import policy_for
 from trainables.trainable import Trainable, saves
 from trainables.trainer import BaseTrainer
@@ -260,8 +261,11 @@ class Spec:
             return None
         place = os.fspath(config.upload_dir)
         found: dict[str, Any] = {"upload_dir": shown(place), "syncer": None}
-        if isinstance(config.syncer, str) and shown(place) == place:  # what may not be shown is not written down
-            found |= {"syncer": config.syncer, "delete_template": config.delete_template, "options": config.options}
+        command = {"syncer": config.syncer, "delete_template": config.delete_template, "options": config.options}
+        written = " ".join(map(str, command.values()))
+        # What may not be shown is not written down.
+        if isinstance(config.syncer, str) and shown(place) == place and masked(written) == written:
+            found |= command
         return found
 
     def settings(self) -> Mapping[str, Any]:

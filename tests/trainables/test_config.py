@@ -377,3 +377,37 @@ def test_scaling_values_may_be_domains_of_a_search_space() -> None:
     config = ScalingConfig(num_workers=domain, use_gpu=domain, resources_per_worker={"CPU": domain})
     assert config.num_workers is domain
     assert ScalingConfig(num_workers=None).num_workers == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "belongs"),
+    [
+        ("s3://key:hunter2@bucket/runs", "AWS_SECRET_ACCESS_KEY"),
+        ("s3://key:hun ter2@bucket/runs", "AWS_SECRET_ACCESS_KEY"),
+        ("s3://bucket/runs?secret=hunter2", "AWS_SECRET_ACCESS_KEY"),
+        ("s3://bucket/runs?a=1&aws_session_token=hunter2", "AWS_SECRET_ACCESS_KEY"),
+        ("az://box/runs?sv=2022&sig=hunter2", "AZURE_STORAGE_SAS_TOKEN"),
+        ("gs://bucket/runs?api_key=hunter2", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("sftp://me:hunter2@host/runs", "FSSPEC_SFTP_PASSWORD"),
+        ("ftp://host/runs?password=hunter2", "FSSPEC_FTP_PASSWORD"),
+        ("file:///runs?password=hunter2", "environment"),
+        ("me:hunter2@host:/runs", "ssh configuration"),
+    ],
+)
+@pytest.mark.parametrize("syncer", ["auto", "copy {source} {target}"])
+def test_a_password_in_upload_dir_is_refused_and_told_where_it_belongs(place, belongs, syncer):
+    with pytest.raises(InvalidSettingError, match="SyncConfig: upload_dir=.* is not accepted") as caught:
+        SyncConfig(upload_dir=place, syncer=syncer)
+    assert belongs in str(caught.value)
+    assert "hun" not in str(caught.value) and "ter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["-oX:/y", "h;x:/y", "$(id):/y", "user@-oX:/y", "h x:/y", ":/y", "~me:/y", "-x"])
+def test_what_is_neither_a_host_nor_a_directory_is_refused(place):
+    with pytest.raises(InvalidSettingError, match=r"SyncConfig: upload_dir=.*is not accepted; accepted: a bucket"):
+        SyncConfig(upload_dir=place)
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/x?versions=3", "me@host:/x:y@z", "/runs/token=5", "./-x", "./h;x:/y"])
+def test_places_without_a_password_are_accepted(place):
+    assert SyncConfig(upload_dir=place).upload_dir == place

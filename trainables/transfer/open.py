@@ -25,6 +25,21 @@ _WEB = [
 _NO_PASSWORD = re.compile(r"(?:[^:@/?]*@)?(?:\[[^\]@/?]*\]|[^:@/?\[]*)(?::\d{1,5})?(?=[/?]|$)")
 """What stands before a path: perhaps a user, a host, perhaps its port."""
 
+_LOGIN = re.compile(r"[^/@:]+:[^/@]*@")
+"""user:password@host, which ssh does not know."""
+_SECRET = re.compile(
+    r"(?:^|[&;?])(?:[^=&;]*[_.-])?(?:[a-z]*key|[a-z]*token|sas|sig|auth|[a-z]*secret|pass[a-z]*|pwd?|[a-z]*credentials?"
+    r"|[a-z]*signature)=",
+    re.IGNORECASE,
+)
+"""In what follows a question mark."""
+_ENVIRONMENT = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "gcs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "azure": "AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
+}
+"""Extra -> the variables that its library reads."""
+
 EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
 """Scheme -> the extra that it needs."""
 _OURS = {*EXTRAS, "s3a", "s3n", "file", "local", "memory"}
@@ -90,6 +105,23 @@ def shown(place: str) -> str:
     'sftp://me@host/path'
     """
     return _without_password(place).partition("?")[0] if _SCHEME.match(place) else place
+
+
+def secret_in(place: str) -> str:
+    """Where the password in a place belongs, in words; nothing when there is none in it.
+
+    >>> secret_in("s3://bucket/path?secret=abc"), secret_in("s3://bucket/path?versions=3")
+    ('AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE', '')
+    """
+    found = _SCHEME.match(place)
+    if found is None:
+        return "your ssh configuration and agent" if _LOGIN.match(place) else ""
+    if _without_password(place) == place and not _SECRET.search(place.partition("?")[2]):
+        return ""
+    scheme = found[1].lower()
+    return _ENVIRONMENT.get(EXTRAS.get(scheme.replace("s3a", "s3").replace("s3n", "s3"), ""), "") or (
+        f"FSSPEC_{re.sub('[^A-Z0-9]', '_', scheme.upper())}_PASSWORD, as fsspec reads it"
+    )
 
 
 def _without_password(place: str) -> str:

@@ -53,12 +53,19 @@ class Address:
         return f"{self.user}@{self.host}" if self.user else self.host
 
 
+def is_address(uri: str) -> bool:
+    """Whether that may be a place on a host; whether it is written out is seen when it is opened."""
+    return _ADDRESS.fullmatch(uri) is not None
+
+
 def parse(uri: str) -> Address:
     """Take `user@host:/path` apart. Raises InvalidSettingError that says what is accepted."""
     found = _ADDRESS.fullmatch(uri)
     path = found["path"] if found else ""
     if found is None or "\0" in path or path.startswith(":"):
-        raise InvalidSettingError(f'{uri!r} is no place for rsync: "user@host:/path", "host:/path" or "host:path"')
+        raise InvalidSettingError(
+            f'{uri!r} is no place for rsync; accepted: "user@host:/path", "host:/path" or "host:path"'
+        )
     if path == "~" or path.startswith("~/"):
         path = path[2:]
     elif path.startswith("~"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.errors import MissingExtraError
 from trainables.places import parent_and_name
+from trainables.printable import one_line
 from trainables.store import fs
 from tuner.analysis import scopes
 from tuner.analysis.plots import KINDS, NothingToPlot, Seen, best_first, figure, plotly
@@ -185,4 +186,4 @@ def _number(value: Any) -> str:
 
 def _safe(value: Any) -> str:
     """Names and values come from configs: they are text, whatever is in them."""
-    return html.escape(str(value))
+    return html.escape(one_line(str(value)))

@@ -10,6 +10,7 @@ from trainables.errors import TrainablesError
 from trainables.settings import nearest_name
 from tuner.cli import cp, doctor, ls, prove, report, resume, retention, run, show, sync, text, verify
 from tuner.error import TuneError
+from tuner.progress.warn_once import WarnOnce
 
 VERBS = (run, ls, show, report, retention, resume, verify, sync, cp, prove, doctor)
 
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.verb is None:
         top.print_help()
         return REFUSED
+    warnings = WarnOnce(lambda line: text.say(line, sys.stderr), repeat=True)
+    warnings.install()
     try:
         status: int = given.run(given)
         return status
@@ -73,6 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return PROBLEMS
     except KeyboardInterrupt:
         return 130
+    finally:
+        warnings.remove()
 
 
 __all__ = ["main"]

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         found.append(finding)
         if not arguments.json:
             todo = f"; {finding.todo}" if finding.todo else ""
-            text.say(f"{finding.state.value:<7}  {finding.where}: {finding.said}{todo}")
+            text.say(f"{finding.state.value:<7}  {text.value(f'{finding.where}: {finding.said}{todo}')}")
     count = {state: sum(finding.state is state for finding in found) for state in State}
     if arguments.json:
         checks = [

@@ -232,7 +232,10 @@ def _warned_text(warned: list[Warned], address: str) -> list[str]:
 
 
 def _trial_text(facts: dict[str, Any]) -> str:
-    lines = [f"{facts['name']}  {facts['status']}  iteration {facts['iteration']}", text.value(facts["path"])]
+    lines = [
+        f"{text.value(facts['name'])}  {facts['status']}  iteration {facts['iteration']}",
+        text.value(facts["path"]),
+    ]
     lines += ["", "config"]
     lines += [f"  {text.value(key)} = {text.value(value)}" for key, value in facts["config"].items()]
     lines += ["", "last result"] + [
@@ -262,7 +265,7 @@ def _clone_text(item: dict[str, Any]) -> str:
 def _checkpoint_text(item: dict[str, Any]) -> str:
     where = "" if item["here"] else "  not here"
     copies = "".join(f"  at {text.value(place)}" for place in item["copies"])
-    return f"  {item['name']}  {text.size(item['bytes'])}{where}{copies}"
+    return f"  {text.value(item['name'])}  {text.size(item['bytes'])}{where}{copies}"
 
 
 def _why_lines(facts: dict[str, Any]) -> list[str]:
@@ -285,4 +288,4 @@ def _why_text(item: dict[str, Any]) -> str:
         told = f"set aside: {rules}"
     if item["for"] is not None:
         told += f", for {text.value(item['for'])}, saved {text.time(item['at'])}"
-    return f"  {item['name']}  {text.size(item['bytes'])}{scores}  {told}"
+    return f"  {text.value(item['name'])}  {text.size(item['bytes'])}{scores}  {told}"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from trainables import tagged
+from trainables.printable import one_line, printable
 from tuner.error import TuneError
 from tuner.progress.text import counted as counted
 
@@ -19,14 +20,14 @@ LEAST = 8
 
 
 def say(line: str, file: TextIO | None = None) -> None:
-    """Print; what the terminal's encoding has not is escaped, also half characters that no encoding has.
+    """Print; control characters are escaped, and what the terminal's encoding has not.
 
     Raises TuneError when the output takes nothing, as a full disk; nothing more is written there then.
     """
     stream = file or sys.stdout
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
-        print(line.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
+        print(printable(line).encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -42,13 +43,7 @@ def value(thing: Any) -> str:
         return f"{thing:.5g}"
     if isinstance(thing, Mapping):
         return " ".join(f"{value(key)}={value(inner)}" for key, inner in thing.items()) or "-"
-    text = str(thing)
-    return text if text.isprintable() else "".join(map(_visible, text))
-
-
-def _visible(character: str) -> str:
-    """A newline or an escape sequence of a config would take the table apart, or the terminal."""
-    return character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
+    return one_line(str(thing))  # a newline of a config would take the table apart
 
 
 def size(number: float) -> str:

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for kind in ("notes", "problems"):
             for line in found[kind]:
-                text.say(f"{kind[:-1]}: {line}")
+                text.say(f"{kind[:-1]}: {text.value(line)}")
         what = (
             f"{text.counted(found['checkpoints'], 'checkpoint')} ({text.size(found['bytes'])}) and "
             f"{text.counted(found['blobs'], 'blob')} of {text.counted(found['trials'], 'trial')}"

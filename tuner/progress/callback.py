@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.metrics import MISSING, lookup
+from trainables.printable import one_line
 from tuner import knobs
 from tuner.callback import Callback, Trials
 from tuner.clock import Clock, SystemClock
@@ -117,7 +118,9 @@ class Progress(Announcer):
 
     def on_trial_start(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         self._heard[trial.trial_id] = _Heard(trial, self._clock.monotonic())
-        self._event(3, f"{trial.name} started" + (f" at iteration {trial.iteration}" if trial.iteration else ""))
+        self._event(
+            3, f"{one_line(trial.name)} started" + (f" at iteration {trial.iteration}" if trial.iteration else "")
+        )
 
     def on_trial_result(
         self, iteration: int, trials: Trials, trial: Trial, result: dict[str, Any], **info: Any
@@ -130,23 +133,25 @@ class Progress(Announcer):
             self._seed(trials)
         self.standing.add(trial, result)
         if self.verbose >= 3:
-            self._screen.line(f"{trial.name} {self._summary(result)}")
+            self._screen.line(f"{one_line(trial.name)} {self._summary(result)}")
 
     def on_checkpoint(self, iteration: int, trials: Trials, trial: Trial, checkpoint: Any, **info: Any) -> None:
-        self._event(3, f"{trial.name} saved {Path(checkpoint.path).name}")
+        self._event(3, f"{one_line(trial.name)} saved {Path(checkpoint.path).name}")
 
     def on_trial_complete(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         self._heard.pop(trial.trial_id, None)
-        self._event(3 if self._screen.lively else 2, f"{trial.name} finished: {self._summary(trial.last_result)}")
+        self._event(
+            3 if self._screen.lively else 2, f"{one_line(trial.name)} finished: {self._summary(trial.last_result)}"
+        )
 
     def on_trial_recover(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         self._heard.pop(trial.trial_id, None)
-        self._event(2, f"{trial.name} failed and will be tried again{_why(trial)}")
+        self._event(2, f"{one_line(trial.name)} failed and will be tried again{_why(trial)}")
 
     def on_trial_error(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         self._heard.pop(trial.trial_id, None)
         self._failed.append(trial)
-        self._event(1, f"{trial.name} failed{_why(trial)}")
+        self._event(1, f"{one_line(trial.name)} failed{_why(trial)}")
 
     def on_rollback(self, trial: Trial, iteration: int) -> None:
         self.standing.again(trial)
@@ -175,7 +180,7 @@ class Progress(Announcer):
         for heard in silent:
             if not heard.told and not self._screen.lively:
                 heard.told = True
-                self._screen.line(f"{heard.trial.name} {self._silence(heard)}")
+                self._screen.line(f"{one_line(heard.trial.name)} {self._silence(heard)}")
         if self._screen.lively:
             notes = {heard.trial.trial_id: f"({self._silence(heard)})" for heard in silent}
             shown = self._shown(trials)
@@ -285,11 +290,11 @@ class Progress(Announcer):
         if not failed:
             return
         for trial in failed[1:SHOWN_FAILURES]:
-            self._screen.line(f"failed: {trial.name}{_why(trial)}")
+            self._screen.line(f"failed: {one_line(trial.name)}{_why(trial)}")
         if len(failed) > SHOWN_FAILURES:
             self._screen.line(f"failed: {len(failed) - SHOWN_FAILURES} more")
         first = failed[0]
-        self._screen.line(f"failed: {first.name} (all of it in {first.path}/error.txt)")
+        self._screen.line(f"failed: {one_line(first.name)} (all of it in {first.path}/error.txt)")
         if first.error is not None:
             error = first.error
             self._screen.line(text.traceback_tail(error.traceback) or f"{error.type}: {error.message}")

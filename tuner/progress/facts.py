@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainables.metrics import as_score, lookup
+from trainables.printable import one_line
 from tuner.analysis import scopes
 from tuner.experiment.trial import Trial
 
@@ -107,7 +108,7 @@ class Standing:
 
     def _set(self, trial: Trial, score: float, iteration: int) -> None:
         if score == score:
-            self._last[trial.trial_id] = Best(score, trial.name, trial.index, iteration)
+            self._last[trial.trial_id] = Best(score, one_line(trial.name), trial.index, iteration)
         else:
             self._last.pop(trial.trial_id, None)
 

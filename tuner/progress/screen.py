@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from trainables.printable import one_line, printable
 from tuner.progress.table import Grid
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class PlainScreen:
     def line(self, text: str) -> None:
         stream = self._stream or sys.stdout  # looked up late: pytest and notebooks replace it
         try:
-            stream.write(text + "\n")
+            stream.write(printable(text) + "\n")
             stream.flush()
         except (OSError, ValueError):
             pass  # a closed pipe is no reason to end a run
@@ -85,7 +86,7 @@ class TerminalScreen:
         self._live: Live | None = None
 
     def line(self, text: str) -> None:
-        self._get_console().print(text, markup=False, highlight=False, soft_wrap=True)
+        self._get_console().print(printable(text), markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     def show(self, status: Status) -> None:
         if self._live is None:
@@ -118,7 +119,9 @@ class TerminalScreen:
         from rich.console import Group
         from rich.text import Text
 
-        return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in status.lines), status.grid.rich())
+        return Group(
+            *(Text(one_line(line), no_wrap=True, overflow="ellipsis") for line in status.lines), status.grid.rich()
+        )
 
     def _get_console(self) -> Console:
         if self._console is None:
@@ -171,7 +174,7 @@ class _Html:
 def _escaped(text: str) -> str:
     import html
 
-    return html.escape(text)
+    return html.escape(one_line(text))
 
 
 def _display() -> Callable[..., Any]:

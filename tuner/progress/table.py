@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.history import flatten
 from trainables.metrics import MISSING, as_score, lookup
+from trainables.printable import one_line
 from tuner.error import SettingError
 from tuner.experiment.trial import Trial
 from tuner.progress import text
@@ -80,15 +81,17 @@ class Grid:
 
     def plain(self) -> str:
         """Columns as wide as their widest cell."""
-        cells = [self.header, *self.rows]
+        cells = [list(map(one_line, row)) for row in (self.header, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         padded = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in cells)
         return "\n".join([*("  ".join(row).rstrip() for row in padded), *self._more()])
 
     def html(self) -> str:
         """A <table>, everything escaped."""
-        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in self.header)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
+        head = "".join(f"<th>{html.escape(one_line(cell))}</th>" for cell in self.header)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(one_line(cell))}</td>" for cell in row) + "</tr>" for row in self.rows
+        )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" + "".join(self._more())
 
     def rich(self) -> Table:
@@ -99,9 +102,9 @@ class Grid:
 
         table = Table(box=SIMPLE_HEAD, pad_edge=False, caption="\n".join(self._more()) or None, caption_justify="left")
         for heading in self.header:
-            table.add_column(Text(heading), no_wrap=True)  # Text: a name in brackets is no markup
+            table.add_column(Text(one_line(heading)), no_wrap=True)  # Text: a name in brackets is no markup
         for row in self.rows:
-            table.add_row(*map(Text, row))
+            table.add_row(*(Text(one_line(cell)) for cell in row))
         return table
 
     def _more(self) -> list[str]:
@@ -136,7 +139,7 @@ def build(
         spent = result.get("time_total_s")
         rows.append(
             [
-                trial.name,
+                one_line(trial.name),
                 f"{trial.status} {note}".rstrip(),
                 *cells,
                 str(trial.iteration or ""),

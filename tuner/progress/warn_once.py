@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
+from trainables.masking import masked
 from tuner.experiment.driver_log import PACKAGES, DriverLog
 
 
@@ -32,7 +33,7 @@ class WarnOnce(logging.Handler):
         self._seen[cause] += not each
         if self._show is not None and (self._repeat or each or self._seen[cause] == 1):
             try:
-                self._show(f"{record.levelname.lower()}: {record.getMessage()}")
+                self._show(f"{record.levelname.lower()}: {masked(record.getMessage())}")
             except Exception:
                 self.handleError(record)
 

@@ -5,12 +5,14 @@ Optuna itself is imported when a searcher is made, not with this module.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from trainables.masking import MASK, masked
 from trainables.metrics import score_of
 from trainables.settings import checked_names
 from tuner.error import SettingError
@@ -69,8 +71,9 @@ class OptunaSearch(Searcher):
         seed: of the default sampler; None: the experiment's. A given sampler has its own.
         evaluated_rewards: the results of `points_to_evaluate`, which are then learned from and not run.
         study_name: the study's name, "optuna" if None.
-        storage: where the study is kept: an Optuna storage or URL; None: in memory, and with the experiment. A trial
-            that was asked for just before a kill is taken up again there.
+        storage: where the study is kept: an Optuna storage or URL, of which a password is not stored with the
+            experiment; None: in memory, and with the experiment. A trial that was asked for just before a kill is taken
+            up again there.
         constraints: metrics of the last result that are at most 0 where a trial is feasible; one without them is not.
         warm_start: earlier experiments to learn from: a path or URI, an analysis, or a list of them. Their finished
             trials whose configs fit the space are read at the start of a new experiment, and kept with it.
@@ -183,6 +186,12 @@ class OptunaSearch(Searcher):
         if self._metric is None or self._mode is None:
             raise SettingError("OptunaSearch needs metric= and mode=: give them to it or to the run")
         modes = [self._mode] if isinstance(self._mode, str) else list(self._mode)
+        if isinstance(self._given_storage, str) and MASK in self._given_storage:
+            raise SettingError(
+                f"the password of storage={self._given_storage!r} is not kept with the experiment: give the search_alg "
+                "again (Tuner.restore(..., tune_config=)), or a URL without it, with the password where the database's "
+                "driver looks (PGPASSWORD, ~/.pgpass, ~/.my.cnf)"
+            )
         self._storage = optuna.storages.get_storage(self._given_storage or self._memory)
         with quiet():
             self._study = optuna.create_study(
@@ -461,6 +470,20 @@ class OptunaSearch(Searcher):
                 )
             )
         return None
+
+    # --- where it is kept ---------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled with the experiment's settings: without the password of a database."""
+        state = dict(self.__dict__)
+        if isinstance(self._given_storage, str):
+            state["_given_storage"] = masked(self._given_storage)
+        return state
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OptunaSearch:
+        made = memo[id(self)] = type(self).__new__(type(self))
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return made
 
     # --- coming back ------------------------------------------------------------------------------------------
 
