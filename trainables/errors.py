@@ -12,6 +12,7 @@ TrainablesError
  ├── TrainingFailedError (RuntimeError) a trainer's fit() or run() failed; the failure is its cause
  ├── TransferError (OSError)            a place elsewhere did not take, or give, what it should
  │    ├── StoreMissingError             the bucket, the host or the directory is not there
+ │    ├── StoreBusyError                the server is overloaded, and wants to be asked later
  │    ├── AccessRefusedError            credentials are missing, refused or expired
  │    ├── ObjectNotFoundError (FileNotFoundError)   there is no file of that key
  │    ├── ObjectExistsError (FileExistsError)       there is one, and it was to be created exclusively
@@ -84,6 +85,10 @@ class TransferError(TrainablesError, OSError):
 
 class StoreMissingError(TransferError):
     """The bucket, the host or the directory is not there."""
+
+
+class StoreBusyError(TransferError):
+    """The server is there and overloaded (503, 429): who asks again later may be served."""
 
 
 class AccessRefusedError(TransferError):

@@ -25,7 +25,7 @@ from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import HEARTBEAT_S, Ownership, claim
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, parse_generation
-from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings
+from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings, state_of
 from tuner.experiment.state import ExperimentState
 from tuner.syncer import views
 from tuner.syncer.claim import RemoteClaim, as_ended_here
@@ -194,9 +194,7 @@ def _diverged(remote: Remote, paths: ExperimentPaths) -> ExperimentDivergedError
 
 def _push(link: syncing.Link, paths: ExperimentPaths, ownership: Ownership, clock: Clock) -> list[str]:
     contents = read_journal(paths)
-    state = ExperimentState.from_snapshot(paths.root, contents.snapshot)
-    for _, body in contents.bodies:
-        state.apply(ev.decode(body))
+    state = state_of(paths, contents.snapshot, contents.bodies)
     formats.raise_to_ours(paths)
     journal = JournalWriter(
         paths,

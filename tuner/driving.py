@@ -33,6 +33,7 @@ from tuner.experiment.driver_log import DriverLog
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.leftovers import Look, check_nothing_lost, clear_void, remove_halves, remove_set_aside
 from tuner.experiment.paths import TrialPaths
+from tuner.experiment.reader import facts_of
 from tuner.experiment.resume import reconcile
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
@@ -140,7 +141,7 @@ class Run:
             return []
         results: dict[str, dict[int, msgspec.Raw]] = {}
         let_go = self.link.let_go if self.link is not None else set()
-        facts = (ev.decode(body) for _, body in contents.bodies)
+        facts = facts_of(self.opened.paths, contents.bodies)
         self.plugins.replay(self.state, _noting(facts, results, let_go))
         check_nothing_lost(self.opened.paths, contents, self.state)  # before anything is touched
         if self.link is not None and self.link.fetched:

@@ -20,9 +20,10 @@ from trainables.transfer.base import Backend
 from trainables.transfer.local import LocalBackend
 from trainables.transfer.open import shown
 from tuner.error import ExperimentDamagedError, ExperimentExistsError, SettingError
+from tuner.experiment.hostile import said
 from tuner.experiment.lock import decode_record, encode_record
 from tuner.experiment.paths import ExperimentPaths, is_history, parse_generation
-from tuner.experiment.reader import lies_at, load_state
+from tuner.experiment.reader import lies_at, load_with_journal
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.claim import beat_name, encode_beat
 from tuner.syncer.remote import Remote
@@ -55,7 +56,9 @@ def copy_experiment(source: Backend, remote: Remote, target: Backend, to: str) -
     with tempfile.TemporaryDirectory(prefix="experiment-") as directory, lies_at(Path(directory) / "books", remote.uri):
         beside = Path(directory) / "books"
         paths = remote.fetch_books(beside)
-        state = load_state(paths)
+        problems: list[str] = []
+        state, contents = load_with_journal(paths, problems)
+        problems += [f"{paths.journal}/{damage}" for damage in contents.damaged]
         _begin(remote, target, to)
         remote.look()  # what is whole by now, and known to these books or to those of before
         chosen = _chosen(before, remote.checkpoints(), state)
@@ -73,6 +76,7 @@ def copy_experiment(source: Backend, remote: Remote, target: Backend, to: str) -
         _push_generations(target, paths, to)
         _push(target, beside, to, [paths.experiment_json.name])  # last: from now on it is an experiment
         target.delete([f"{to}/{_COPYING}"])
+        copied.problems[:0] = [line.replace(str(beside), remote.uri) for line in problems]
     return copied
 
 
@@ -132,6 +136,8 @@ def _checkpoints(
             content = between.copy(source, f"{remote.name}/{dirname}/{name}", target, f"{to}/{dirname}/{name}")
         except CheckpointError as error:
             copied.problems.append(str(error))
+        except (ValueError, RecursionError) as error:  # a manifest that is none
+            copied.problems.append(f"{remote.uri}/{dirname}/{name} cannot be read: {said(error)}")
         else:
             copied.checkpoints += 1
             copied.bytes += content.bytes

@@ -18,7 +18,7 @@ from trainables import tagged
 from trainables.errors import MetricError
 from trainables.metrics import MISSING, as_score, lookup, nearest_keys, score_of
 from tuner.callback import CallbackList
-from tuner.error import MetricMissingError, ResourceError, SerializationError, SettingError
+from tuner.error import ExperimentDamagedError, MetricMissingError, ResourceError, SerializationError, SettingError
 from tuner.executors.base import Resources
 from tuner.executors.resources import parse_resources
 from tuner.experiment import events as ev
@@ -485,7 +485,8 @@ class Plugins:
     @staticmethod
     def _trial(state: ExperimentState, trial_id: str) -> Trial:
         trial = state.trials.get(trial_id)
-        assert trial is not None, trial_id
+        if trial is None:
+            raise ExperimentDamagedError(f"the journal names trial {trial_id!r}, which it never created")
         return trial
 
 

@@ -42,6 +42,7 @@ from tuner.opening import ask, check_same
 from tuner.spec import Spec
 from tuner.syncer.checkpoints_push import Origin
 from tuner.syncer.claim import RELEASE_S, RemoteClaim, as_ended_here, beat_name, encode_beat
+from tuner.syncer.patience import patient
 from tuner.syncer.remote import Relation, Remote, adopt, at_rest, complete, names_of, set_aside, unchanged
 from tuner.syncer.replica import Pace, Replica
 from tuner.syncer.trial_files import Artifacts
@@ -115,9 +116,11 @@ def connect(spec: Spec, *, inline: bool, wake: Any, cluster: bool = False) -> Li
             )
     spec.has_replica = True
     arguments = config.place()
+    made: type[InlineUploader] | type[ProcessUploader]
     here = inline or arguments["place"].startswith("memory://")  # that one lives in this process
+    made = InlineUploader if here else ProcessUploader
     try:
-        uploader = InlineUploader(arguments, wake=wake) if here else ProcessUploader(arguments, wake=wake)
+        uploader = patient(lambda: made(arguments, wake=wake), config.sync_timeout)
     except InvalidSettingError as error:
         address = os.fspath(place)
         if shown(address) not in str(error):

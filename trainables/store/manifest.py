@@ -101,7 +101,7 @@ def decode(data: bytes, path: Path | str) -> Manifest:
         if version > FORMAT:
             raise CheckpointError(f"{path} has format {version}, this version reads up to {FORMAT}: upgrade to read it")
         manifest = _decoder.decode(data)
-    except msgspec.DecodeError as error:  # ValidationError is one
+    except (msgspec.DecodeError, RecursionError) as error:  # ValidationError is one
         raise CheckpointCorruptError(f"the manifest of {path} cannot be read: {error}") from error
     for name in (*(entry.name for entry in manifest.files), *manifest.directories):
         if not stays_inside(name):

@@ -17,13 +17,14 @@ from trainables.errors import (
     MissingExtraError,
     ObjectExistsError,
     ObjectNotFoundError,
+    StoreBusyError,
     StoreMissingError,
     TransferCorruptError,
     TransferError,
 )
 from trainables.transfer.base import Entry
 from trainables.transfer.clouds import CloudBackend
-from trainables.transfer.objects import Sink, Source, escaped, unescaped
+from trainables.transfer.objects import BUSY, Sink, Source, escaped, unescaped
 
 _BLOCK = 8 * 1024 * 1024
 _BLOCKS_AT_ONCE = 4
@@ -174,7 +175,8 @@ class AzureBackend(CloudBackend):
             return TransferCorruptError(f"{url}: what arrived is not what was sent", transient=True)
         if isinstance(error, exceptions.ServiceRequestError | exceptions.ServiceResponseError):
             return TransferError(f"{url} cannot be reached: {text}", transient=True)
-        return TransferError(f"{url}: {text}", transient=status in _TRANSIENT)
+        kind = StoreBusyError if status in BUSY else TransferError
+        return kind(f"{url}: {text}", transient=status in _TRANSIENT)
 
     # --- the library ---------------------------------------------------------------------------------------
 

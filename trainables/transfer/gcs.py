@@ -15,13 +15,14 @@ from trainables.errors import (
     MissingExtraError,
     ObjectExistsError,
     ObjectNotFoundError,
+    StoreBusyError,
     StoreMissingError,
     TransferCorruptError,
     TransferError,
 )
 from trainables.transfer.base import Entry
 from trainables.transfer.clouds import CloudBackend
-from trainables.transfer.objects import Sink, Source, escaped, unescaped
+from trainables.transfer.objects import BUSY, Sink, Source, escaped, unescaped
 
 _TIMEOUT = (10, 60)
 """Seconds until there is a connection, and between two bytes of an answer."""
@@ -168,7 +169,8 @@ class GcsBackend(CloudBackend):
                 return ObjectNotFoundError(f"there is no {url}")
             case 412:
                 return ObjectExistsError(f"{url} is there already")
-        return TransferError(f"{url}: {code} {text}", transient=code in _TRANSIENT)
+        kind = StoreBusyError if code in BUSY else TransferError
+        return kind(f"{url}: {code} {text}", transient=code in _TRANSIENT)
 
     def _no_bucket(self) -> StoreMissingError:
         return StoreMissingError(f"there is no bucket {self._bucket_name}: make it, or mend the address {self.uri}")

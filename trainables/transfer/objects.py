@@ -21,6 +21,9 @@ from trainables.transfer.base import Backend, Entry, Progress, checked_key, join
 
 T = TypeVar("T")
 
+BUSY = {429, 502, 503, 504}
+"""Statuses of HTTP with which an overloaded server sends everybody away for a while."""
+
 _TRICKY = re.compile(r"[\x00-\x1f\x7f\\]|\.(?=/|$)|%(?=[0-9A-F]{2})")
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 

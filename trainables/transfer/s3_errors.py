@@ -10,6 +10,7 @@ from botocore import exceptions as boto
 from trainables.errors import (
     AccessRefusedError,
     ObjectNotFoundError,
+    StoreBusyError,
     StoreMissingError,
     TransferCorruptError,
     TransferError,
@@ -27,8 +28,11 @@ _ELSEWHERE = {"301", "AuthorizationHeaderMalformed", "IllegalLocationConstraintE
 _AGAIN = {
     "NoSuchUpload",  # ended by a lifecycle rule, or by a try whose answer was lost: a new upload may succeed
     "OperationAborted",
-    "RequestLimitExceeded",
     "RequestTimeout",
+}
+_BUSY = {
+    "RequestLimitExceeded",
+    "ServiceUnavailable",
     "SlowDown",
     "Throttling",
     "ThrottlingException",
@@ -99,7 +103,9 @@ def _answered(error: boto.ClientError, url: str) -> TransferError:
         return AccessRefusedError(f"{text}; set this machine's clock")
     if code in _CORRUPT:
         return TransferCorruptError(text, transient=True)
-    if status >= 500 or status in (408, 429) or code in _AGAIN:
+    if status in (429, 502, 503, 504) or code in _BUSY:
+        return StoreBusyError(f"{text}; the server is overloaded", transient=True)
+    if status >= 500 or status == 408 or code in _AGAIN:
         return TransferError(text, transient=True)
     if code in _ELSEWHERE:
         return StoreMissingError(f"{text}; the bucket is in another region: {_WHERE}")

@@ -10,9 +10,13 @@ from trainables.errors import TrainablesError
 from trainables.settings import nearest_name
 from tuner.cli import cp, doctor, ls, prove, report, resume, retention, run, show, sync, text, verify
 from tuner.error import TuneError
+from tuner.experiment.hostile import UNREADABLE, said
 from tuner.progress.warn_once import WarnOnce
 
 VERBS = (run, ls, show, report, retention, resume, verify, sync, cp, prove, doctor)
+
+READING = ("ls", "show", "report", "retention", "verify", "sync", "cp")
+"""Verbs that only read or copy what is there: whatever that is, they end without a traceback."""
 
 PROBLEMS = 1
 """Exit status: trials failed, or `verify` found something."""
@@ -76,6 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return PROBLEMS
     except KeyboardInterrupt:
         return 130
+    except UNREADABLE as error:
+        if given.verb not in READING:
+            raise
+        text.say(f"tuner {given.verb}: what was read is not understood: {said(error)}", sys.stderr)
+        return PROBLEMS
     finally:
         warnings.remove()
 

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainables.errors import TrainablesError
 from tuner.cli import place, text
-from tuner.error import TuneError
+from tuner.experiment.hostile import UNREADABLE, said
 
 
 def add(verbs: Any) -> None:
@@ -58,8 +57,8 @@ def _describe_elsewhere(uri: str, name: str) -> dict[str, Any]:
     try:
         with place.books(uri) as (paths, _):
             return describe(paths.root) | found
-    except (TuneError, TrainablesError) as error:
-        return _empty() | found | {"state": f"unreadable: {error}", "lost": f"unreadable: {error}"}
+    except UNREADABLE as error:
+        return _empty() | found | {"state": f"unreadable: {said(error)}", "lost": f"unreadable: {said(error)}"}
 
 
 def _empty() -> dict[str, Any]:
@@ -74,10 +73,11 @@ def describe(path: Path) -> dict[str, Any]:
     from tuner.experiment.reader import load_with_journal
 
     row = _empty() | {"name": path.name, "path": str(path)}
+    problems: list[str] = []
     try:
-        state, journal = load_with_journal(ExperimentPaths(path))
-    except TuneError as error:
-        row["state"] = row["lost"] = f"unreadable: {error}"
+        state, journal = load_with_journal(ExperimentPaths(path), problems)
+    except UNREADABLE as error:
+        row["state"] = row["lost"] = f"unreadable: {said(error)}"
         return row
     counts = state.counts
     return row | {
@@ -90,7 +90,7 @@ def describe(path: Path) -> dict[str, Any]:
         "checkpoints": state.checkpoint_count,
         "bytes": state.checkpoint_bytes,
         "state": state.run_ended or "running, or killed",
-        "lost": "; ".join(map(str, journal.damaged)),
+        "lost": "; ".join([*map(str, journal.damaged), *problems]),
     }
 
 

@@ -29,19 +29,22 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from trainables.config import CheckpointConfig
-    from tuner.experiment.journal import read_journal
-    from tuner.experiment.reader import read_settings, replay
+    from tuner.experiment.reader import load_with_journal, read_settings, replay
     from tuner.retention.explain import Chronicle, would_keep
     from tuner.retention.manager import TrialRetention
     from tuner.retention.rules import policy_of
 
     retention = TrialRetention(CheckpointConfig(keep=[policy_of(given) for given in arguments.policy]))
+    problems: list[str] = []
     with place.books(arguments.experiment, history=True) as (paths, address):
         settings = read_settings(paths)
-        contents = read_journal(paths)
-        replayed = replay(paths, contents, Chronicle)
-    for line in (*map(str, contents.damaged), *contents.notes, *replayed.notes):
-        text.say(f"tuner retention: {line}", sys.stderr)
+        _, contents = load_with_journal(paths, problems)
+        replayed = None if problems else replay(paths, contents, Chronicle)
+    notes = [] if replayed is None else replayed.notes
+    for line in (*problems, *map(str, contents.damaged), *contents.notes, *notes):
+        text.say(f"tuner retention: {text.value(line)}", sys.stderr)
+    if replayed is None:
+        return 1
     chronicle = replayed.made
     kept = would_keep(chronicle.steps, retention)
     rows = []

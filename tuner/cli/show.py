@@ -43,24 +43,25 @@ def run(arguments: argparse.Namespace) -> int:
         raise SettingError("--why explains the checkpoints of one trial: tuner show EXPERIMENT TRIAL --why")
     if arguments.warnings and arguments.trial is not None:
         raise SettingError("--warnings shows what a whole experiment warned of: tuner show EXPERIMENT --warnings")
+    problems: list[str] = []
     with place.books(arguments.experiment, history=arguments.why, log=arguments.trial is None) as (paths, address):
         warned = driver_log.read(standing(paths))
-        state, journal = load_with_journal(paths)
+        state, journal = load_with_journal(paths, problems)
         settings = dict(read_settings(paths))
         trial = None if arguments.trial is None else _find(state, arguments.trial)
         explained = why(trial, paths, journal, settings) if trial is not None and arguments.why else {}
-    for line in (*map(str, journal.damaged), *journal.notes, *explained.pop("notes", ())):
-        text.say(f"tuner show: {line}", sys.stderr)
+    for line in (*problems, *map(str, journal.damaged), *journal.notes, *explained.pop("notes", ())):
+        text.say(f"tuner show: {text.value(line)}", sys.stderr)
     if trial is not None:
         facts = of_trial(trial, address, settings) | explained
         text.say(text.as_json(facts) if arguments.json else _trial_text(facts))
-        return 0
+        return 1 if problems else 0
     if arguments.warnings and not arguments.json:
         text.say("\n".join(map(str, warned)) or "no warnings")
         return 0
     metric = arguments.metric or settings.get("metric")
     metrics = [metric] if isinstance(metric, str) else list(metric or ())
-    rows = [_row(trial, metrics) for trial in state.trials]
+    rows = [_row(trial, metrics, problems) for trial in state.trials]
     copies = copies_of(state, settings, paths.root.name)
     if arguments.json:
         facts = {"name": paths.root.name, "path": address, "settings": settings, "trials": rows}
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         text.say(
             _experiment_text(address, state, rows, metrics, [*map(_copy_text, copies), *_warned_text(warned, address)])
         )
-    return 0
+    return 1 if problems else 0
 
 
 def copies_of(state: ExperimentState, settings: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -173,16 +174,25 @@ def _find(state: ExperimentState, given: str) -> Trial:
     raise SettingError(f"there is no trial {given!r}{hint}")
 
 
-def _row(trial: Trial, metrics: list[str]) -> dict[str, Any]:
+def _row(trial: Trial, metrics: list[str], problems: list[str]) -> dict[str, Any]:
     from trainables.metrics import MISSING, lookup
+    from tuner.experiment.hostile import noted
 
-    result = trial.last_result
+    result: Mapping[str, Any] = {}
+    params: Any = None
+    before = len(problems)
+    with noted(f"the config of trial {trial.trial_id}", problems):
+        params = trial.evaluated_params
+    with noted(f"the result of trial {trial.trial_id}", problems):
+        result = dict(trial.last_result)
+    for line in problems[before:]:
+        text.say(f"tuner show: {text.value(line)}", sys.stderr)
     found = {metric: lookup(result, metric) for metric in metrics}
     return {
         "id": trial.trial_id,
         "status": trial.status,
         "iteration": trial.iteration,
-        "params": trial.evaluated_params,
+        "params": params,
         "metrics": {metric: None if number is MISSING else number for metric, number in found.items()},
         "checkpoints": len(trial.checkpoints),
         "bytes": sum(record.bytes for record in trial.checkpoints),

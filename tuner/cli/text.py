@@ -61,7 +61,10 @@ def size(number: float) -> str:
 
 def time(at: float) -> str:
     """A time, given in seconds since the epoch, as this machine's clock shows it."""
-    return datetime.datetime.fromtimestamp(at).isoformat(" ", "seconds")
+    try:
+        return datetime.datetime.fromtimestamp(at).isoformat(" ", "seconds")
+    except (ValueError, OverflowError, OSError):  # no year has it
+        return f"{at:g}"
 
 
 def terminal_width() -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import tempfile
 from pathlib import Path
@@ -12,6 +13,7 @@ from trainables.errors import CheckpointError
 from trainables.places import is_elsewhere, parent_and_name
 from trainables.store.manifest import MANIFEST_NAME
 from tuner.cli import place, text
+from tuner.experiment.hostile import UNREADABLE, noted, said
 
 if TYPE_CHECKING:
     from trainables.transfer.base import Backend
@@ -85,24 +87,29 @@ def _checkpoint(given: str) -> dict[str, Any] | None:
 def examine_elsewhere(uri: str) -> dict[str, Any]:
     """Look at all that the experiment holds over there: every file is fetched and hashed, and nothing of it is kept."""
     from trainables.transfer.open import open_backend
+    from tuner.experiment.journal import read_journal
     from tuner.experiment.reader import load_with_journal
 
+    problems: list[str] = []
     with place.books(uri, history=True) as (paths, address):
-        state, contents = load_with_journal(paths)
+        state, contents = load_with_journal(paths, problems)
+        problems = [line.replace(str(paths.root), address) for line in problems]
         named = _named(paths, contents)
         torn = [f"{address}/journal/history/{line}" for line in _history(paths)]
     found: dict[str, Any] = {"path": address, "trials": len(state.trials), "checkpoints": 0, "bytes": 0}
-    found |= {"notes": list(contents.notes), "problems": [f"{address}/journal/{lost}" for lost in contents.damaged]}
-    found["problems"] += torn
+    problems += [f"{address}/journal/{lost}" for lost in contents.damaged]
+    found |= {"notes": list(contents.notes), "problems": problems}
+    problems += torn
     above, name = parent_and_name(uri)
     backend = open_backend(above)
     try:
         for trial in state.trials:
-            _trial_elsewhere(backend, f"{name}/{trial.dirname}", trial, found)
+            with noted(backend.url(f"{name}/{trial.dirname}"), problems):
+                _trial_elsewhere(backend, f"{name}/{trial.dirname}", trial, found)
         blobs = _blobs_elsewhere(backend, f"{name}/blobs", found["problems"])
         if lost := named.keys() - blobs:  # of one that is written to meanwhile they may have gone in order
             with place.books(uri) as (paths, _):
-                lost &= _named(paths, load_with_journal(paths)[1]).keys()
+                lost &= _named(paths, read_journal(paths)).keys()
         there = backend.url(f"{name}/blobs")
         found["problems"] += [f"{there}/{blob} is missing: {named[blob]}" for blob in sorted(lost)]
         found["blobs"] = len(blobs)
@@ -128,6 +135,8 @@ def _trial_elsewhere(backend: Backend, key: str, trial: Trial, found: dict[str, 
                 checkpoints.fetch(backend, remote.key, Path(directory) / "checkpoint", digest=digest)
             except CheckpointError as error:
                 found["problems"].append(str(error))
+            except (OSError, ValueError) as error:
+                found["problems"].append(f"{backend.url(remote.key)} cannot be read: {said(error)}")
     for broken in listing.broken:
         journaled.pop(broken.key.rpartition("/")[2], None)
         found["problems"].append(f"{backend.url(broken.key)}: {broken.reason}")
@@ -161,7 +170,9 @@ def _named(paths: ExperimentPaths, contents: JournalContents) -> dict[str, str]:
     for key in ("space_blob", "settings_blob"):
         if settings.get(key):
             named[settings[key]] = f"experiment.json names it as {key}"
-    plugins = ExperimentState.from_snapshot(paths.root, contents.snapshot).plugins
+    plugins: dict[str, str] = {}
+    with contextlib.suppress(*UNREADABLE):  # which is a problem of its own
+        plugins = ExperimentState.from_snapshot(paths.root, contents.snapshot).plugins
     named |= {hash: f"it holds the state of the {plugin}" for plugin, hash in plugins.items()}
     for body in (contents.snapshot or b"", *(body for _, body in contents.bodies)):
         for hash in _NAMED.findall(body):
@@ -171,27 +182,30 @@ def _named(paths: ExperimentPaths, contents: JournalContents) -> dict[str, str]:
 
 def examine(path: Path) -> dict[str, Any]:
     """Look at everything that the experiment holds. Nothing is changed, nothing is unpickled."""
+    from tuner.experiment.journal import read_journal
     from tuner.experiment.leftovers import trials_with_results
     from tuner.experiment.paths import ExperimentPaths
     from tuner.experiment.reader import load_with_journal
 
     paths = ExperimentPaths(path)
-    state, contents = load_with_journal(paths)
+    problems: list[str] = []
+    state, contents = load_with_journal(paths, problems)
     found: dict[str, Any] = {"path": str(path), "trials": len(state.trials), "checkpoints": 0, "bytes": 0}
-    damaged = [f"{paths.journal}/{damage}" for damage in contents.damaged]
-    found |= {"notes": list(contents.notes), "problems": damaged}
-    found["problems"] += [f"{paths.history}/{line}" for line in _history(paths)]
+    problems += [f"{paths.journal}/{damage}" for damage in contents.damaged]
+    found |= {"notes": list(contents.notes), "problems": problems}
+    problems += [f"{paths.history}/{line}" for line in _history(paths)]
     known = {trial.dirname for trial in state.trials}
     found["problems"] += [
         f"{paths.root / name} holds results that the journal does not know"
         for name in trials_with_results(paths, but=known)
     ]
     for trial in state.trials:
-        _trial(trial, found)
+        with noted(trial.directory, problems):
+            _trial(trial, found)
     blobs = _blobs(paths.blobs, found["problems"])
     named = _named(paths, contents)
     if lost := named.keys() - blobs:  # of one that runs they may have gone in order
-        lost &= _named(paths, load_with_journal(paths)[1]).keys()
+        lost &= _named(paths, read_journal(paths)).keys()
     found["problems"] += [f"{paths.blobs / blob} is missing: {named[blob]}" for blob in sorted(lost)]
     found["blobs"] = len(blobs)
     return found
@@ -245,7 +259,10 @@ def _blobs(directory: Path, problems: list[str]) -> set[str]:
     blobs = sorted(directory.iterdir()) if directory.is_dir() else []
     blobs = [blob for blob in blobs if not blob.name.startswith(".")]
     for blob in blobs:
-        if not _is_itself(blob):
+        is_itself = True
+        with noted(blob, problems):
+            is_itself = _is_itself(blob)
+        if not is_itself:
             problems.append(f"{blob} is not what was stored: its BLAKE3 hash differs")
     return {blob.name for blob in blobs}
 

@@ -53,7 +53,7 @@ def check(version: int, where: str | Path) -> None:
 
 def check_json(data: bytes, where: str | Path) -> None:
     """`check` for a file that is one JSON object. What cannot be read at all is for its reader to say."""
-    with contextlib.suppress(msgspec.DecodeError):
+    with contextlib.suppress(msgspec.DecodeError, RecursionError):
         check(_decode(data).format, where)
 
 

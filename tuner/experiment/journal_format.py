@@ -83,7 +83,7 @@ def read_head(body: bytes) -> Head:
     """Whom a generation continues, from its first fact; nobody when that says nothing."""
     try:
         head = _decode_head(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return Head()
     return head if head.kind == "generation" else Head()
 
@@ -99,7 +99,10 @@ def parse_snapshot(data: bytes) -> tuple[tuple[Link, ...], bytes]:
     """The chain of parents and the body of a snapshot. Raises ValueError when it is damaged."""
     at = data.find(b',"f":') + 5
     body = data[at:-2]
-    head = _decode_snapshot_head(data[:at] + b"0}")
+    try:
+        head = _decode_snapshot_head(data[:at] + b"0}")
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if int(head.c, 16) != crc32(body) or not data.endswith(b"}\n"):
         raise ValueError("its checksum does not match")
     return tuple(Link(*parent) for parent in head.parents), body

@@ -23,6 +23,7 @@ from trainables.store import fs
 from tuner.clock import Clock
 from tuner.error import NewerFormatError, OwnedElsewhereError
 from tuner.experiment import formats
+from tuner.experiment.hostile import said
 from tuner.experiment.paths import ExperimentPaths, parse_generation, parse_segment, parse_snapshot
 from tuner.experiment.processes import Identity, Processes, describe
 
@@ -189,14 +190,17 @@ def read_record(path: Path) -> Record | None:
     """One generation's record; None when it is not there or cannot be read. Raises NewerFormatError."""
     try:
         return decode_record(fs.read_file(path), path)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, IsADirectoryError, msgspec.DecodeError):
         return None
 
 
 def decode_record(data: bytes, where: str | Path) -> Record:
-    """A generation's record, found at `where`. Raises NewerFormatError, msgspec.DecodeError."""
+    """A generation's record, found at `where`. Raises NewerFormatError, msgspec.DecodeError that names the place."""
     formats.check_json(data, where)
-    return msgspec.json.decode(data, type=Record)
+    try:
+        return msgspec.json.decode(data, type=Record)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(f"{where} cannot be read: {said(error)}") from error
 
 
 def _stands(path: str, *, unseen: bool) -> bool:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from trainables.errors import TrainablesError
+from trainables.store import fs
 from tuner.error import ExperimentDamagedError, ExperimentNotFoundError, TuneError
 from tuner.experiment import events as ev
 from tuner.experiment import formats
 from tuner.experiment.history import History
+from tuner.experiment.hostile import UNREADABLE, said
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.replacing import standing
@@ -26,6 +29,14 @@ LOOK_AGAIN = 5
 """The oldest of a history may be dropped between the look and the reading: so often is looked again."""
 
 T = TypeVar("T")
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("name", "id", "trainable", "entry", "upload_dir", "settings_blob", "space_blob"), (str,)),
+    **dict.fromkeys(("metric", "mode"), (str, list)),
+    **dict.fromkeys(("retention", "inherited_copies"), (list,)),
+    "sync_command": (dict,),
+}
+"""Settings that are read from it, and what they are where they are not None."""
 
 
 def is_experiment(paths: ExperimentPaths) -> bool:
@@ -53,12 +64,18 @@ def read_settings(paths: ExperimentPaths) -> dict[str, Any]:
         text = standing(paths).experiment_json.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise ExperimentNotFoundError(f"there is no experiment at {paths.root}") from None
+    except OSError as error:
+        raise ExperimentDamagedError(f"{paths.experiment_json} cannot be read: {error.strerror}") from error
     try:
         settings = json.loads(text)
         version = int(settings["format"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ExperimentDamagedError(f"{paths.experiment_json} cannot be read: {error}") from error
+    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+        raise ExperimentDamagedError(f"{paths.experiment_json} cannot be read: {said(error)}") from error
     formats.check(version, standing(paths).experiment_json)
+    for key, kinds in _KINDS.items():
+        if not isinstance(settings.get(key), (*kinds, type(None))):
+            kept = reprlib.repr(settings[key])
+            raise ExperimentDamagedError(f"{paths.experiment_json} cannot be read: {key} is {kept}")
     return dict(settings)
 
 
@@ -74,15 +91,76 @@ def load_state(paths: ExperimentPaths) -> ExperimentState:
     return state
 
 
-def load_with_journal(paths: ExperimentPaths) -> tuple[ExperimentState, JournalContents]:
-    """`load_state`, and the journal that it was read from: what of it is lost, a person wants to know."""
+def load_with_journal(
+    paths: ExperimentPaths, problems: list[str] | None = None
+) -> tuple[ExperimentState, JournalContents]:
+    """`load_state`, and the journal that it was read from: what of it is lost, a person wants to know.
+
+    Args:
+        problems: gets a line for each fact that cannot be used; None: the first one is an ExperimentDamagedError.
+    """
     paths = standing(paths)
     read_settings(paths)
     contents = read_journal(paths)
-    state = ExperimentState.from_snapshot(paths.root, contents.snapshot)
-    for _, body in contents.bodies:
-        state.apply(ev.decode(body))
-    return state, contents
+    return state_of(paths, contents.snapshot, contents.bodies, problems), contents
+
+
+def state_of(
+    paths: ExperimentPaths,
+    snapshot: bytes | None,
+    bodies: Iterable[tuple[int, bytes]],
+    problems: list[str] | None = None,
+) -> ExperimentState:
+    """What the snapshot and the facts after it add up to.
+
+    Args:
+        problems: gets a line for each fact that cannot be used, and the others are. None: the first one is raised as
+            ExperimentDamagedError.
+    """
+    try:
+        state = ExperimentState.from_snapshot(paths.root, snapshot)
+    except UNREADABLE as error:
+        _tell(f"{paths.journal}: the snapshot cannot be used: {said(error)}", error, problems)
+        state = ExperimentState(paths.root)
+    for seq, body in bodies:
+        try:
+            state.apply(ev.decode(body))
+        except UNREADABLE as error:
+            _tell(f"{_where(paths, seq, body)} cannot be used: {said(error)}", error, problems)
+    return state
+
+
+def facts_of(paths: ExperimentPaths, bodies: Iterable[tuple[int, bytes]]) -> Iterator[ev.AnyFact]:
+    """The facts. Raises ExperimentDamagedError at one that is none of ours."""
+    for seq, body in bodies:
+        try:
+            yield ev.decode(body)
+        except (ValueError, RecursionError) as error:
+            raise ExperimentDamagedError(f"{_where(paths, seq, body)} cannot be used: {said(error)}") from error
+
+
+def _tell(line: str, error: BaseException, problems: list[str] | None) -> None:
+    if problems is None:
+        raise ExperimentDamagedError(line) from error
+    problems.append(line)
+
+
+def _where(paths: ExperimentPaths, seq: int, body: bytes) -> str:
+    """A fact by its file and line."""
+    line = b',"f":' + body + b"}"
+    with contextlib.suppress(OSError):
+        for name in sorted(fs.listdir(paths.journal)):
+            path: Path = paths.journal / name
+            if name.endswith(".jsonl") and (at := (data := fs.read_file(path)).find(line)) >= 0:
+                return f"{path}, line {data.count(10, 0, at) + 1}: fact {seq}"
+    return f"{paths.journal}: fact {seq}"
+
+
+def _readable(bodies: Iterable[bytes]) -> Iterator[ev.AnyFact]:
+    """Those that are facts of ours: whoever replays the journal has named the others."""
+    for body in bodies:
+        with contextlib.suppress(ValueError, RecursionError):
+            yield ev.decode(body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +187,7 @@ def replay(
         state = ExperimentState.from_snapshot(paths.root, history.base)
         try:
             since = None if history.is_whole else history.since or _last_told(state)
-            made = make(state, (ev.decode(fact.body) for fact in history.facts()))
+            made = make(state, _readable(fact.body for fact in history.facts()))
         except FileNotFoundError:
             if not left:
                 raise

@@ -89,8 +89,14 @@ class ExperimentState:
         return cls(root, None if body is None else msgspec.json.decode(body, type=Snapshot))
 
     def apply(self, fact: ev.AnyFact) -> None:
-        """Add one fact."""
-        _APPLY[type(fact)](self, fact)
+        """Add one fact. Raises ExperimentDamagedError for one that fits to nothing before it."""
+        try:
+            _APPLY[type(fact)](self, fact)
+        except (LookupError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
+            kind = type(fact).__struct_config__.tag
+            raise ExperimentDamagedError(
+                f"a fact of kind {kind} does not fit to what stands before it: {error!r}"
+            ) from error
 
     def _status(self, trial: Trial, status: str) -> None:
         self.counts[trial.status] -= 1
@@ -347,8 +353,15 @@ def _check_ref(ref: CheckpointRef | None) -> None:
 
 def _check_name(name: str) -> None:
     """A journal may come from a bucket, and a name in it from anybody: it stays in the directory it is joined to."""
-    if "/" in name or name in ("", ".", "..") or "\0" in name:
+    if "/" in name or name in ("", ".", "..") or "\0" in name or _no_disk_takes(name):
         raise ExperimentDamagedError(f"the journal names {name!r}, which is no name of a directory in an experiment")
+
+
+def _no_disk_takes(name: str) -> bool:
+    try:
+        return len(name.encode()) > 255
+    except UnicodeEncodeError:  # half a character
+        return True
 
 
 _APPLY: dict[type, Callable[[ExperimentState, Any], None]] = {

@@ -28,6 +28,7 @@ from tuner.experiment import formats
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.lock import decode_record, encode_record
 from tuner.experiment.paths import ExperimentPaths, is_history, is_trial_file, parse_generation
+from tuner.experiment.reader import facts_of
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.syncer.uploader import Uploader
@@ -322,8 +323,7 @@ def unchanged(here: JournalContents, there: JournalContents, root: Path) -> set[
 def _ended(contents: JournalContents, root: Path) -> list[Trial]:
     """Trials that had ended at the last snapshot, and of which no fact speaks since; that they were copied is none."""
     told = set()
-    for _, body in contents.bodies:
-        fact = ev.decode(body)
+    for fact in facts_of(ExperimentPaths(root), contents.bodies):
         if not isinstance(fact, ev.CheckpointCopied):
             told.add(getattr(fact, "trial", None) or getattr(getattr(fact, "ref", None), "trial_id", None))
     trials = ExperimentState.from_snapshot(root, contents.snapshot).trials

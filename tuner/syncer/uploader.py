@@ -26,12 +26,14 @@ from trainables.transfer.agent import AnyJob, Begun, Done, Failed, Moved, Opened
 from trainables.transfer.base import Can
 from trainables.wire import Frames, frame
 from tuner.error import SettingError
+from tuner.syncer.patience import patient
 
 log = logging.getLogger(__name__)
 
 START_S = 30.0
 """An agent that has not looked at its place after so long is no use: its own look ends after 10 s."""
 _LOST = "AgentLost"
+_LOOKS = (agent.Read, agent.Children, agent.ListKeys, agent.Fetch)
 
 
 class Uploader(ABC):
@@ -55,7 +57,15 @@ class Uploader(ABC):
         """What ended since the last call."""
 
     def call(self, job: AnyJob, *, timeout_s: float) -> bytes:
-        """Do one job and wait for it. Raises TransferError, also when nothing moves for `timeout_s` seconds."""
+        """Do one job and wait for it. Raises TransferError, also when nothing moves for `timeout_s` seconds.
+
+        What only looks is asked again, for so long, while the store is overloaded.
+        """
+        if isinstance(job, _LOOKS):
+            return patient(lambda: self._call(job, timeout_s), timeout_s)
+        return self._call(job, timeout_s)
+
+    def _call(self, job: AnyJob, timeout_s: float) -> bytes:
         number = self.submit(job)
         waiting: list[Done | Failed] = []
         while True:
