@@ -144,7 +144,8 @@ def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> in
                 incoming = ExperimentPaths(Path(directory) / "incoming")
                 remote.fetch_log(incoming.root)
                 driver_log.merge(paths, incoming)
-                adopt(incoming, paths)
+                with lies_at(incoming.root, remote.uri):
+                    adopt(incoming, paths)
             if remote.uploader.can.list:
                 remote.fetch_history(paths.root)
             return _fetch_checkpoints(remote, paths)

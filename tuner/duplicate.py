@@ -73,7 +73,7 @@ def copy_experiment(source: Backend, remote: Remote, target: Backend, to: str) -
         _push(target, beside, to, _under(beside, paths.journal))
         _push(target, where, to, [key for key in rest if not key.startswith("blobs/")])
         copied = _checkpoints(source, remote, target, to, chosen)
-        _push_generations(target, paths, to)
+        _push_generations(target, paths, to, problems)
         _push(target, beside, to, [paths.experiment_json.name])  # last: from now on it is an experiment
         target.delete([f"{to}/{_COPYING}"])
         copied.problems[:0] = [line.replace(str(beside), remote.uri) for line in problems]
@@ -160,11 +160,15 @@ def _under(root: Path, directory: Path) -> list[str]:
     return sorted(path.relative_to(root).as_posix() for path in files)
 
 
-def _push_generations(target: Backend, paths: ExperimentPaths, to: str) -> None:
+def _push_generations(target: Backend, paths: ExperimentPaths, to: str, problems: list[str]) -> None:
     """The copy has the same history, and no owner."""
     names = [name for name in _under(paths.generations, paths.generations) if parse_generation(name) is not None]
     for name in names:
-        record = decode_record((paths.generations / name).read_bytes(), paths.generations / name)
+        try:
+            record = decode_record((paths.generations / name).read_bytes(), paths.generations / name)
+        except ValueError as error:  # the journal is read without it, too
+            problems.append(str(error))
+            continue
         target.put(f"{to}/generations/{name}", encode_record(record, released=True))
     if names:
         highest = max(number for name in names if (number := parse_generation(name)) is not None)

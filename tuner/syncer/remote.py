@@ -26,7 +26,7 @@ from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
 from tuner.experiment import formats
 from tuner.experiment.journal import JournalContents, read_journal
-from tuner.experiment.lock import decode_record, encode_record
+from tuner.experiment.lock import Record, decode_record, encode_record
 from tuner.experiment.paths import ExperimentPaths, is_history, is_trial_file, parse_generation
 from tuner.experiment.reader import facts_of
 from tuner.experiment.state import ExperimentState
@@ -352,16 +352,17 @@ def compare(here: JournalContents, there: JournalContents) -> Relation:
 def adopt(incoming: ExperimentPaths, paths: ExperimentPaths) -> None:
     """Lay fetched books beside what is here: who reads then follows the newest generation, the rest is void.
 
-    Their owner is gone, which was looked at over there: the records say so here.
+    Their owner is gone, which was looked at over there: the records say so here. Raises ExperimentDamagedError before
+    anything is written.
     """
+    names = sorted(fs.listdir(incoming.generations)) if fs.exists(incoming.generations) else ()
+    records = {name: _record(incoming.generations / name) for name in names if parse_generation(name) is not None}
     fs.make_dirs(paths.journal)
     fs.make_dirs(paths.generations)
     if fs.exists(paths.experiment_json):
         formats.raise_to_ours(paths)  # what comes may be of the format that we write
-    for name in sorted(fs.listdir(incoming.generations)) if fs.exists(incoming.generations) else ():
-        if parse_generation(name) is not None:
-            record = decode_record(fs.read_file(incoming.generations / name), incoming.generations / name)
-            fs.replace_file(paths.generations / name, encode_record(record, released=True))
+    for name, record in records.items():
+        fs.replace_file(paths.generations / name, encode_record(record, released=True))
     for directory, target in ((incoming.journal, paths.journal), (incoming.history, paths.history)):
         names = [name for name in _files(directory) if not fs.exists(target / name)]
         if names:
@@ -369,6 +370,13 @@ def adopt(incoming: ExperimentPaths, paths: ExperimentPaths) -> None:
         for name in names:
             fs.replace_file(target / name, fs.read_file(directory / name))
     fs.replace_file(paths.experiment_json, fs.read_file(incoming.experiment_json))
+
+
+def _record(path: Path) -> Record:
+    try:
+        return decode_record(fs.read_file(path), path)
+    except msgspec.DecodeError as error:
+        raise ExperimentDamagedError(str(error)) from error
 
 
 def set_aside(paths: ExperimentPaths) -> Path:
