@@ -130,3 +130,17 @@ def test_errors_of_settings_show_the_escapes():
     with pytest.raises(SettingError, match="mode") as refused:
         tune.run(train, metric="loss", mode=STEERS)
     assert not HARMFUL.search(str(refused.value))
+
+
+def test_a_command_with_a_token_is_not_written_down(tmp_path):
+    command = "env TOKEN=hunter2 cp -rT {source} {target}"
+    config = tune.SyncConfig(upload_dir=str(tmp_path / "copies"), syncer=command)
+    tune.run(
+        lambda config: tune.report({"loss": 1}),
+        name="e",
+        storage_path=tmp_path,
+        executor="inline",
+        verbose=0,
+        sync_config=config,
+    )
+    assert "hunter2" not in (tmp_path / "e" / "experiment.json").read_text()

@@ -18,7 +18,7 @@ from tests.servers.forward import Answer
 from tests.servers.proxy import FaultyProxy
 from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
 from tests.servers.s3_checksums import ChecksumProxy, refusal
-from trainables.errors import AccessRefusedError, StoreMissingError, TransferError
+from trainables.errors import AccessRefusedError, StoreBusyError, StoreMissingError, TransferError
 from trainables.transfer.s3 import S3Backend
 
 _NUMBERS = itertools.count()
@@ -226,7 +226,7 @@ def test_an_answer_that_is_cut_off_is_continued(backend: S3Backend, line: Faulty
     ("status", "code", "kind", "transient"),
     [
         (500, "InternalError", TransferError, True),
-        (503, "SlowDown", TransferError, True),
+        (503, "SlowDown", StoreBusyError, True),
         (403, "AccessDenied", AccessRefusedError, False),
         (403, "SignatureDoesNotMatch", AccessRefusedError, False),
         (403, "RequestTimeTooSkewed", AccessRefusedError, False),

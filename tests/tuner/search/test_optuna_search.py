@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -467,3 +469,12 @@ def test_a_brute_force_sampler_that_has_been_everywhere_is_finished() -> None:
 def test_an_argument_that_is_not_accepted_is_named(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         OptunaSearch(**arguments)
+
+
+def test_the_password_of_a_database_is_not_pickled_and_asked_for_again() -> None:
+    search = OptunaSearch({"x": tune.uniform(0, 1)}, metric="loss", mode="min", storage="postgresql://me:hunter2@db/x")
+    stored = cloudpickle.dumps(search)
+    assert b"hunter2" not in stored
+    with pytest.raises(SettingError, match=r"me:\*\*\*@db.*give the search_alg again.*PGPASSWORD"):
+        cloudpickle.loads(stored).suggest("a")
+    assert b"hunter2" in pickle.dumps(copy.deepcopy(search).__dict__["_given_storage"])
