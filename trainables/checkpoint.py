@@ -6,10 +6,11 @@ import io
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
+from trainables import pickling
 from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError
 from trainables.places import is_elsewhere
 from trainables.store import fs, manifest, staging, tree, verify
@@ -183,19 +184,10 @@ class Checkpoint:
         """
         if self._data is not None:
             return dict(self._data)
-        pickled = self._pickled_dict()
-        if pickled is None:
-            return {_PACKED: self.to_bytes()}
-        import pickle
-
-        import cloudpickle
-
-        try:
-            value = cloudpickle.loads(pickled)
-        except (EOFError, pickle.UnpicklingError) as error:
-            raise CheckpointError(
-                f"{self!r}: its dict cannot be unpickled: {len(pickled)} bytes that were cut short or damaged ({error})"
-            ) from error
+        with self._pickle() as file:
+            value = None if file is None else pickling.read(file, repr(self))
+            if file is None:
+                return {_PACKED: self.to_bytes()}
         return value if isinstance(value, dict) else {_BYTES: value}
 
     def to_bytes(self) -> bytes:
@@ -340,17 +332,7 @@ class Checkpoint:
     def _materialize(self, directory: Path) -> None:
         """Write what is in memory into `directory`. Raises CheckpointError naming the key that cannot be pickled."""
         if self._data is not None:
-            import cloudpickle
-
-            fd = fs.create(directory / DICT_FILE)
-            try:
-                cloudpickle.dump(self._data, _Writer(fd))
-            except Exception as error:
-                if isinstance(error, OSError):
-                    raise
-                raise CheckpointError(f"{_unpicklable(self._data)} cannot be pickled: {error}") from error
-            finally:
-                fs.close(fd)
+            pickling.write(self._data, directory / DICT_FILE)
         elif self._packed is None:
             raise CheckpointError(f"{self!r} has its own directory")
         elif _is_pickle(self._packed):
@@ -371,18 +353,22 @@ class Checkpoint:
         made._metadata = dict(self._metadata)
         return made
 
-    def _pickled_dict(self) -> bytes | None:
+    @contextmanager
+    def _pickle(self) -> Iterator[IO[bytes] | None]:
+        """The pickled dict, to be read; None where there is none."""
         if self._packed is not None:
             if _is_pickle(self._packed):
-                return self._packed
+                yield io.BytesIO(self._packed)
+                return
             with _open_tar(self._packed) as tar:
-                content = tar.extractfile(DICT_FILE) if DICT_FILE in tar.getnames() else None
-                return None if content is None else content.read()
-        with self.as_directory() as directory:
+                yield tar.extractfile(DICT_FILE) if DICT_FILE in tar.getnames() else None
+            return
+        with self.as_directory() as directory, ExitStack() as opened:
             try:
-                return fs.read_file(Path(directory) / DICT_FILE)
+                file = opened.enter_context(open(Path(directory) / DICT_FILE, "rb"))
             except FileNotFoundError:
-                return None
+                file = None
+            yield file
 
     def _read_metadata(self) -> bytes | None:
         if self._elsewhere is not None:
@@ -415,17 +401,6 @@ class Checkpoint:
 
     def __hash__(self) -> int:
         return id(self) if self.in_memory else hash(self.path)
-
-
-class _Writer:
-    """What a pickler writes to, so that no second copy of the data is made in memory."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def write(self, data: bytes) -> int:
-        fs.write(self._fd, data)
-        return len(data)
 
 
 def _elsewhere(uri: str, digest: str = "") -> Elsewhere:
@@ -472,17 +447,6 @@ def _refuse_own_files(directory: Path, found: tree.Tree, target: Path) -> None:
             f"{directory} cannot be copied to {target}: that would write into the checkpoint itself; "
             "give another directory"
         )
-
-
-def _unpicklable(data: dict[str, Any]) -> str:
-    import cloudpickle
-
-    for key, value in data.items():
-        try:
-            cloudpickle.dumps(value)
-        except Exception:
-            return f"the value of {key!r} ({type(value).__name__}) in a dict checkpoint"
-    return "a dict checkpoint"
 
 
 def _is_pickle(data: bytes) -> bool:

@@ -153,7 +153,7 @@ def save_checkpoint(**data: Any) -> None:
         raise SessionError("save_checkpoint() was called outside a trial: it works in a function that a trainer runs")
     from trainables.checkpoint import Checkpoint
 
-    scores = {key: value for key, value in data.items() if _is_number(value)}
+    scores = {key: value for key, value in data.items() if _is_number(key, value)}
     checkpoint = Checkpoint.from_dict(data) if get_world_rank() == 0 else None
     _current.report({**scores, SAVE_ONLY: True}, checkpoint)
 
@@ -237,8 +237,17 @@ _OUTSIDE = TrainContext()
 _warned: set[str] = set()
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Number) or (getattr(value, "shape", None) == () and hasattr(value, "item"))
+def _is_number(key: str, value: Any) -> bool:
+    """Whether a value of a dict to save can stand in a result: numpy objects, Fractions and others cannot."""
+    if not isinstance(value, numbers.Number) and not (getattr(value, "shape", None) == () and hasattr(value, "item")):
+        return False
+    from trainables.tagged import plain_metrics
+
+    try:
+        plain_metrics({key: value})
+    except MetricError:
+        return False
+    return True
 
 
 def warn_once(text: str) -> None:

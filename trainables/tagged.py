@@ -159,13 +159,20 @@ def _tag(value: Any, blobs: BlobSink | None, path: _Path) -> Any:
         items = sorted((_tag(item, blobs, (*path, "{}")) for item in value), key=orjson.dumps)
         return _tagged(kind.__name__, items)
     write = _WRITERS.get(kind)
-    if write is not None:
+    if write is not None and (blobs is None or not _has_zone(value)):
         return _tagged(*write(value))
     if kind.__module__ == "numpy":
         tagged = _tag_numpy(value, blobs, path)
         if tagged is not None:
             return tagged
     return _tag_blob(value, blobs, path)
+
+
+def _has_zone(value: Any) -> bool:
+    """Whether its text would have an offset instead of the zone's rules, or not say which of two 2:30 it is."""
+    if not isinstance(value, (datetime.datetime, datetime.time)):
+        return False
+    return bool(value.fold) or type(value.tzinfo) not in (type(None), datetime.timezone)
 
 
 def _utf8(text: str) -> str:
@@ -226,8 +233,7 @@ def _tag_numpy(value: Any, blobs: BlobSink | None, path: _Path) -> Any:
 
 
 def _tag_blob(value: Any, blobs: BlobSink | None, path: _Path) -> Any:
-    label = value if isinstance(value, type) or callable(value) else type(value)
-    label = f"{getattr(label, '__module__', None) or '?'}.{getattr(label, '__qualname__', type(value).__qualname__)}"
+    label = _label(value)
     if blobs is None:
         raise MetricError(
             f"{_name(path)} is a {label} and cannot be written down; report numbers, strings, booleans, None, "
@@ -240,6 +246,12 @@ def _tag_blob(value: Any, blobs: BlobSink | None, path: _Path) -> Any:
     except Exception as error:  # whatever a foreign __reduce__ raises
         raise MetricError(f"{_name(path)} is a {label} and cannot be pickled: {error}") from error
     return _tagged("blob", [blobs.put(data), label])
+
+
+def _label(value: Any) -> str:
+    named = value if isinstance(value, type) or callable(value) else type(value)
+    module = getattr(named, "__module__", None) or "?"
+    return f"{module}.{getattr(named, '__qualname__', type(value).__qualname__)}"
 
 
 # --- reading ------------------------------------------------------------------------------------------
@@ -390,22 +402,46 @@ def _metric(value: Any, path: _Path) -> Any:
         return value
     if len(path) > _DEPTH:
         raise MetricError(f"{_name(path[:3])}/... is nested deeper than {_DEPTH} levels, or contains itself")
-    if isinstance(value, Mapping):
-        return {key: _metric(item, (*path, str(key))) for key, item in value.items()}
-    if kind in (list, tuple, set, frozenset):
-        items = [_metric(item, (*path, str(index))) for index, item in enumerate(value)]
-        return items if kind is list else kind(items)
-    if getattr(value, "shape", None) == ():
-        item = value.item() if hasattr(value, "item") else value.numpy().item()
-        return item if type(item) in _SCALARS or type(item) in _WRITERS else _refuse(value, path)
+    try:
+        if isinstance(value, Mapping):
+            return {_key(key, path): _metric(item, (*path, str(key))) for key, item in value.items()}
+        if kind in (list, tuple, set, frozenset):
+            items = [_metric(item, (*path, str(index))) for index, item in enumerate(value)]
+            return items if kind is list else kind(items)
+        return _number(value, path)
+    except MetricError:
+        raise
+    except Exception as error:  # whatever a foreign item(), tolist() or __float__ raises: a tensor without data, say
+        raise MetricError(
+            f"{_name(path)} is a {_label(value)} and cannot be written down: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _key(key: Any, path: _Path) -> Any:
+    if type(key) is not str:
+        _tag(key, None, (*path, "keys"))  # raises, naming the dict
+    return key
+
+
+def _number(value: Any, path: _Path) -> Any:
+    """What is no container as a number, a text, or a list of numbers."""
+    if type(value).__module__ == "numpy" and _tag_numpy(value, None, path) is not None:
+        return value if value.shape or value.dtype.kind in "mM" else _item(value, path)
+    if getattr(value, "shape", None) == () and not type(value).__module__.startswith("numpy.ma"):
+        return _item(value, path)
     if "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor):
         return value.detach().cpu().tolist()
     for base in (bool, int, float, str):  # an IntEnum, a user's str: the plain value
         if isinstance(value, base):
             return base.__str__(value) if base is str else base(value)
-    if kind.__module__ == "numpy" and _tag_numpy(value, None, path) is not None:
-        return value
     return _refuse(value, path)
+
+
+def _item(value: Any, path: _Path) -> Any:
+    item = value.item() if hasattr(value, "item") else value.numpy().item()
+    if type(item) in _SCALARS or type(item) in _WRITERS:
+        return item
+    return value if type(value).__module__ == "numpy" and _tag_numpy(value, None, path) else _refuse(value, path)
 
 
 def _refuse(value: Any, path: _Path) -> Any:

@@ -70,12 +70,13 @@ def create(path: PathLike, *, exclusive: bool = False) -> int:
 
 
 def write(fd: int, data: bytes | bytearray | memoryview) -> None:
-    """Write all of `data`. After an OSError a part of it may be in the file."""
+    """Write all bytes of `data`. After an OSError a part of it may be in the file."""
     written = os.write(fd, data)
-    if written < len(data):
-        view = memoryview(data)
-        while written < len(view):
-            written += os.write(fd, view[written:])
+    view = memoryview(data)
+    if written < view.nbytes:
+        flat = view.cast("B")  # its items may be larger than a byte
+        while written < len(flat):
+            written += os.write(fd, flat[written:])
 
 
 def close(fd: int) -> None:

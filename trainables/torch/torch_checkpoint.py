@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainables import pickling
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointError, CheckpointNotFoundError
 from trainables.settings import invalid
@@ -105,7 +108,7 @@ class TorchCheckpoint(Checkpoint):
         if whole and all(isinstance(value, torch.Tensor) for value in whole.values()) and _write_safe(whole, directory):
             pass
         else:
-            torch.save(whole, directory / TORCH_FILE)
+            pickling.write(whole, directory / TORCH_FILE, torch.save)
         if self._metadata:
             fs.write_file(directory / ".metadata.json", json.dumps(self._metadata).encode(), fsync=False)
 
@@ -114,21 +117,39 @@ class TorchCheckpoint(Checkpoint):
 
 
 def _write_safe(state: dict[str, Any], directory: Path) -> bool:
-    """Write with safetensors; False where it is not installed, or does not know such tensors (sparse, quantized)."""
+    """Write with safetensors; False where it is not installed, or cannot hold such tensors or their names."""
     try:
+        from safetensors import SafetensorError
         from safetensors.torch import save_file
     except ImportError:
         return False
-    import torch
-
-    if any(tensor.layout is not torch.strided or tensor.is_quantized for tensor in state.values()):
+    if not all(isinstance(name, str) and _is_plain(tensor) for name, tensor in state.items()):
         return False
     # Tensors that share memory (tied weights) are written once each: the format knows no sharing.
     seen: set[int] = set()
     own = {}
     for name, tensor in state.items():
-        tensor = tensor.detach().contiguous()
+        tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()  # the file holds the numbers
         own[name] = tensor.clone() if tensor.untyped_storage().data_ptr() in seen else tensor
         seen.add(tensor.untyped_storage().data_ptr())
-    save_file(own, directory / SAFE_FILE)
+    try:
+        save_file(own, directory / SAFE_FILE)
+    except KeyError:
+        return False  # a dtype that the format has not
+    except SafetensorError as error:
+        refused = re.search(r"os error (\d+)", str(error))
+        if refused is None:
+            raise
+        raise OSError(int(refused[1]), os.strerror(int(refused[1])), str(directory / SAFE_FILE)) from error
     return True
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Whether it is its numbers and no more: not sparse, quantized, of the meta device, nested, or a subclass."""
+    import torch
+
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and not (tensor.is_quantized or tensor.is_meta or tensor.is_nested)
+    )
