@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,7 @@ class Result:
 
     @property
     def config(self) -> dict[str, Any] | None:
-        """The resolved config."""
+        """The resolved config. Of a run's results it is the trial's, and may be unpickled: see `Trial.config`."""
         if callable(self._config):
             self._config = self._config()
         found = (self.metrics or {}).get("config") if self._config is None else self._config
@@ -111,6 +112,9 @@ class Result:
     def from_path(cls, path: str | os.PathLike[str], storage_filesystem: None = None) -> Result:
         """The result that lies in a trial's directory, here or elsewhere ("s3://..."). Nothing in it is executed.
 
+        Of its config what was pickled stays closed; what is large is read from the experiment that the directory lies
+        in, where that is here.
+
         Raises FileNotFoundError if there is no such directory, TransferError.
         """
         if is_elsewhere(path):
@@ -152,7 +156,7 @@ class Result:
     def _read(cls, directory: Path, published: Sequence[tuple[Checkpoint, Manifest]]) -> Result:
         history = read_history(directory / RESULT_FILE)
         params = directory / PARAMS_FILE
-        config = tagged.loads(params.read_bytes()) if params.is_file() else {}
+        config = _read_config(params.read_bytes(), directory.parent / "blobs") if params.is_file() else {}
         checkpoints = [(made, tagged.loads(bytes(content.metrics)) or {}) for made, content in published]
         return cls(
             metrics={**history[-1], "config": config} if history else {"config": config},
@@ -177,6 +181,26 @@ class Result:
 
 def _iteration(metrics: Mapping[str, Any]) -> float:
     return score_of(metrics, "training_iteration") or 0
+
+
+@dataclass(frozen=True)
+class _Blobs:
+    """What is large in a config, beside the trial's directory."""
+
+    directory: Path
+
+    def get(self, hash: str) -> bytes:
+        body = fs.read_file(self.directory / os.path.basename(hash))
+        if digest(body) != hash:
+            raise OSError(f"{self.directory / hash} is not what was stored")
+        return body
+
+
+def _read_config(params: bytes, blobs: Path) -> Any:
+    try:
+        return tagged.loads(params, blobs=_Blobs(blobs), pickles=False)
+    except OSError:
+        return tagged.loads(params)  # the directory was copied alone, or its experiment is damaged
 
 
 def _read_error(directory: Path, history: Sequence[Mapping[str, Any]]) -> BaseException | None:

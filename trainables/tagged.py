@@ -2,7 +2,8 @@
 
 What JSON has not is written as `{"$": kind, "v": ...}`. What has no kind (classes, callables, enums, unknown objects)
 is pickled into a blob beside the text and named there by its hash; reading without a source of blobs gives a `BlobRef`
-and executes nothing.
+and executes nothing. What is large becomes a blob too, shared by all who name it, and not a pickle: an array, or tagged
+JSON, which execute nothing when they are read.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import base64
 import datetime
 import decimal
+import io
 import math
 import pathlib
+import re
 import sys
 import uuid
 from collections import OrderedDict
@@ -44,6 +47,9 @@ class BlobRef:
 
     hash: str
     label: str = ""
+    kind: str = "blob"
+    """What its content is: "blob", a pickle; "json", tagged JSON that names no other blob; "array", one in numpy's
+    format."""
 
     def __repr__(self) -> str:
         return f"<{self.label or 'blob'} {self.hash[:8]}>"
@@ -52,9 +58,14 @@ class BlobRef:
 _DEPTH = 60
 """Tags nest up to three levels of JSON per level of value, and orjson writes 254."""
 _INLINE = 64 * 1024
-"""Larger arrays become blobs where there is a sink."""
+"""Bytes of JSON, or of an array: larger values become blobs where there is a sink."""
+
+_BLOBS = frozenset({"blob", "json", "array"})
+NAMED = re.compile(rb'"\$":"(?:blob|json|array)","v":\["([0-9a-f]{64})"')
+"""A blob in tagged JSON."""
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+_SMALL = _SCALARS - {str}
 _PLAIN = _SCALARS | {dict, list}
 _STR = {str}
 
@@ -80,8 +91,37 @@ def dumps(value: Any, *, blobs: BlobSink | None = None) -> bytes:
         else:
             # orjson writes NaN and the infinities as null; and a key "$" would read as a tag
             if (b"null" not in data or _is_finite(value)) and b'"$"' not in data:
-                return data
-    return orjson.dumps(_tag(value, blobs, ()))
+                if blobs is None or len(data) <= _INLINE:
+                    return data
+                del data  # it is large
+                return _with_blobs(value, blobs)
+    tree = _tag(value, blobs, ())
+    data = orjson.dumps(tree)
+    if blobs is None or len(data) <= _INLINE:
+        return data
+    del data
+    return _with_blobs(tree, blobs)
+
+
+def _with_blobs(tree: Any, blobs: BlobSink) -> bytes:
+    return orjson.dumps(_apart(tree, blobs) if type(tree) is dict and "$" not in tree else tree)
+
+
+def _apart(tree: dict[str, Any], blobs: BlobSink) -> dict[str, Any]:
+    """A dict of JSON in which what is large stands by the name of its blob: the innermost dict's own value."""
+    apart = {}
+    for key, item in tree.items():
+        text = b"" if type(item) in _SMALL else orjson.dumps(item)
+        if len(text) > _INLINE and type(item) is dict and "$" not in item:
+            item = _apart(item, blobs)
+            text = orjson.dumps(item)
+        if (
+            len(text) > _INLINE and NAMED.search(text) is None
+        ):  # one that names others would keep them from their readers
+            kind = item.get("$", "dict") if type(item) is dict else type(item).__name__
+            item = _tagged("json", [blobs.put(text), f"{kind} of {len(text)} bytes"])
+        apart[key] = item
+    return apart
 
 
 def _is_plain(value: Any) -> bool:
@@ -210,7 +250,7 @@ _WRITERS: dict[type, Callable[[Any], tuple[str, Any]]] = {
     datetime.timedelta: lambda v: ("timedelta", [v.days, v.seconds, v.microseconds]),
     decimal.Decimal: lambda v: ("decimal", str(v)),
     uuid.UUID: lambda v: ("uuid", str(v)),
-    BlobRef: lambda v: ("blob", [v.hash, v.label]),  # one that was read without its source stays what it was
+    BlobRef: lambda v: (v.kind, [v.hash, v.label]),  # one that was read without its source stays what it was
 }
 
 _NUMPY_KINDS = "biufcSUmM"
@@ -228,7 +268,10 @@ def _tag_numpy(value: Any, blobs: BlobSink | None, path: _Path) -> Any:
             return _tagged("np", [dtype, _tag(value.item(), None, path)])
         return _tagged("np", [dtype, base64.b64encode(value.tobytes()).decode()])
     if blobs is not None and value.nbytes > _INLINE:
-        return None
+        content = io.BytesIO()
+        np.lib.format.write_array(content, value, allow_pickle=False)
+        label = f"{value.dtype} array {'x'.join(map(str, value.shape))}"
+        return _tagged("array", [blobs.put(content.getvalue()), label])
     return _tagged("ndarray", [dtype, list(value.shape), base64.b64encode(value.tobytes()).decode()])
 
 
@@ -261,12 +304,20 @@ class _NotOpened(Exception):
     """A blob that is whole and cannot be unpickled: its hash and its label."""
 
 
-def loads(data: bytes, *, blobs: BlobSource | None = None) -> Any:
+def loads(
+    data: bytes,
+    *,
+    blobs: BlobSource | None = None,
+    pickles: bool = True,
+    unpickled: Callable[[BlobRef], None] | None = None,
+) -> Any:
     """Read tagged JSON back.
 
     Args:
         data: what `dumps` wrote.
-        blobs: opens blobs (which executes what they hold); without it each stays a `BlobRef`.
+        blobs: opens blobs, which executes what pickles among them hold; without it each stays a `BlobRef`.
+        pickles: False: those that are pickles stay a `BlobRef` all the same.
+        unpickled: is called before each pickle.
 
     Raises:
         MetricError: a blob that cannot be unpickled; the message names its key.
@@ -275,13 +326,41 @@ def loads(data: bytes, *, blobs: BlobSource | None = None) -> Any:
     if b'"$"' not in data:
         return value
     try:
-        return _untag(value, blobs)
+        return _untag(value, None if blobs is None else _Opener(blobs, pickles, unpickled))
     except _NotOpened as found:
         hash, label = found.args
         cause = found.__cause__
         path = _path_of(_untag(value, None), hash) or ()
         why = f"{type(cause).__name__}: {cause}"
         raise MetricError(f"{_name(path)} is a {label} and cannot be unpickled: {why}") from cause
+
+
+@dataclass(frozen=True)
+class _Opener:
+    """Opens blobs."""
+
+    source: BlobSource
+    pickles: bool
+    unpickled: Callable[[BlobRef], None] | None
+
+    def open(self, ref: BlobRef) -> Any:
+        if ref.kind == "blob" and not self.pickles:
+            return ref
+        body = self.source.get(ref.hash)
+        if ref.kind == "json":
+            return _untag(orjson.loads(body), None)
+        if ref.kind == "array":
+            import numpy as np
+
+            return np.lib.format.read_array(io.BytesIO(body), allow_pickle=False)
+        import cloudpickle
+
+        if self.unpickled is not None:
+            self.unpickled(ref)
+        try:
+            return cloudpickle.loads(body)
+        except Exception as error:  # whatever a foreign __setstate__, or a module that is not there, raises
+            raise _NotOpened(ref.hash, ref.label) from error
 
 
 def _path_of(value: Any, hash: str) -> _Path | None:
@@ -301,29 +380,22 @@ def untag(parsed: Any) -> Any:
     return _untag(parsed, None)
 
 
-def _untag(value: Any, blobs: BlobSource | None) -> Any:
+def _untag(value: Any, opener: _Opener | None) -> Any:
     if type(value) is list:
-        return [_untag(item, blobs) for item in value]
+        return [_untag(item, opener) for item in value]
     if type(value) is not dict:
         return value
     if "$" not in value:
-        return {key: _untag(item, blobs) for key, item in value.items()}
+        return {key: _untag(item, opener) for key, item in value.items()}
     kind: str = value["$"]
     inner: Any = value.get("v")
-    if kind == "blob":
-        if blobs is None:
-            return BlobRef(*inner)
-        import cloudpickle
-
-        body = blobs.get(inner[0])
-        try:
-            return cloudpickle.loads(body)
-        except Exception as error:  # whatever a foreign __setstate__, or a module that is not there, raises
-            raise _NotOpened(*inner) from error
+    if kind in _BLOBS:
+        ref = BlobRef(inner[0], inner[1], kind)
+        return ref if opener is None else opener.open(ref)
     read = _READERS.get(kind)
     if read is None:
         raise ValueError(f"a value of kind {kind!r} was written by a newer version")
-    return read(_untag(inner, blobs))
+    return read(_untag(inner, opener))
 
 
 def _read_np(value: list[Any]) -> Any:

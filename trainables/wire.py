@@ -203,7 +203,8 @@ class Frames:
             (size,) = _HEADER.unpack_from(buffer)
             if len(buffer) < 4 + size:
                 break
-            bodies.append(bytes(buffer[4 : 4 + size]))
+            with memoryview(buffer) as view:  # a slice of the buffer would be a copy of its own
+                bodies.append(bytes(view[4 : 4 + size]))
             del buffer[: 4 + size]
         return bodies
 

@@ -29,7 +29,7 @@ from tuner.executors.base import Executor, Resources
 from tuner.executors.local.shipping import check_shippable
 from tuner.executors.resources import check_fits, parse_resources
 from tuner.executors.simulated import has_directories
-from tuner.experiment.blobs import Blobs
+from tuner.experiment.blobs import Blobs, trust
 from tuner.experiment.driver_log import DriverLog
 from tuner.experiment.naming import Names
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
@@ -189,6 +189,7 @@ def _plugins(
     user = list(spec.callbacks)
     fits = _fits(spec, executor)
     policies = [PolicyFiles()] if getattr(scheduler, "log_config", True) else []
+    trust(paths.root)
     callbacks = CallbackList([*user, *(default_loggers(user) if has_directories(executor) else []), *policies])
     return Plugins(
         searcher=searcher,

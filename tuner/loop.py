@@ -491,6 +491,7 @@ class TrialLoop:
             run.launched = True
             del self._promised[trial.trial_id]
             self._executor.launch(launch)
+            trial.release()  # its process has it
             if not first and record is not None:
                 self._callbacks.on_trial_restore(self._iteration, self.state.trials, trial)
             self._callbacks.on_trial_start(self._iteration, self.state.trials, trial)

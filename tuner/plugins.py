@@ -407,6 +407,7 @@ class Plugins:
             last, failed = trial.last_result, trial.status == Trial.ERROR
             if isinstance(plugin, Searcher):
                 plugin.replay_suggest(trial.trial_id, trial.config)
+                trial.release()
                 if trial.is_finished():
                     plugin.on_trial_complete(trial.trial_id, result=last or None, error=failed)
                 continue
@@ -446,6 +447,7 @@ class Plugins:
                         "the searcher would now suggest another config for %s; the journal's stands", trial.name
                     )
                 self.scheduler.on_trial_add(trial)
+                trial.release()
             elif isinstance(fact, ev.AttemptStarted):
                 self.on_trial_start(self._trial(state, fact.trial))
                 told.on_trial_start(0, state.trials, self._trial(state, fact.trial))
@@ -534,7 +536,8 @@ class _blamed:
 def _tagged(config: dict[str, Any], blobs: Blobs | None) -> msgspec.Raw:
     try:
         data = tagged.dumps(config, blobs=blobs)
-        tagged.loads(data, blobs=blobs)  # what can be pickled and not unpickled is found before a trial has it
+        if b'"$":"blob"' in data:
+            tagged.loads(data, blobs=blobs)  # what can be pickled and not unpickled is found before a trial has it
         return msgspec.Raw(data)
     except MetricError as error:  # of the same text for all that is written down; it begins with the key
         raise SerializationError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from tuner.experiment.journal import JournalContents
     from tuner.experiment.paths import ExperimentPaths
     from tuner.experiment.trial import Trial
-
-_NAMED = re.compile(rb'"\$":"blob","v":\["([0-9a-f]{64})"')
-"""A blob in the tagged JSON of a fact."""
 
 
 def add(verbs: Any) -> None:
@@ -162,6 +158,7 @@ def _blobs_elsewhere(backend: Backend, key: str, problems: list[str]) -> set[str
 
 def _named(paths: ExperimentPaths, contents: JournalContents) -> dict[str, str]:
     """Blobs that a resume needs -> what names them. Nothing is unpickled."""
+    from trainables.tagged import NAMED
     from tuner.experiment.reader import read_settings
     from tuner.experiment.state import ExperimentState
 
@@ -175,7 +172,7 @@ def _named(paths: ExperimentPaths, contents: JournalContents) -> dict[str, str]:
         plugins = ExperimentState.from_snapshot(paths.root, contents.snapshot).plugins
     named |= {hash: f"it holds the state of the {plugin}" for plugin, hash in plugins.items()}
     for body in (contents.snapshot or b"", *(body for _, body in contents.bodies)):
-        for hash in _NAMED.findall(body):
+        for hash in NAMED.findall(body):
             named.setdefault(hash.decode(), "the config of a trial names it")
     return named
 

@@ -12,6 +12,19 @@ from trainables.store import fs
 from tuner.error import ExperimentDamagedError
 
 _HASH = re.compile(r"[0-9a-f]{64}")
+_spoken: set[Path] = set()
+
+
+def trust(root: Path) -> None:
+    """This process runs the experiment: what it unpickles is not worth a word."""
+    _spoken.add(root)
+
+
+def speak_of(root: Path) -> bool:
+    """Whether to say that something of the experiment is unpickled: once, and not in a process that runs it."""
+    first = root not in _spoken
+    _spoken.add(root)
+    return first
 
 
 class Blobs:

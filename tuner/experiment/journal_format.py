@@ -92,7 +92,7 @@ def snapshot(generation: int, seq: int, parents: tuple[Link, ...], body: bytes) 
     """A snapshot's file."""
     chain = msgspec.json.encode([(link.generation, link.id, link.last_seq) for link in parents])
     head = b'{"format":%d,"generation":%d,"seq":%d,"parents":%b,"c":"%08x","f":'
-    return head % (FORMAT, generation, seq, chain, crc32(body)) + body + b"}\n"
+    return b"".join((head % (FORMAT, generation, seq, chain, crc32(body)), body, b"}\n"))
 
 
 def parse_snapshot(data: bytes) -> tuple[tuple[Link, ...], bytes]:

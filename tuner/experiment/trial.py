@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from math import inf, isfinite
 from pathlib import Path
@@ -15,9 +16,11 @@ from trainables.errors import MetricError
 from trainables.metrics import as_score
 from trainables.wire import CheckpointRef
 from tuner.error import SerializationError
-from tuner.experiment.blobs import Blobs
+from tuner.experiment.blobs import Blobs, speak_of
 from tuner.experiment.events import NO_RAW, ErrorInfo
 from tuner.reason import Reason
+
+log = logging.getLogger(__name__)
 
 _NOT_SUMMED = frozenset(
     {"pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration"}
@@ -184,17 +187,37 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved config. Values that JSON has not are loaded from the experiment's blobs when asked for."""
+        """The resolved config. What is large is read from the experiment's blobs when asked for.
+
+        What neither JSON nor its tags can hold (a class, a function, an object) is unpickled from them, which runs its
+        code: a warning says so, once per experiment, where another process wrote it.
+        """
         cached = self.__dict__.get("config")
         if cached is None:
-            root = self.__dict__.get("root")
+            root: Path | None = self.__dict__.get("root")
             blobs = Blobs(root.parent / "blobs") if root is not None else None
             try:
-                cached = self.__dict__["config"] = tagged.loads(bytes(self.raw_config), blobs=blobs)
+                loaded = tagged.loads(bytes(self.raw_config), blobs=blobs, unpickled=self._unpickled)
             except MetricError as error:  # of the same text for all that is written down; it begins with the key
                 raise SerializationError(f"{self.name}: config value {error}") from error.__cause__
+            cached = self.__dict__["config"] = loaded
         result: dict[str, Any] = cached
         return result
+
+    def release(self) -> None:
+        """Give up what was read of a large config; it is read again when it is asked for."""
+        if tagged.NAMED.search(bytes(self.raw_config)):
+            self.__dict__.pop("config", None)
+
+    def _unpickled(self, ref: tagged.BlobRef) -> None:
+        root: Path = self.__dict__["root"].parent
+        if speak_of(root):
+            log.warning(
+                "%s: config of %s: %s is unpickled, which runs its code; open only experiments that you trust",
+                root,
+                self.name,
+                ref.label,
+            )
 
     @property
     def evaluated_params(self) -> dict[str, Any]:

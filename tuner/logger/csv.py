@@ -23,6 +23,17 @@ MAX_WIDENINGS = 32
 """How often a file is written anew with more columns; a trial that invents a key per result would pay quadratically."""
 
 
+LONGEST = 100_000
+"""Characters of a cell: Python's own reader refuses those of 128 KiB, and nobody reads them."""
+_LONG = frozenset({str, bytes, bytearray, list, tuple, dict, set, frozenset})
+
+
+def _cell(value: Any) -> Any:
+    if len(value) > LONGEST or (type(value) is not str and len(value) > 1000 and len(str(value)) > LONGEST):
+        return f"<{type(value).__name__} of {len(value)}: in result.json>"
+    return value
+
+
 class _Line:
     """What a csv writer writes to: it keeps the last line."""
 
@@ -47,8 +58,8 @@ class CsvFile(RowFile):
         self._writer = csv.writer(self._line)  # its own line end makes it quote both characters of it
 
     def encode(self, values: Any) -> bytes:
-        """One row of values."""
-        self._writer.writerow(values)
+        """One row of values; of one that no cell of a table is for, what it is."""
+        self._writer.writerow([_cell(value) if type(value) in _LONG else value for value in values])
         return self._line.text[:-2].encode("utf-8", "backslashreplace") + b"\n"
 
 

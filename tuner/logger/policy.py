@@ -24,11 +24,11 @@ class PolicyFiles(Callback):
         by_id = {one.trial_id: one for one in trials if one.trial_id in (trial.trial_id, made.donor.trial_id)}
         donor = by_id[made.donor.trial_id]
         trained = _trained(trials, donor, made.donor.iteration)
-        entry = [trial.trial_id, donor.trial_id, made.iteration, trained, donor.config, trial.config]
-        try:
-            line = tagged.dumps(entry) + b"\n"
-        except (TypeError, ValueError):
-            return  # a config that cannot be written down: the journal has it in a blob
+        # As they are journaled: what is large in them stands by the name of its blob.
+        configs = [tagged.loads(bytes(one.raw_config)) for one in (donor, trial)]
+        line = tagged.dumps([trial.trial_id, donor.trial_id, made.iteration, trained, *configs]) + b"\n"
+        if b'"$":"blob"' in line:
+            return  # a config that cannot be written down: the journal has it in a pickle
         root = trial.directory.parent
         for name in ("pbt_global.txt", f"pbt_policy_{trial.trial_id}.txt"):
             try:

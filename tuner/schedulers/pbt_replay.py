@@ -11,6 +11,7 @@ import orjson
 from trainables import tagged
 from trainables.settings import checked_names
 from tuner.error import SettingError
+from tuner.experiment.blobs import Blobs
 from tuner.schedulers.base import Decision, Exploit, Order, TrialScheduler, TrialView, Verdict
 
 
@@ -112,7 +113,7 @@ def _step(file: Path, number: int, line: bytes) -> tuple[Any, Any, int, dict[str
         "donor, iteration, the donor's iteration, the donor's config, the new config)"
     )
     try:
-        parsed = tagged.loads(line)
+        parsed = tagged.loads(line, blobs=Blobs(file.parent / "blobs"), pickles=False)
     except orjson.JSONDecodeError:
         raise problem from None
     if not isinstance(parsed, list) or len(parsed) != 6:

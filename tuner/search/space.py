@@ -39,6 +39,8 @@ from tuner.search.tree import (
 
 _LONGEST = 60
 """Characters of a constant's value in a fingerprint."""
+_LONGEST_DOMAIN = 64 * 1024
+"""Characters of a domain in a fingerprint: its values may be megabytes."""
 
 
 def searched_paths(space: Mapping[str, Any]) -> list[str]:
@@ -128,8 +130,19 @@ def fingerprint(space: Mapping[str, Any] | Callable[..., Any]) -> dict[str, str]
         if isinstance(node, Fixed):
             _constants(node.value, path_text(path), found)
         else:
-            found[path_text(path)] = _fingerprint(node)
+            found[path_text(path)] = _shortened(_fingerprint(node))
     return found
+
+
+def _shortened(text: str) -> str:
+    """A domain's text, or its beginning and a digest of it; what was shortened once stays as it is."""
+    if len(text) <= _LONGEST_DOMAIN:
+        return text
+    return f"{text[: _LONGEST_DOMAIN // 2]}... ({_hash(text, 32)})"
+
+
+def _hash(text: str, size: int) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
 
 
 def _constants(value: Any, path: str, found: dict[str, str]) -> None:
@@ -140,7 +153,7 @@ def _constants(value: Any, path: str, found: dict[str, str]) -> None:
     else:
         text = describe(value) if _is_plain(value) else ""
         if len(text) > _LONGEST:
-            text = f"{text[:_LONGEST]}... ({blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()})"
+            text = f"{text[:_LONGEST]}... ({_hash(text, 4)})"
         found[path] = f"constant#{text}" if text else "constant"
 
 
@@ -213,4 +226,4 @@ def space_warnings(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 def _without_digest(text: str | None) -> str | None:
     if text is not None and text.startswith(("constant#", "sample_from", "define-by-run")):
         return text.partition("#")[0]
-    return text
+    return None if text is None else _shortened(text)  # an older version wrote all of it

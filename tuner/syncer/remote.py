@@ -20,6 +20,7 @@ import msgspec
 from trainables.errors import CheckpointCorruptError, CheckpointError, ObjectNotFoundError
 from trainables.store import fs, manifest, verify
 from trainables.store.manifest import MANIFEST_NAME, Published
+from trainables.tagged import NAMED
 from trainables.transfer import agent
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
@@ -36,8 +37,6 @@ from tuner.syncer.uploader import Uploader
 log = logging.getLogger(__name__)
 
 _CHECKPOINT = re.compile(r"checkpoint_\d+(?:-(\d+)\.(\d+))?(?:\.\d+)?")
-_NAMED = re.compile(rb'"\$":"blob","v":\["([0-9a-f]{64})"')
-"""A blob in the tagged JSON of a fact."""
 READ_AGAIN = 3
 """Compaction may remove a segment between the look and the fetch: so often is looked again."""
 
@@ -398,7 +397,7 @@ def blobs_named(paths: ExperimentPaths) -> set[str]:
     settings = json.loads(fs.read_file(paths.experiment_json)) if fs.exists(paths.experiment_json) else {}
     named = {settings[key] for key in ("space_blob", "settings_blob") if isinstance(settings.get(key), str)}
     for name in _files(paths.journal):
-        named |= {hash.decode() for hash in _NAMED.findall(fs.read_file(paths.journal / name))}
+        named |= {hash.decode() for hash in NAMED.findall(fs.read_file(paths.journal / name))}
     return named
 
 

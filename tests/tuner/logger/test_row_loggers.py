@@ -392,3 +392,16 @@ def test_a_history_with_nan_is_cut_continued_and_completed_like_any_other(lab: A
 def test_a_history_of_tagged_numbers_is_still_read(tmp_path: Any) -> None:
     (tmp_path / "result.json").write_bytes(tagged.dumps({"loss": math.inf, "training_iteration": 1}) + b"\n")
     assert read_history(tmp_path / "result.json") == [{"loss": math.inf, "training_iteration": 1}]
+
+
+def test_a_cell_that_no_reader_takes_says_what_it_is(lab: Any) -> None:
+    run = lab(CSVLoggerCallback(), JsonLoggerCallback())
+    trial = run.trial(lr=0.1)
+    large = {"text": "x" * 200_000, "items": list(range(50_000)), "fine": "y" * 100_000, "few": [1, 2]}
+    run.report(trial, **large)
+
+    (row,) = csv_rows(trial)
+
+    assert (row["text"], row["items"]) == ("<str of 200000: in result.json>", "<list of 50000: in result.json>")
+    assert (row["fine"], row["few"]) == ("y" * 100_000, "[1, 2]")
+    assert {key: json_rows(trial)[0][key] for key in large} == large

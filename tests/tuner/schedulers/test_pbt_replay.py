@@ -9,6 +9,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
+import tuner as tune
 from trainables import tagged
 from tuner.error import SettingError
 from tuner.schedulers import Decision, PopulationBasedTrainingReplay
@@ -88,6 +89,33 @@ def test_values_that_json_has_not(tmp_path: Path) -> None:
     line = ["a", "b", 1, 1, {"shape": (1, 2)}, {"shape": (3, 4)}]
     (tmp_path / "p.txt").write_bytes(tagged.dumps(line))
     assert PopulationBasedTrainingReplay(tmp_path / "p.txt").config == {"shape": (1, 2)}
+
+
+def climbs(config: dict[str, Any]) -> None:
+    found = tune.get_checkpoint()
+    done = found.to_dict()["n"] if found is not None else 0
+    for n in range(done + 1, 7):
+        tune.report({"score": config["lr"] * n}, checkpoint=tune.Checkpoint.from_dict({"n": n}))
+
+
+def test_a_large_value_stands_in_a_policy_by_its_name_and_is_replayed(tmp_path: Path) -> None:
+    scheduler = tune.schedulers.PopulationBasedTraining(
+        "training_iteration", metric="score", mode="max", perturbation_interval=2, hyperparam_mutations={"lr": [1, 2]}
+    )
+    large = "x" * 300_000
+    tune.run(
+        climbs,
+        config={"lr": tune.grid_search([1, 2, 3]), "d": large},
+        scheduler=scheduler,
+        storage_path=tmp_path,
+        name="p",
+        executor="inline",
+        verbose=0,
+        seed=1,
+    )
+    policy = min((tmp_path / "p").glob("pbt_policy_*.txt"))
+    assert policy.stat().st_size < 10_000
+    assert PopulationBasedTrainingReplay(policy).config["d"] == large
 
 
 def test_a_second_trial_is_an_error(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -198,6 +199,7 @@ class LocalExecutor:
     def _launch(self, launch: Launch) -> None:
         assert self._epoll is not None
         job = launch.packed or pack(launch.job, f"the config of trial {launch.job.trial_id}")
+        launch = replace(launch, job=replace(launch.job, config={}), packed=None)  # the process has it, once
         share = self._pool.take(launch.resources)
         setup = marshal.dumps(
             {
