@@ -25,6 +25,7 @@ import tuner as tune
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentNotFoundError, ResumeError, SettingError
 from tuner.experiment import events as ev
+from tuner.reason import Reason, ReasonKind
 from tuner.resume_config import ResumeType
 from tuner.schedulers import ASHAScheduler, FIFOScheduler
 from tuner.search import Searcher
@@ -516,6 +517,7 @@ def test_every_fact_reads_back_as_it_was_written():
         "anew": True,
         "done": True,
         "at": 1.5,
+        "reason": Reason(ReasonKind.WORSE, "ASHA", 4, "loss", 1.5, 3, 4, 0.5),
     }
     types = {int: 7, float: 1.5, str: "text"}
     for kind in msgspec.inspect.multi_type_info([ev.AnyFact])[0].types:
