@@ -2,6 +2,9 @@
 
 It is a users' file: NaN and the infinities stand in it as Python's own `json` writes them, which pandas and others
 read. The JSON standard has them not, so everything else of ours tags them; of a history both forms are read.
+
+Where the newest checkpoint of a trial outlived the machine that had the results before it, each of these has a row that
+says no more than `{"training_iteration": 7, "missing": true}`.
 """
 
 from __future__ import annotations
@@ -45,6 +48,11 @@ def read_history(path: Path) -> list[dict[str, Any]]:
                 rows.pop()
         rows.append(row)
     return rows
+
+
+def missing_row(iteration: int) -> dict[str, Any]:
+    """The row of a result of which nothing else is known."""
+    return {_ITERATION: iteration, "missing": True}
 
 
 def write_line(result: Mapping[str, Any]) -> bytes:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from trainables.checkpoint import Checkpoint
 from trainables.config import CheckpointStrategy
 from trainables.store import fs
@@ -35,10 +33,11 @@ from tuner.experiment.leftovers import Look, check_nothing_lost, clear_void, rem
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.reader import facts_of
 from tuner.experiment.resume import reconcile
+from tuner.experiment.standing import Results, Standing
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.launching import LoopSettings, describe
-from tuner.logger.rows import RowLogger
+from tuner.logger.completing import complete
 from tuner.loop import TrialLoop
 from tuner.opening import Opened
 from tuner.plugins import Plugins
@@ -90,6 +89,8 @@ class Run:
         """Trials whose good end was decided before that, and is written down only now."""
         self.touched: dict[str, Trial] = {}
         """Trials of which the journal speaks after its last snapshot: a power cut may have undone work on them."""
+        self.results = Results()
+        """What the journal says of results after its last snapshot."""
         self.set_aside: list[str] = []
         """What was said of checkpoints of a history that went on elsewhere."""
         self.history_bytes = knobs.history_bytes()
@@ -139,22 +140,15 @@ class Run:
         self.plugins.load(self.state)
         if contents is None:
             return []
-        results: dict[str, dict[int, msgspec.Raw]] = {}
         let_go = self.link.let_go if self.link is not None else set()
         facts = facts_of(self.opened.paths, contents.bodies)
-        self.plugins.replay(self.state, _noting(facts, results, let_go))
+        self.plugins.replay(self.state, _noting(self.results.noting(facts), let_go))
         check_nothing_lost(self.opened.paths, contents, self.state)  # before anything is touched
         if self.link is not None and self.link.fetched:
             for known in self.state.trials:
                 if not fs.exists(TrialPaths(known.directory).trial_json):
                     describe(known, int(self.opened.settings["seed"]))  # what else is in it comes when it is needed
-        loggers = [callback for callback in self.callbacks.callbacks if isinstance(callback, RowLogger)]
-        for trial_id, found in results.items():
-            trial = self.state.trials.get(trial_id)
-            assert trial is not None
-            self.touched[trial_id] = trial
-            for logger in loggers:
-                logger.complete(trial, found)
+        self.touched = {trial_id: self._known(trial_id) for trial_id in self.results.by_trial}
         lost = (f"{damage}; the run goes on from what stands before them" for damage in contents.damaged)
         notes, seed = [*contents.notes, *lost, *self.opened.changes], self.opened.settings["seed"]
         if self.spec.seed not in (None, seed):
@@ -191,6 +185,7 @@ class Run:
             fetched=self.link is not None and (self.link.fetched or self.link.origins is not None),
         )
         notes.extend([*problems, *look.set_aside(self.state, facts)])
+        notes.extend(self._complete_files(facts))
         if self.link is not None and self.link.fetched:
             self.set_aside = clear_void(self.opened.paths, self.state, self.link.let_go)
             notes.extend(self.set_aside)
@@ -210,6 +205,36 @@ class Run:
                     self.ended.append(taken_up)
             self.plugins.collect()
         yield from facts
+
+    def _complete_files(self, found: Iterable[ev.AnyFact]) -> list[str]:
+        """Put back into trials' files what a power cut took, or the replica had not yet; say what nobody has.
+
+        `found`: facts of what is really there, which the journal does not know.
+        """
+        for fact in found:
+            self.results.note(fact)
+        fetched = self.link is not None and self.link.fetched
+        for trial in self.state.trials if fetched else ():
+            if not trial.is_finished():  # of those that have ended the files may not be here yet
+                self.results.by_trial.setdefault(trial.trial_id, Standing())
+        notes = []
+        for trial_id, standing in self.results.by_trial.items():
+            trial = self._known(trial_id)
+            standing.fetched = fetched
+            missing = complete(self.callbacks.callbacks, trial, standing)
+            if missing:
+                self.touched[trial_id] = trial
+                few = f"{missing[0]} to {missing[-1]}" if len(missing) > 1 else str(missing[0])
+                notes.append(
+                    f"{trial.name}: {text.counted(len(missing), 'result')} before its iteration {trial.iteration} "
+                    f"({few}) went with the machine that had the journal; in its files these rows say missing"
+                )
+        return notes
+
+    def _known(self, trial_id: str) -> Trial:
+        trial = self.state.trials.get(trial_id)
+        assert trial is not None
+        return trial
 
     # --- the parts --------------------------------------------------------------------------------------
 
@@ -415,20 +440,11 @@ def _not_copied(link: syncing.Link | None, missing: list[str], trouble: str) -> 
     )
 
 
-def _noting(
-    facts: Iterable[ev.AnyFact], results: dict[str, dict[int, msgspec.Raw]], let_go: set[tuple[str, str]]
-) -> Iterator[ev.AnyFact]:
-    """Pass facts on; note by trial the results that stand after them, and (trial id, name) of what was let go of."""
+def _noting(facts: Iterable[ev.AnyFact], let_go: set[tuple[str, str]]) -> Iterator[ev.AnyFact]:
+    """Pass facts on; note (trial id, name) of what was let go of."""
     for fact in facts:
         if isinstance(fact, ev.CheckpointForgotten):
             let_go.add((fact.ref.trial_id, fact.ref.name))
-        if isinstance(fact, (ev.CheckpointDeleted, ev.PublishFailed)):
-            results.setdefault(fact.ref.trial_id, {})
-        if isinstance(fact, ev.ResultReported):
-            results.setdefault(fact.trial, {})[fact.iteration] = fact.metrics
-        elif isinstance(fact, ev.RolledBack):
-            found = results.get(fact.trial, {})
-            results[fact.trial] = {reached: raw for reached, raw in found.items() if reached <= fact.iteration}
         yield fact
 
 

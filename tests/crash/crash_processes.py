@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,16 @@ HERE = Path(__file__).parent
 PATIENCE_S = 60.0
 
 
-def start(storage: Path, point: dict[str, Any] | None = None, *arguments: Path) -> subprocess.Popen[bytes]:
-    """Run the script; it, or somebody of its family, is killed at that point."""
+def start(
+    storage: Path, point: dict[str, Any] | None = None, *arguments: Path, pace: Sequence[float] | None = None
+) -> subprocess.Popen[bytes]:
+    """Run the script; it, or somebody of its family, is killed at that point. `pace`: see there."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path])}
     environment.pop("CRASH", None)
     if point is not None:
         environment["CRASH"] = json.dumps(point)
+    if pace is not None:
+        environment["PACE"] = json.dumps(pace)
     with open(storage / "output", "ab") as output:
         command = [sys.executable, str(HERE / "killed_script.py"), str(storage), *map(str, arguments)]
         return subprocess.Popen(command, env=environment, stdout=output, stderr=output, cwd=storage)

@@ -5,6 +5,8 @@ With a PLACE copies go there.
 CRASH in its environment names a point at which somebody is killed: {"where": "driver" or "trial", "victim": ...} and
 either {"call": n}, the n-th call of a primitive of `trainables.store.fs` in that process, or {"fact": kind, "nth": n},
 the n-th fact of that kind when it has just been written. It happens once per CRASH.
+
+PACE in its environment, [bytes, seconds], says how often the journal is compacted and small files go to the PLACE.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any
 
 import tuner as tune
 from trainables.store import fs, verify
+from tuner.experiment import journal_writer
 
 EPOCHS = 6
 TRIALS = 4
@@ -141,6 +144,7 @@ def train(config: dict[str, Any]) -> None:
 def main(storage: Path, place: Path | None = None) -> None:
     os.environ[DRIVER] = str(os.getpid())
     arm("driver", storage)
+    journal_writer.COMPACT_BYTES, period_s = json.loads(os.environ.get("PACE", "[1048576, 300]"))
     tune.run(
         train,
         name="e",
@@ -152,7 +156,7 @@ def main(storage: Path, place: Path | None = None) -> None:
         resume="AUTO",
         seed=SEED,
         storage_path=storage,
-        sync_config=tune.SyncConfig(upload_dir=place),
+        sync_config=tune.SyncConfig(upload_dir=place, sync_period=period_s),
         resources_per_trial={"cpu": 0.5},
         verbose=0,
     )

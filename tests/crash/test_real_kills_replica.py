@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 import shutil
@@ -24,6 +25,7 @@ import tuner as tune
 from trainables.store import verify
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import load_state
+from tuner.logger.tensorboard import steps
 
 VICTIMS = ["driver", "uploader", "all"]
 FACTS = {
@@ -32,6 +34,8 @@ FACTS = {
 }  # fmt: skip
 """Kind -> how many of them there are, about."""
 QUICK = 4
+PACES = (None, [1500, 0.2], [4000, 300], [1500, 300])
+"""Bytes of the journal after which it is compacted, and seconds after which small files go there."""
 
 
 def drawn(seed: int) -> list[dict[str, Any]]:
@@ -69,6 +73,11 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return seen
 
 
+@pytest.fixture(autouse=True)
+def tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUNE_DISABLE_TENSORBOARD")
+
+
 def machine(tmp_path: Path) -> Path:
     """An empty disk, in the place of the last one."""
     here = tmp_path / "here"
@@ -83,11 +92,11 @@ def test_f04_a_machine_killed_and_lost_is_continued_from_the_replica(
     seed: int, tmp_path: Path, configs: list[float]
 ) -> None:
     place, floor = tmp_path / "place", Floor()
-    points = drawn(seed)
-    print(points)
+    points, pace = drawn(seed), PACES[seed % len(PACES)]
+    print(points, pace)
     for point in points:
         here = machine(tmp_path)
-        driver = start(here, point, place)
+        driver = start(here, point, place, pace=pace)
         status = wait(driver, here)
         assert status == (-signal.SIGKILL if status else 0), (here / "output").read_text()
         if point["victim"] == "uploader":
@@ -99,7 +108,7 @@ def test_f04_a_machine_killed_and_lost_is_continued_from_the_replica(
             floor.rise(read_view(place))
             look_there(place / "e", floor)
     here = machine(tmp_path)
-    last = start(here, None, place)
+    last = start(here, None, place, pace=pace)
     assert wait(last, here) == 0, (here / "output").read_text()
     require_family_gone(last.pid, within_s=10)
     lost = any(point["victim"] != "uploader" for point in points)
@@ -119,6 +128,10 @@ def check_end(here: Path, place: Path, configs: list[float], *, lost: bool) -> N
         for side in (here, place):
             rows = [json.loads(line) for line in (side / trial.dirname / "result.json").read_text().splitlines()]
             assert [(row["training_iteration"], row["v"]) for row in rows] == list(values.items())
+            with open(side / trial.dirname / "progress.csv", newline="") as file:
+                table = [(int(row["training_iteration"]), float(row["v"])) for row in csv.DictReader(file)]
+            assert table == list(values.items())
+            assert steps(side / trial.dirname) == set(values)
         listing = verify.scan(place / trial.dirname)
         assert not listing.broken and not listing.unknown
         assert not [problem for published in listing.complete for problem in verify.problems(published.path)]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import csv
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from trainables import tagged
 from trainables.history import flatten, read_history
 from trainables.store import fs
 from tuner.experiment.paths import TrialPaths
+from tuner.experiment.standing import Standing
 from tuner.experiment.trial import Trial
 from tuner.logger.rows import RowFile, RowLogger
 
@@ -111,24 +111,27 @@ class CSVLoggerCallback(RowLogger):
         self._files[trial.trial_id] = wide
         return wide
 
-    def _complete(self, trial: Trial, results: Mapping[int, msgspec.Raw]) -> None:
+    def _complete(self, trial: Trial, standing: Standing) -> list[int]:
         path = self._path(trial)
         if fs.exists(_beside(path)):
             fs.unlink(_beside(path))
         data = fs.read_file(path) if fs.exists(path) else b""
-        header, *rows = [row for row, _ in _rows(data)] or [[]]
-        if data.endswith(b"\n") and "training_iteration" in header:
-            column = header.index("training_iteration")
-            reached = {_reached(row, column) for row in rows}
-            if float("inf") not in reached and reached.issuperset(results):
-                return
+        header, *rows = [row for row, _ in _rows(data[: data.rfind(b"\n") + 1])] or [[]]
+        column = header.index("training_iteration") if "training_iteration" in header else len(header)
+        own = {reached: row for row in rows if (reached := _reached(row, column)) <= standing.doubtful_after}
+        own.pop(math.inf, None)
+        whole = data.endswith(b"\n") and len(own) == len(rows)
+        if whole and own.keys() >= standing.results.keys():
+            return []
         known: dict[Any, dict[str, Any]] = {
-            row.get("training_iteration"): row for row in read_history(TrialPaths(trial.directory).result_json)
+            reached: dict(zip(header, row, strict=False)) for reached, row in own.items()
         }
-        for iteration, raw in results.items():
+        history = read_history(TrialPaths(trial.directory).result_json)
+        known.update((row["training_iteration"], row) for row in history if "training_iteration" in row)
+        for iteration, raw in standing.results.items():
             known.setdefault(iteration, tagged.loads(bytes(raw)))
-        known.pop(None, None)
         fs.replace_file(path, _table(row for _, row in sorted(known.items())))
+        return []
 
     def _cut(self, path: Path, iteration: int) -> None:
         try:

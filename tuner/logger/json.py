@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import orjson
 
 from trainables import tagged
 from trainables.errors import MetricError
-from trainables.history import read_line, write_line
+from trainables.history import missing_row, read_line, write_line
 from trainables.store import fs
 from tuner.experiment.paths import TrialPaths
+from tuner.experiment.standing import Standing, gaps
 from tuner.experiment.trial import Trial
 from tuner.logger.rows import RowFile, RowLogger
 
@@ -43,19 +42,23 @@ class JsonLoggerCallback(RowLogger):
         except MetricError:  # only from a callback that put it there: report() refuses it
             return write_line({key: _writable(value) for key, value in result.items()})
 
-    def _complete(self, trial: Trial, results: Mapping[int, msgspec.Raw]) -> None:
+    def _complete(self, trial: Trial, standing: Standing) -> list[int]:
         path = self._path(trial)
         data = fs.read_file(path) if fs.exists(path) else b""
         *lines, rest = data.split(b"\n")
-        rows = {reached: line for line in lines if (reached := _iteration(line)) is not None}
-        missing = {
+        read = [(_iteration(line), line) for line in lines]
+        rows = {reached: line for reached, line in read if reached is not None and _stands(reached, line, standing)}
+        known = {
             iteration: write_line(tagged.loads(bytes(raw))).rstrip(b"\n")
-            for iteration, raw in results.items()
+            for iteration, raw in standing.results.items()
             if iteration not in rows
         }
-        if rest or missing or None in map(_iteration, lines):
-            rows.update(missing)
+        missing = gaps({*rows, *known}, trial.iteration)
+        known.update((iteration, write_line(missing_row(iteration)).rstrip(b"\n")) for iteration in missing)
+        if rest or known or len(rows) < len(lines):
+            rows.update(known)
             fs.replace_file(path, b"".join(line + b"\n" for _, line in sorted(rows.items())))
+        return missing
 
     def _cut(self, path: Path, iteration: int) -> None:
         try:
@@ -79,6 +82,14 @@ def _iteration(line: bytes) -> int | None:
     except (ValueError, KeyError, TypeError):
         return None  # a damaged line at the end of a file goes too
     return reached if isinstance(reached, int) else None
+
+
+def _stands(iteration: int, line: bytes, standing: Standing) -> bool:
+    """Whether a row is none of an attempt whose results are void; the last one may say `done` before the journal."""
+    if iteration <= standing.doubtful_after:
+        return True
+    raw = standing.results.get(iteration)
+    return raw is not None and {**read_line(line), "done": None} == {**tagged.loads(bytes(raw)), "done": None}
 
 
 def _writable(value: Any) -> Any:

@@ -11,14 +11,12 @@ from __future__ import annotations
 import abc
 import logging
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from trainables.store import fs
 from tuner.callback import Trials
+from tuner.experiment.standing import Standing
 from tuner.experiment.trial import Trial
 from tuner.logger.base import LoggerCallback
 
@@ -104,23 +102,29 @@ class RowLogger(LoggerCallback):
         """The result as a row; None when it was dealt with."""
 
     @abc.abstractmethod
-    def _complete(self, trial: Trial, results: Mapping[int, msgspec.Raw]) -> None:
-        """Write the trial's file anew unless it is whole and has a row for each of these iterations."""
+    def _complete(self, trial: Trial, standing: Standing) -> list[int]:
+        """Write the trial's file anew unless it is whole and has a row for each result that stands.
+
+        Returns the iterations of which nobody has the result, each of which got a row that says so.
+        """
 
     def _opened(self, path: Path) -> RowFile:
         return RowFile(path)
 
-    def complete(self, trial: Trial, results: Mapping[int, msgspec.Raw]) -> None:
-        """Put back rows that a power cut took.
+    def complete(self, trial: Trial, standing: Standing) -> list[int]:
+        """Put back rows that a power cut took, or that a replica has only in its journal.
 
         Args:
             trial: one that the last driver worked on.
-            results: iteration -> result as tagged JSON, as far as the journal has them.
+            standing: its results, as far as the journal has them.
+
+        Returns the iterations of which nobody has the result.
         """
         try:
-            self._complete(trial, results)
+            return self._complete(trial, standing)
         except OSError as error:
             self._complain(self._path(trial), error)
+            return []
 
     # --- hooks ------------------------------------------------------------------------------------------
 

@@ -11,17 +11,24 @@ import logging
 import math
 import os
 import queue
+import re
 import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trainables import tagged
 from trainables.errors import LimitError
-from trainables.history import flatten
+from trainables.history import flatten, missing_row, read_history
+from trainables.metrics import as_score
 from trainables.starting import start_thread
+from trainables.store import fs
 from tuner.callback import Trials
+from tuner.experiment.paths import TrialPaths
+from tuner.experiment.standing import Standing
 from tuner.experiment.trial import Trial
 from tuner.logger.base import LoggerCallback
 
@@ -46,6 +53,32 @@ class TBXLoggerCallback(LoggerCallback):
         self._refused = False
         """The system gave no thread for it."""
         self._left_out = False
+
+    def complete(self, trial: Trial, standing: Standing) -> list[int]:
+        """Write what the last driver's thread had not come to, or was not copied: a trial's results, before it runs.
+
+        Nobody's results are missing for that: returns an empty list, as those do that keep rows.
+        """
+        rows = {row.get("training_iteration"): row for row in read_history(TrialPaths(trial.directory).result_json)}
+        rows.pop(None, None)
+        for iteration, raw in standing.results.items():
+            rows.setdefault(iteration, tagged.loads(bytes(raw)))
+        rows = {step: row for step, row in rows.items() if step <= trial.iteration and row != missing_row(step)}
+        try:
+            shown = steps(trial.directory)
+            first = min([*(rows.keys() - shown), standing.void_after + 1, trial.iteration + 1])
+            purges = max(shown, default=0) >= first
+            if purges or any(step >= first for step in rows):
+                file = EventFile(trial.directory)
+                if purges:
+                    file.purge(int(first))
+                for step, row in sorted(rows.items()):
+                    if step >= first:
+                        file.scalars(step, row, at=as_score(row.get("timestamp")))
+                file.close()
+        except OSError as error:
+            log.warning("cannot write TensorBoard's files in %s: %s; the run goes on", trial.directory, error.strerror)
+        return []
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         if self._queue.qsize() > BACKLOG:
@@ -129,8 +162,8 @@ class EventFile:
         self._tags: dict[str, bytes] = {}
         self._write(_WALL_TIME.pack(now) + b"\x1a\x0dbrain.Event:2")  # field 3: file_version
 
-    def scalars(self, step: int, result: dict[str, Any]) -> None:
-        """One event with all numbers of a result."""
+    def scalars(self, step: int, result: dict[str, Any], *, at: float | None = None) -> None:
+        """One event with all numbers of a result; `at`: seconds since the epoch, default now."""
         values = bytearray()
         for key, value in (flatten(result) if dict in map(type, result.values()) else result).items():
             kind = type(value)
@@ -141,17 +174,17 @@ class EventFile:
                 tag = self._tags[key] = _tag(key)
             values += tag + _FLOAT.pack(_as_float(value))
         if values:
-            self._event(step, b"\x2a" + _varint(len(values)) + values)  # field 5: summary
+            self._event(step, _SUMMARY + _varint(len(values)) + values, at)
 
     def purge(self, step: int) -> None:
         """Drop what earlier events, also those of earlier files, said from `step` on."""
-        self._event(step, b"\x3a\x02\x08\x01")  # field 7: session_log {status: START}
+        self._event(step, _SESSION_LOG + b"\x02\x08\x01")  # {status: START}
 
     def close(self) -> None:
         os.close(self._fd)
 
-    def _event(self, step: int, body: bytes) -> None:
-        self._write(_WALL_TIME.pack(time.time()) + b"\x10" + _varint(step) + body)
+    def _event(self, step: int, body: bytes, at: float | None = None) -> None:
+        self._write(_WALL_TIME.pack(time.time() if at is None else at) + _STEP + _varint(step) + body)
 
     def _write(self, event: bytes) -> None:
         length = _LENGTH.pack(len(event))
@@ -163,6 +196,45 @@ class EventFile:
             os.ftruncate(self._fd, self._size)  # half a record would end the file for every reader
             raise
         self._size += len(record)
+
+
+def steps(directory: Path) -> set[int]:
+    """The steps that stand in a trial's event files, as far as they are whole."""
+    standing: set[int] = set()
+    for name in sorted(fs.listdir(directory)) if fs.is_dir(directory) else ():
+        if not _OWN.fullmatch(name):
+            continue
+        for event in _events(fs.read_file(directory / name)):
+            if not event.startswith(_STEP, 9):
+                continue
+            step, end = _read_varint(event, 10)
+            if event.startswith(_SUMMARY, end):
+                standing.add(step)
+            elif event.startswith(_SESSION_LOG, end):
+                standing = {before for before in standing if before < step}
+    return standing
+
+
+def _events(data: bytes) -> Iterator[bytes]:
+    start = 0
+    while start + 12 <= len(data):
+        (length,) = _LENGTH.unpack_from(data, start)
+        start += 12
+        if start + length + 4 > len(data):
+            return  # a killed writer's last
+        yield data[start : start + length]
+        start += length + 4
+
+
+def _read_varint(data: bytes, start: int) -> tuple[int, int]:
+    """(number, where it ends)"""
+    number = shift = 0
+    for end in range(start, len(data)):
+        number |= (data[end] & 127) << shift
+        shift += 7
+        if data[end] < 128:
+            return number, end + 1
+    return number, len(data)
 
 
 class _WithKey(struct.Struct):
@@ -177,6 +249,11 @@ class _WithKey(struct.Struct):
 
 
 _WALL_TIME = _WithKey(b"\x09", "<d")  # field 1
+_STEP = b"\x10"  # field 2
+_SUMMARY = b"\x2a"  # field 5
+_SESSION_LOG = b"\x3a"  # field 7
+_OWN = re.compile(r"events\.out\.tfevents\.\d{10}\..+\.\d{6}")
+"""Files of this writer; what other libraries call theirs ends otherwise."""
 _FLOAT = _WithKey(b"\x15", "<f")  # Summary.Value field 2: simple_value
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")

@@ -1,0 +1,30 @@
+"""The files of a trial brought in step with its results, at a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from trainables import tagged
+from trainables.history import missing_row
+from tuner.callback import Callback
+from tuner.experiment.standing import Standing
+from tuner.experiment.trial import Trial
+from tuner.logger.json import JsonLoggerCallback
+from tuner.logger.rows import RowLogger
+from tuner.logger.tensorboard import TBXLoggerCallback
+
+
+def complete(loggers: Sequence[Callback], trial: Trial, standing: Standing) -> list[int]:
+    """Have the loggers among these callbacks write the results that their files lack.
+
+    Returns the iterations whose results are neither in `standing` nor in a file: their rows say that they are missing.
+    """
+    missing: list[int] = []
+    keepers = [each for each in loggers if isinstance(each, (RowLogger, TBXLoggerCallback))]
+    for logger in sorted(keepers, key=lambda each: not isinstance(each, JsonLoggerCallback)):  # it has all of them
+        missing += logger.complete(trial, standing)
+        for iteration in missing:
+            standing.results.setdefault(iteration, msgspec.Raw(tagged.dumps(missing_row(iteration))))
+    return missing
