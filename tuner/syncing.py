@@ -43,6 +43,7 @@ from tuner.spec import Spec
 from tuner.syncer.checkpoints_push import Origin
 from tuner.syncer.claim import RELEASE_S, RemoteClaim, as_ended_here, beat_name, encode_beat
 from tuner.syncer.patience import patient
+from tuner.syncer.claim import RELEASE_S, Head, RemoteClaim, as_ended_here, beat_name, encode_beat
 from tuner.syncer.remote import Relation, Remote, adopt, at_rest, complete, names_of, set_aside, unchanged
 from tuner.syncer.replica import Pace, Replica
 from tuner.syncer.trial_files import Artifacts
@@ -145,8 +146,7 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
     link.fetched, link.void, link.made, link.let_go = False, [], [], set()
     link.notes = _limits(link)
     claim = _claim(link, clock)
-    head = as_ended_here(claim.head([f"{remote.name}/{key}" for key in remote.keys]), paths)
-    link.highest = head.highest
+    head = _head(link, claim, paths)
     if not remote.exists:
         if spec.resume_choice.base is Base.REMOTE:
             raise ResumeError(f'resume="REMOTE": there is no experiment at {remote.uri}')
@@ -170,7 +170,11 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
             f'there is an experiment at {remote.uri}: resume="AUTO" continues it, overwrite=True replaces it, another '
             "name or upload_dir leaves it alone"
         )
-    claim.wait_until_free(head, takeover=spec.takeover)
+    while claim.wait_until_free(head, takeover=spec.takeover):
+        remote.look()  # it may have ended well just now, and brought its last word
+        if (now := _head(link, claim, paths)).highest == head.highest:
+            break
+        head = now
     if base is Base.PROMPT and not is_experiment(paths):
         if not ask(remote.uri):
             raise ExperimentExistsError(
@@ -228,6 +232,13 @@ def _fetch_rest(remote: Remote, paths: ExperimentPaths, books: ExperimentPaths, 
 
     remote.fetch_rest(books.root, have=have, later=later)
     remote.fetch_log(books.root)
+
+
+def _head(link: Link, claim: RemoteClaim, paths: ExperimentPaths) -> Head:
+    assert link.remote is not None
+    head = as_ended_here(claim.head([f"{link.remote.name}/{key}" for key in link.remote.keys]), paths)
+    link.highest = head.highest
+    return head
 
 
 @contextmanager

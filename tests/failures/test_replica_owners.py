@@ -6,12 +6,14 @@ F13 (e), F39, T04, T08, T14, T15, and design rules R2 to R5 on a machine that ha
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
 import signal
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -297,6 +299,48 @@ def copy_once_beaten(record, source, target):
             raise OSError("no sign of life")
         time.sleep(0.01)
     shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+class Photographed(tune.Callback):
+    """Keeps what is at a place when a trial has reported so many results."""
+
+    changes_results = False
+
+    def __init__(self, place, at, target):
+        self.place, self.at, self.target = place, at, target
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        if result["training_iteration"] == self.at:
+            shutil.copytree(self.place, self.target)
+
+
+def test_t04_what_an_owner_brings_while_its_end_is_waited_for_counts(tmp_path, there, monkeypatch):
+    """It ends well between the look at what is there and the sign that it has."""
+    place, before, after = tmp_path / "there", tmp_path / "before", tmp_path / "after"
+    shown = Photographed(place, 4, before)
+    run(count_up, tmp_path / "a", config={"n": 6}, callbacks=[shown], **copies(there))
+    shutil.move(place, after)
+    for side in (before, after):  # of a driver that cannot be seen from here
+        record = side / "e" / "generations" / "000001.json"
+        written = json.loads(record.read_bytes())
+        written["owner"]["host"] = "elsewhere"
+        record.write_text(json.dumps(written))
+    shutil.move(before, place)
+    waits = []
+
+    def wait(seconds):
+        if not waits:
+            shutil.rmtree(place)
+            shutil.copytree(after, place)
+        waits.append(seconds)
+
+    monkeypatch.setattr("tuner.syncing.time", types.SimpleNamespace(sleep=wait))
+    analysis = run(count_up, tmp_path / "b", config={"n": 6}, resume="AUTO", **copies(there))
+
+    (trial,) = analysis.trials
+    assert waits == [2.0]
+    assert (trial.status, trial.attempt, trial.iteration) == ("TERMINATED", 1, 6)
+    assert [row["training_iteration"] for row in rows(trial)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_t04_who_brings_copies_by_hand_gives_signs_of_life(tmp_path, monkeypatch):

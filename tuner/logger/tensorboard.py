@@ -59,8 +59,11 @@ class TBXLoggerCallback(LoggerCallback):
 
         Nobody's results are missing for that: returns an empty list, as those do that keep rows.
         """
-        rows = {row.get("training_iteration"): row for row in read_history(TrialPaths(trial.directory).result_json)}
-        rows.pop(None, None)
+        rows: dict[int, dict[str, Any]] = {
+            row["training_iteration"]: row
+            for row in read_history(TrialPaths(trial.directory).result_json)
+            if "training_iteration" in row
+        }
         for iteration, raw in standing.results.items():
             rows.setdefault(iteration, tagged.loads(bytes(raw)))
         rows = {step: row for step, row in rows.items() if step <= trial.iteration and row != missing_row(step)}

@@ -111,11 +111,14 @@ class RemoteClaim:
         except ObjectNotFoundError:
             return Head(highest, record)
 
-    def wait_until_free(self, head: Head, *, takeover: bool) -> None:
-        """Return when the last owner is known to be gone. Raises OwnedElsewhereError: it lives."""
+    def wait_until_free(self, head: Head, *, takeover: bool) -> bool:
+        """Return when the last owner is known to be gone. Raises OwnedElsewhereError: it lives.
+
+        True: it was waited for, and may have brought more there meanwhile.
+        """
         record = head.record
         if record is None or head.released:
-            return
+            return False
         owned = OwnedElsewhereError(
             f"{self._place} is owned by another driver ({record}). Wait until it has ended, end it, or use another name"
         )
@@ -123,9 +126,9 @@ class RemoteClaim:
         if (mine.host, mine.boot, mine.pid_namespace) == (its.host, its.boot, its.pid_namespace):
             if self._processes.start_time(its.pid) == its.start:
                 raise owned
-            return
+            return False
         if takeover:
-            return
+            return False
         self._say(
             f"{self._place} was last owned by {record}, which cannot be seen from here: waiting up to {STALE_S:.0f} s "
             "for a sign of life (takeover=True does not wait)"
@@ -139,9 +142,10 @@ class RemoteClaim:
             except ObjectNotFoundError:
                 continue
             if state != "held":
-                return
+                break
             if beats != head.beats:
                 raise owned
+        return True
 
     def take(self, record: Record) -> bool:
         """Create the record of this driver's generation; False: somebody was faster."""
