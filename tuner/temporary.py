@@ -8,6 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from trainables import owned_directory
 from trainables.store import fs
 from tuner import knobs
 from tuner.experiment.paths import ExperimentPaths, as_local_path
@@ -19,8 +20,10 @@ SOCKETS_FIT = 50
 def make(paths: ExperimentPaths, id: str) -> Path:
     """A short directory on the filesystem of the results, emptied now: what lies in it is of a dead owner.
 
-    TUNE_TMPDIR names another place.
+    TUNE_TMPDIR names another place. What killed agents and lines to other hosts left on this one goes too.
     """
+    for prefix in (owned_directory.AGENT_PREFIX, owned_directory.SSH_PREFIX):
+        owned_directory.sweep(Path(tempfile.gettempdir()), prefix)
     chosen = knobs.temporary_dir()
     directory = paths.root.parent / ".tmp" / id
     if chosen is not None or len(str(directory)) > SOCKETS_FIT:

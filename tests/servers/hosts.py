@@ -131,9 +131,12 @@ class Machine:
     def mend(self) -> None:
         ip("-n", self.network.driver, "link", "set", self.name, "up")
 
-    def slow(self, mbit: int) -> None:
-        """So many megabits per second go through its cable, each way."""
+    def slow(self, mbit: int | None) -> None:
+        """So many megabits per second go through its cable, each way; None: as many as before."""
         for namespace, device in ((self.network.driver, self.name), (self.name, "eth0")):
+            if mbit is None:
+                _command("tc", "-n", namespace, "qdisc", "del", "dev", device, "root")
+                continue
             rate = ["rate", f"{mbit}mbit", "burst", "64kb", "latency", "200ms"]
             _command("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", *rate)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
-import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainables import owned_directory
 from trainables.errors import AccessRefusedError, InvalidSettingError, StoreMissingError, TransferError
+from trainables.owned_directory import OwnedDirectory
 from trainables.transfer import programs
 from trainables.transfer.programs import Ended
 
@@ -94,7 +94,7 @@ class Ssh:
     ) -> None:
         self.address = address
         self._lock = threading.Lock()
-        self._directory: Path | None = None
+        self._directory: OwnedDirectory | None = None
         self._shares: bool | None = None
         self._base = ["-o", "BatchMode=yes", "-o", "ClearAllForwardings=yes"]
         # A connection that was cut is noticed by ssh: rsync fills buffers and believes that it is being heard.
@@ -131,11 +131,11 @@ class Ssh:
             directory, self._directory, self._shares = self._directory, None, None
         if directory is None:
             return
-        socket = directory / "s"
+        socket = directory.path / "s"
         if socket.exists():
             over = ["ssh", *self._base, "-o", f"ControlPath={socket}", "-O", "exit", "--", self.address.login]
             programs.run(over, timeout_s=5)
-        shutil.rmtree(directory, ignore_errors=True)
+        directory.remove()
 
     def _sharing(self) -> list[str]:
         with self._lock:
@@ -144,8 +144,8 @@ class Ssh:
             if not self._shares:
                 return []
             if self._directory is None:
-                self._directory = Path(tempfile.mkdtemp(prefix="ssh-"))  # only this user may look into it
-            socket = self._directory / "s"
+                self._directory = owned_directory.make(owned_directory.SSH_PREFIX)
+            socket = self._directory.path / "s"
         if len(os.fsencode(socket)) > _LONGEST_SOCKET:
             return ["-o", "ControlPath=none"]
         return ["-o", "ControlMaster=auto", "-o", f"ControlPath={socket}", "-o", f"ControlPersist={_SHARED_S}"]

@@ -86,7 +86,7 @@ def test_trials_run_on_every_node_and_their_checkpoints_and_output_come_to_the_d
         environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in host.processes()]
         assert not any(b"TUNER_OWNER=" in environment for environment in environments)
         left = set(host.path("/tmp").iterdir()) - before
-        assert not [path.name for path in left if path.name.startswith(("ssh-", "tuner-agent-"))]
+        assert not [path.name for path in left if path.name.startswith(("tuner-ssh-", "tuner-agent-"))]
 
 
 @pytest.mark.parametrize("address", ["", "local", "10.0.0.1", "http://10.0.0.1:6379", "ray://10.0.0.1:10001", 6379])

@@ -7,7 +7,6 @@ import contextlib
 import json
 import logging
 import os
-import shutil
 import socket
 import sys
 import tempfile
@@ -24,6 +23,10 @@ import msgspec
 from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, LimitError
 from trainables.job import Job
 from trainables.starting import start_thread
+from trainables import owned_directory
+from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError
+from trainables.job import Job
+from trainables.owned_directory import OwnedDirectory
 from trainables.store import delete, fs, verify
 from trainables.threads import Threads
 from trainables.transfer.agent import decode_job
@@ -54,6 +57,7 @@ from tuner.executors.ray.messages import (
     pack_heard,
     unpack_orders,
 )
+from tuner.executors.ray.temporary import Cleaner, leave_temporary, take_temporary
 from tuner.executors.ray.uploads import Uploads
 from tuner.experiment.paths import ExperimentPaths
 
@@ -82,7 +86,8 @@ class Agent:
         self._next = 1
         self._early: dict[int, list[Order]] = {}
         self._line: Line | None = None
-        self._home: Path | None = None
+        self._home: OwnedDirectory | None = None
+        self._cleaner: Cleaner | None = None
         self._files: Files | None = None
         self._uploads: Uploads | None = None
         self._uploading = b""
@@ -174,6 +179,7 @@ class Agent:
             return Looked(name, True)
         if (other := _experiment_at(root)) not in (None, place.experiment):
             return Looked(name, False, problem=f"another experiment (id {other}) lies at {root} there")
+        fs.remove_quietly(root / RESTORED)
         found = []
         for directory in sorted(root.iterdir()):
             if directory.is_dir() and not directory.name.startswith("."):
@@ -189,7 +195,8 @@ class Agent:
             if self._ended:
                 return  # the run was over before it could
             self._uploading = setup.uploading
-            home = self._home = Path(tempfile.mkdtemp(prefix="tuner-agent-"))
+            self._home = owned_directory.make(owned_directory.AGENT_PREFIX)
+            home = self._home.path
             trainable = home / "trainable.pickle"
             trainable.write_bytes(pickled)
             if modules:
@@ -198,6 +205,7 @@ class Agent:
             with contextlib.suppress(OSError):
                 os.chdir(setup.cwd if setup.cwd.is_dir() else home)
             self._alive_at = time.monotonic()  # it has just called
+            self._cleaner = Cleaner(home, setup.temporary)
             self._runner = Runner(Shipped(trainable, setup.imports), setup, self._tell)
             self._runner.start()
 
@@ -274,7 +282,10 @@ class Agent:
         if self._runner is not None:
             self._runner.end()
         if self._home is not None:
-            shutil.rmtree(self._home, ignore_errors=True)
+            self._home.remove()
+        cleaner, self._cleaner = self._cleaner, None
+        if cleaner is not None:
+            cleaner.end()
 
 
 class Runner(threading.Thread):
@@ -334,7 +345,7 @@ class Runner(threading.Thread):
 
     def _run(self) -> None:
         executor = self._executor
-        fs.make_dirs(self._setup.temporary)
+        temporary = take_temporary(self._setup)
         executor.start_shipped(self._shipped, marker=self._setup.marker)
         self._ready.set()
         try:
@@ -348,11 +359,7 @@ class Runner(threading.Thread):
                 executor.run_once(self._heard, None)
         finally:
             executor.shutdown()
-            fs.remove_quietly(self._setup.temporary)
-            mine, place = self._setup.temporary.parent, self._setup.temporary.parent.parent
-            for above in (mine, *([place] if place.name == ".tmp" else [])):
-                with contextlib.suppress(OSError):  # others are in it
-                    fs.rmdir(above)
+            leave_temporary(self._setup, temporary)
 
     def _heard(self, events: Sequence[Event]) -> None:
         heard: list[Heard] = []

@@ -5,16 +5,30 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import Mapping
 
 from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, PublishError
 from trainables.saving import DISK
 from trainables.store import fs
-from trainables.wire import Errored, Finished, Halt, Listening, Preempted, Published, PublishFailed, ToTrial
+from trainables.wire import (
+    Answer,
+    Errored,
+    Finished,
+    Halt,
+    Listening,
+    Preempted,
+    Published,
+    PublishFailed,
+    Report,
+    ToTrial,
+)
 from tuner.executors.base import Event, Exited, Launch, Message
 from tuner.executors.local.lines import terminal
 from tuner.executors.local.shipping import pack
+from tuner.executors.ray import connection
+from tuner.executors.ray.arriving import Arriving, Coming
 from tuner.executors.ray.carrying import Carrier, Landing
 from tuner.executors.ray.groups import across, deputy_of, trial_of
 from tuner.executors.ray.hosts import Host
@@ -27,15 +41,6 @@ log = logging.getLogger(__name__)
 
 _KILLED = -9
 _LAST_WORDS = (Finished, Errored, Preempted)
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class _Coming:
-    """A checkpoint that is on its way here."""
-
-    message: Message
-    told: Message | None = None
-    """What the loop is told of it, once that is known."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -52,11 +57,9 @@ class _Attempt:
     told: list[Tell | Kill] = dataclasses.field(default_factory=list)
     """Orders from before it was sent to its host."""
     sent: bool = False
-    coming: deque[_Coming] = dataclasses.field(default_factory=deque)
+    coming: Arriving = dataclasses.field(default_factory=Arriving)
     """Checkpoints of it that are on their way here."""
     landing: Landing = dataclasses.field(default_factory=Landing)
-    not_copied: int = 0
-    """So many in a row did not come here."""
     failed: bool = False
     """They were too many: that is its last word."""
     last_word: Message | None = None
@@ -102,6 +105,8 @@ class Attempts:
         self._ended: list[Event] = []
         """Ended before they began; told with the next `take_ended`."""
         self._forgotten = False
+        self._told_slow: set[str] = set()
+        """Nodes of which was said that the way from there is slow."""
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -128,6 +133,10 @@ class Attempts:
     def tell(self, trial_id: str, message: ToTrial) -> None:
         attempt = self._all.get(trial_id)
         if attempt is not None:
+            if isinstance(message, Answer) and attempt.coming.holds(message, time.monotonic()):
+                return
+            if isinstance(message, Halt):
+                self._let_go_on(attempt, at_once=True)
             attempt.order(Tell(trial_id, message))
         elif isinstance(message, Halt):
             self.kill(trial_id)  # it has not begun
@@ -153,6 +162,7 @@ class Attempts:
         """Have those that run there save and leave."""
         for attempt in self._all.values():
             if host in (attempt.host, *attempt.others) and attempt.exited is None:
+                self._let_go_on(attempt, at_once=True)
                 attempt.order(Tell(attempt.trial_id, Halt()))
 
     def forget(self) -> None:
@@ -261,6 +271,8 @@ class Attempts:
             else:
                 self._fetch(attempt, heard, heard.body)
         else:
+            if isinstance(heard, Message) and isinstance(heard.body, Report):
+                attempt.coming.saves = heard.body.saving is not None
             events.append(heard)
 
     def _heard_deputy(self, attempt: _Attempt, heard: Event, events: list[Event]) -> None:
@@ -281,14 +293,14 @@ class Attempts:
             last = None if attempt.last_word is None else attempt.last_word.body
             if host is attempt.host or attempt.exited is None or isinstance(last, Errored):
                 attempt.landing.give_up()
-                attempt.coming, attempt.last_word = deque(), None  # whatever it said, what it saved last is lost
+                attempt.coming.give_up()
+                attempt.last_word = None  # whatever it said, what it saved last is lost
                 attempt.exited = Exited(attempt.trial_id, attempt.number, _KILLED, "lost")
             self._over(attempt, attempt.exited, events)
 
     def _fetch(self, attempt: _Attempt, message: Message, body: Published) -> None:
         """Copy what was just saved here; then it is told."""
-        coming = _Coming(message)
-        attempt.coming.append(coming)
+        coming = attempt.coming.add(message)
         path = attempt.launch.job.directory / body.ref.name
 
         def arrived(problem: Exception | None) -> None:
@@ -300,31 +312,45 @@ class Attempts:
         )
 
     def _arrived(
-        self, attempt: _Attempt, coming: _Coming, body: Published, problem: Exception | None, events: list[Event]
+        self, attempt: _Attempt, coming: Coming, body: Published, problem: Exception | None, events: list[Event]
     ) -> None:
         if self._all.get(attempt.trial_id) is not attempt or coming not in attempt.coming:
             return
+        if problem is not None and connection.is_of_the_dead(problem):
+            return  # that the host is lost is all that is to be said
+        arriving = attempt.coming
         if problem is None:
             coming.told = coming.message
         else:
             failed = PublishFailed(body.ref, f"it could not be copied from {attempt.host.name}: {problem}")
             self._stores.drop_later(attempt.host, attempt.launch.job.directory / body.ref.name)
             coming.told = dataclasses.replace(coming.message, body=failed)
-        attempt.not_copied = 0 if problem is None else attempt.not_copied + 1
-        if problem is not None and attempt.not_copied >= max(attempt.launch.job.max_publish_failures, 1):
+        arriving.failed = 0 if problem is None else arriving.failed + 1
+        if problem is not None and arriving.failed >= max(attempt.launch.job.max_publish_failures, 1):
             self._fail(attempt, problem)
-        while attempt.coming and (told := attempt.coming[0].told) is not None:
-            attempt.coming.popleft()  # in the order in which they were saved, whichever came first
-            events.append(told)
-        if attempt.exited is not None and not attempt.coming:
+        events += arriving.take()
+        self._let_go_on(attempt)
+        if attempt.exited is not None and not arriving:
             self._over(attempt, attempt.exited, events)
+
+    def _let_go_on(self, attempt: _Attempt, *, at_once: bool = False) -> None:
+        """A trial that had to wait for its checkpoints need not any more."""
+        if (freed := attempt.coming.freed(time.monotonic(), at_once=at_once)) is None:
+            return
+        answer, long = freed
+        if long and attempt.host.node not in self._told_slow:
+            self._told_slow.add(attempt.host.node)
+            log.warning(
+                "checkpoints are saved on %s faster than they come here: its trials wait for them", attempt.host.name
+            )
+        attempt.order(Tell(attempt.trial_id, answer))
 
     def _fail(self, attempt: _Attempt, problem: Exception) -> None:
         """What it saves does not come here, again and again: it fails, as it does where that is its own disk."""
         said = None if attempt.last_word is None else attempt.last_word.body
         if not isinstance(said, Finished) and (said is not None or attempt.exited is not None):
             return  # it has failed already, was preempted, or died
-        text = f"{attempt.not_copied} checkpoints in a row were not copied from {attempt.host.name}; the last one: "
+        text = f"{attempt.coming.failed} checkpoints in a row were not copied from {attempt.host.name}; the last one: "
         disk = isinstance(problem, OSError) and problem.errno in DISK
         failed = Errored("PublishError", text + str(problem), "", disk=disk)
         attempt.last_word, attempt.failed = Message(attempt.trial_id, attempt.number, failed), True

@@ -120,7 +120,9 @@ class Carrier:
             try:
                 fetch(backend)
             except TransferError as error:
-                fetch(self._instead(host, root, error))
+                instead = self._instead(host, root, error)
+                fetch(instead)
+                self._goes(host, instead, error)  # only now: a host that dies fails both ways, and that is said
             landing.land(staged / path.name, path)
         finally:
             fs.remove_quietly(staged)
@@ -201,17 +203,20 @@ class Carrier:
             return self._ways[host.node]
 
     def _instead(self, host: Host, root: Path, error: TransferError) -> Backend:
-        """The engine, from now on, where nobody said that it be another way; raises what happened otherwise."""
+        """The engine, where nobody said that it be another way; raises what happened otherwise."""
         with self._alone(host.node):
             backend = self._ways[host.node][0] if host.node in self._ways else None
             if self.chosen or host.lost or self._closed or backend is None:
                 raise error
-            if not isinstance(backend, EngineBackend):
+            return backend if isinstance(backend, EngineBackend) else EngineBackend(f"{host.ip}:{root}", host.ask)
+
+    def _goes(self, host: Host, instead: Backend, error: TransferError) -> None:
+        """The engine brought what the way so far did not: it is the way from now on."""
+        with self._alone(host.node):
+            if host.node in self._ways and not isinstance(self._ways[host.node][0], EngineBackend):
                 why = (str(error).splitlines() or [repr(error)])[0]
                 log.warning("checkpoints of %s are copied through the engine from here on: %s", host.name, why)
-                backend = EngineBackend(f"{host.ip}:{root}", host.ask)
-                self._ways[host.node] = backend, f"through the engine ({why})"
-            return backend
+                self._ways[host.node] = instead, f"through the engine ({why})"
 
     def _find(self, host: Host, root: Path) -> tuple[Backend, str]:
         settings = dict(self._settings())

@@ -124,6 +124,14 @@ def is_death(error: BaseException) -> bool:
     return isinstance(error, load().exceptions.RayError) and not isinstance(error, load().exceptions.RayTaskError)
 
 
+def is_of_the_dead(error: BaseException | None) -> bool:
+    """Whether something went wrong because an actor is gone for good, which is told by itself too."""
+    died = load().exceptions.ActorDiedError
+    while error is not None and not isinstance(error, died):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def from_ray(resources: Mapping[str, float]) -> dict[str, float]:
     """Amounts under our names; what Ray adds for itself is left out."""
     return {

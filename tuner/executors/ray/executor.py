@@ -26,7 +26,7 @@ from tuner.executors.ray.carrying import Carrier
 from tuner.executors.ray.hosts import Host
 from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.leases import Lease, Leases
-from tuner.executors.ray.messages import Place, Setup, Uploading
+from tuner.executors.ray.messages import OWNER_FILE, Place, Setup, Uploading
 from tuner.executors.ray.nodes import Found, Nodes
 from tuner.executors.ray.stores import Stores
 from tuner.executors.ray.uploads import ClusterUploader
@@ -133,6 +133,7 @@ class RayExecutor:
     def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
         self._connect()
         ray = connection.load()
+        (Path(temporary) / OWNER_FILE).write_text(marker)
         shipped = ship(trainable, Path(temporary))
         try:
             pickled, modules = ray.put(shipped.path.read_bytes()), ray.put(sources.collect())

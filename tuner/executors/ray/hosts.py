@@ -58,7 +58,8 @@ class Host:
         self.lost = False
         self.useful = False
         """A trial has said something there: its agent works."""
-        self._mark, self._name = f"{place.id}.{node}", str(number)
+        self._mark = f"{place.id}.{node}"
+        self._name = f"{number}-{place.id[:4]}"  # of this run alone: what a killed one leaves may be removed late
         self.orders: list[Order] = []
         """To be sent with the next `flush`."""
         self._held: set[Path] = set()

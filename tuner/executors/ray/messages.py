@@ -13,6 +13,8 @@ from tuner.executors.base import Event, Launch, Message
 
 RESTORED = ".restored"
 """Directory, beside those of the trials, for checkpoints from outside the experiment; only while it runs."""
+OWNER_FILE = ".owner"
+"""In a run's directory for temporary files: the driver's id. A host that does not see it has a directory of its own."""
 HEARTBEAT_S = 3.0
 SILENT_S = 12.0
 """An agent that has not heard of its driver for so long ends everything: the driver, or the way to it, is gone."""
