@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,7 @@ class Run:
             return []
         let_go = self.link.let_go if self.link is not None else set()
         facts = facts_of(self.opened.paths, contents.bodies)
-        self.plugins.replay(self.state, _noting(self.results.noting(facts), let_go))
+        self.plugins.replay(self.state, _noting(self.results.noting(facts, self.state), let_go))
         check_nothing_lost(self.opened.paths, contents, self.state)  # before anything is touched
         if self.link is not None and self.link.fetched:
             for known in self.state.trials:
@@ -175,6 +175,7 @@ class Run:
         if self.cluster is not None:
             notes.extend(hosts.gather(self.cluster, self.state, syncing.elsewhere(self.link)))
         look = Look()
+        reached = {trial.trial_id: trial.iteration for trial in self.state.trials if trial.status != trial.TERMINATED}
         facts, problems = reconcile(
             self.state,
             listed=look.listed,
@@ -185,7 +186,7 @@ class Run:
             fetched=self.link is not None and (self.link.fetched or self.link.origins is not None),
         )
         notes.extend([*problems, *look.set_aside(self.state, facts)])
-        notes.extend(self._complete_files(facts))
+        notes.extend(self._complete_files(facts, reached))
         if self.link is not None and self.link.fetched:
             self.set_aside = clear_void(self.opened.paths, self.state, self.link.let_go)
             notes.extend(self.set_aside)
@@ -206,13 +207,14 @@ class Run:
             self.plugins.collect()
         yield from facts
 
-    def _complete_files(self, found: Iterable[ev.AnyFact]) -> list[str]:
+    def _complete_files(self, found: Iterable[ev.AnyFact], reached: Mapping[str, int]) -> list[str]:
         """Put back into trials' files what a power cut took, or the replica had not yet; say what nobody has.
 
-        `found`: facts of what is really there, which the journal does not know.
+        `found`: facts of what is really there, which the journal does not know; `reached`: the iterations before them.
         """
         for fact in found:
-            self.results.note(fact)
+            trial_id = fact.ref.trial_id if isinstance(fact, ev.CheckpointPublished) else ""
+            self.results.note(fact, reached=reached.get(trial_id, 0))
         fetched = self.link is not None and self.link.fetched
         for trial in self.state.trials if fetched else ():
             if not trial.is_finished():  # of those that have ended the files may not be here yet

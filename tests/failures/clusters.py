@@ -57,6 +57,8 @@ if __name__ == "__main__":
             hyperparam_mutations={"lr": tune.uniform(0, 100)}, synch=True,
         )
         more["lr"] = tune.uniform(0, 100)
+    if "upload_dir" in settings:
+        settings["sync_config"] = tune.SyncConfig(upload_dir=settings.pop("upload_dir"))
     print("DRIVER", os.getpid())
     analysis = tune.run(
         train,
@@ -71,8 +73,8 @@ if __name__ == "__main__":
         rows = [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
         kept = sorted(entry for entry in os.listdir(trial.path) if entry.startswith("checkpoint"))
         found[str(trial.index + 1)] = {
-            "status": trial.status, "failures": trial.num_failures, "i": [row["i"] for row in rows], "kept": kept,
-            "hosts": [row["host"] for row in rows], "dirname": trial.dirname,
+            "status": trial.status, "failures": trial.num_failures, "i": [row.get("i") for row in rows],
+            "kept": kept, "hosts": [row.get("host") for row in rows], "dirname": trial.dirname,
         }
     print("FOUND", json.dumps(found))
 """
@@ -97,7 +99,7 @@ class Run:
 
     Args:
         results: the storage path, a shared one; default: every host's own.
-        settings: of `tune.run`, and `x` (one trial each), `steps`, `free`: steps that wait for no `go`,
+        settings: of `tune.run`, `upload_dir`, and `x` (one trial each), `steps`, `free`: steps that wait for no `go`,
             `pause`: seconds that a step takes at least, and `size`: bytes of a checkpoint.
     """
 

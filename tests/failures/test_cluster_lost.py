@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import Run, check_whole, until
+from clusters import Run, check_whole, found, started, until
 
 from tests.servers.cluster import PATIENCE_S, Cluster, Driver, RayHost, ray_cluster
 
@@ -102,3 +104,43 @@ def test_f48_a_node_that_comes_back_finds_its_trials_gone_elsewhere(
         assert [start[0] for start in run.starts(int(x))] == ([0, 3, 3] if moved else [0])
         assert trial["kept"] == ["checkpoint_000006-2.3" if moved else "checkpoint_000006"]
         assert run.saved(other, int(x)) in ([], trial["kept"])
+
+
+def test_f38_a_driver_is_lost_with_its_disk_and_a_node_has_more_than_the_replica(cluster: Cluster) -> None:
+    """What the replica's journal lacks is a row that says so; the node's newest checkpoint is used all the same."""
+    driver, other = cluster.hosts
+    copies = cluster.shared / "copies"
+    run, script = started(cluster, upload_dir=str(copies), steps=10)
+    (x,) = [x for x in (1, 2) if run.starts(x)[0][1] == "host2"]
+    until("it is copied", lambda: list(copies.glob(f"*/*_{x - 1:05d}/checkpoint_000003/.manifest.json")), of=script)
+    (uploader,) = [pid for pid in driver.processes() if b"trainables.transfer.agent" in command(pid)]
+    os.kill(uploader, signal.SIGSTOP)  # a store that does not answer
+    run.go(x)
+    last = "checkpoint_000010"  # and one is kept, beside what is being copied
+    until("it has ended", lambda: run.saved(other, x)[-1:] == [last] and len(run.saved(other, x)) < 4, of=script)
+    script.close()
+    os.kill(uploader, signal.SIGKILL)
+    there = run.saved(other, x)
+    shutil.rmtree(run.root(driver))
+    run.go()
+    output = run.start(takeover=True).ends(3 * PATIENCE_S)
+
+    seen = found(output)
+    mine, its = seen.pop(str(x)), seen.popitem()[1]
+    assert (mine["status"], its["status"]) == ("TERMINATED", "TERMINATED")
+    gaps = [n for n in range(4, 11) if f"checkpoint_{n:06}" not in there]
+    assert mine["i"] == [None if n in gaps else n for n in range(1, 11)] and its["i"] == list(range(1, 11))
+    assert [start[0] for start in run.starts(x)] == [0, 10]
+    for place in (run.root(driver), copies / run.name):
+        rows = [json.loads(line) for line in (place / mine["dirname"] / "result.json").read_text().splitlines()]
+        assert [row for row in rows if "missing" in row] == [{"training_iteration": n, "missing": True} for n in gaps]
+    assert (
+        output.count(f"{mine['dirname']}: {len(gaps)} results before its iteration 10 ({gaps[0]} to {gaps[-1]})") == 1
+    )
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""  # it has ended

@@ -12,7 +12,7 @@ from trainables.errors import MetricError
 from trainables.history import missing_row, read_line, write_line
 from trainables.store import fs
 from tuner.experiment.paths import TrialPaths
-from tuner.experiment.standing import Standing, gaps
+from tuner.experiment.standing import Standing
 from tuner.experiment.trial import Trial
 from tuner.logger.rows import RowFile, RowLogger
 
@@ -53,7 +53,7 @@ class JsonLoggerCallback(RowLogger):
             for iteration, raw in standing.results.items()
             if iteration not in rows
         }
-        missing = gaps({*rows, *known}, trial.iteration)
+        missing = standing.gaps({*rows, *known}, trial.iteration)
         known.update((iteration, write_line(missing_row(iteration)).rstrip(b"\n")) for iteration in missing)
         if rest or known or len(rows) < len(lines):
             rows.update(known)

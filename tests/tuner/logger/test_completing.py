@@ -16,6 +16,7 @@ from trainables.history import frame, missing_row, read_history
 from trainables.wire import CheckpointRef
 from tuner.experiment import events as ev
 from tuner.experiment.standing import Results, Standing
+from tuner.experiment.state import ExperimentState
 from tuner.logger import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from tuner.logger.completing import complete
 from tuner.logger.tensorboard import EventFile, _events, steps
@@ -191,13 +192,31 @@ def test_files_of_other_libraries_are_not_taken_for_ours(tmp_path: Path) -> None
     assert steps(tmp_path) == set()
 
 
-def test_a_checkpoint_that_was_found_brings_its_result_along() -> None:
-    results = Results()
-    ref = CheckpointRef("t", "checkpoint_000007", 1, 1, 3, 7)
-    list(results.noting([ev.CheckpointPublished(ref, 1, "", 0.0, raw(7, 7.0))]))
-    list(results.noting([ev.CheckpointPublished(CheckpointRef("u", "checkpoint_000001", 1, 1, 1, 1), 1, "", 0.0)]))
+def test_a_checkpoint_that_was_found_brings_its_result_along_and_tells_of_a_gap() -> None:
+    state, results = ExperimentState(Path("e")), Results()
+    for name in ("t", "u", "v"):
+        state.apply(ev.TrialCreated(name, 0, ev.NO_RAW, dirname=name))
 
-    assert results.by_trial == {"t": Standing({7: raw(7, 7.0)})}
+    def published(name: str, iteration: int, metrics: msgspec.Raw = ev.NO_RAW) -> ev.CheckpointPublished:
+        ref = CheckpointRef(name, f"checkpoint_{iteration:06}", 1, 1, iteration, iteration)
+        return ev.CheckpointPublished(ref, 1, "", 0.0, metrics)
+
+    told = [
+        ev.ResultReported("t", 1, 1, raw(1, 1.0)),
+        published("t", 7, raw(7, 7.0)),  # 2 to 6 are not told of
+        published("u", 1),  # its result was told
+        ev.AttemptStarted("v", 2, 1, 0.0, iteration=4),
+        published("v", 5, raw(5, 5.0)),
+    ]
+    for fact in results.noting(told, state):
+        state.apply(fact)
+
+    assert results.by_trial["t"] == Standing({1: raw(1, 1.0), 7: raw(7, 7.0)}, ahead_of=1)
+    assert results.by_trial["v"] == Standing({5: raw(5, 5.0)})
+    assert set(results.by_trial) == {"t", "v"}
+    assert results.by_trial["t"].gaps({1, 7}, 7) == [2, 3, 4, 5, 6]
+    assert Standing(ahead_of=0).gaps({3}, 3) == [1, 2]
+    assert Standing().gaps({3}, 3) == Standing().gaps({3, 4, 5}, 4) == []
 
 
 def test_of_a_trial_without_any_row_nothing_is_said(lab: Any) -> None:
