@@ -28,7 +28,7 @@ from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere,
 from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings, state_of
 from tuner.experiment.state import ExperimentState
 from tuner.syncer import views
-from tuner.syncer.claim import RemoteClaim, as_ended_here
+from tuner.syncer.claim import Head, RemoteClaim, as_ended_here
 from tuner.syncer.remote import Relation, Remote, adopt, complete
 from tuner.syncer.replica import Replica
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
@@ -163,8 +163,16 @@ def _free(remote: Remote, paths: ExperimentPaths, clock: Clock) -> int:
     watch = RemoteClaim(
         remote.uploader, remote.name, place=remote.uri, clock=clock, timeout_s=views.TIMEOUT_S, wait=time.sleep
     )
-    head = as_ended_here(watch.head([f"{remote.name}/{key}" for key in remote.keys]), paths)
-    watch.wait_until_free(head, takeover=False)
+
+    def look() -> Head:
+        return as_ended_here(watch.head([f"{remote.name}/{key}" for key in remote.keys]), paths)
+
+    head = look()
+    while watch.wait_until_free(head, takeover=False):
+        remote.look()  # it may have brought more there meanwhile
+        if (now := look()).highest == head.highest:
+            break
+        head = now
     return head.highest
 
 

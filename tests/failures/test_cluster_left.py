@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,3 +77,47 @@ def test_r10_nothing_of_a_killed_run_stays_on_the_hosts(cluster: Cluster, victim
     for host in cluster.hosts:
         left = temporary(host) - before[host.hostname]
         assert not left, left
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(8))
+def test_r10_whoever_is_killed_and_whenever_nothing_stays_after_the_next_end(cluster: Cluster, seed: int) -> None:
+    dice = random.Random(seed)
+    before = {host.hostname: temporary(host) for host in cluster.hosts}
+    run = Run(cluster, x=[1, 2, 3, 4], steps=40, free=40, pause=0.05, size=200_000, max_failures=-1)
+    script = run.start()
+    for _ in range(6):
+        time.sleep(dice.uniform(0, 4))  # in any phase: a start takes 3 s, the run about as long
+        if script.poll() is not None:
+            break
+        host = dice.choice(cluster.hosts)
+        victims = {
+            "driver": [script.pid],
+            "agent": agents(host),
+            "ssh": [pid for pid in host.processes() if _name(pid) in ("ssh", "rsync")],
+            "server": run.processes(host)[:1],
+            "all": [script.pid, *agents(host), *run.processes(host)],
+        }[dice.choice(["driver", "agent", "ssh", "server", "all"])]
+        for pid in victims:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if script.pid in victims:
+            script.close()
+            script = run.start()
+    check_whole_but_failures(script.ends(5 * PATIENCE_S))
+    check_kept(run)
+    for host in cluster.hosts:
+        assert run.processes(host) == []
+        until("nothing is left", lambda host=host: not temporary(host) - before[host.hostname])  # type: ignore[misc]
+
+
+def check_whole_but_failures(output: str) -> None:
+    for trial in found(output).values():
+        assert (trial["status"], trial["i"]) == ("TERMINATED", list(range(1, 41))), output
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""  # it has ended

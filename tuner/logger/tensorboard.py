@@ -59,16 +59,13 @@ class TBXLoggerCallback(LoggerCallback):
 
         Nobody's results are missing for that: returns an empty list, as those do that keep rows.
         """
-        rows: dict[int, dict[str, Any]] = {
-            row["training_iteration"]: row
-            for row in read_history(TrialPaths(trial.directory).result_json)
-            if "training_iteration" in row
-        }
-        for iteration, raw in standing.results.items():
-            rows.setdefault(iteration, tagged.loads(bytes(raw)))
-        rows = {step: row for step, row in rows.items() if step <= trial.iteration and row != missing_row(step)}
         try:
             shown = steps(trial.directory)
+            told = {step for step, raw in standing.results.items() if tagged.loads(bytes(raw)) != missing_row(step)}
+            as_far = trial.iteration in shown or not trial.iteration
+            if as_far and told <= shown and max(shown, default=0) <= min(trial.iteration, standing.void_after):
+                return []  # the history need not be read
+            rows = _rows(trial, standing)
             first = min([*(rows.keys() - shown), standing.void_after + 1, trial.iteration + 1])
             purges = max(shown, default=0) >= first
             if purges or any(step >= first for step in rows):
@@ -199,6 +196,18 @@ class EventFile:
             os.ftruncate(self._fd, self._size)  # half a record would end the file for every reader
             raise
         self._size += len(record)
+
+
+def _rows(trial: Trial, standing: Standing) -> dict[int, dict[str, Any]]:
+    """The results of a trial that stand, by iteration."""
+    rows = {row.get("training_iteration"): row for row in read_history(TrialPaths(trial.directory).result_json)}
+    for iteration, raw in standing.results.items():
+        rows.setdefault(iteration, tagged.loads(bytes(raw)))
+    return {
+        step: row
+        for step, row in rows.items()
+        if isinstance(step, int) and step <= trial.iteration and row != missing_row(step)
+    }
 
 
 def steps(directory: Path) -> set[int]:
