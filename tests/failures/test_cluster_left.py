@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from clusters import check_kept, check_whole, started, until
+from clusters import Run, check_kept, check_whole, found, started, until
 
 from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster, RayHost
 
