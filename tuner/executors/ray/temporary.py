@@ -52,7 +52,8 @@ class Cleaner:
 
     def end(self) -> None:
         """There is nothing to be removed any more."""
-        os.write(self._writing, b"done\n")
+        with contextlib.suppress(BrokenPipeError):  # somebody killed it
+            os.write(self._writing, b"done\n")
         os.close(self._writing)
 
 
