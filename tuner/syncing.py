@@ -41,9 +41,8 @@ from tuner.experiment.state import ExperimentState
 from tuner.opening import ask, check_same
 from tuner.spec import Spec
 from tuner.syncer.checkpoints_push import Origin
-from tuner.syncer.claim import RELEASE_S, RemoteClaim, as_ended_here, beat_name, encode_beat
-from tuner.syncer.patience import patient
 from tuner.syncer.claim import RELEASE_S, Head, RemoteClaim, as_ended_here, beat_name, encode_beat
+from tuner.syncer.patience import patient
 from tuner.syncer.remote import Relation, Remote, adopt, at_rest, complete, names_of, set_aside, unchanged
 from tuner.syncer.replica import Pace, Replica
 from tuner.syncer.trial_files import Artifacts

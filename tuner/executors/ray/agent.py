@@ -20,13 +20,11 @@ from typing import Any, Literal
 import cloudpickle
 import msgspec
 
+from trainables import owned_directory
 from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, LimitError
 from trainables.job import Job
-from trainables.starting import start_thread
-from trainables import owned_directory
-from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError
-from trainables.job import Job
 from trainables.owned_directory import OwnedDirectory
+from trainables.starting import start_thread
 from trainables.store import delete, fs, verify
 from trainables.threads import Threads
 from trainables.transfer.agent import decode_job
