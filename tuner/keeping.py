@@ -189,7 +189,7 @@ class Keeping:
         if now is not None:
             self._lent[trial.trial_id] = now
         if before is not None and before != now:
-            self.forget(self._holder(before))
+            self._decide_again(self._holder(before))
 
     # --- what goes --------------------------------------------------------------------------------------------
 
@@ -208,7 +208,12 @@ class Keeping:
         """A trial reads a checkpoint no more: retention decides about it again."""
         if ref in run.open:
             run.open.discard(ref)
-            self.forget(self._holder(ref))
+            self._decide_again(self._holder(ref))
+
+    def _decide_again(self, trial: Trial) -> None:
+        """One of its checkpoints is in use no more."""
+        self.forget(trial)
+        self.give_up_local(trial)
 
     def copied(self, trial: Trial) -> None:
         """The replica has another checkpoint of the trial."""

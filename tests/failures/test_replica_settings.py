@@ -8,6 +8,7 @@ import random
 import shutil
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,29 @@ def test_keep_local_deletes_nothing_that_did_not_arrive(tmp_path, store, watched
     run(count, tmp_path, config={"n": 5}, sync_config=sync(store, keep_local=1), callbacks=[Look()])
     assert "checkpoint_000002" in seen
     assert store.iterations() == [[1, 2, 3, 4, 5]]
+
+
+def test_keep_local_gives_up_later_what_was_in_use_when_the_replica_got_the_next_one(tmp_path):
+    place = tmp_path / "place"
+
+    def train(config):
+        tune.report({"n": 1}, checkpoint=tune.Checkpoint.from_dict({"n": 1}))
+        _wait_for(place, "checkpoint_000001")
+        with tune.get_checkpoint().as_directory():
+            tune.report({"n": 2}, checkpoint=tune.Checkpoint.from_dict({"n": 2}))
+            _wait_for(place, "checkpoint_000002")
+            tune.report({"n": 3})  # the driver has heard of the copy, and what is open stayed
+
+    (trial,) = run(train, tmp_path, sync_config=tune.SyncConfig(upload_dir=place, keep_local=1)).trials
+    assert kept(trial) == ["checkpoint_000002"]
+    assert len(list(place.glob("e/*/checkpoint_*"))) == 2
+
+
+def _wait_for(place, checkpoint):
+    deadline = time.monotonic() + 30
+    while not list(place.glob(f"e/*/{checkpoint}/.manifest.json")):
+        assert time.monotonic() < deadline, f"{checkpoint} was never copied"
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("value", [0, -1, "some", 1.5])

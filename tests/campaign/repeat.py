@@ -1,0 +1,76 @@
+"""Runs experiments of the campaign by their seeds: `repeat.py 17`, or `repeat.py 0-49 --in DIRECTORY`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+
+from lives import Runner, Seen  # noqa: E402
+from oracle import judge  # noqa: E402
+from places import Places  # noqa: E402
+from plans import REPLICAS, Plan, draw, to_json  # noqa: E402
+
+
+def perform(plan: Plan, base: Path, places: Places) -> tuple[Seen, list[str]]:
+    """One experiment to its end, and the rules that it broke."""
+    base.mkdir(parents=True)
+    runner = Runner(plan, base, places)
+    seen = runner.run()
+    ended = not seen.flags and all(not life.hung for life in seen.lives)
+    there = places.look(plan.replica, runner.name, base / "there") if plan.replica != "none" else None
+    flags = judge(seen, there)
+    if ended and plan.again and (status := runner.again()) != 0:
+        flags.append(f"the finished experiment, run once more, ends with {status}")
+    return seen, flags
+
+
+def describe(plan: Plan, seen: Seen, flags: list[str]) -> str:
+    """For people: what it was, what happened, which rules were broken, and how to repeat it."""
+    lives = [f"  life {life.number}: {life.status}{' (disk lost)' * life.lost} {life.blows}" for life in seen.lives]
+    return "\n".join(
+        [f"seed {plan.seed}: {json.dumps(to_json(plan))}", *lives, *(f"  FLAG {flag}" for flag in flags)]
+        + [f"  to repeat it: python tests/campaign/repeat.py {plan.seed}"]
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seeds", help="17, or 0-49")
+    parser.add_argument("--in", dest="directory", type=Path, help="where to work; what is flagged stays there")
+    parser.add_argument("--small", action="store_true", help="the size of `make test`")
+    parser.add_argument("--replicas", default=",".join(REPLICAS))
+    given = parser.parse_args()
+    first, _, last = given.seeds.partition("-")
+    work = given.directory or Path(tempfile.mkdtemp(prefix="campaign-"))
+    work.mkdir(parents=True, exist_ok=True)
+    places, flagged = Places(work), 0
+    try:
+        for seed in range(int(first), int(last or first) + 1):
+            plan = draw(seed, replicas=tuple(given.replicas.split(",")), small=given.small)
+            base, began = work / f"seed-{seed}", time.monotonic()
+            shutil.rmtree(base, ignore_errors=True)
+            seen, flags = perform(plan, base, places)
+            flagged += bool(flags)
+            with (work / "said").open("a") as said:
+                said.write(f"=== {seed}\n{seen.output}")
+            print(f"{seed} {'FLAGGED' if flags else 'ok'} {time.monotonic() - began:.1f} s", flush=True)
+            if flags:
+                print(describe(plan, seen, flags), flush=True)
+            else:
+                shutil.rmtree(base)
+    finally:
+        places.close()
+    print(f"{flagged} flagged; work in {work}")
+    return 1 if flagged else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
