@@ -38,8 +38,8 @@ def _trial_of(fact: Fact) -> str | None:
     return fact.get("trial") or fact.get("ref", {}).get("trial_id")
 
 
-def read(journal: Path, *copies: Path) -> History:
-    """Read it; `copies` are older looks at the same one, for what was compacted since."""
+def read(journal: Path, *copies: Path, cut: bool = False) -> History:
+    """Read it; `copies` are older looks at the same one, for what was compacted since; `cut`: its owner was killed."""
     history = History()
     facts: dict[int, dict[int, Fact]] = {}
     snapshots: dict[int, int] = {}
@@ -48,11 +48,11 @@ def read(journal: Path, *copies: Path) -> History:
             continue
         for path in sorted(directory.iterdir()):
             if match := _SEGMENT.fullmatch(path.name):
-                _segment(path, facts.setdefault(int(match[1]), {}), history, strict=directory == journal)
+                _segment(path, facts.setdefault(int(match[1]), {}), history, strict=directory == journal and not cut)
             elif match := _SNAPSHOT.fullmatch(path.name):
                 _check_snapshot(path, history)
                 snapshots[int(match[1])] = max(int(match[2]), snapshots.get(int(match[1]), 0))
-            elif directory == journal and path.name != "history":
+            elif directory == journal and path.name != "history" and not cut:
                 history.problems.append(f"{path.name} lies in the journal")
     _follow(facts, snapshots, history)
     return history

@@ -13,9 +13,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from after_cut import problems_after_cut
 from places import Places
 from plans import Blow, Plan, to_json
 from victims import MARK, end_all, send, strike, survivors
+
+from tests.servers.powered import Disk
 
 HERE = Path(__file__).parent
 LIFE_S = 180.0
@@ -47,12 +50,13 @@ class Seen:
 
     plan: Plan
     base: Path
+    storage: Path
     lives: list[Life] = field(default_factory=list)
     flags: list[str] = field(default_factory=list)
 
     @property
     def root(self) -> Path:
-        return self.base / "storage" / "e"
+        return self.storage / "e"
 
     @property
     def output(self) -> str:
@@ -68,18 +72,20 @@ class Seen:
 class Runner:
     """Starts, strikes, waits, starts again."""
 
-    def __init__(self, plan: Plan, base: Path, places: Places) -> None:
-        self.plan, self.base, self.places = plan, base, places
+    def __init__(self, plan: Plan, base: Path, places: Places, disk: Disk | None = None) -> None:
+        self.plan, self.base, self.places, self.disk = plan, base, places, disk
         self.name = f"s{plan.seed}-{os.getpid()}"
         self.mark = f"{self.name}-{time.monotonic_ns()}"
         self.rng = random.Random(f"strikes:{plan.seed}")
-        self.seen = Seen(plan, base)
+        self.storage = (disk.seen if disk is not None else base) / "storage"
+        inside = (disk.place if disk is not None else base) / "storage"
+        self.seen = Seen(plan, base, self.storage)
         self.blows = list(plan.blows)
         self.upload_dir = places.uri(plan.replica, self.name, base)
-        for directory in ("storage", "tmp", "home", "books"):
-            (base / directory).mkdir()
+        for directory in (self.storage, base / "tmp", base / "home", base / "books"):
+            directory.mkdir()
         given = {**to_json(plan), "told": str(base / "told"), "found": str(base / "found.json")}
-        given |= {"storage": str(base / "storage"), "upload_dir": self.upload_dir}
+        given |= {"storage": str(inside), "upload_dir": self.upload_dir}
         (base / "plan.json").write_text(json.dumps(given))
 
     def run(self) -> Seen:
@@ -139,6 +145,9 @@ class Runner:
         return process.poll() is None
 
     def _hit(self, process: subprocess.Popen[bytes], life: Life, blow: Blow) -> None:
+        if blow.victim == "power":
+            self._cut(process, life)
+            return
         number = getattr(signal, f"SIG{blow.signal}")
         hit = strike(process.pid, self.mark, blow.victim, number, self.rng)
         life.blows.append(f"{blow.signal} {blow.victim} {hit} at step {self.seen.steps}")
@@ -149,12 +158,24 @@ class Runner:
         elif blow.victim in ("driver", "all") and blow.loses:
             life.lost = bool(hit)
 
+    def _cut(self, process: subprocess.Popen[bytes], life: Life) -> None:
+        """The power fails, and comes back on an empty machine with the same disk."""
+        assert self.disk is not None
+        self.disk.cut()
+        end_all(self.mark)
+        process.wait()
+        life.blows.append(f"CUT power at step {self.seen.steps}")
+        self.disk.come_back()
+        shutil.rmtree(self.base / "tmp")
+        (self.base / "tmp").mkdir()
+        self.seen.flags += [f"after a power cut: {problem}" for problem in problems_after_cut(self.seen.root)]
+
     def _judge(self, life: Life) -> None:
         """Whether it ended as what happened to it allows."""
         told = [text.split()[:2] for text in life.blows]
-        hit = {(name, who) for name, who in told if who in ("driver", "all")}
+        hit = {(name, who) for name, who in told if who in ("driver", "all", "power")}
         allowed = {0}
-        if any(name == "KILL" for name, _ in hit):
+        if any(name in ("KILL", "CUT") for name, _ in hit):
             allowed.add(-signal.SIGKILL)
         if any(name == "TERM" for name, _ in hit):
             allowed |= {143, -signal.SIGTERM}
@@ -168,9 +189,9 @@ class Runner:
         there = self.places.look(self.plan.replica, self.name, self.base / "there")
         for path in there.glob("e/*/*/.manifest.json"):
             life.kept_there.setdefault(path.parent.parent.name, []).append(path.parent.name)
-        for name in ("storage", "tmp", "home"):
-            shutil.rmtree(self.base / name)
-            (self.base / name).mkdir()
+        for directory in (self.storage, self.base / "tmp", self.base / "home"):
+            shutil.rmtree(directory)
+            directory.mkdir()
 
     def _generations(self) -> set[int]:
         return {int(path.stem) for path in (self.seen.root / "generations").glob("[0-9]*.json")}
@@ -192,11 +213,12 @@ class Runner:
             "PYTHONFAULTHANDLER": "1",
             "TUNE_GRACE_S": "10",
         }
+        enter = [] if self.disk is None else self.disk.command(self.base)
         with open(self.base / "output", "ab") as output, self.places.network(self.plan.replica):
             output.write(f"--- life {number}\n".encode())
             output.flush()
             return subprocess.Popen(
-                [sys.executable, str(HERE / "campaign_script.py"), str(self.base / "plan.json")],
+                [*enter, sys.executable, str(HERE / "campaign_script.py"), str(self.base / "plan.json")],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

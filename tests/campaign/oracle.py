@@ -63,7 +63,8 @@ def told_of(seen: Seen) -> list[dict[str, Any]]:
 
 def _check_trials(seen: Seen, history: History, there: Path | None) -> list[str]:
     plan, flags = seen.plan, []
-    described = {path.parent: json.loads(path.read_text()) for path in seen.root.glob("*/trial.json")}
+    described, problems = _described(seen.root)
+    flags += problems
     path = seen.base / "found.json"
     found = json.loads(path.read_text()) if path.exists() else {}
     if not len(described) == len(found) == plan.trials:
@@ -73,8 +74,7 @@ def _check_trials(seen: Seen, history: History, there: Path | None) -> list[str]
         flags.append(f"{len(drawn)} different configs were drawn for {plan.trials} trials")
     told = told_of(seen)
     flags += [f"a trial was given a torn checkpoint: {what}" for what in told if what["kind"] == "torn"]
-    for directory, about in sorted(described.items()):
-        trial = about["trial_id"]
+    for directory, trial in sorted(described.items()):
         facts, steps = history.of(trial), [what for what in told if what.get("trial") == trial]
         mine = _check_rows(seen, trial, directory, facts, told)
         if found.get(trial, {}).get("status") != "TERMINATED":
@@ -87,10 +87,26 @@ def _check_trials(seen: Seen, history: History, there: Path | None) -> list[str]
     return flags
 
 
+def _described(root: Path) -> tuple[dict[Path, str], list[str]]:
+    """Directory of each trial -> its id, as the files in it say."""
+    described, problems = {}, []
+    for path in sorted(path for path in root.iterdir() if path.is_dir() and re.search(r"_\d{5}$", path.name)):
+        for file in ("trial.json", "params.json"):
+            try:
+                json.loads((path / file).read_text())
+            except (OSError, ValueError) as error:
+                problems.append(f"{path.name}/{file} cannot be read: {error}")
+        described[path] = path.name.partition("_")[2]
+    return described, problems
+
+
 def _check_rows(seen: Seen, trial: str, directory: Path, facts: list[Fact], told: list[dict[str, Any]]) -> list[str]:
     """Iterations 1 to n once each, in order; each step built on the one before, and done by this trial."""
     plan, flags = seen.plan, []
-    rows = rows_of(directory)
+    try:
+        rows = rows_of(directory)
+    except ValueError as error:
+        return [f"result.json cannot be read: {error}"]
     counted = [row.get("training_iteration") for row in rows]
     if counted != list(range(1, len(rows) + 1)):
         return [f"result.json has the iterations {counted}"]
@@ -251,7 +267,7 @@ def _since_cloned(saved: list[Fact], facts: list[Fact]) -> list[Fact]:
 
 
 def _check_left(seen: Seen) -> list[str]:
-    storage, flags = seen.base / "storage", []
+    storage, flags = seen.storage, []
     flags += [f"{path.name} lies in the storage directory" for path in storage.iterdir() if path.name != "e"]
     for path in sorted(seen.root.rglob("*")):
         name = str(path.relative_to(seen.root))
@@ -283,7 +299,7 @@ def _check_replica(seen: Seen, there: Path) -> list[str]:
         name = str(path.relative_to(root))
         if path.is_file() and not _KNOWN.fullmatch(name):
             flags.append(f"replica: left: {name}")
-    for mine in sorted(path.parent for path in seen.root.glob("*/trial.json")):
+    for mine in _described(seen.root)[0]:
         its = root / mine.name
         if not its.is_dir():
             flags.append(f"replica: {mine.name} is missing")

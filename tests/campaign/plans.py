@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 SCHEDULERS = (
@@ -130,6 +130,11 @@ def _blows(rng: random.Random, replica: str, small: bool) -> list[Blow]:
         )
         for _ in range(rng.randint(1, 2 if small else 4))
     ]
+
+
+def with_cuts(plan: Plan) -> Plan:
+    """The same, and each blow is a power cut."""
+    return replace(plan, blows=[replace(blow, victim="power", signal="CUT") for blow in plan.blows])
 
 
 def to_json(plan: Plan) -> dict[str, Any]:

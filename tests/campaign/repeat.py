@@ -16,13 +16,15 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 from lives import Runner, Seen  # noqa: E402
 from oracle import judge  # noqa: E402
 from places import Places  # noqa: E402
-from plans import REPLICAS, Plan, draw, to_json  # noqa: E402
+from plans import REPLICAS, Plan, draw, to_json, with_cuts  # noqa: E402
+
+from tests.servers.powered import Disk, powered_disk  # noqa: E402
 
 
-def perform(plan: Plan, base: Path, places: Places) -> tuple[Seen, list[str]]:
+def perform(plan: Plan, base: Path, places: Places, disk: Disk | None = None) -> tuple[Seen, list[str]]:
     """One experiment to its end, and the rules that it broke."""
     base.mkdir(parents=True)
-    runner = Runner(plan, base, places)
+    runner = Runner(plan, base, places, disk)
     seen = runner.run()
     ended = not seen.flags and all(not life.hung for life in seen.lives)
     there = places.look(plan.replica, runner.name, base / "there") if plan.replica != "none" else None
@@ -32,12 +34,18 @@ def perform(plan: Plan, base: Path, places: Places) -> tuple[Seen, list[str]]:
     return seen, flags
 
 
-def describe(plan: Plan, seen: Seen, flags: list[str]) -> str:
+def cut(plan: Plan, base: Path, places: Places) -> tuple[Seen, list[str]]:
+    """The same on a disk whose power is cut."""
+    with powered_disk(base / "powered", ("xfs", "ext4")[plan.seed % 2], 2 << 30) as disk:
+        return perform(with_cuts(plan), base / "work", places, disk)
+
+
+def describe(plan: Plan, seen: Seen, flags: list[str], option: str = "") -> str:
     """For people: what it was, what happened, which rules were broken, and how to repeat it."""
     lives = [f"  life {life.number}: {life.status}{' (disk lost)' * life.lost} {life.blows}" for life in seen.lives]
     return "\n".join(
         [f"seed {plan.seed}: {json.dumps(to_json(plan))}", *lives, *(f"  FLAG {flag}" for flag in flags)]
-        + [f"  to repeat it: python tests/campaign/repeat.py {plan.seed}"]
+        + [f"  to repeat it: python tests/campaign/repeat.py {plan.seed}{option}"]
     )
 
 
@@ -46,6 +54,7 @@ def main() -> int:
     parser.add_argument("seeds", help="17, or 0-49")
     parser.add_argument("--in", dest="directory", type=Path, help="where to work; what is flagged stays there")
     parser.add_argument("--small", action="store_true", help="the size of `make test`")
+    parser.add_argument("--power", action="store_true", help="every blow is a power cut (root)")
     parser.add_argument("--replicas", default=",".join(REPLICAS))
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")
@@ -57,13 +66,13 @@ def main() -> int:
             plan = draw(seed, replicas=tuple(given.replicas.split(",")), small=given.small)
             base, began = work / f"seed-{seed}", time.monotonic()
             shutil.rmtree(base, ignore_errors=True)
-            seen, flags = perform(plan, base, places)
+            seen, flags = (cut if given.power else perform)(plan, base, places)
             flagged += bool(flags)
             with (work / "said").open("a") as said:
                 said.write(f"=== {seed}\n{seen.output}")
             print(f"{seed} {'FLAGGED' if flags else 'ok'} {time.monotonic() - began:.1f} s", flush=True)
             if flags:
-                print(describe(plan, seen, flags), flush=True)
+                print(describe(plan, seen, flags, " --power" * given.power + " --small" * given.small), flush=True)
             else:
                 shutil.rmtree(base)
     finally:

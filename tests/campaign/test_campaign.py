@@ -15,9 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from places import Places
 from plans import draw
-from repeat import describe, perform
+from repeat import cut, describe, perform
 
-QUICK, SOAK = 10, 600
+UNPLUGGED = ("none", "directory")
+QUICK, QUICK_CUTS, SOAK = 10, 3, 600
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +46,23 @@ def test_an_experiment_that_is_struck_at_random_ends_as_its_settings_say(
     plan = draw(seed)
     seen, flags = perform(plan, tmp_path / "work", places)
     assert not flags, describe(plan, seen, flags)
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@pytest.mark.parametrize("seed", range(QUICK_CUTS))
+def test_a_small_experiment_whose_power_is_cut_ends_as_its_settings_say(
+    seed: int, tmp_path: Path, places: Places
+) -> None:
+    plan = draw(seed, small=True, replicas=UNPLUGGED)
+    seen, flags = cut(plan, tmp_path, places)
+    assert not flags, describe(plan, seen, flags, f" --small --power --replicas {','.join(UNPLUGGED)}")
+
+
+@pytest.mark.soak
+@pytest.mark.root
+@pytest.mark.parametrize("seed", range(SOAK // 3))
+def test_an_experiment_whose_power_is_cut_ends_as_its_settings_say(seed: int, tmp_path: Path, places: Places) -> None:
+    plan = draw(seed)
+    seen, flags = cut(plan, tmp_path, places)
+    assert not flags, describe(plan, seen, flags, " --power")
