@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from tuner.experiment.resume import reconcile
 from tuner.experiment.standing import Results, Standing
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
-from tuner.launching import LoopSettings, describe
+from tuner.launching import LoopSettings, describe, describe_again
 from tuner.logger.completing import complete
 from tuner.loop import TrialLoop
 from tuner.opening import Opened
@@ -148,6 +148,7 @@ class Run:
             for known in self.state.trials:
                 if not fs.exists(TrialPaths(known.directory).trial_json):
                     describe(known, int(self.opened.settings["seed"]))  # what else is in it comes when it is needed
+        self._describe_again(self.results.by_trial)
         self.touched = {trial_id: self._known(trial_id) for trial_id in self.results.by_trial}
         lost = (f"{damage}; the run goes on from what stands before them" for damage in contents.damaged)
         notes, seed = [*contents.notes, *lost, *self.opened.changes], self.opened.settings["seed"]
@@ -237,6 +238,15 @@ class Run:
         trial = self.state.trials.get(trial_id)
         assert trial is not None
         return trial
+
+    def _describe_again(self, touched: Container[str]) -> None:
+        """A power cut may have taken what identifies a trial: of those that go on, and those that were worked on."""
+        if not has_directories(self.executor):
+            return
+        for trial in self.state.trials:
+            if trial.attempt and (not trial.is_finished() or trial.trial_id in touched):
+                with contextlib.suppress(OSError):  # it is for people and other programs: nothing waits for it
+                    describe_again(trial, int(self.opened.settings["seed"]))
 
     # --- the parts --------------------------------------------------------------------------------------
 

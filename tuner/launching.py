@@ -141,10 +141,24 @@ def _of_trial(replicated: Replicated | None, trial: Trial) -> Replicated | None:
 def describe(trial: Trial, seed: int) -> None:
     """Make a trial's directory, with what identifies the trial."""
     fs.make_dirs(trial.directory)
+    fs.write_file(TrialPaths(trial.directory).trial_json, _description(trial, seed), fsync=False)
+
+
+def describe_again(trial: Trial, seed: int) -> None:
+    """The same where a power cut has taken it: nobody waits for the disk when it is written first."""
+    try:
+        if fs.read_file(TrialPaths(trial.directory).trial_json) == _description(trial, seed):
+            return
+    except FileNotFoundError:
+        pass
+    describe(trial, seed)
+
+
+def _description(trial: Trial, seed: int) -> bytes:
     facts = {
         "trial_id": trial.trial_id,
         "index": trial.index,
         "name": trial.name,
         "seed": trial_seed(seed, trial.index),
     }
-    fs.write_file(TrialPaths(trial.directory).trial_json, json.dumps(facts).encode(), fsync=False)
+    return json.dumps(facts).encode()

@@ -20,7 +20,7 @@ def problems_after_cut(root: Path) -> list[str]:
     }
     there: dict[str, set[str]] = {}
     for name in directories.values():
-        held, torn = read_all(root / name)
+        held, torn = read_all(root / name, "checkpoint_*")
         problems += [f"{name}: {problem}" for problem in torn]
         there[name] = {each.name for each in held}
     for fact in history.kind("published"):

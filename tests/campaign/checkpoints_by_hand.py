@@ -26,10 +26,10 @@ class Held:
     digest: str
 
 
-def read_all(directory: Path) -> tuple[list[Held], list[str]]:
+def read_all(directory: Path, names: str = "*checkpoint_*") -> tuple[list[Held], list[str]]:
     """The checkpoints of a trial, and what is wrong with them."""
     held, problems = [], []
-    for path in sorted(directory.glob("*checkpoint_*")):
+    for path in sorted(directory.glob(names)):
         if not (path / _MANIFEST).is_file():
             problems.append(f"{path.name} has no manifest")
             continue

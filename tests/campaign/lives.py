@@ -16,7 +16,7 @@ from pathlib import Path
 from after_cut import problems_after_cut
 from places import Places
 from plans import Blow, Plan, to_json
-from victims import MARK, end_all, send, strike, survivors
+from victims import MARK, end_all, marked, send, strike, survivors
 
 from tests.servers.powered import Disk
 
@@ -161,6 +161,8 @@ class Runner:
     def _cut(self, process: subprocess.Popen[bytes], life: Life) -> None:
         """The power fails, and comes back on an empty machine with the same disk."""
         assert self.disk is not None
+        for pid in marked(self.mark):
+            send(pid, signal.SIGSTOP)  # nobody gets to say that the disk is gone
         self.disk.cut()
         end_all(self.mark)
         process.wait()

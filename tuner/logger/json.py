@@ -27,9 +27,8 @@ class JsonLoggerCallback(RowLogger):
     def log_trial_start(self, trial: Trial) -> None:
         path = TrialPaths(trial.directory).params_json
         try:
-            config = orjson.loads(bytes(trial.raw_config))  # tags and names of blobs as they are, nothing is unpickled
             fs.make_dirs(trial.directory)
-            fs.write_file(path, orjson.dumps(config, option=orjson.OPT_INDENT_2), fsync=False)
+            fs.write_file(path, _config(trial), fsync=False)
         except OSError as error:
             self._complain(path, error)
 
@@ -43,6 +42,9 @@ class JsonLoggerCallback(RowLogger):
             return write_line({key: _writable(value) for key, value in result.items()})
 
     def _complete(self, trial: Trial, standing: Standing) -> list[int]:
+        params = TrialPaths(trial.directory).params_json
+        if not fs.exists(params) or fs.read_file(params) != _config(trial):
+            fs.replace_file(params, _config(trial))
         path = self._path(trial)
         data = fs.read_file(path) if fs.exists(path) else b""
         *lines, rest = data.split(b"\n")
@@ -74,6 +76,11 @@ class JsonLoggerCallback(RowLogger):
             end = start
         if end < len(data):
             fs.truncate(path, end)
+
+
+def _config(trial: Trial) -> bytes:
+    config = orjson.loads(bytes(trial.raw_config))  # tags and names of blobs as they are, nothing is unpickled
+    return orjson.dumps(config, option=orjson.OPT_INDENT_2)
 
 
 def _iteration(line: bytes) -> int | None:
