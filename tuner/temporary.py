@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -30,16 +32,35 @@ def make(paths: ExperimentPaths, id: str) -> Path:
         place = Path(tempfile.gettempdir()) if chosen is None else as_local_path(chosen)
         user = hashlib.sha256(str(paths.root).encode()).hexdigest()[:8]
         directory = place / f"tuner-{os.getuid()}-{user}"
-    if fs.exists(directory):
-        fs.rmtree(directory)
+    for number in itertools.count():
+        free = directory if not number else directory.with_name(f"{directory.name}.{number}")
+        if _emptied(free) and _made(free):
+            return free
+    raise AssertionError("there is always another number")
+
+
+def _emptied(directory: Path) -> bool:
+    """Remove what a dead owner left; False: it is not ours. In a shared directory anybody may have taken the name."""
+    try:
+        found = os.lstat(directory)
+    except FileNotFoundError:
+        return True
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        return False
+    fs.rmtree(directory)
+    return True
+
+
+def _made(directory: Path) -> bool:
     while True:
         fs.make_dirs(directory.parent)
         try:
-            fs.mkdir(directory)
+            fs.mkdir(directory, 0o700)
         except FileNotFoundError:
             continue  # a run beside this one ended just now, and took the empty parent with it
-        fs.chmod(directory, 0o700)
-        return directory
+        except FileExistsError:
+            return False  # somebody was faster
+        return True
 
 
 def remove(directory: Path) -> None:

@@ -173,7 +173,11 @@ def make_dirs(path: PathLike) -> None:
 def rmtree(path: PathLike) -> None:
     """Remove a directory with all that is in it. What vanishes meanwhile is no error; symlinks are not followed."""
     try:
-        if os.stat(path).st_mode & 0o700 != 0o700:
+        mode = os.lstat(path).st_mode
+        if stat_module.S_ISLNK(mode):  # in a directory that all may write to it may be anybody's, and lead anywhere
+            unlink(path)
+            return
+        if mode & 0o700 != 0o700:
             chmod(path, 0o700)  # what came from a read-only folder could not be removed
         entries = list(os.scandir(path))
     except FileNotFoundError:
@@ -195,7 +199,7 @@ def rmtree(path: PathLike) -> None:
 def remove_quietly(path: PathLike) -> None:
     """Remove a file or a tree as far as possible: for what is left over, when an error is on its way already."""
     try:
-        if is_dir(path):
+        if is_dir(path) and not os.path.islink(path):
             rmtree(path)
         else:
             unlink(path)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,16 @@ def test_make_dirs_makes_parents_and_accepts_what_is_there(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError):
         fs.make_dirs(tmp_path / "file")
+
+
+@pytest.mark.parametrize("remove", [fs.rmtree, fs.remove_quietly])
+def test_of_a_symlink_the_link_is_removed_and_not_what_it_leads_to(remove: Any, tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    (tmp_path / "link").symlink_to("precious")
+    remove(tmp_path / "link")
+    assert os.listdir(tmp_path) == ["precious"]
+    assert (tmp_path / "precious" / "file").exists()
 
 
 def test_rmtree_follows_no_symlink(tmp_path: Path) -> None:
