@@ -54,13 +54,15 @@ def read(journal: Path, *copies: Path, cut: bool = False) -> History:
                 snapshots[int(match[1])] = max(int(match[2]), snapshots.get(int(match[1]), 0))
             elif directory == journal and path.name != "history" and not cut:
                 history.problems.append(f"{path.name} lies in the journal")
+    if facts and not cut:
+        _check_end(journal, max(facts), history)
     _follow(facts, snapshots, history)
     return history
 
 
 def _segment(path: Path, facts: dict[int, Fact], history: History, *, strict: bool) -> None:
     lines = path.read_bytes().split(b"\n")
-    tail = lines.pop()
+    lines.pop()  # what follows the last line's end
     for number, line in enumerate(lines):
         match = _LINE.fullmatch(line)
         if match is None or zlib.crc32(match[3]) != int(match[2], 16):
@@ -72,8 +74,13 @@ def _segment(path: Path, facts: dict[int, Fact], history: History, *, strict: bo
         if seq in facts and facts[seq] != fact:
             history.problems.append(f"{path.name}: number {seq} stands there twice, for two facts")
         facts[seq] = fact
-    if strict and tail.strip(b"\0"):
-        history.problems.append(f"{path.name}: its last line is torn, and its owner ended in order")
+
+
+def _check_end(journal: Path, generation: int, history: History) -> None:
+    """What owners leave that were killed may be torn at its end; the last one ended in order."""
+    for path in journal.glob(f"{generation:06d}-*.jsonl"):
+        if path.read_bytes().rpartition(b"\n")[2].strip(b"\0"):
+            history.problems.append(f"{path.name}: its last line is torn, and its owner ended in order")
 
 
 def _check_snapshot(path: Path, history: History) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
@@ -21,9 +22,12 @@ from victims import MARK, end_all, marked, send, strike, survivors
 from tests.servers.powered import Disk
 
 HERE = Path(__file__).parent
+_libc = ctypes.CDLL(None)
 LIFE_S = 180.0
 """Longer than any life takes on a machine with a load of ten."""
 GONE_S = 20.0
+QUIET_S, START_S = 3.0, 20.0
+"""How long the next step is waited for, and the first one of a life."""
 SPARE_LIVES = 4
 """How many starts after the last blow may end unwell for a reason that the settings allow."""
 
@@ -129,14 +133,14 @@ class Runner:
 
     def _moment(self, process: subprocess.Popen[bytes], blow: Blow, end: float) -> bool:
         """Wait for the moment of a blow; False: the script ended before."""
-        wanted = self.seen.steps + blow.steps
-        quiet, before = time.monotonic(), -1
+        began = before = self.seen.steps
+        wanted, quiet = began + blow.steps, time.monotonic()
         while (steps := self.seen.steps) < wanted and time.monotonic() < end:
             if steps != before:
                 quiet, before = time.monotonic(), steps
             if process.poll() is not None:
                 return False
-            if time.monotonic() - quiet > 3:  # there are no more to come, or it hangs
+            if time.monotonic() - quiet > (QUIET_S if before > began else START_S):  # no more are to come, or it hangs
                 break
             time.sleep(0.002)
         due = time.monotonic() + blow.after_s
@@ -227,6 +231,7 @@ class Runner:
                 cwd=self.base,
                 env=environment,
                 start_new_session=True,
+                preexec_fn=lambda: _libc.prctl(1, signal.SIGKILL),  # PR_SET_PDEATHSIG: it ends with the tests
             )
 
     def _say_where(self, process: subprocess.Popen[bytes]) -> None:

@@ -111,7 +111,11 @@ def _check_rows(seen: Seen, trial: str, directory: Path, facts: list[Fact], told
     if counted != list(range(1, len(rows) + 1)):
         return [f"result.json has the iterations {counted}"]
     last = [fact for fact in facts if fact["kind"] == "result"][-1:]
-    stopped = bool(last) and last[0].get("then", "continue") != "continue"
+    ended = [fact.get("reason", {}) for fact in facts if fact["kind"] == "ended"][-1:]
+    stopped = any(verdict.get("then", "continue") != "continue" for verdict in last) or any(
+        reason.get("kind") == "worse" and reason.get("iteration") == len(rows)
+        for reason in ended  # it waited
+    )
     if len(rows) != plan.iterations and not (plan.scheduler in STOPPING and stopped and len(rows) < plan.iterations):
         flags.append(f"has {len(rows)} of {plan.iterations} iterations, and its last verdict is {last}")
     if rows:
@@ -211,7 +215,14 @@ def _check_kept(seen: Seen, directory: Path, facts: list[Fact], there: Path | No
             flags.append(f"keeps {sorted(names)} here, keep_local={plan.keep_local} names {newest}")
     elif not names <= expected or (names != expected and not _lost(seen)):
         flags.append(f"keeps {sorted(names)} here, retention names {sorted(expected)}")
-    wanted = [number for number, row in rows.items() if plan.wanted(number, row["n"], last=number == len(rows))]
+    given_up = {
+        fact["iteration"] for fact in facts if fact["kind"] == "exploited"
+    }  # a class does not save what it gives up
+    wanted = [
+        number
+        for number, row in rows.items()
+        if plan.wanted(number, row["n"], last=number == len(rows)) and number not in given_up
+    ]
     saved_last = [ref["iteration"] for ref in _saved(facts) if ref["name"] in whole]
     if wanted and max(saved_last, default=0) < wanted[-1]:
         flags.append(f"its save of iteration {wanted[-1]} is nowhere, there are {sorted(whole)}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import socket
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import blake3
 
+from trainables import handshake
 from trainables.errors import CheckpointNotFoundError, LimitError, PublishError
 from trainables.starting import start_thread
 from trainables.store import fs, manifest, staging, tree, verify
@@ -197,21 +197,7 @@ def reach(address: tuple[str, int], key: bytes) -> Connection:
 
 def met(accepted: socket.socket, key: bytes) -> Connection | None:
     """The line to who has just connected; None for a stranger."""
-    accepted.setblocking(True)
-    seconds = int(_HANDSHAKE_S).to_bytes(8, "little") + bytes(8)
-    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
-    if accepted.family != socket.AF_UNIX:
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    line = Connection(accepted.detach())
-    try:
-        deliver_challenge(line, key)
-        answer_challenge(line, key)
-    except Exception:  # whatever a stranger says
-        line.close()
-        return None
-    with socket.socket(fileno=os.dup(line.fileno())) as known:
-        known.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bytes(16))
-    return line
+    return handshake.met(accepted, key, within_s=_HANDSHAKE_S)
 
 
 def _described(label: str, found: tree.Tree) -> Send:

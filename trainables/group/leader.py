@@ -13,7 +13,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +46,7 @@ from trainables.group.messages import (
 )
 from trainables.group.rank import Rank, add_line, exception_of, failed_waiting, names, tell_alone, times
 from trainables.group.replicating import Replicating, Saved
+from trainables.handshake import met
 from trainables.store import fs, staging
 from trainables.wire import nothing
 
@@ -54,6 +54,8 @@ SAVE_NUMBER = "checkpoint_id"
 """Where the manifest of a group's checkpoint keeps its number."""
 _START_S = 300.0
 """How long ranks may take to say hello."""
+_HELLO_S = 60.0
+"""How long one that has connected may take to show that it is a rank."""
 _PARTING_S = 10.0
 """How long ranks on other nodes may take to end when all have returned."""
 _CAUSE_S = 3.0
@@ -215,10 +217,9 @@ class Leader:
 
     def _accept(self, listener: socket.socket) -> None:
         accepted, _ = listener.accept()
-        accepted.setblocking(True)
-        line = Connection(accepted.detach())
-        deliver_challenge(line, self._key)
-        answer_challenge(line, self._key)
+        line = met(accepted, self._key, within_s=_HELLO_S)
+        if line is None:
+            return
         hello = line.recv()
         assert isinstance(hello, Hello)
         rank = self._ranks[hello.rank]

@@ -7,17 +7,16 @@ trial that reports often would have to wait for two per result. Ray says where a
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import select
 import socket
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import answer_challenge, deliver_challenge
 
 from trainables.errors import LimitError
+from trainables.handshake import Step, introduce
 from trainables.starting import start_thread
 from trainables.wire import Frames, framed
 
@@ -157,27 +156,16 @@ def connect(address: Address) -> Line | None:
         return None
 
 
-def _introduced(
-    sock: socket.socket, key: bytes, steps: Sequence[tuple[Callable[[Connection, bytes], object], float]]
-) -> Line:
+def _introduced(sock: socket.socket, key: bytes, steps: Sequence[Step]) -> Line:
     """The line, once both ends have shown that they have the key. Raises OSError when a step takes too long.
 
     Args:
-        steps: each with how long one read of it may wait, in seconds.
+        steps: each with how long it may take, in seconds.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(sock)
         sock.settimeout(None)
-        with Connection(os.dup(sock.fileno())) as same:
-            for step, seconds in steps:
-                _set_patience(sock, seconds)
-                step(same, key)
-        _set_patience(sock, 0.0)
+        introduce(sock, key, steps)
         line = Line(sock)
         stack.pop_all()
         return line
-
-
-def _set_patience(sock: socket.socket, seconds: float) -> None:
-    """How long one read may wait; 0: for ever. `Connection` reads from the descriptor, and knows no time-out itself."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(seconds), 0))

@@ -1,0 +1,102 @@
+"""Who connects and has no key: he is sent away in time, whatever he says and however slowly."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+
+import pytest
+
+from trainables.handshake import met
+
+KEY = b"the key"
+
+
+def knocked(say: Callable[[socket.socket], None], within_s: float = 5.0) -> Connection | None:
+    """What comes of one who connects and says that."""
+    here, there = socket.socketpair()
+
+    def talk() -> None:
+        with there:
+            try:
+                say(there)
+            except OSError:
+                pass  # sent away meanwhile
+
+    speaker = threading.Thread(target=talk)
+    speaker.start()
+    line = met(here, KEY, within_s=within_s)
+    speaker.join()
+    return line
+
+
+def answers(sock: socket.socket, key: bytes = KEY) -> None:
+    with Connection(os.dup(sock.fileno())) as line:
+        try:
+            answer_challenge(line, key)
+            deliver_challenge(line, key)
+        except (AuthenticationError, EOFError):
+            pass  # what he says himself
+
+
+def test_who_has_the_key_gets_a_line() -> None:
+    line = knocked(answers)
+    assert line is not None
+    line.close()
+
+
+def test_who_has_another_key_is_sent_away() -> None:
+    assert knocked(lambda sock: answers(sock, b"another")) is None
+
+
+def test_one_who_sends_a_byte_now_and_then_is_not_waited_for_any_longer() -> None:
+    def drips(sock: socket.socket) -> None:
+        while True:
+            sock.sendall(b"\0")
+            if not sock.recv(1, socket.MSG_PEEK):
+                return
+            time.sleep(0.1)
+
+    began = time.monotonic()
+    assert knocked(drips, within_s=1.0) is None
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_bytes_at_random_get_nobody_in(seed: int) -> None:
+    rng = random.Random(seed)
+    size = rng.choice((0, 1, 32, 256, 257, 1 << 31, (1 << 32) - 1, (1 << 32) - 2))
+    said = size.to_bytes(4, "big") + rng.randbytes(rng.choice((0, 3, 32, 300, 70_000)))
+    began = time.monotonic()
+    assert knocked(lambda sock: sock.sendall(said), within_s=3.0) is None
+    assert time.monotonic() - began < 10
+
+
+_KNOCK = (
+    "import os, socket, sys; os.setuid(61001); s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.recv(1)"
+)
+
+
+@pytest.mark.root
+def test_another_user_of_this_machine_is_sent_away_at_once() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    name = f"test-handshake-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen()
+        stranger = subprocess.Popen([sys.executable, "-c", _KNOCK.replace("sys.argv[1]", f"chr(0) + {name!r}")])
+        accepted, _ = listener.accept()
+        began = time.monotonic()
+        assert met(accepted, KEY, within_s=60) is None
+        assert time.monotonic() - began < 10
+        assert stranger.wait(10) == 0
