@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,8 +77,16 @@ class Seen:
 class Runner:
     """Starts, strikes, waits, starts again."""
 
-    def __init__(self, plan: Plan, base: Path, places: Places, disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        base: Path,
+        places: Places,
+        disk: Disk | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.plan, self.base, self.places, self.disk = plan, base, places, disk
+        self.environment = dict(environment or {})
         self.name = f"s{plan.seed}-{os.getpid()}"
         self.mark = f"{self.name}-{time.monotonic_ns()}"
         self.rng = random.Random(f"strikes:{plan.seed}")
@@ -218,6 +227,7 @@ class Runner:
             "PYTHONPATH": str(HERE.parents[1]),
             "PYTHONFAULTHANDLER": "1",
             "TUNE_GRACE_S": "10",
+            **self.environment,
         }
         enter = [] if self.disk is None else self.disk.command(self.base)
         with open(self.base / "output", "ab") as output, self.places.network(self.plan.replica):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -20,11 +22,19 @@ from plans import REPLICAS, Plan, draw, to_json, with_cuts  # noqa: E402
 
 from tests.servers.powered import Disk, powered_disk  # noqa: E402
 
+BAD = {"clock": {"SHIM_JUMPS": "1"}, "sync": {"SHIM_SYNC_MS": "150"}, "locks": {"SHIM_NO_LOCKS": "1"}}
 
-def perform(plan: Plan, base: Path, places: Places, disk: Disk | None = None) -> tuple[Seen, list[str]]:
+
+def perform(
+    plan: Plan,
+    base: Path,
+    places: Places,
+    disk: Disk | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[Seen, list[str]]:
     """One experiment to its end, and the rules that it broke."""
     base.mkdir(parents=True)
-    runner = Runner(plan, base, places, disk)
+    runner = Runner(plan, base, places, disk, environment)
     seen = runner.run()
     ended = not seen.flags and all(not life.hung for life in seen.lives)
     there = places.look(plan.replica, runner.name, base / "there") if plan.replica != "none" else None
@@ -38,6 +48,13 @@ def cut(plan: Plan, base: Path, places: Places) -> tuple[Seen, list[str]]:
     """The same on a disk whose power is cut."""
     with powered_disk(base / "powered", ("xfs", "ext4")[plan.seed % 2], 2 << 30) as disk:
         return perform(with_cuts(plan), base / "work", places, disk)
+
+
+def on_bad_machine(plan: Plan, base: Path, places: Places, kind: str) -> tuple[Seen, list[str]]:
+    """The same where the clock jumps, syncing is slow or nothing can be locked (`shim.c`)."""
+    base.mkdir(parents=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", base / "shim.so", HERE / "shim.c", "-ldl"], check=True)
+    return perform(plan, base / "work", places, environment={"LD_PRELOAD": str(base / "shim.so"), **BAD[kind]})
 
 
 def describe(plan: Plan, seen: Seen, flags: list[str], option: str = "") -> str:
@@ -55,6 +72,7 @@ def main() -> int:
     parser.add_argument("--in", dest="directory", type=Path, help="where to work; what is flagged stays there")
     parser.add_argument("--small", action="store_true", help="the size of `make test`")
     parser.add_argument("--power", action="store_true", help="every blow is a power cut (root)")
+    parser.add_argument("--bad", choices=sorted(BAD), help="what is wrong with the machine (gcc)")
     parser.add_argument("--replicas", default=",".join(REPLICAS))
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")
@@ -66,13 +84,24 @@ def main() -> int:
             plan = draw(seed, replicas=tuple(given.replicas.split(",")), small=given.small)
             base, began = work / f"seed-{seed}", time.monotonic()
             shutil.rmtree(base, ignore_errors=True)
-            seen, flags = (cut if given.power else perform)(plan, base, places)
+            if given.bad:
+                seen, flags = on_bad_machine(plan, base, places, given.bad)
+            else:
+                seen, flags = (cut if given.power else perform)(plan, base, places)
             flagged += bool(flags)
             with (work / "said").open("a") as said:
                 said.write(f"=== {seed}\n{seen.output}")
             print(f"{seed} {'FLAGGED' if flags else 'ok'} {time.monotonic() - began:.1f} s", flush=True)
             if flags:
-                print(describe(plan, seen, flags, " --power" * given.power + " --small" * given.small), flush=True)
+                print(
+                    describe(
+                        plan,
+                        seen,
+                        flags,
+                        " --power" * given.power + " --small" * given.small + f" --bad {given.bad}" * bool(given.bad),
+                    ),
+                    flush=True,
+                )
             else:
                 shutil.rmtree(base)
     finally:
