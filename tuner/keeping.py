@@ -182,6 +182,13 @@ class Keeping:
         self._custodian.attempt_ended(trial)
         self._copies.ended(trial)
         self.given_back(trial)
+        start = trial.started_from
+        if (
+            start is not None
+            and start.trial_id != trial.trial_id
+            and self._state.trials.get(start.trial_id) is not None
+        ):
+            self._decide_again(self._holder(start))  # a clone of this one may be another's by now
 
     def given_back(self, trial: Trial) -> None:
         """A clone may not need its donor's checkpoint any more: retention decides about that again."""

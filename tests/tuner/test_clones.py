@@ -258,3 +258,26 @@ def test_after_a_resume_too_a_donors_checkpoint_goes_once_its_clone_has_one_of_i
     donor, clone = once(Decision.PAUSE, []).trials
     assert (clone.clones[0].donor.iteration, rows(clone)[-1]["weight"]) == (4, 54.0)
     assert [record.iteration for record in donor.checkpoints] == [8]
+
+
+def test_the_first_of_two_donors_keeps_nothing_for_a_clone_that_saved_nothing_between(tmp_path: Path) -> None:
+    class Unblocks(Scripted):
+        def on_trial_complete(self, trial: Any, result: dict[str, Any]) -> None:
+            if trial.trial_id == self.ids[0]:
+                self.blocked.clear()
+
+    def waits(verdict: Any) -> Any:
+        def decide(scheduler: Scripted, trial: Any) -> Any:
+            scheduler.blocked = {trial.trial_id}
+            return verdict(scheduler, trial) if callable(verdict) else verdict
+
+        return decide
+
+    # The first pauses, the third is its clone and waits until it has ended, and is the second's clone then.
+    script = {(0, 2): waits(Decision.PAUSE), (2, 1): waits(clone_of(0, 2.0)), (2, 2): clone_of(1, 3.0)}
+    config = {"rate": tune.grid_search([1.0, 5.0, 7.0])}
+    settings = {"config": config, "checkpoint_freq": 1, "keep_checkpoints_num": 1, "max_concurrent_trials": 1}
+    first, _, third = run(tmp_path, Counter, Unblocks(script), **settings).trials
+
+    assert len(third.clones) == 2
+    assert sorted(path.name for path in Path(first.path).glob("checkpoint_*")) == [Path(first.checkpoint.path).name]
