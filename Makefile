@@ -45,6 +45,9 @@ $(SYSTEM): $(STAMP)
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql >/dev/null; } || \
 	  echo "postgresql could not be installed: what needs a database server is skipped"
+	@command -v gcc >/dev/null && command -v mkfs.ext4 >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev e2fsprogs >/dev/null; } || \
+	  echo "gcc and e2fsprogs could not be installed: bad clocks and power cuts are skipped"
 	@command -v npm >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nodejs npm >/dev/null; } || true
 	@npm install --silent --no-audit --no-fund --prefix $(VENV)/node azurite@3.35.0 || \
