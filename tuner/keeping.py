@@ -28,6 +28,8 @@ from tuner.syncer.copies import Copies, Problem, Then
 
 log = logging.getLogger(__name__)
 
+DELETIONS_S = 5.0
+"""So long the last push to a replica waits for deletions here that are under way."""
 
 Used = set[tuple[str, tuple[int, int, int]]]
 
@@ -295,7 +297,8 @@ class Keeping:
     def copy_rest(self, clock: Clock, until: float, hurried: Callable[[], bool]) -> list[str]:
         """Wait until the replica has everything; returns what did not arrive, one line each.
 
-        Given up when nothing arrives for `sync_timeout`, at the end of a preemption's grace time, and by Ctrl-C.
+        Given up when nothing arrives for `sync_timeout`, at the end of a preemption's grace time, and by Ctrl-C. What
+        is deleted here meanwhile is told there too.
         """
         copies, beat = self._copies, clock.monotonic() + HEARTBEAT_S
         copies.closing()
@@ -306,7 +309,10 @@ class Keeping:
                     self._books.add(fact)
                     self.copied(self._holder(fact.ref))
                 self._books.run_due()
-                if facts:
+                deleted = self._custodian.settled(DELETIONS_S) if copies.place and copies.complete else []
+                for deletion in deleted:
+                    self._books.add(deletion)
+                if facts or deleted:
                     continue  # the journal has grown, and goes there too
                 if copies.complete or copies.given_up or clock.monotonic() >= until:
                     break

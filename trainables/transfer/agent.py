@@ -13,10 +13,12 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Union
@@ -25,9 +27,11 @@ import cloudpickle
 import msgspec
 
 from trainables.errors import AccessRefusedError, CheckpointError, LimitError, ObjectNotFoundError, TransferError
+from trainables.store import fs
+from trainables.store.occupied import occupy, remove_left
 from trainables.threads import Threads
 from trainables.transfer import between, checkpoints
-from trainables.transfer.base import Backend
+from trainables.transfer.base import Backend, Leftover
 from trainables.transfer.open import open_backend
 from trainables.wire import Frames, frame
 
@@ -39,6 +43,7 @@ PROGRESS_BYTES = 1024 * 1024
 """Word of progress is sent each time that much has moved."""
 LOOK_S = 10.0
 """At most that often it is looked at all that lies beside the guard: a listing costs more than a look for one key."""
+_TEMPORARY = "tuner-copying-"
 _PARTS = 2
 """Of so many of the last checkpoints to which a part was brought, what has not changed is copied over there."""
 
@@ -171,6 +176,18 @@ class Compare(Job, frozen=True, tag="compare"):
     names: list[str]
 
 
+class FindLeftovers(Job, frozen=True, tag="find_leftovers"):
+    """What killed uploads left half done under the prefix (`base.Leftover`) is the answer, as JSON."""
+
+    prefix: str
+
+
+class RemoveLeftovers(Job, frozen=True, tag="remove_leftovers"):
+    """Remove these."""
+
+    leftovers: list[Leftover]
+
+
 class Learn(Job, frozen=True, tag="learn"):
     """What that checkpoint over there holds need not be sent again: it may be copied from there."""
 
@@ -179,7 +196,7 @@ class Learn(Job, frozen=True, tag="learn"):
 
 AnyJob = Union[
     Push, PushPayload, PushPart, PushManifest, CopyPayload, CopyManifest, DeleteCheckpoint, Delete, FetchCheckpoint,
-    Fetch, Put, Read, ListKeys, Children, Compare, Learn
+    Fetch, Put, Read, ListKeys, Children, Compare, FindLeftovers, RemoveLeftovers, Learn
 ]  # fmt: skip
 
 
@@ -379,6 +396,10 @@ class Worker:
             case Compare():
                 found = between.differing(Path(job.source), backend, job.prefix, job.names, moved)
                 return msgspec.json.encode(found)
+            case FindLeftovers():
+                return msgspec.json.encode(list(backend.leftovers(job.prefix)))
+            case RemoveLeftovers():
+                backend.remove_leftovers(job.leftovers)
             case ListKeys():
                 return msgspec.json.encode([entry.key for entry in backend.list(job.prefix)])
         return b""
@@ -421,8 +442,8 @@ class _Progress:
         self._spoken.say(Moved(self._id, told))
 
 
-def serve(line: socket.socket) -> None:
-    """Read what place is meant, open it, then do jobs until the other end closes."""
+def serve(line: socket.socket, at_end: Callable[[], None] = lambda: None) -> None:
+    """Read what place is meant, open it, then do jobs until the other end closes; `at_end` is called before the end."""
     frames, spoken = Frames(), Spoken(line)
     waiting: list[bytes] = []
 
@@ -459,6 +480,7 @@ def serve(line: socket.socket) -> None:
         while (body := receive()) is not None:
             job = decode_job(body)
             (small if isinstance(job, (Put, Read)) else pool).submit(_answer, worker, job, spoken)
+        at_end()
         os._exit(0)  # the driver is gone: what is under way may hang, and may be done again
 
 
@@ -493,7 +515,29 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m trainables.transfer.agent FD`: serve the socket of that number until its other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: it may want to finish
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    serve(socket.socket(fileno=int(arguments[0])))
+    with _temporary_directory() as remove:
+        serve(socket.socket(fileno=int(arguments[0])), at_end=remove)
+
+
+@contextmanager
+def _temporary_directory() -> Iterator[Callable[[], None]]:
+    """What is made with `tempfile` meanwhile lies in a directory of its own; yields what removes it before the end.
+
+    Killed, it leaves that to the next one of this user on this host.
+    """
+    parent = Path(tempfile.gettempdir())
+    try:
+        remove_left(parent, _TEMPORARY)
+        directory, fd = occupy(parent, _TEMPORARY, mode=0o700)
+    except OSError:
+        yield lambda: None  # whoever needs it says what is wrong with it
+        return
+    tempfile.tempdir = str(directory)
+    try:
+        yield lambda: fs.remove_quietly(directory)
+    finally:
+        fs.remove_quietly(directory)
+        os.close(fd)
 
 
 if __name__ == "__main__":

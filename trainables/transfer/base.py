@@ -49,6 +49,18 @@ class Entry:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something that a push which was killed, or is still under way, has begun over there."""
+
+    key: str
+    """Under which it lies; with a `/` at its end it is a directory with nothing in it."""
+    target: str = ""
+    """Of the file that it was to become; "" where nothing tells."""
+    token: str = ""
+    """What else the back end needs to remove it."""
+
+
 class Backend(ABC):
     """A place that holds files under keys. Safe to use from several threads.
 
@@ -99,6 +111,17 @@ class Backend(ABC):
 
         Only where that would be seen by somebody who looks past the back end.
         """
+
+    def leftovers(self, prefix: str) -> Sequence[Leftover]:
+        """What pushes under that prefix have begun and not brought to an end: killed ones, and those under way.
+
+        Of a place that forgets such things itself, nothing.
+        """
+        return []
+
+    def remove_leftovers(self, leftovers: Sequence[Leftover]) -> None:
+        """Remove those. What has gone meanwhile is no error."""
+        self.delete([leftover.key for leftover in leftovers])
 
     @abstractmethod
     def fetch(

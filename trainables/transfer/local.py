@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +24,12 @@ from trainables.errors import (
     TransferError,
 )
 from trainables.store import fs
-from trainables.transfer.base import Entry, checked_key
+from trainables.transfer.base import Entry, Leftover, checked_key
 from trainables.transfer.objects import ObjectBackend, Sink, Source
 
 PREFIX = ".transfer-"
 """Of files that are still being written. No key, and in no listing."""
+_HALF = re.compile(re.escape(PREFIX) + "[0-9a-f]{16}")
 _BLOCK = 4 * 1024 * 1024
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _BUSY = 100
@@ -57,6 +59,23 @@ class LocalBackend(ObjectBackend):
         with self._saying(prefix):
             fs.rmtree(directory)  # with what a push that was cut off left there
             self._forgotten(directory.parent)
+
+    def leftovers(self, prefix: str) -> Sequence[Leftover]:
+        found = []
+        with self._saying(prefix):
+            for directory, inner, names in os.walk(self._path(checked_key(prefix))):
+                below = Path(directory).relative_to(self.root).as_posix()
+                found += [Leftover(f"{below}/{name}") for name in names if _HALF.fullmatch(name)]
+                found += [] if inner or names or below == prefix else [Leftover(f"{below}/")]
+        return found
+
+    def remove_leftovers(self, leftovers: Sequence[Leftover]) -> None:
+        for leftover in leftovers:
+            with self._saying(leftover.key):
+                if leftover.key.endswith("/"):
+                    self._forgotten(self._path(checked_key(leftover.key.rstrip("/"))))
+                else:
+                    self._remove(checked_key(leftover.key))
 
     def tidy(self, prefix: str) -> None:
         with self._saying(prefix):

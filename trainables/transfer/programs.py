@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
@@ -16,6 +17,8 @@ from trainables.starting import no_process, refused, start
 GRACE_S = 5.0
 """Seconds between asking a program to end and killing it: rsync removes its temporary files meanwhile."""
 _LAST_LINES = 5
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ def run(
             _decode_errors="replace",
             _return_cmd=True,
             _no_pipe=True,
+            _preexec_fn=_end_with(os.getpid()),
             **options,
         )
     except (OSError, RuntimeError) as error:  # it takes processes and threads
@@ -136,6 +140,18 @@ def run(
         raise raised[0]
     found = process.process
     return Ended(found.exit_code, found.stdout, found.stderr.decode("utf-8", "replace"), timed_out.is_set())
+
+
+def _end_with(parent: int) -> Callable[[], None]:
+    """Called in the new process: it is asked to end when the one that waits for it is killed, which could not."""
+
+    def end_with() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # an agent ignores it, and programs would go on to
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)  # it was killed meanwhile
+
+    return end_with
 
 
 class _Ending:

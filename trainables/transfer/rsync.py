@@ -25,7 +25,7 @@ from trainables.errors import (
 )
 from trainables.store.manifest import stays_inside
 from trainables.transfer import programs
-from trainables.transfer.base import Backend, Can, Entry, Progress, checked_key, joined, unwatched
+from trainables.transfer.base import Backend, Can, Entry, Leftover, Progress, checked_key, joined, unwatched
 from trainables.transfer.programs import Ended
 from trainables.transfer.ssh import Ssh, failure, parse
 
@@ -42,6 +42,8 @@ _PROGRESS = re.compile(r"(\d+)\s+\d+%")
 _LISTED = re.compile(rb"([-a-z])\S{9,}\s+(\d+) \d{4}/\d\d/\d\d \d\d:\d\d:\d\d (.+)")
 _ESCAPED = re.compile(rb"\\#(\d{3})")
 _UNWRITABLE_HERE = re.compile(r"\[(?:receiver|generator)\].*(?:No space|quota|Permission denied|Read-only)", re.I)
+_HALF = re.compile(r"\.(.+)\.[A-Za-z0-9]{6}")
+"""As rsync calls a file that is on its way; it removes them itself, unless the host over there dies."""
 _ABSENT = "No such file or directory (2)"
 _HUNG_UP = "write error: Broken pipe (32)"
 """What this side may add when the other had nothing to send and was gone first."""
@@ -179,6 +181,22 @@ class RsyncBackend(Backend):
         found, _ = self._listed(prefix)
         yield from found
 
+    def leftovers(self, prefix: str) -> Sequence[Leftover]:
+        found, full, directories = [], set(), set()
+        for kind, _, key in self._all(checked_key(prefix)):
+            directory, _, name = key.rpartition("/")
+            full.add(directory)
+            if kind == "d":
+                directories.add(key)
+            elif kind == "-" and (half := _HALF.fullmatch(name)):
+                found.append(Leftover(key, joined(directory, half[1])))
+        empty = (key for key in directories - full if key.startswith(f"{prefix}/"))
+        return found + [Leftover(f"{key}/") for key in sorted(empty)]
+
+    def remove_leftovers(self, leftovers: Sequence[Leftover]) -> None:
+        self.delete([leftover.key for leftover in leftovers if not leftover.key.endswith("/")])
+        self._remove_empty([leftover.key.rstrip("/") for leftover in leftovers if leftover.key.endswith("/")])
+
     def exists(self, key: str) -> bool:
         return bool(self._present("", [checked_key(key)]))
 
@@ -195,8 +213,11 @@ class RsyncBackend(Backend):
             while above != top:
                 empty.add(above)
                 above = posixpath.dirname(above)
-        if empty:
-            deepest_first = sorted(empty, key=lambda name: (-name.count("/"), name))
+        self._remove_empty(empty)
+
+    def _remove_empty(self, directories: Iterable[str]) -> None:
+        deepest_first = sorted(directories, key=lambda name: (-name.count("/"), name))
+        if deepest_first:
             script = '[ -d "$1" ] || exit 0; cd "$1" && { xargs -0 rmdir -- 2>/dev/null || :; }'
             self._each(script, deepest_first, "delete empty directories")
 
@@ -233,17 +254,21 @@ class RsyncBackend(Backend):
 
     def _listed(self, prefix: str) -> tuple[Sequence[Entry], Sequence[str]]:
         """Files under a prefix, and the keys of links."""
-        ended = self._rsync(["--recursive", "--list-only", self._source(), "."], [f"./{prefix}" if prefix else "."])
-        if ended.code not in (0, _VANISHED) and not _all_absent(ended):
-            raise failure(self.uri, "list", ended)
         found, links = [], []
         start = f"{prefix}/" if prefix else ""
-        for kind, size, key in _parsed(self.uri, ended.out):
+        for kind, size, key in self._all(prefix):
             if kind == "l":
                 links.append(key)
             elif kind == "-" and key.startswith(start):
                 found.append(Entry(key, size))
         return found, links
+
+    def _all(self, prefix: str) -> Iterator[tuple[str, int, str]]:
+        """Kind, size and key of everything under a prefix."""
+        ended = self._rsync(["--recursive", "--list-only", self._source(), "."], [f"./{prefix}" if prefix else "."])
+        if ended.code not in (0, _VANISHED) and not _all_absent(ended):
+            raise failure(self.uri, "list", ended)
+        return _parsed(self.uri, ended.out)
 
     def _present(self, prefix: str, names: Sequence[str]) -> set[str]:
         """Those of the names that are files over there."""

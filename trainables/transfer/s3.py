@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import io
+import logging
 import re
 import secrets
 import threading
@@ -28,9 +29,11 @@ from trainables.errors import (
     TransferError,
 )
 from trainables.threads import Threads
-from trainables.transfer.base import Entry, Progress, checked_key, joined
+from trainables.transfer.base import Entry, Leftover, Progress, checked_key, joined
 from trainables.transfer.crc import combined
 from trainables.transfer.objects import ObjectBackend, Sink, Source, escaped, unescaped, within
+
+log = logging.getLogger(__name__)
 
 SMALL = 1024 * 1024
 """Up to so many bytes a file is sent by the thread that takes it up; beyond, by those that share the buffers."""
@@ -47,6 +50,8 @@ _MOST_PARTS = 10_000
 _BLOCK = 256 * 1024
 _CONNECTIONS = 64
 _TRIES = 4
+_NOT_FOR_US = (403, 405, 501)
+"""What servers answer that know no such request, or do not let these keys make it."""
 _MIB = 1024 * 1024
 
 
@@ -120,6 +125,41 @@ class S3Backend(ObjectBackend):
             for page in self._pages(self._name(f"{checked_key(prefix)}/")):
                 found += [entry["Key"] for entry in page.get("Contents", ())]
             self._delete(found)
+
+    def leftovers(self, prefix: str) -> list[Leftover]:
+        """Uploads in parts that were begun. Where they may not be listed, the bucket's lifecycle rule removes them."""
+        from botocore.exceptions import ClientError
+
+        from trainables.transfer.s3_errors import code_of
+
+        found = []
+        with self._saying(prefix):
+            pages = self._client.get_paginator("list_multipart_uploads")
+            try:
+                for page in pages.paginate(Bucket=self.bucket, Prefix=self._name(f"{checked_key(prefix)}/")):
+                    for upload in page.get("Uploads", ()):
+                        key = unescaped(upload["Key"][len(self._name("")) :])
+                        found.append(Leftover(key, key, upload["UploadId"]))
+            except ClientError as error:
+                if code_of(error)[1] not in _NOT_FOR_US:
+                    raise
+                log.debug("%s: unfinished uploads cannot be listed: %s", self.url(prefix), error)
+        return found
+
+    def remove_leftovers(self, leftovers: Sequence[Leftover]) -> None:
+        from botocore.exceptions import ClientError
+
+        from trainables.transfer.s3_errors import code_of
+
+        for leftover in leftovers:
+            where = {"Bucket": self.bucket, "Key": self._name(leftover.key), "UploadId": leftover.token}
+            with self._saying(leftover.key):
+                try:
+                    self._client.abort_multipart_upload(**where)
+                except ClientError as error:
+                    if code_of(error)[1] not in (404, *_NOT_FOR_US):
+                        raise
+                    log.debug("%s: an unfinished upload stays: %s", self.url(leftover.key), error)
 
     def renew(self) -> None:
         with self._lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
@@ -13,12 +12,9 @@ from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalContents
-from tuner.experiment.paths import ExperimentPaths, TrialPaths
+from tuner.experiment.paths import ExperimentPaths, TrialPaths, parse_checkpoint
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
-
-_SAVED_BY = re.compile(r"checkpoint_\d+(?:-(\d+)\.(\d+))?(?:\.\d+)?")
-"""The generation and the attempt in a checkpoint's name; the first one of the first is not named."""
 
 
 def remove_halves(state: ExperimentState, touched: Container[str]) -> None:
@@ -129,8 +125,8 @@ def _later(directory: Path, known: tuple[int, int]) -> list[CheckpointRef]:
     """Published checkpoints of a trial that a later (generation, attempt) saved; most names say that it did not."""
     found = []
     for name in fs.listdir(directory) if fs.is_dir(directory) else ():
-        saved = _SAVED_BY.fullmatch(name)
-        if saved is not None and (int(saved[1] or 1), int(saved[2] or 1)) > known:
+        saved = parse_checkpoint(name)
+        if saved is not None and saved > known:
             try:
                 ref = manifest.read(directory / name).ref
             except CheckpointError:

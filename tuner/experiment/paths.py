@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from os import PathLike, fsencode, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 from urllib.parse import unquote, urlsplit
 
 from blake3 import blake3
@@ -23,6 +23,7 @@ _SEGMENT = re.compile(r"(\d{6,})-(\d{6,})\.jsonl")
 _SNAPSHOT = re.compile(r"snapshot-(\d{6,})-(\d{8,})\.json")
 _GENERATION = re.compile(r"(\d{6,})\.json")
 _PACK = re.compile(r"(\d{6,})-(\d{8,})-(\d{8,})\.jsonl\.gz")
+_CHECKPOINT = re.compile(r"checkpoint_\d+(?:-(\d+)\.(\d+))?(?:\.\d+)?")
 
 EXPERIMENT_NAME = 120
 """Characters of an experiment's name."""
@@ -37,10 +38,14 @@ class _File:
     """A file of that name in a trial's directory: made when it is asked for, since nobody asks for all of them."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
 
-    def __get__(self, paths: TrialPaths, owner: type[TrialPaths]) -> Path:
-        return paths.root / self._name
+    @overload
+    def __get__(self, paths: None, owner: type[TrialPaths]) -> _File: ...
+    @overload
+    def __get__(self, paths: TrialPaths, owner: type[TrialPaths]) -> Path: ...
+    def __get__(self, paths: TrialPaths | None, owner: type[TrialPaths]) -> Path | _File:
+        return self if paths is None else paths.root / self.name
 
 
 class TrialPaths:
@@ -137,6 +142,12 @@ def parse_generation(name: str) -> int | None:
     """The number of a generation's record, or None."""
     match = _GENERATION.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def parse_checkpoint(name: str) -> tuple[int, int] | None:
+    """(generation, attempt) of a checkpoint's name, in which the first of the first is not named; or None."""
+    match = _CHECKPOINT.fullmatch(name)
+    return (int(match[1] or 1), int(match[2] or 1)) if match else None
 
 
 def _numbers(pattern: re.Pattern[str], name: str) -> tuple[int, int] | None:

@@ -204,6 +204,11 @@ class Custodian:
                 then(problem)
         return facts
 
+    def settled(self, timeout: float) -> list[ev.CheckpointDeleted]:
+        """As `finished`, after a wait of at most so many seconds for the deletions that are under way."""
+        self._deleter.drain(timeout)
+        return self.finished()
+
     def close(self, timeout: float | None, *, patient: bool = False) -> list[ev.CheckpointDeleted]:
         """Wait for deletions that are under way, at most `timeout` seconds; warn of what could not be deleted.
 

@@ -67,19 +67,19 @@ class CheckpointsPush:
 
     # --- told -------------------------------------------------------------------------------------------
 
-    def add(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
-        """A checkpoint is to go there once the journal up to `seq` is."""
+    def add(self, trial: Trial, record: CheckpointRecord, seq: int, *, tried: bool = False) -> None:
+        """A checkpoint is to go there once the journal up to `seq` is; `tried`: a part of it may be there."""
         path = trial.directory / record.ref.name
         self._unpublished.get(trial.trial_id, {}).pop(record.order, None)
-        self._queue.add(record.ref, path, record.bytes, seq=seq, now=self._clock.monotonic())
+        self._queue.add(record.ref, path, record.bytes, seq=seq, now=self._clock.monotonic(), tried=tried)
 
-    def inherit(self, trial: Trial, record: CheckpointRecord, origin: Origin, seq: int) -> None:
+    def inherit(self, trial: Trial, record: CheckpointRecord, origin: Origin, seq: int, *, tried: bool = False) -> None:
         """As `add`, of one that is copied from where it lies."""
         key = f"{self._name}/{trial.dirname}/{record.ref.name}"
         self._inherited[trial.directory / record.ref.name] = agent.CopyPayload(
             place=origin.place, source=origin.key, key=key, digest=record.digest, guard=self._guard
         )
-        self.add(trial, record, seq)
+        self.add(trial, record, seq, tried=tried)
 
     def add_later(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
         """As `add`, at the next period."""

@@ -138,12 +138,15 @@ class Queue:
         """What was taken for complete there is not."""
         self._lane(ref.trial_id).present.discard(ref.order)
 
-    def add(self, ref: CheckpointRef, path: Path, size: int, *, seq: int, now: float) -> None:
-        """Copy a published checkpoint; its manifest goes after the fact `seq`. One that is there is left out."""
+    def add(self, ref: CheckpointRef, path: Path, size: int, *, seq: int, now: float, tried: bool = False) -> None:
+        """Copy a published checkpoint; its manifest goes after the fact `seq`. One that is there is left out.
+
+        `tried`: a part of it may be there, of somebody who was killed over it.
+        """
         lane = self._lane(ref.trial_id)
         lane.ended = False
         if ref.order not in lane.present and ref.order not in lane.uploads:
-            lane.uploads[ref.order] = _Upload(ref, path, size, seq, now)
+            lane.uploads[ref.order] = _Upload(ref, path, size, seq, now, tried=tried)
             self.backlog_bytes += size
             self.backlog_count += 1
         self._look_at(ref.trial_id)

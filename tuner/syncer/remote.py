@@ -28,7 +28,7 @@ from tuner.experiment import events as ev
 from tuner.experiment import formats
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.lock import Record, decode_record, encode_record
-from tuner.experiment.paths import ExperimentPaths, is_history, is_trial_file, parse_generation
+from tuner.experiment.paths import ExperimentPaths, is_history, is_trial_file, parse_checkpoint, parse_generation
 from tuner.experiment.reader import facts_of
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
@@ -36,7 +36,6 @@ from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)
 
-_CHECKPOINT = re.compile(r"checkpoint_\d+(?:-(\d+)\.(\d+))?(?:\.\d+)?")
 READ_AGAIN = 3
 """Compaction may remove a segment between the look and the fetch: so often is looked again."""
 
@@ -123,7 +122,7 @@ class Remote:
             self._index = {}
             for key in self._keys:
                 parts = key.split("/")
-                if len(parts) > 2 and _CHECKPOINT.fullmatch(parts[1]):
+                if len(parts) > 2 and parse_checkpoint(parts[1]) is not None:
                     self._index.setdefault(parts[0], {}).setdefault(parts[1], []).append(key)
         return self._index
 
@@ -150,13 +149,13 @@ class Remote:
         found: list[tuple[CheckpointRef, Published | None]] = []
         there = self._checkpoints_of(trial.dirname)
         for number, name in enumerate(sorted(set(there) - kept), start=1):
-            match = _CHECKPOINT.fullmatch(name)
-            assert match is not None
-            generation, attempt = int(match[1] or 1), int(match[2] or 1)
-            ref = CheckpointRef(trial.trial_id, name, generation, attempt, -number, 0)
+            saved_by = parse_checkpoint(name)
+            assert saved_by is not None
+            ref = CheckpointRef(trial.trial_id, name, *saved_by, -number, 0)
             if not there[name]:
-                found.append((ref, None))
-            elif void or (generation, attempt) in lineage or (given_up and (generation, attempt) < first):
+                if not _is_users(trial.directory / name):
+                    found.append((ref, None))
+            elif void or saved_by in lineage or (given_up and saved_by < first):
                 whole = self._manifest(trial, name)
                 # A void one may stand where one of our own history stands: it is older than all of those.
                 found += [(ref if void else whole.ref, whole)] if whole is not None else []
@@ -399,6 +398,11 @@ def blobs_named(paths: ExperimentPaths) -> set[str]:
     for name in _files(paths.journal):
         named |= {hash.decode() for hash in NAMED.findall(fs.read_file(paths.journal / name))}
     return named
+
+
+def _is_users(directory: Path) -> bool:
+    """What has a checkpoint's name here and is none is an artifact of the user's."""
+    return fs.is_dir(directory) and not fs.exists(directory / MANIFEST_NAME)
 
 
 def _generation(key: str) -> int | None:

@@ -36,6 +36,7 @@ from tuner.syncer.copies import Backlog, Copies, Then
 from tuner.syncer.experiment_files import ExperimentFiles
 from tuner.syncer.fetches import Fetches
 from tuner.syncer.queue import Patience, Queue
+from tuner.syncer.sweep import Sweep
 from tuner.syncer.trial_files import AT_ONCE, Artifacts, TrialFiles
 from tuner.syncer.uploader import Uploader
 
@@ -99,17 +100,18 @@ class Replica(Copies):
         self._uploader, self._journal, self._clock, self._pace = uploader, journal, clock, pace
         self._name = paths.root.name
         self._there = there
-        self._guard = f"{self._name}/generations/{paths.generation(generation + 1).name}"
+        self.generation = generation
+        self.guard = f"{self._name}/generations/{paths.generation(generation + 1).name}"
         beats = f"{self._name}/generations/{beat_name(generation)}"
-        self._hold = Hold(uploader, place=place, key=beats, guard=self._guard, clock=clock, alone=alone)
+        self._hold = Hold(uploader, place=place, key=beats, guard=self.guard, clock=clock, alone=alone)
         self._queue = Queue(removes=uploader.can.delete)
-        self._checkpoints = CheckpointsPush(self._queue, place=place, name=self._name, guard=self._guard, clock=clock)
-        self._files = TrialFiles(self._name, artifacts, self._guard)
+        self._checkpoints = CheckpointsPush(self._queue, place=place, name=self._name, guard=self.guard, clock=clock)
+        self._files = TrialFiles(self._name, artifacts, self.guard)
         self._books = BooksPush(
             paths,
             journal,
             name=self._name,
-            guard=self._guard,
+            guard=self.guard,
             there=there,
             every_s=pace.journal_s,
             removes=uploader.can.delete,
@@ -127,6 +129,8 @@ class Replica(Copies):
         """Directory of an ended trial -> its small files that are there and not here; they come beside the run."""
         self._fetching: dict[str, list[str]] = {}
         self._fetches = Fetches()
+        self.sweep: Sweep | None = None
+        """Removes what killed uploads left; None: nothing can be looked for there."""
         self.halves: dict[str, list[str]] = {}
         """Directory of a trial that is not in the journal yet -> what a killed driver copied of its checkpoints."""
         self._told_unsent: set[str] = set()
@@ -153,17 +157,21 @@ class Replica(Copies):
         present: Mapping[str, Collection[str]] | None,
         touched: Collection[str],
         origins: Mapping[tuple[str, str], Origin] = MappingProxyType({}),
+        begun: Mapping[str, Collection[str]] = MappingProxyType({}),
     ) -> None:
         """Take up an experiment: what is kept here and not there goes there, what is there and not kept goes.
 
         `present`: trial directory -> names of its complete checkpoints there; None: nothing is known but the facts.
+        `begun`: the same of those of which a part is there.
         `touched`: ids of trials whose files may hold more here than there.
         `origins`: (trial directory, name) -> from where it is copied, of what is not here either.
         """
         behind = self._books.lacks_snapshot
         for trial in state.trials:
             names = present.get(trial.dirname, ()) if present is not None else ()
+            parts = begun.get(trial.dirname, ())
             for record in trial.checkpoints:
+                tried = present is None or record.ref.name in parts
                 if record.ref.name in names if present is not None else self.place in record.copies:
                     self._queue.known(trial.trial_id, [record.order])
                     if self.place not in record.copies:  # a driver was killed before it could say so
@@ -173,9 +181,9 @@ class Replica(Copies):
                         self._looking += 1
                         self._submit(learn, partial(self._learned, trial, record))
                 elif fs.is_dir(trial.directory / record.ref.name):
-                    self._checkpoints.add(trial, record, self._journal.last_seq)
+                    self._checkpoints.add(trial, record, self._journal.last_seq, tried=tried)
                 elif (origin := origins.get((trial.dirname, record.ref.name))) is not None:
-                    self._checkpoints.inherit(trial, record, origin, self._journal.last_seq)
+                    self._checkpoints.inherit(trial, record, origin, self._journal.last_seq, tried=tried)
             for ref in trial.forgotten if present is None else ():
                 self.forgotten(trial, ref, self._journal.last_seq)
             if trial.status == Trial.TERMINATED:
@@ -185,6 +193,15 @@ class Replica(Copies):
             elif trial.trial_id in touched or (trial.attempt and f"{trial.dirname}/result.json" not in self._there):
                 self._files.changed(trial)
 
+    def has_files(self, dirname: str, names: Collection[str], *, void: Iterable[str]) -> None:
+        """What the loggers wrote for a trial that is there; its directory here is as its last owner left it.
+
+        `void`: what is not any more what it was.
+        """
+        self._files.known(dirname, names)
+        for name in void:
+            self._files.void(dirname, name)
+
     def _learned(self, trial: Trial, record: CheckpointRecord, answer: Done | Failed) -> None:
         """What nobody could use over there is sent again, if it is here."""
         self._looking -= 1
@@ -192,7 +209,7 @@ class Replica(Copies):
         if not unusable or not self._uploader.can.delete or not fs.is_dir(trial.directory / record.ref.name):
             return
         # A manifest is only laid where there is none: first the one goes that cannot be read.
-        broken = agent.Delete(keys=[self._key(trial.dirname, record.ref.name, MANIFEST_NAME)], guard=self._guard)
+        broken = agent.Delete(keys=[self._key(trial.dirname, record.ref.name, MANIFEST_NAME)], guard=self.guard)
         self._looking += 1
         self._submit(broken, partial(self._send_again, trial, record))
 
@@ -200,7 +217,7 @@ class Replica(Copies):
         self._looking -= 1
         if isinstance(answer, Done) and any(kept is record for kept in trial.checkpoints):
             self._queue.unknown(record.ref)
-            self._checkpoints.add(trial, record, self._journal.last_seq)
+            self._checkpoints.add(trial, record, self._journal.last_seq, tried=True)
 
     def inherit(self) -> int:
         """How many checkpoints are still to be copied from elsewhere; it begins although no trial runs yet.
@@ -243,6 +260,7 @@ class Replica(Copies):
         self._files.started(trial)
 
     def uploading(self, trial: Trial, ref: CheckpointRef) -> None:
+        self._cut_off()
         self._checkpoints.uploading(ref)
 
     def uploaded(self, trial: Trial, message: Uploaded) -> None:
@@ -316,6 +334,8 @@ class Replica(Copies):
             times.append(self._fetches.due_at)
         if self._queue.blocked(now):
             times.append(self._queue.due(now))
+        elif self.sweep is not None and self.sweep.holds:
+            pass  # its answer is waited for
         elif self._begun and self._replaced:
             times.append(self._clear_again.until)
         elif self._begun and not self._clearing:
@@ -378,9 +398,14 @@ class Replica(Copies):
             if answer.transient:
                 self._queue.unreachable(now)
             self._complain(answer, now)
+            self._cut_off()
         then = self._under.pop(answer.id, None)
         if then is not None:
             then(answer)
+
+    def _cut_off(self) -> None:
+        if self.sweep is not None:
+            self.sweep.cut_off()
 
     def _complain(self, answer: Failed, now: float) -> None:
         """Say what is wrong once, and again when it is something else or lasts."""
@@ -407,6 +432,11 @@ class Replica(Copies):
     def _beside_fetched(self, answer: Done | Failed) -> None:
         again = isinstance(answer, Failed) and answer.transient
         self._beside.fetched(self._clock.monotonic(), again=again)
+
+    def _files_removed(self, job: agent.Delete, answer: Done | Failed) -> None:
+        self._looking -= 1
+        if isinstance(answer, Failed) and answer.transient:
+            self._files.not_removed(job)
 
     def _brought(self, answer: Done | Failed) -> None:
         """Small files of ended trials are here."""
@@ -445,14 +475,15 @@ class Replica(Copies):
         """Start what can be started; True if that was anything."""
         now = self._clock.monotonic()
         self._look_for_silence(now)
-        started = self._start_fetches(now)
-        if not self._begun or self._clearing or self._queue.blocked(now):
+        started = self._start_fetches(now) | self._start_sweep(now)
+        held = self.sweep is not None and self.sweep.holds
+        if not self._begun or self._clearing or held or self._queue.blocked(now):
             return started
         if self._replaced:
             if now < self._clear_again.until:
                 return started
             keys, self._replaced, self._clearing = self._replaced, [], True
-            self._submit(agent.Delete(keys=keys, guard=self._guard), lambda answer: self._cleared(keys, answer))
+            self._submit(agent.Delete(keys=keys, guard=self.guard), lambda answer: self._cleared(keys, answer))
             return True
         if now >= self._period_at or self._closing:
             self._period_at = now + self._pace.period_s
@@ -485,6 +516,10 @@ class Replica(Copies):
         if (job := self._files.push(now)) is not None:
             self._submit(job, self._files_arrived)
             started = True
+        if self._uploader.can.delete and (job := self._files.removal()) is not None:
+            self._looking += 1
+            self._submit(job, partial(self._files_removed, job))
+            started = True
         return started
 
     def _start_fetches(self, now: float) -> bool:
@@ -492,6 +527,15 @@ class Replica(Copies):
             return self._submit(job, lambda answer: self._fetches.ended(job.target, answer, self._clock.monotonic()))
 
         return not self._queue.blocked(now) and self._fetches.start(now, submit)
+
+    def _start_sweep(self, now: float) -> bool:
+        if self.sweep is None or self._queue.blocked(now):
+            return False
+        at_rest = self._closing and self._at_rest and self._queue.empty
+        job = self.sweep.begin(at_rest=at_rest, touch=self._begun)
+        if job is not None:
+            self._submit(job, self.sweep.ended)
+        return job is not None
 
     def _start_steps(self, now: float) -> bool:
         started = False
@@ -541,13 +585,14 @@ class Replica(Copies):
 
     @property
     def complete(self) -> bool:
-        return self._at_rest and self._queue.empty
+        return self._at_rest and self._queue.empty and (self.sweep is None or not self.sweep.left)
 
     @property
     def _at_rest(self) -> bool:
         """But for the queue nothing is to be done."""
         moving = self._checkpoints.moving or self._looking or self._fetching or self._clearing or self._books.busy
         left = self.wanted or self._replaced or self._files.waiting or self._books.behind or self._beside.lacking
+        left = left or (self._files.has_void and self._uploader.can.delete)
         return not moving and not left
 
     @property

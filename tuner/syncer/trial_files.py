@@ -47,6 +47,12 @@ class TrialFiles:
         self._owed: set[str] = set()
         self._suspects: set[str] = set()
         """Trials of a job that failed: each goes in one of its own, so that one that is refused holds no other."""
+        self._there: dict[str, set[str]] = {}
+        """Directory of a trial -> the loggers' files that it has over there, where it is known."""
+        self._sent: dict[str, set[str]] = {}
+        """The same of those that are on their way."""
+        self._void: list[str] = []
+        """Keys of those that have gone here."""
         self._left_out: set[Path] = set()
         """Artifacts that cannot be copied, of which that was said."""
         self._patience = Patience()
@@ -54,6 +60,11 @@ class TrialFiles:
     @property
     def busy(self) -> bool:
         return bool(self._under)
+
+    @property
+    def has_void(self) -> bool:
+        """Something there has gone here."""
+        return bool(self._void)
 
     @property
     def waiting(self) -> list[Trial]:
@@ -64,6 +75,26 @@ class TrialFiles:
     def owed(self) -> bool:
         """A snapshot has dropped results that are in files which are not there yet."""
         return bool(self._owed)
+
+    def known(self, dirname: str, names: Iterable[str]) -> None:
+        """These are there of a trial whose directory here is as its last owner left it."""
+        if found := set(names):
+            self._there[dirname] = found
+
+    def void(self, dirname: str, name: str) -> None:
+        """A file there is not any more what it was: it goes."""
+        self._void.append(f"{self._name}/{dirname}/{name}")
+
+    def removal(self) -> agent.Delete | None:
+        """Delete over there what has gone here, once what came in its place is there; None: nothing has."""
+        if not self._void:
+            return None
+        keys, self._void = self._void, []
+        return agent.Delete(keys=keys, guard=self._guard)
+
+    def not_removed(self, job: agent.Delete) -> None:
+        """That failed, and may not the next time."""
+        self._void += job.keys
 
     def started(self, trial: Trial) -> None:
         self._running[trial.trial_id] = trial
@@ -108,6 +139,7 @@ class TrialFiles:
         for trial in self._under:
             place = (str(trial.directory), f"{self._name}/{trial.dirname}")
             names, artifacts = self._names(trial.directory)
+            self._sent[trial.dirname] = set(names)
             own.append((*place, names))
             others.append((*place, artifacts))
         # What the loggers wrote goes first: what is wrong with artifacts does not hold it.
@@ -121,6 +153,12 @@ class TrialFiles:
         names = {trial.trial_id for trial in under}
         self._suspects = self._suspects - names if whole else self._suspects | names
         for trial in under:
+            sent = self._sent.pop(trial.dirname)
+            if whole and sent:
+                for name in sorted(self._there.pop(trial.dirname, set()) - sent):
+                    self.void(trial.dirname, name)
+                if trial.status != Trial.TERMINATED:
+                    self._there[trial.dirname] = sent
             if not whole:
                 self._dirty.setdefault(trial.trial_id, trial)
             elif trial.trial_id not in self._dirty:

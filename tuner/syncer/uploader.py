@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import queue
@@ -32,7 +33,10 @@ log = logging.getLogger(__name__)
 
 START_S = 30.0
 """An agent that has not looked at its place after so long is no use: its own look ends after 10 s."""
-_LOST = "AgentLost"
+CLOSE_S = 2.0
+"""So long an agent may take to leave when it is told to."""
+LOST = "AgentLost"
+"""The type of a `Failed` that says: the agent was ended, or has died, over that job."""
 _LOOKS = (agent.Read, agent.Children, agent.ListKeys, agent.Fetch)
 
 
@@ -166,7 +170,7 @@ class ProcessUploader(Uploader):
         try:
             self._line.sendall(message)
         except OSError as error:
-            self._end(Failed(number, _LOST, f"the process that syncs is gone: {error}", transient=True))
+            self._end(Failed(number, LOST, f"the process that syncs is gone: {error}", transient=True))
         return number
 
     def answers(self) -> list[Done | Failed]:
@@ -189,8 +193,13 @@ class ProcessUploader(Uploader):
 
     def close(self) -> None:
         self.closed = True
-        self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(OSError):  # it has gone already
+            self._line.shutdown(socket.SHUT_WR)  # with this it removes what it has in the temporary directory
+        try:
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._line.close()
 
     def _start(self, *, check: bool) -> None:
@@ -231,12 +240,12 @@ class ProcessUploader(Uploader):
                 else:
                     self._end(answer)
         why = f"the process that syncs ended ({process.wait()})"
-        self._greeting.put(Failed(0, _LOST, why))  # nobody looks after the first
+        self._greeting.put(Failed(0, LOST, why))  # nobody looks after the first
         with self._lock:
             self._dead = True
             lost = [] if self.closed else list(self._running)
         for number in lost:
-            self._end(Failed(number, _LOST, why, transient=True))
+            self._end(Failed(number, LOST, why, transient=True))
 
     def _has_begun(self, number: int) -> None:
         with self._lock:

@@ -333,3 +333,15 @@ def test_what_was_let_go_of_is_not_tried_again_and_what_arrived_of_it_goes() -> 
     forget(queue, 2)  # before it is tried again
     removal = take(queue, queue.due(now) or now)
     assert (removal.kind, removal.ref.index) == (Kind.REMOVE, 2) and queue.missing() == []
+
+
+def test_what_an_older_owner_brought_a_part_of_goes_when_a_newer_one_supersedes_it() -> None:
+    queue = Queue()
+    queue.add(ref(1), DIRECTORY / "t" / ref(1).name, 10, seq=0, now=0.0, tried=True)
+    add(queue, 2)
+    forget(queue, 1)  # before its turn came in this life
+    for kind in (Kind.REMOVE, Kind.PAYLOAD, Kind.MANIFEST):
+        step = take(queue)
+        assert (step.kind, step.ref) == (kind, ref(1) if kind is Kind.REMOVE else ref(2))
+        queue.done(step)
+    assert queue.empty
