@@ -23,7 +23,7 @@ from tuner.error import ExperimentDivergedError, ExperimentNotFoundError, OwnedE
 from tuner.experiment import driver_log, formats
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter, read_journal
-from tuner.experiment.lock import HEARTBEAT_S, Ownership, claim
+from tuner.experiment.lock import HEARTBEAT_S, Ownership, beating, claim
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, parse_generation
 from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings, state_of
 from tuner.experiment.state import ExperimentState
@@ -139,18 +139,22 @@ def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> in
         numbers = (parse_generation(key.removeprefix("generations/")) for key in remote.keys)
         ownership = claim(paths, clock=clock or SystemClock(), above=max(filter(None, numbers), default=0))
         try:
-            if relation is Relation.NEWER:
-                remote.fetch_rest(paths.root, have=lambda key: key.startswith("blobs/") and fs.exists(paths.root / key))
-                incoming = ExperimentPaths(Path(directory) / "incoming")
-                remote.fetch_log(incoming.root)
-                driver_log.merge(paths, incoming)
-                with lies_at(incoming.root, remote.uri):
-                    adopt(incoming, paths)
-            if remote.uploader.can.list:
-                remote.fetch_history(paths.root)
-            return _fetch_checkpoints(remote, paths)
+            with beating(ownership):
+                return _bring_here(remote, paths, Path(directory) / "incoming", relation)
         finally:
             ownership.release()
+
+
+def _bring_here(remote: Remote, paths: ExperimentPaths, incoming: Path, relation: Relation) -> int:
+    if relation is Relation.NEWER:
+        remote.fetch_rest(paths.root, have=lambda key: key.startswith("blobs/") and fs.exists(paths.root / key))
+        remote.fetch_log(incoming)
+        driver_log.merge(paths, ExperimentPaths(incoming))
+        with lies_at(incoming, remote.uri):
+            adopt(ExperimentPaths(incoming), paths)
+    if remote.uploader.can.list:
+        remote.fetch_history(paths.root)
+    return _fetch_checkpoints(remote, paths)
 
 
 def _check_apart(uri: str, paths: ExperimentPaths) -> None:

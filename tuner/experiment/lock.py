@@ -12,8 +12,10 @@ import fcntl
 import logging
 import os
 import secrets
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +84,7 @@ class Ownership:
         self._path = os.fspath(paths.generation(record.generation))
         self._next = os.fspath(paths.generation(record.generation + 1))
         self._beats = 0
+        self._silent = False
         self._released = False
 
     def check(self) -> None:
@@ -114,10 +117,26 @@ class Ownership:
             fs.close(fd)
 
     def heartbeat(self) -> None:
-        """A sign of life for other hosts, every 10 s. Raises OwnedElsewhereError as `check` does."""
+        """A sign of life for other hosts, every 10 s. Raises OwnedElsewhereError as `check` does.
+
+        One that cannot be written is a warning: what this driver still may do, the journal's own writes decide.
+        """
         self.check()
         self._beats += 1
-        self._write_tail("held")
+        try:
+            self._write_tail("held")
+        except OSError as error:
+            if not self._silent:
+                log.warning(
+                    "%s: no sign of life could be written (%s); where that lasts, a start on another host takes this "
+                    "driver for dead after %.0f s",
+                    self._path,
+                    error.strerror or error,
+                    STALE_S,
+                )
+            self._silent = True
+        else:
+            self._silent = False
 
     def release(self) -> None:
         """Give the experiment up in order. Doing it twice is no error."""
@@ -128,6 +147,8 @@ class Ownership:
             self._write_tail("released")
         except FileNotFoundError:
             pass  # the experiment was removed: there is nothing to give up
+        except OSError as error:
+            log.warning("%s: not released (%s): a start on another host waits first", self._path, error.strerror)
         finally:
             _unlock(self.lock_fd)
             os.close(self.lock_fd)
@@ -140,6 +161,33 @@ class Ownership:
             os.pwrite(fd, tail, os.fstat(fd).st_size - _TAIL_SIZE)
         finally:
             os.close(fd)
+
+
+@contextmanager
+def beating(ownership: Ownership, *, every_s: float = HEARTBEAT_S) -> Iterator[None]:
+    """Give signs of life from a thread while the caller is busy with something long.
+
+    Raises OwnedElsewhereError at the end when somebody has taken over meanwhile.
+    """
+    end, taken = threading.Event(), []
+
+    def beat() -> None:
+        while not end.wait(every_s):
+            try:
+                ownership.heartbeat()
+            except OwnedElsewhereError as error:
+                taken.append(error)
+                return
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+    if taken:
+        raise taken[0]
 
 
 def claim(

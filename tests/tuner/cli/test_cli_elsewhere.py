@@ -7,7 +7,9 @@ import json
 import os
 import pickle
 import shutil
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,15 @@ import tuner as tune
 from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
 from trainables.errors import TransferError
 from trainables.store.manifest import MANIFEST_NAME
-from trainables.transfer import between
+from trainables.transfer import between, checkpoints
 from trainables.transfer.open import open_backend
 from trainables.wire import CheckpointRef
+from tuner import by_hand
 from tuner.cli import main
 from tuner.clock import SystemClock
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter, read_journal
-from tuner.experiment.lock import claim
+from tuner.experiment.lock import claim, read_records
 from tuner.experiment.paths import ExperimentPaths
 
 _NUMBERS = itertools.count()
@@ -258,6 +261,26 @@ def test_sync_fetches_everything(place: str, tmp_path: Path, capsys: pytest.Capt
     shutil.rmtree(next(experiment.glob("*_00000")) / "checkpoint_000002")
     assert "fetched: 1 checkpoint\n" in answer(capsys, "sync", experiment, "--from", f"{place}/mine")
     assert contents(experiment) == whole
+
+
+def test_sync_gives_signs_of_life_while_it_fetches(
+    bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = ran(bucket, tmp_path / "results")
+    shutil.rmtree(next(experiment.glob("*_00000")) / "checkpoint_000002")
+    monkeypatch.setattr(by_hand, "beating", partial(by_hand.beating, every_s=0.01))
+    fetch, beats = checkpoints.fetch, []
+
+    def slowly(*arguments: Any, **more: Any) -> Any:
+        deadline = time.monotonic() + 30
+        while not (now := read_records(ExperimentPaths(experiment))[-1].heartbeat):
+            assert time.monotonic() < deadline, "another host would take it for dead"
+        beats.append(now)
+        return fetch(*arguments, **more)
+
+    monkeypatch.setattr(checkpoints, "fetch", slowly)
+    assert "fetched: 1 checkpoint\n" in answer(capsys, "sync", experiment, "--from", f"{bucket}/mine")
+    assert beats
 
 
 def test_sync_is_refused_beside_a_live_owner(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

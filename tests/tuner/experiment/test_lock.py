@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ import pytest
 from tuner.clock import SystemClock, VirtualClock
 from tuner.error import OwnedElsewhereError
 from tuner.experiment import lock
-from tuner.experiment.lock import Record, claim, read_records
+from tuner.experiment.lock import Record, beating, claim, read_records
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.processes import OWNER_VARIABLE, Identity, Processes
 
@@ -366,6 +367,45 @@ def test_the_heartbeat_counts_in_place(paths: ExperimentPaths) -> None:
     assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
     owner.release()
     assert read_records(paths)[0].released
+
+
+def test_f49_a_sign_of_life_that_cannot_be_written_ends_nothing(
+    paths: ExperimentPaths, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = claim(paths, clock=SystemClock())
+    moved = paths.generations.with_name("moved")
+    for _ in range(2):
+        paths.generations.rename(moved)
+        paths.generations.symlink_to(paths.generations.name)  # it is there, and cannot be written to
+        owner.heartbeat()
+        owner.heartbeat()
+        paths.generations.unlink()
+        moved.rename(paths.generations)
+        owner.heartbeat()
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2 and all("no sign of life could be written (Too many levels" in line for line in said), said
+    assert read_records(paths)[0].heartbeat == 6
+    caplog.clear()
+    paths.generations.rename(moved)
+    paths.generations.symlink_to(paths.generations.name)
+    owner.release()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "not released" in line
+
+
+def test_an_owner_that_is_busy_gives_signs_of_life(paths: ExperimentPaths) -> None:
+    owner = claim(paths, clock=SystemClock())
+    with beating(owner, every_s=0.01):
+        deadline = time.monotonic() + 30
+        while read_records(paths)[0].heartbeat < 3:
+            assert time.monotonic() < deadline
+    beats = read_records(paths)[0].heartbeat
+    with pytest.raises(OwnedElsewhereError, match="taken over"), beating(owner, every_s=0.01):
+        paths.generation(2).touch()
+        while "heartbeat" in {thread.name for thread in threading.enumerate()}:
+            assert time.monotonic() < deadline
+    assert read_records(paths)[0].heartbeat == beats
+    owner.release()
 
 
 def test_a_copy_of_a_live_experiment_may_be_claimed_and_the_original_goes_on(
