@@ -36,7 +36,7 @@ from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import is_experiment
 from tuner.experiment.resume import Base
 from tuner.hosts import cluster_of
-from tuner.inheriting import inherit
+from tuner.inheriting import Inherited, inherit
 from tuner.logger import default_loggers
 from tuner.logger.policy import PolicyFiles
 from tuner.opening import Opened, open_experiment, prepare, recover, remove_fetched, take_over_place
@@ -60,13 +60,19 @@ def _logged(spec: Spec, driver_log: DriverLog) -> ExperimentAnalysis:
     redirect(spec)
     executor = _executor(spec)
     clock: Clock = executor.clock if isinstance(executor, SimulatedExecutor) else SystemClock()
-    continued = inherit(spec, datetime.datetime.fromtimestamp(clock.time()))
-    if spec.name is not None:
-        take_over_place(spec, spec.name)
+    syncing.check_apart(spec)
+    inherited = inherit(spec, datetime.datetime.fromtimestamp(clock.time()))
     cluster = cluster_of(executor)
-    link = syncing.connect(spec, inline=isinstance(executor, INLINE), wake=executor.wake, cluster=cluster is not None)
     try:
-        return _execute(spec, executor, clock, link, continued, driver_log)
+        if spec.name is not None:
+            take_over_place(spec, spec.name)
+        inline = isinstance(executor, INLINE)
+        link = syncing.connect(spec, inline=inline, wake=executor.wake, cluster=cluster is not None)
+    except BaseException:
+        _remove_inherited(inherited, spec, clock)
+        raise
+    try:
+        return _execute(spec, executor, clock, link, inherited, driver_log)
     except BaseException:
         if link is not None:
             syncing.give_up(link)
@@ -83,14 +89,18 @@ def _execute(
     executor: Executor,
     clock: Clock,
     link: syncing.Link | None,
-    continued: str | None,
+    inherited: Inherited | None,
     driver_log: DriverLog,
 ) -> ExperimentAnalysis:
-    opened, plugins, reporter = _open(spec, executor, clock, link)
+    try:
+        opened, plugins, reporter = _open(spec, executor, clock, link)
+    except BaseException:
+        _remove_inherited(inherited, spec, clock)
+        raise
     opened.beginning.say = reporter.announce
     opened.beginning.undone = driver_log.let_go
     try:
-        note = continued or opened.note
+        note = inherited.note if inherited is not None else opened.note
         if link is not None and link.fetched and link.remote is not None:
             note = f"resuming from {link.remote.uri}, brought to {opened.paths.root}"
         return Run(spec, opened, plugins, reporter, executor, clock, link, driver_log).run(note)
@@ -106,6 +116,13 @@ def _execute(
         temporary.remove(opened.temporary)
         opened.beginning.close()
         opened.ownership.release()
+
+
+def _remove_inherited(inherited: Inherited | None, spec: Spec, clock: Clock) -> None:
+    """After a refusal there is no more under the new name than before."""
+    if inherited is not None:
+        paths = ExperimentPaths(inherited.made[0])
+        remove_fetched(spec, paths, clock, inherited.made, inherited.highest)
 
 
 def _open(spec: Spec, executor: Executor, clock: Clock, link: syncing.Link | None) -> tuple[Opened, Plugins, Announcer]:

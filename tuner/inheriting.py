@@ -31,7 +31,7 @@ from tuner.clock import Clock
 from tuner.error import ExperimentExistsError, ExperimentNotFoundError, SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.incoming import beside
-from tuner.experiment.lock import HEARTBEAT_S, Ownership, decode_record, encode_record
+from tuner.experiment.lock import HEARTBEAT_S, Ownership, decode_record, encode_record, read_records
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, is_trial_file, parse_generation
 from tuner.experiment.reader import is_experiment, load_state, read_settings
 from tuner.experiment.resume import Base
@@ -48,6 +48,18 @@ log = logging.getLogger(__name__)
 
 PLAIN = ("metric", "mode", "num_samples")
 """Settings that are inherited as experiment.json has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What was laid under the new name."""
+
+    note: str
+    """The line that says so."""
+    made: list[Path]
+    """The directories that were not there before, the experiment's own first."""
+    highest: int
+    """The last generation that came with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +92,8 @@ def experiment_to_restore(restore: Any) -> Path | Elsewhere | None:
     return path if is_experiment(ExperimentPaths(path)) else None
 
 
-def inherit(spec: Spec, now: datetime.datetime) -> str | None:
-    """Lay the experiment of `restore=` under the new name; returns the line that says so, None where there is none.
+def inherit(spec: Spec, now: datetime.datetime) -> Inherited | None:
+    """Lay the experiment of `restore=` under the new name; None: there is none, or it was laid there before.
 
     `spec` then resumes it, and takes over what was not given anew. Raises SettingError, ExperimentNotFoundError,
     ExperimentExistsError or TransferError; nothing was touched then.
@@ -103,6 +115,7 @@ def inherit(spec: Spec, now: datetime.datetime) -> str | None:
         return None  # it was inherited before, and continues
     if _continues_elsewhere(spec, source):
         return None
+    made = [path for path in (paths.root, *paths.root.parents) if not fs.exists(path)]
     with beside(paths.root, "inherited") as incoming:
         if isinstance(source, Path):
             config, told = None, str(source)
@@ -125,7 +138,8 @@ def inherit(spec: Spec, now: datetime.datetime) -> str | None:
         fs.fsync_dir(paths.root.parent)
     _take_settings(spec, read_settings(paths), config)
     spec.resume_choice = replace(spec.resume_choice, base=Base.LOCAL)
-    return f"continuing {told} as {paths.root}"
+    highest = max((record.generation for record in read_records(paths)), default=0)
+    return Inherited(f"continuing {told} as {paths.root}", made, highest)
 
 
 def _taken(place: str) -> ExperimentExistsError:

@@ -80,6 +80,26 @@ class Link:
         self.uploader.close()
 
 
+def check_apart(spec: Spec) -> None:
+    """Raise SettingError where copies would lie with what they are copies of; nothing was looked at or made then."""
+    config = spec.sync_config
+    place = config.upload_dir
+    if place is None or config.syncer != "auto" or is_elsewhere(place):
+        return
+    if as_local_path(place).resolve() == spec.storage.resolve():
+        raise SettingError(
+            f"upload_dir={str(place)!r} is where the experiment itself lies (storage_path): copies need another place; "
+            "on a shared directory none are needed"
+        )
+    if spec.name is not None:
+        root = spec.storage.resolve() / spec.name
+        if as_local_path(place).resolve().is_relative_to(root):
+            raise SettingError(
+                f"upload_dir={str(place)!r} lies within the experiment's own directory {root}: "
+                "copies need another place"
+            )
+
+
 def connect(spec: Spec, *, inline: bool, wake: Any, cluster: bool = False) -> Link | None:
     """Open the place that the settings name, and look whether it takes what is written to it.
 
@@ -102,19 +122,8 @@ def connect(spec: Spec, *, inline: bool, wake: Any, cluster: bool = False) -> Li
     if config.syncer is None:
         log.warning("upload_dir=%r is not used: syncer=None means that nothing is copied", str(config.upload_dir))
         return None
+    check_apart(spec)
     place = config.upload_dir
-    if config.syncer == "auto" and not is_elsewhere(place) and as_local_path(place).resolve() == spec.storage.resolve():
-        raise SettingError(
-            f"upload_dir={str(place)!r} is where the experiment itself lies (storage_path): copies need another place; "
-            "on a shared directory none are needed"
-        )
-    if spec.name is not None and config.syncer == "auto" and not is_elsewhere(place):
-        root = spec.storage.resolve() / spec.name
-        if as_local_path(place).resolve().is_relative_to(root):
-            raise SettingError(
-                f"upload_dir={str(place)!r} lies within the experiment's own directory {root}: "
-                "copies need another place"
-            )
     spec.has_replica = True
     arguments = config.place()
     made: type[InlineUploader] | type[ProcessUploader]

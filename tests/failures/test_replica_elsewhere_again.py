@@ -282,6 +282,29 @@ def test_restore_under_a_name_that_is_taken_here_is_refused(tmp_path: Path) -> N
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("refused", ["place", "settings", "space"])
+def test_a_restore_that_is_refused_leaves_nothing_under_the_new_name(
+    tmp_path: Path, elsewhere: bool, refused: str
+) -> None:
+    run(tmp_path / "a", tmp_path / "place", config={"x": tune.uniform(0, 1)})
+    restore = f"file://{tmp_path}/place/e" if elsewhere else tmp_path / "a" / "e"
+    before = sorted(tmp_path.rglob("*"))
+    space = {"x": tune.uniform(0, 1)}
+    wrong: dict[str, dict[str, Any]] = {
+        "place": {"config": space, "place": tmp_path / "b" / "n" / "inside"},
+        "settings": {"config": space, "place": None, "sync_config": tune.SyncConfig(keep_local=1)},
+        "space": {"config": {"y": tune.uniform(0, 1)}, "place": None},
+    }
+
+    with pytest.raises((SettingError, ResumeError)):
+        run(tmp_path / "b", name="n", restore=restore, num_samples=4, **wrong[refused])
+
+    assert sorted(tmp_path.rglob("*")) == before
+    right: dict[str, Any] = {"config": space, "num_samples": 4, "resume": False}
+    assert len(run(tmp_path / "b", None, name="n", restore=restore, **right).trials) == 4
+
+
 @pytest.mark.parametrize("restore", ["foo://x", "foo://x/y"])
 def test_restore_from_an_unknown_scheme_says_so(tmp_path: Path, restore: str) -> None:
     with pytest.raises(InvalidSettingError, match="the scheme 'foo' is not known"):
