@@ -166,7 +166,7 @@ def _open(spec: Spec, executor: Executor, clock: Clock, link: syncing.Link | Non
             # a driver that started in the same second was faster: the next name is free
         except BaseException:
             if link is not None:
-                remove_fetched(spec, paths, clock, link.made, link.highest)
+                remove_fetched(spec, paths, clock, link.made, link.highest, aside=link.aside)
             raise
 
 

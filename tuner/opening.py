@@ -49,6 +49,7 @@ from tuner.search import BasicVariantGenerator, create_searcher
 from tuner.search.described import described
 from tuner.search.space import fingerprint, space_difference, space_warnings
 from tuner.spec import Spec
+from tuner.syncer.remote import bring_back
 
 log = logging.getLogger(__name__)
 
@@ -331,12 +332,21 @@ def open_experiment(
     return opened
 
 
-def remove_fetched(spec: Spec, paths: ExperimentPaths, clock: Clock, made: Sequence[Path], highest: int) -> None:
+def remove_fetched(
+    spec: Spec,
+    paths: ExperimentPaths,
+    clock: Clock,
+    made: Sequence[Path],
+    highest: int,
+    *,
+    aside: Path | None = None,
+) -> None:
     """Take back what was brought to a machine that had nothing, unless somebody else has gone on from it since.
 
-    `made`: the directories that were made for it, its own first; `highest`: the last generation that came with it.
+    `made`: the directories that were made for it, its own first; `highest`: the last generation that came with it;
+    `aside`: what was here and made room for it, which comes back.
     """
-    if not made or not is_experiment(paths):
+    if not (made or aside) or not is_experiment(paths):
         return
     try:
         ownership = _claim(spec, paths, clock)
@@ -344,7 +354,11 @@ def remove_fetched(spec: Spec, paths: ExperimentPaths, clock: Clock, made: Seque
         return
     try:
         since = [record for record in read_records(paths) if record.generation > highest]
-        if all(record.owner == ownership.record.owner for record in since):
+        if any(record.owner != ownership.record.owner for record in since):
+            return
+        if aside is not None:
+            bring_back(paths, aside)
+        else:
             Beginning(paths, ownership, new=True, made=made).take_back()
     finally:
         ownership.release()

@@ -43,7 +43,7 @@ from tuner.spec import Spec
 from tuner.syncer.checkpoints_push import Origin
 from tuner.syncer.claim import RELEASE_S, Head, RemoteClaim, as_ended_here, beat_name, encode_beat
 from tuner.syncer.patience import patient
-from tuner.syncer.remote import Relation, Remote, adopt, at_rest, complete, names_of, set_aside, unchanged
+from tuner.syncer.remote import REPLACED, Relation, Remote, adopt, at_rest, complete, names_of, set_aside, unchanged
 from tuner.syncer.replica import Pace, Replica
 from tuner.syncer.sweep import Sweep
 from tuner.syncer.trial_files import Artifacts
@@ -65,6 +65,8 @@ class Link:
     """The experiment was brought here from there: its checkpoints come when they are needed."""
     made: list[Path] = field(default_factory=list)
     """The directories that were made for that, where there was none: the experiment's own first."""
+    aside: Path | None = None
+    """Where the history lies that was here, and made room for the one that was brought."""
     taken: Ownership | None = None
     """Whose generation was claimed over there too."""
     origins: dict[tuple[str, str], Origin] | None = None
@@ -152,10 +154,16 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
     Raises ExperimentExistsError, ResumeError, ExperimentDivergedError or OwnedElsewhereError; nothing is lost by it.
     """
     remote = link.remote = Remote(link.uploader, link.uploader.uri, paths.root.name, timeout_s=link.config.sync_timeout)
-    link.fetched, link.void, link.made, link.let_go = False, [], [], set()
+    link.fetched, link.void, link.made, link.aside, link.let_go = False, [], [], None, set()
     link.notes = _limits(link)
     claim = _claim(link, clock)
     head = _head(link, claim, paths)
+    if not remote.exists and REPLACED in remote.keys:
+        if claim.wait_until_free(head, takeover=spec.takeover):
+            remote.look()
+        if not remote.exists:  # a driver was killed before all of it had gone
+            link.void = [key for key in remote.keys if not key.startswith("generations/")]
+            remote.keys = [key for key in remote.keys if key.startswith("generations/")]
     if not remote.exists:
         if spec.resume_choice.base is Base.REMOTE:
             raise ResumeError(f'resume="REMOTE": there is no experiment at {remote.uri}')
@@ -274,7 +282,7 @@ def _owned(
 
 def _replace(link: Link, incoming: Path, books: ExperimentPaths, paths: ExperimentPaths, ownership: Ownership) -> None:
     """Lay another history in the place of the one that is here."""
-    aside = set_aside(paths)
+    aside = link.aside = set_aside(paths)
     said = f"{paths.root} was set aside: it lies at {aside} now"
     fs.remove_quietly(ExperimentPaths(aside).generation(ownership.generation))
     try:
@@ -462,9 +470,11 @@ def start(
     if new:
         keys = [key for key in link.remote.keys if not key.startswith("generations/")]
         keys.sort(key=lambda key: key != "experiment.json")  # first: nobody takes the rest for an experiment then
-        replica.replace(f"{link.remote.name}/{key}" for key in keys)
+        replica.replace((f"{link.remote.name}/{key}" for key in (*keys, *link.void)), whole=True)
     elif link.void:
-        replica.replace(f"{link.remote.name}/{key}" for key in link.void)
+        replica.replace((f"{link.remote.name}/{key}" for key in link.void), whole=REPLACED in link.void)
+    elif REPLACED in link.remote.keys:  # nothing had gone yet
+        replica.replace([f"{link.remote.name}/{REPLACED}"], whole=False)
     files = {} if new or link.void else link.remote.small_files()
     for trial in (trial for trial in state.trials if trial.dirname in files):
         names, ended = files[trial.dirname], trial.status == trial.TERMINATED

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -15,6 +16,7 @@ import threading
 import time
 import types
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,7 +32,7 @@ from trainables.store import verify
 from trainables.transfer import agent, checkpoints
 from trainables.transfer.local import LocalBackend
 from tuner import by_hand, cli
-from tuner.error import ExperimentDivergedError, TuneError
+from tuner.error import ExperimentDivergedError, SettingError, TuneError
 from tuner.experiment.lock import read_record
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import load_state
@@ -40,6 +42,7 @@ from tuner.syncer.uploader import InlineUploader
 ELSEWHERE = """
 import os, sys
 from pathlib import Path
+from types import SimpleNamespace
 script = Path(__file__).parent / "script.py"
 os.execvp("unshare", ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, str(script)])
 """
@@ -474,6 +477,79 @@ def test_t15_two_heads_that_each_lack_the_other_raise_and_resume_chooses(tmp_pat
     assert (aside / "journal").is_dir()
     run(count_up, b, resume="REMOTE", **copies(there, **settings))
     assert newest(b / "e") == newest(a / "e")
+
+
+def test_r12_the_last_words_of_an_owner_that_was_waited_for_are_read(tmp_path, there, monkeypatch):
+    run(count_up, tmp_path / "a", config={"n": 6}, **copies(there))
+    root, rest = tmp_path / "there" / "e", tmp_path / "rest"
+    shutil.copytree(root, rest)
+    for segment in sorted((root / "journal").glob("0*.jsonl"))[3:]:
+        segment.unlink()
+    record = root / "generations" / "000001.json"
+    record.write_text(re.sub(r'"host":"[^"]*"', '"host":"another"', record.read_text()))
+    (root / "generations" / "000001.beat").write_text("held 1\n")
+    waits = []
+
+    def last_words(seconds):
+        waits.append(seconds)
+        shutil.copytree(rest / "journal", root / "journal", dirs_exist_ok=True)
+        shutil.copy(rest / "generations" / "000001.beat", root / "generations")
+
+    monkeypatch.setattr("tuner.syncing.time", SimpleNamespace(sleep=last_words))
+    analysis = run(count_up, tmp_path / "b", config={"n": 6}, resume="AUTO", **copies(there))
+    assert waits
+    assert [row["training_iteration"] for row in rows(analysis.trials[0])] == [1, 2, 3, 4, 5, 6]
+    assert len(facts(tmp_path / "b" / "e", "attempt")) == 1, "what had ended runs again"
+
+
+@pytest.mark.parametrize("gone", [0, 1, 4])
+@pytest.mark.parametrize("machine", ["the same", "empty"])
+def test_t09_a_replacement_that_was_killed_over_there_is_brought_to_its_end(
+    tmp_path, there, monkeypatch, gone, machine
+):
+    settings = {"config": {"n": 3}, **copies(there)}
+    run(count_up, tmp_path / "a", num_samples=3, **settings)
+    old, real = set(there.keys()), agent.Worker._do
+
+    def do(self, job, moved):
+        if isinstance(job, agent.Delete):
+            self.backend.delete(job.keys[:gone])
+            die()
+        return real(self, job, moved)
+
+    monkeypatch.setattr(agent.Worker, "_do", do)
+    again = {"num_samples": 2, **settings}
+    assert os.WIFSIGNALED(in_child(lambda: run(count_up, tmp_path / "a", overwrite=True, **again)))
+    monkeypatch.setattr(agent.Worker, "_do", real)
+    left = [key for key in there.keys() if key in old and "/generations/" not in key]
+    assert len(left) >= len(old) - 10
+
+    root = tmp_path / ("a" if machine == "the same" else "b")
+    if gone == 0 and machine == "empty":  # nothing had gone: it is the old one that is there
+        assert len(run(count_up, root, resume="AUTO", num_samples=3, **settings).trials) == 3
+    else:
+        overwrite = {"overwrite": True} if gone == 0 else {"resume": "AUTO"}
+        assert [len(rows(trial)) for trial in run(count_up, root, **overwrite, **again).trials] == [3, 3]
+        assert not [key for key in there.keys() if key in old and key.startswith("e/count_up_")]
+        keys = {key.removeprefix("e/") for key in there.keys() if "/generations/" not in key}
+        here = {str(path.relative_to(root / "e")) for path in (root / "e").rglob("*") if path.is_file()}
+        assert keys == {name for name in here if not name.startswith("generations/")}
+    assert "e/.replaced" not in there.keys()
+
+
+def test_t15_what_made_room_for_the_other_history_comes_back_when_the_start_is_refused(tmp_path, there):
+    settings = {"config": {"n": 6}}
+    a = tmp_path / "a"
+    killed_at(3, count_up, path=a, **copies(there, **settings))
+    killed_at(5, count_up, path=a, resume=True, executor="inline", **settings)
+    killed_at(4, count_up, path=tmp_path / "b", resume="AUTO", **copies(there, **settings))
+    before, its = newest(a / "e"), newest(tmp_path / "b" / "e")
+    assert before != its
+    with pytest.raises(SettingError, match="search_alg"):
+        run(count_up, a, resume="REMOTE", search_alg="unknown", **copies(there, **settings))
+    assert newest(a / "e") == before and not (a / ".set-aside").exists()
+    run(count_up, a, resume="REMOTE", **copies(there, **settings))
+    assert len(list((a / ".set-aside").iterdir())) == 1
 
 
 def test_t15_results_that_went_on_elsewhere_take_the_place_of_the_fewer_that_are_here(tmp_path, there, monkeypatch):

@@ -6,6 +6,7 @@ newest generation continues it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -36,6 +37,8 @@ from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)
 
+REPLACED = ".replaced"
+"""A file of that name beside no experiment.json: what else is there is of an experiment that was replaced."""
 READ_AGAIN = 3
 """Compaction may remove a segment between the look and the fetch: so often is looked again."""
 
@@ -384,6 +387,16 @@ def set_aside(paths: ExperimentPaths) -> Path:
     target = place / f"{paths.root.name}-{secrets.token_hex(4)}"
     fs.rename(paths.root, target)
     return target
+
+
+def bring_back(paths: ExperimentPaths, aside: Path) -> None:
+    """Undo `set_aside`; what lies in its place goes. For the owner of that only."""
+    removed = aside.with_name(f"{aside.name}-removed")
+    fs.rename(paths.root, removed)
+    fs.rename(aside, paths.root)
+    fs.rmtree(removed)
+    with contextlib.suppress(OSError):  # others are set aside too
+        fs.rmdir(aside.parent)
 
 
 def complete(there: dict[str, dict[str, bool]]) -> dict[str, set[str]]:

@@ -36,6 +36,7 @@ from tuner.syncer.copies import Backlog, Copies, Then
 from tuner.syncer.experiment_files import ExperimentFiles
 from tuner.syncer.fetches import Fetches
 from tuner.syncer.queue import Patience, Queue
+from tuner.syncer.remote import REPLACED
 from tuner.syncer.sweep import Sweep
 from tuner.syncer.trial_files import AT_ONCE, Artifacts, TrialFiles
 from tuner.syncer.uploader import Uploader
@@ -124,6 +125,8 @@ class Replica(Copies):
         self._under: dict[int, Callable[[Done | Failed], None]] = {}
         """What is to be done with the answer of each job that is under way."""
         self._replaced: list[str] = []
+        self._unmarked = False
+        """What is void is not yet said to be."""
         self._root = paths.root
         self.wanted: dict[str, list[str]] = {}
         """Directory of an ended trial -> its small files that are there and not here; they come beside the run."""
@@ -147,9 +150,16 @@ class Replica(Copies):
 
     # --- what the loop tells ----------------------------------------------------------------------------
 
-    def replace(self, keys: Iterable[str]) -> None:
-        """These are of the experiment that is replaced; they go when the first trial starts."""
+    def replace(self, keys: Iterable[str], *, whole: bool) -> None:
+        """These are void, in that order; they go when the first trial starts.
+
+        `whole`: they are an experiment, and a mark says so over there as long as some of them are left.
+        """
         self._replaced = list(keys)
+        if whole and self._replaced:
+            mark = self._key(REPLACED)
+            self._replaced = [*(key for key in self._replaced if key != mark), mark]
+            self._unmarked = True
 
     def start(
         self,
@@ -470,6 +480,10 @@ class Replica(Copies):
         if isinstance(answer, Failed):
             self._replaced = keys
 
+    def _marked(self, answer: Done | Failed) -> None:
+        self._clearing, self._unmarked = False, isinstance(answer, Failed)
+        self._clear_again.ended(self._clock.monotonic(), well=isinstance(answer, Done))
+
     # --- what goes out --------------------------------------------------------------------------------------
 
     def _go_on(self) -> bool:
@@ -483,6 +497,10 @@ class Replica(Copies):
         if self._replaced:
             if now < self._clear_again.until:
                 return started
+            if self._unmarked:
+                self._clearing = True
+                self._submit(agent.Put(key=self._key(REPLACED), data=b"", guard=self.guard), self._marked)
+                return True
             keys, self._replaced, self._clearing = self._replaced, [], True
             self._submit(agent.Delete(keys=keys, guard=self.guard), lambda answer: self._cleared(keys, answer))
             return True
