@@ -188,9 +188,10 @@ class Run:
         )
         notes.extend([*problems, *look.set_aside(self.state, facts)])
         notes.extend(self._complete_files(facts, reached))
-        if self.link is not None and self.link.fetched:
+        if self.link is not None and (self.link.fetched or self.link.unsettled):
             self.set_aside = clear_void(self.opened.paths, self.state, self.link.let_go)
             notes.extend(self.set_aside)
+            fs.remove_quietly(self.opened.paths.taking_over)
         if self.spec.resume_choice.only_errored:
             self.only = frozenset(fact.trial for fact in facts if isinstance(fact, ev.TrialReopened))
         for fact in facts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import os
 import time
@@ -63,6 +64,8 @@ class Link:
     """The highest generation that the replica knows."""
     fetched: bool = False
     """The experiment was brought here from there: its checkpoints come when they are needed."""
+    unsettled: bool = False
+    """What is void of the history that was here may still be here: another one continues it."""
     made: list[Path] = field(default_factory=list)
     """The directories that were made for that, where there was none: the experiment's own first."""
     aside: Path | None = None
@@ -156,6 +159,9 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
     remote = link.remote = Remote(link.uploader, link.uploader.uri, paths.root.name, timeout_s=link.config.sync_timeout)
     link.fetched, link.void, link.made, link.aside, link.let_go = False, [], [], None, set()
     link.notes = _limits(link)
+    if fs.exists(paths.taking_over):  # a driver was killed before it had cleared away what is void here
+        link.unsettled = True
+        link.let_go = {(trial, name) for trial, name in json.loads(fs.read_file(paths.taking_over))}
     claim = _claim(link, clock)
     head = _head(link, claim, paths)
     if not remote.exists and REPLACED in remote.keys:
@@ -298,6 +304,8 @@ def _note_taken_over(link: Link, remote: Remote, paths: ExperimentPaths) -> None
     for trial in load_state(paths).trials:
         copied = (record.ref for record in trial.checkpoints if record.copies)
         link.let_go |= {(trial.trial_id, ref.name) for ref in (*copied, *trial.forgotten)}
+    link.unsettled = True
+    fs.replace_file(paths.taking_over, json.dumps(sorted(link.let_go)).encode())
 
 
 def _limits(link: Link) -> list[str]:

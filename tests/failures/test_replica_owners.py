@@ -398,7 +398,10 @@ def without_the_store(number):
     agent.Worker.do = do
 
 
-def test_t15_what_was_saved_and_never_copied_is_set_aside_and_what_was_let_go_of_is_removed(tmp_path, there, caplog):
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed before that"])
+def test_t15_what_was_saved_and_never_copied_is_set_aside_and_what_was_let_go_of_is_removed(
+    tmp_path, there, caplog, monkeypatch, killed
+):
     settings = {"config": {"n": 6}, "keep_checkpoints_num": 2, **copies(there)}
     a, place = tmp_path / "a" / "e", tmp_path / "a" / "e" / ".set-aside"
 
@@ -412,6 +415,11 @@ def test_t15_what_was_saved_and_never_copied_is_set_aside_and_what_was_let_go_of
     assert (saved, there.iterations()) == ([2, 3, 4], [[1, 2]])
     run(count_up, tmp_path / "b", resume="AUTO", **settings)
     before = there.keys()
+    if killed:
+        with monkeypatch.context() as patch:
+            patch.setattr("tuner.driving.clear_void", lambda *arguments: die())
+            assert os.WIFSIGNALED(in_child(lambda: run(count_up, tmp_path / "a", resume="AUTO", **settings)))
+        assert [found.ref.iteration for found in verify.list_checkpoints(directory)] == saved
     caplog.clear()
     caplog.set_level("INFO")
 
@@ -425,7 +433,7 @@ def test_t15_what_was_saved_and_never_copied_is_set_aside_and_what_was_let_go_of
     found = verify.list_checkpoints(place / directory.name)
     assert [published.ref.iteration for published in found] == [3, 4]
     assert cli.main(["verify", str(a)]) == 0
-    assert not any(".set-aside" in key for key in there.keys())
+    assert not any(".set-aside" in key for key in there.keys()) and not (a / ".taking-over").exists()
     run(count_up, tmp_path / "a", resume="AUTO", **settings)
     assert not place.exists()  # the next run had finished too
 

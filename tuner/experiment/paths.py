@@ -83,6 +83,7 @@ class ExperimentPaths:
         self.lock = self.generations / "lock"
         self.replaced = root / ".replaced"
         self.set_aside = root / ".set-aside"
+        self.taking_over = root / ".taking-over"
 
     @property
     def driver_logs(self) -> tuple[Path, Path]:
