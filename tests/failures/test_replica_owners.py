@@ -635,12 +635,18 @@ def without_its_payload(directory):
     (directory / "count").unlink()
 
 
+def with_half_its_payload(directory):
+    os.truncate(directory / "count", 0)
+
+
 def without_its_manifest(directory):
     (directory / ".manifest.json").unlink()
 
 
 @pytest.mark.parametrize(
-    "damage", [with_an_empty_manifest, without_its_payload, without_its_manifest], ids=lambda damage: damage.__name__
+    "damage",
+    [with_an_empty_manifest, without_its_payload, with_half_its_payload, without_its_manifest],
+    ids=lambda damage: damage.__name__,
 )
 def test_r3_a_checkpoint_that_is_damaged_over_there_is_sent_again(tmp_path, there, damage):
     settings = {"raise_on_failed_trial": False, "keep_checkpoints_num": 2, **copies(there)}

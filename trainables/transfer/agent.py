@@ -157,7 +157,7 @@ class Read(Job, frozen=True, tag="read"):
 
 
 class ListKeys(Job, frozen=True, tag="list"):
-    """Every key under the prefix, as a JSON list, is the answer."""
+    """Every key under the prefix, with its size, is the answer as JSON."""
 
     prefix: str
 
@@ -401,7 +401,7 @@ class Worker:
             case RemoveLeftovers():
                 backend.remove_leftovers(job.leftovers)
             case ListKeys():
-                return msgspec.json.encode([entry.key for entry in backend.list(job.prefix)])
+                return msgspec.json.encode({entry.key: entry.size for entry in backend.list(job.prefix)})
         return b""
 
 

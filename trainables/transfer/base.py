@@ -6,6 +6,9 @@ lies in `transfer.checkpoints`, order and retries over whole jobs in the driver'
 
 from __future__ import annotations
 
+import hashlib
+import os
+import socket
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -201,6 +204,13 @@ class Backend(ABC):
 
     def close(self) -> None:
         """Let go of connections. Nothing else may be called after it."""
+
+
+def check_name() -> str:
+    """The file that `check` writes and removes: always the same for a user of a host, whose next look removes it too
+    where this one was killed.
+    """
+    return f".check-{hashlib.sha256(f'{socket.gethostname()} {os.getuid()}'.encode()).hexdigest()[:16]}"
 
 
 # --- names -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from trainables.errors import ObjectNotFoundError, TransferError
 from trainables.starting import start_thread
 from trainables.store import fs
 from trainables.threads import Threads
-from trainables.transfer.base import Backend, Entry, Progress, checked_key, joined, unwatched
+from trainables.transfer.base import Backend, Entry, Progress, check_name, checked_key, joined, unwatched
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class ObjectBackend(Backend):
     # --- what follows from it ------------------------------------------------------------------------------
 
     def check(self, timeout_s: float = 10.0) -> None:
-        key = f".check-{secrets.token_hex(8)}"
+        key = check_name()
         prober = self._prober()
 
         def look() -> None:

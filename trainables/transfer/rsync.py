@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-import secrets
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -25,7 +24,7 @@ from trainables.errors import (
 )
 from trainables.store.manifest import stays_inside
 from trainables.transfer import programs
-from trainables.transfer.base import Backend, Can, Entry, Leftover, Progress, checked_key, joined, unwatched
+from trainables.transfer.base import Backend, Can, Entry, Leftover, Progress, check_name, checked_key, joined, unwatched
 from trainables.transfer.programs import Ended
 from trainables.transfer.ssh import Ssh, failure, parse
 
@@ -101,7 +100,7 @@ class RsyncBackend(Backend):
             raise TransferError(
                 f"{self.uri}: the rsync of this host is too old: install {_dotted(_OLDEST_HERE)} or newer"
             )
-        name = f".check-{secrets.token_hex(8)}"
+        name = check_name()
         ended = self._ssh.run(
             'rsync --version || exit; mkdir -p -- "$1" && printf x >"$1/$2" && rm -f -- "$1/$2"',
             self._root,

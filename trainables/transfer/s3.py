@@ -11,7 +11,6 @@ import base64
 import io
 import logging
 import re
-import secrets
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +28,7 @@ from trainables.errors import (
     TransferError,
 )
 from trainables.threads import Threads
-from trainables.transfer.base import Entry, Leftover, Progress, checked_key, joined
+from trainables.transfer.base import Entry, Leftover, Progress, check_name, checked_key, joined
 from trainables.transfer.crc import combined
 from trainables.transfer.objects import ObjectBackend, Sink, Source, escaped, unescaped, within
 
@@ -84,7 +83,7 @@ class S3Backend(ObjectBackend):
         self._buffers = threading.local()
 
     def check(self, timeout_s: float = 10.0) -> None:
-        where = {"Bucket": self.bucket, "Key": self._name(f".check-{secrets.token_hex(8)}")}
+        where = {"Bucket": self.bucket, "Key": self._name(check_name())}
 
         def look() -> None:
             # Two tries that wait so long, and the pause between them, end in time.

@@ -66,6 +66,7 @@ class Remote:
         self.uploader, self.place, self.name = uploader, place, name
         self._timeout_s = timeout_s
         self._keys: list[str] = []
+        self._sizes: dict[str, int] = {}
         self._index: dict[str, dict[str, list[str]]] | None = None
         """Trial directory -> name of a checkpoint -> its keys; None: not looked for yet."""
         self._published: dict[str, Published | None] = {}
@@ -89,7 +90,9 @@ class Remote:
         if not self.uploader.can.list:
             return
         data = self._call(agent.ListKeys(prefix=self.name))
-        self.keys = [key.removeprefix(f"{self.name}/") for key in msgspec.json.decode(data, type=list[str])]
+        found = msgspec.json.decode(data, type=dict[str, int])
+        self._sizes = {key.removeprefix(f"{self.name}/"): size for key, size in found.items()}
+        self.keys = list(self._sizes)
 
     @property
     def exists(self) -> bool:
@@ -130,13 +133,17 @@ class Remote:
         return self._index
 
     def lacking(self, trial: Trial, name: str) -> list[str]:
-        """Files of a checkpoint that is here which are not over there, by the names."""
+        """Files of a checkpoint that is here which are not over there, by names and sizes."""
         there = set(self._indexed().get(trial.dirname, {}).get(name, ()))
         try:
             files = manifest.read(trial.directory / name).manifest.files
         except CheckpointError:
             return []  # it is not here, or nothing to go by
-        return [file.name for file in files if f"{trial.dirname}/{name}/{file.name}" not in there]
+        prefix = f"{trial.dirname}/{name}"
+        keys = {file.name: f"{prefix}/{file.name}" for file in files}
+        return [
+            file.name for file in files if keys[file.name] not in there or self._sizes[keys[file.name]] != file.size
+        ]
 
     def not_kept(
         self, trial: Trial, *, void: bool = False, given_up: bool = False

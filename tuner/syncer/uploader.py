@@ -240,6 +240,7 @@ class ProcessUploader(Uploader):
                 else:
                     self._end(answer)
         why = f"the process that syncs ended ({process.wait()})"
+        line.close()  # the next agent has another
         self._greeting.put(Failed(0, LOST, why))  # nobody looks after the first
         with self._lock:
             self._dead = True

@@ -249,3 +249,12 @@ def test_known_content_costs_no_room_where_the_filesystem_can_reflink(tmp_path: 
         after = fs.free_bytes(place)
         assert before is not None and after is not None and before - after < 3 << 20
         assert (place / "second" / "weights").read_bytes() == (tmp_path / "weights").read_bytes()
+
+
+def test_what_a_killed_look_left_is_removed_by_the_next(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "delete", lambda keys: None)  # as if it had been killed before that
+        backend.check()
+    assert everything(backend.root) != []
+    backend.check()
+    assert everything(backend.root) == []

@@ -131,3 +131,27 @@ def test_a_job_that_cannot_be_sent_leaves_nothing_behind(scene: Scene) -> None:
     with pytest.raises(UnicodeEncodeError):
         scene.uploader.submit(agent.Read(key="caf\udce9"))
     assert scene.uploader.silence(time.monotonic()) is None
+
+
+def test_what_an_agent_has_in_the_temporary_directory_goes_with_it_or_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    one, other = (ProcessUploader({"place": str(tmp_path / name)}) for name in ("one", "other"))
+    before = set(temporary.iterdir())
+    assert len(before) == 2
+    for directory in before:
+        (directory / "file").touch()
+    os.kill(one._process.pid, signal.SIGKILL)
+    one._process.wait()
+    deadline = time.monotonic() + DEADLINE_S
+    while not one._dead:
+        assert time.monotonic() < deadline
+    one.call(agent.ListKeys(prefix="e"), timeout_s=DEADLINE_S)  # by the next one
+    now = set(temporary.iterdir())
+    assert len(now) == 2 and len(now & before) == 1, "what is another agent's stays"
+    one.close()
+    other.close()
+    assert list(temporary.iterdir()) == []
