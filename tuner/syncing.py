@@ -491,7 +491,7 @@ def start(
         if lacking := [name for name in names if ended and name not in here and name not in void]:
             replica.wanted[trial.dirname] = lacking
         known = not lacking and (not ended or trial.trial_id in touched)
-        replica.has_files(trial.dirname, names if known else (), void=void)
+        replica.has_files(trial, names if known else (), void=void)
     whole = complete(there)
     for trial in (trial for trial in state.trials if trial.status != trial.TERMINATED and trial.dirname in whole):
         names = [record.ref.name for record in trial.checkpoints if record.ref.name in whole[trial.dirname]]

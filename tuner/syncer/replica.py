@@ -150,7 +150,7 @@ class Replica(Copies):
 
     # --- what the loop tells ----------------------------------------------------------------------------
 
-    def replace(self, keys: Iterable[str], *, whole: bool) -> None:
+    def replace(self, keys: Iterable[str], *, whole: bool = False) -> None:
         """These are void, in that order; they go when the first trial starts.
 
         `whole`: they are an experiment, and a mark says so over there as long as some of them are left.
@@ -203,14 +203,14 @@ class Replica(Copies):
             elif trial.trial_id in touched or (trial.attempt and f"{trial.dirname}/result.json" not in self._there):
                 self._files.changed(trial)
 
-    def has_files(self, dirname: str, names: Collection[str], *, void: Iterable[str]) -> None:
+    def has_files(self, trial: Trial, names: Collection[str], *, void: Iterable[str]) -> None:
         """What the loggers wrote for a trial that is there; its directory here is as its last owner left it.
 
         `void`: what is not any more what it was.
         """
-        self._files.known(dirname, names)
+        self._files.known(trial.dirname, names)
         for name in void:
-            self._files.void(dirname, name)
+            self._files.void(trial.directory / name)
 
     def _learned(self, trial: Trial, record: CheckpointRecord, answer: Done | Failed) -> None:
         """What nobody could use over there is sent again, if it is here."""
@@ -444,10 +444,9 @@ class Replica(Copies):
         again = isinstance(answer, Failed) and answer.transient
         self._beside.fetched(self._clock.monotonic(), again=again)
 
-    def _files_removed(self, job: agent.Delete, answer: Done | Failed) -> None:
+    def _files_removed(self, answer: Done | Failed) -> None:
         self._looking -= 1
-        if isinstance(answer, Failed) and answer.transient:
-            self._files.not_removed(job)
+        self._files.removed(again=isinstance(answer, Failed) and answer.transient)
 
     def _brought(self, answer: Done | Failed) -> None:
         """Small files of ended trials are here."""
@@ -537,7 +536,7 @@ class Replica(Copies):
             started = True
         if self._uploader.can.delete and (job := self._files.removal()) is not None:
             self._looking += 1
-            self._submit(job, partial(self._files_removed, job))
+            self._submit(job, self._files_removed)
             started = True
         return started
 

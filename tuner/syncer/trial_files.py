@@ -13,12 +13,14 @@ from trainables.config import SyncConfig
 from trainables.store import fs
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import agent
-from tuner.experiment.paths import is_trial_file
+from tuner.experiment.paths import TrialPaths, is_trial_file
 from tuner.experiment.trial import Trial
 from tuner.syncer.queue import Patience
 
 log = logging.getLogger(__name__)
 
+RENAMED = {TrialPaths.error_txt.name}
+"""What is called otherwise when a trial recovers. Other files go here by accident only: a copy is no accident's."""
 AT_ONCE = 16
 """Trials whose files go in one job."""
 
@@ -51,8 +53,9 @@ class TrialFiles:
         """Directory of a trial -> the loggers' files that it has over there, where it is known."""
         self._sent: dict[str, set[str]] = {}
         """The same of those that are on their way."""
-        self._void: list[str] = []
-        """Keys of those that have gone here."""
+        self._void: dict[str, Path] = {}
+        """Keys of those that have gone here -> where they lay."""
+        self._removing: dict[str, Path] = {}
         self._left_out: set[Path] = set()
         """Artifacts that cannot be copied, of which that was said."""
         self._patience = Patience()
@@ -64,7 +67,7 @@ class TrialFiles:
     @property
     def has_void(self) -> bool:
         """Something there has gone here."""
-        return bool(self._void)
+        return bool(self._void or self._removing)
 
     @property
     def waiting(self) -> list[Trial]:
@@ -81,20 +84,22 @@ class TrialFiles:
         if found := set(names):
             self._there[dirname] = found
 
-    def void(self, dirname: str, name: str) -> None:
-        """A file there is not any more what it was: it goes."""
-        self._void.append(f"{self._name}/{dirname}/{name}")
+    def void(self, path: Path) -> None:
+        """A file of a trial that is there has gone here."""
+        self._void[f"{self._name}/{path.parent.name}/{path.name}"] = path
 
     def removal(self) -> agent.Delete | None:
         """Delete over there what has gone here, once what came in its place is there; None: nothing has."""
-        if not self._void:
-            return None
-        keys, self._void = self._void, []
-        return agent.Delete(keys=keys, guard=self._guard)
+        if self._removing or self._under:
+            return None  # what is being sent may be one that came back
+        self._removing = {key: path for key, path in self._void.items() if not fs.exists(path)}
+        self._void = {}
+        return agent.Delete(keys=list(self._removing), guard=self._guard) if self._removing else None
 
-    def not_removed(self, job: agent.Delete) -> None:
-        """That failed, and may not the next time."""
-        self._void += job.keys
+    def removed(self, *, again: bool) -> None:
+        """That has ended; `again`: it failed, and may not the next time."""
+        self._void.update(self._removing if again else {})
+        self._removing = {}
 
     def started(self, trial: Trial) -> None:
         self._running[trial.trial_id] = trial
@@ -129,7 +134,7 @@ class TrialFiles:
 
     def push(self, now: float) -> agent.Push | None:
         """The next job; None: there is none, one is under way, or one failed a short while ago."""
-        if self._under or not self._dirty or now < self._patience.until:
+        if self._under or self._removing or not self._dirty or now < self._patience.until:
             return None
         first = next(iter(self._dirty))
         some = [first] if first in self._suspects else [one for one in self._dirty if one not in self._suspects]
@@ -155,8 +160,8 @@ class TrialFiles:
         for trial in under:
             sent = self._sent.pop(trial.dirname)
             if whole and sent:
-                for name in sorted(self._there.pop(trial.dirname, set()) - sent):
-                    self.void(trial.dirname, name)
+                for name in sorted((self._there.pop(trial.dirname, set()) - sent) & RENAMED):
+                    self.void(trial.directory / name)
                 if trial.status != Trial.TERMINATED:
                     self._there[trial.dirname] = sent
             if not whole:

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 START_S = 30.0
 """An agent that has not looked at its place after so long is no use: its own look ends after 10 s."""
-CLOSE_S = 2.0
+CLOSE_S = 5.0
 """So long an agent may take to leave when it is told to."""
 LOST = "AgentLost"
 """The type of a `Failed` that says: the agent was ended, or has died, over that job."""
