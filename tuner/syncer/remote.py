@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum

@@ -119,7 +119,7 @@ class Replica(Copies):
             at_once=not uploader.beside,
         )
         self._beside = ExperimentFiles(
-            paths, name=self._name, guard=self._guard, there=there, removes=uploader.can.delete
+            paths, name=self._name, guard=self.guard, there=there, removes=uploader.can.delete
         )
         self._packed = journal.packed
         self._under: dict[int, Callable[[Done | Failed], None]] = {}
@@ -609,8 +609,8 @@ class Replica(Copies):
         """But for the queue nothing is to be done."""
         moving = self._checkpoints.moving or self._looking or self._fetching or self._clearing or self._books.busy
         left = self.wanted or self._replaced or self._files.waiting or self._books.behind or self._beside.lacking
-        left = left or (self._files.has_void and self._uploader.can.delete)
-        return not moving and not left
+        void = self._files.has_void and self._uploader.can.delete
+        return not (moving or left or void)
 
     @property
     def given_up(self) -> bool:
