@@ -19,7 +19,7 @@ from plans import draw
 from repeat import BAD, cut, describe, on_bad_machine, perform
 
 UNPLUGGED = ("none", "directory")
-QUICK, QUICK_CUTS, SOAK = range(5, 12), 2, 600
+QUICK, QUICK_CUTS, SOAK = range(7), 2, 600
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,8 @@ START_S = 30.0
 """An agent that has not looked at its place after so long is no use: its own look ends after 10 s."""
 CLOSE_S = 5.0
 """So long an agent may take to leave when it is told to."""
+MAX_LOST = 3
+"""Agents in a row that may be lost over one job, or before they have looked at the place."""
 LOST = "AgentLost"
 """The type of a `Failed` that says: the agent was ended, or has died, over that job."""
 _LOOKS = (agent.Read, agent.Children, agent.ListKeys, agent.Fetch)
@@ -63,15 +65,25 @@ class Uploader(ABC):
     def call(self, job: AnyJob, *, timeout_s: float) -> bytes:
         """Do one job and wait for it. Raises TransferError, also when nothing moves for `timeout_s` seconds.
 
-        What only looks is asked again, for so long, while the store is overloaded.
+        What only looks is asked again, for so long, while the store is overloaded. Over an agent that somebody killed
+        the job is done again: doing one twice comes to the same.
         """
         if isinstance(job, _LOOKS):
-            return patient(lambda: self._call(job, timeout_s), timeout_s)
+            return patient(lambda: self._call_again(job, timeout_s), timeout_s)
+        return self._call_again(job, timeout_s)
+
+    def _call_again(self, job: AnyJob, timeout_s: float) -> bytes:
+        for _ in range(MAX_LOST - 1):
+            try:
+                return self._call(job, timeout_s)
+            except _AgentLost as error:
+                log.warning("%s; it is started anew", error)
         return self._call(job, timeout_s)
 
     def _call(self, job: AnyJob, timeout_s: float) -> bytes:
         number = self.submit(job)
         waiting: list[Done | Failed] = []
+        hung = False
         while True:
             for answer in self.answers():
                 if answer.id != number:
@@ -79,9 +91,11 @@ class Uploader(ABC):
                     continue
                 self._put_back(waiting)
                 if isinstance(answer, Failed):
+                    if answer.type == LOST and not hung:
+                        raise _AgentLost(answer.message, transient=True)
                     raise as_error(answer)
                 return answer.data
-            self._wait(timeout_s)
+            hung = self._wait(timeout_s) or hung
 
     def silence(self, now: float) -> tuple[AnyJob, float] | None:
         """The job of which nothing was heard for longest, and since when in seconds; None: none runs."""
@@ -99,8 +113,13 @@ class Uploader(ABC):
     def _put_back(self, answers: list[Done | Failed]) -> None:
         raise NotImplementedError
 
-    def _wait(self, timeout_s: float) -> None:
+    def _wait(self, timeout_s: float) -> bool:
+        """Wait a while for an answer; True: nothing moved for so long that the agent was ended."""
         raise NotImplementedError
+
+
+class _AgentLost(TransferError):
+    """The agent was killed, or has died, over a job that it was to do."""
 
 
 def as_error(failed: Failed) -> TransferError | InvalidSettingError | MissingExtraError:
@@ -134,7 +153,7 @@ class ProcessUploader(Uploader):
     """
 
     def __init__(self, arguments: dict[str, Any], *, wake: Callable[[], None] = lambda: None) -> None:
-        self._wake = wake
+        self._wake, self._place = wake, arguments.get("place")
         self._numbers = itertools.count(1)
         self._running: dict[int, _Running] = {}
         self._answers: queue.SimpleQueue[Done | Failed] = queue.SimpleQueue()
@@ -149,15 +168,23 @@ class ProcessUploader(Uploader):
             text = f"syncer={arguments.get('syncer')!r} cannot be sent to the process that syncs: {error}"
             raise SettingError(text) from error
         self._greeting: queue.SimpleQueue[Opened | Failed] = queue.SimpleQueue()
-        self._start(check=True)
-        try:
-            opened = self._greeting.get(timeout=START_S)
-        except queue.Empty:
-            opened = Failed(0, "TransferError", f"{arguments.get('place')}: no answer within {START_S:.0f} s")
+        opened = self._open()
+        for _ in range(MAX_LOST - 1):
+            if isinstance(opened, Failed) and opened.type == LOST:
+                log.warning("%s; it is started anew", opened.message)
+                opened = self._open()
         if isinstance(opened, Failed):
             self.close()
             raise as_error(opened)
         self.can, self.uri = Can(**opened.can), opened.uri
+
+    def _open(self) -> Opened | Failed:
+        """Start an agent and hear what it says of its place."""
+        self._start(check=True)
+        try:
+            return self._greeting.get(timeout=START_S)
+        except queue.Empty:
+            return Failed(0, "TransferError", f"{self._place}: no answer within {START_S:.0f} s")
 
     def submit(self, job: AnyJob) -> int:
         number = next(self._numbers)
@@ -214,7 +241,8 @@ class ProcessUploader(Uploader):
             )
         self._dead, self._spoke = False, time.monotonic()
         try:
-            self._line.sendall(frame(agent.Place(self._arguments, sys.path, check)))
+            with contextlib.suppress(ConnectionError):  # it has died already: the reader says so
+                self._line.sendall(frame(agent.Place(self._arguments, sys.path, check)))
             start_thread(self._read, name="uploader", args=(self._line, self._process))
         except BaseException:
             self.close()
@@ -241,10 +269,10 @@ class ProcessUploader(Uploader):
                     self._end(answer)
         why = f"the process that syncs ended ({process.wait()})"
         line.close()  # the next agent has another
-        self._greeting.put(Failed(0, LOST, why))  # nobody looks after the first
         with self._lock:
             self._dead = True
             lost = [] if self.closed else list(self._running)
+        self._greeting.put(Failed(0, LOST, why))  # nobody looks after the first that is no such one
         for number in lost:
             self._end(Failed(number, LOST, why, transient=True))
 
@@ -277,13 +305,15 @@ class ProcessUploader(Uploader):
     def _put_back(self, answers: list[Done | Failed]) -> None:
         self._back.extend(answers)
 
-    def _wait(self, timeout_s: float) -> None:
+    def _wait(self, timeout_s: float) -> bool:
         try:
             self._back.append(self._answers.get(timeout=1.0))
         except queue.Empty:
             silent = self.silence(time.monotonic())
             if silent is not None and silent[1] > timeout_s:
                 self.restart(f"nothing moved for {silent[1]:.0f} s")
+                return True
+        return False
 
 
 class InlineUploader(Uploader):

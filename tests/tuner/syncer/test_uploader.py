@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from trainables.errors import TransferError
 from trainables.transfer import agent
 from trainables.transfer.agent import THREADS, Done, Failed
 from trainables.transfer.local import LocalBackend
@@ -155,3 +156,44 @@ def test_what_an_agent_has_in_the_temporary_directory_goes_with_it_or_with_the_n
     one.close()
     other.close()
     assert list(temporary.iterdir()) == []
+
+
+def dies(marks: Path, times: int, name: str, source: str, target: str) -> None:
+    """A syncer that copies; over what is called `name` its process is killed so many times, as somebody else would."""
+    if name in source or name in target:
+        count = len(list(marks.iterdir()))
+        if count < times:
+            (marks / f"{count}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    if not os.path.exists(source):
+        raise OSError("there is nothing")
+    shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize("name", ["", "wanted"], ids=["as it looks at the place", "over a job"])
+def test_an_agent_that_is_killed_is_started_anew_and_does_its_job(tmp_path: Path, name: str) -> None:
+    (tmp_path / "place" / "wanted").mkdir(parents=True)
+    (tmp_path / "place" / "wanted" / "x").write_text("x")
+    (tmp_path / "marks").mkdir()
+    syncer = functools.partial(dies, tmp_path / "marks", 2, name)
+    uploader = ProcessUploader({"place": str(tmp_path / "place"), "syncer": syncer})
+    try:
+        uploader.call(agent.Fetch(prefix="wanted", target=str(tmp_path / "here"), names=["x"]), timeout_s=DEADLINE_S)
+    finally:
+        uploader.close()
+    assert (tmp_path / "here" / "x").read_text() == "x"
+    assert len(list((tmp_path / "marks").iterdir())) == 2, "it was killed twice"
+
+
+@pytest.mark.parametrize("name", ["", "wanted"], ids=["as it looks at the place", "over a job"])
+def test_agents_that_are_killed_again_and_again_are_an_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "place" / "wanted").mkdir(parents=True)
+    (tmp_path / "marks").mkdir()
+    syncer = functools.partial(dies, tmp_path / "marks", 99, name)
+    with pytest.raises(TransferError, match=r"the process that syncs ended \(-9\)"):
+        uploader = ProcessUploader({"place": str(tmp_path / "place"), "syncer": syncer})
+        try:
+            uploader.call(agent.Fetch(prefix="wanted", target=str(tmp_path / "here"), names=["x"]), timeout_s=60.0)
+        finally:
+            uploader.close()
+    assert len(list((tmp_path / "marks").iterdir())) == 3
