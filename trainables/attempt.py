@@ -149,8 +149,6 @@ class Attempt:
                 except PublishError as error:
                     failure = error
                 except Exception as error:
-                    if saving is not None:
-                        self.saver.failed(saving.ref, error)  # the driver counts on a save: it will not come
                     raised = error
 
         try:
@@ -162,6 +160,8 @@ class Attempt:
         if answer.then != "continue":
             self._over = True  # also for a function that catches what is raised below
         if raised is not None:
+            if saving is not None:  # the driver counts on a save: it will not come
+                self.saver.failed(saving.ref, raised, raised=True)
             raise raised
         if saving is not None:
             if answer.budget_error is not None:

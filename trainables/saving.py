@@ -165,14 +165,14 @@ class Saver:
         if self._job.publish == "blocking":
             self.wait()
 
-    def failed(self, ref: CheckpointRef, error: Exception) -> None:
-        """Count a save that did not reach the disk, and tell the driver."""
+    def failed(self, ref: CheckpointRef, error: Exception, *, raised: bool = False) -> None:
+        """Count a save that did not reach the disk, and tell the driver; `raised`: and so is the user's code."""
         self._failures_in_row += 1
         self._last_failure = error
         why = message_of(error)
         _log.warning("checkpoint %s was not saved: %s", ref.name, why)
         try:
-            self._link.post(PublishFailed(ref=ref, error=why))
+            self._link.post(PublishFailed(ref=ref, error=why, raised=raised))
         except ConnectionError as gone:
             _log.debug("the driver is gone: %s", gone)
 

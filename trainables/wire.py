@@ -94,6 +94,8 @@ class Published(msgspec.Struct, frozen=True, tag="published", tag_field="kind"):
 class PublishFailed(msgspec.Struct, frozen=True, tag="publish_failed", tag_field="kind"):
     ref: CheckpointRef
     error: str
+    raised: bool = False
+    """The user's code got the error too: where it goes on, it goes on without that save."""
 
 
 class Uploaded(msgspec.Struct, frozen=True, tag="uploaded", tag_field="kind"):

@@ -166,7 +166,7 @@ class Keeping:
         return None
 
     def not_saved(self, trial: Trial, body: wire.PublishFailed) -> None:
-        self._books.add(ev.PublishFailed(body.ref, body.error))
+        self._books.add(ev.PublishFailed(body.ref, body.error, body.raised))
         self._custodian.not_saved(trial)
 
     def left_behind(self, run: Running) -> Iterator[wire.Published]:

@@ -516,6 +516,7 @@ def test_every_fact_reads_back_as_it_was_written():
         "saves": True,
         "anew": True,
         "done": True,
+        "raised": True,
         "at": 1.5,
         "reason": Reason(ReasonKind.WORSE, "ASHA", 4, "loss", 1.5, 3, 4, 0.5),
     }

@@ -124,6 +124,8 @@ class PublishFailed(Fact, tag="publish_failed", frozen=True):
 
     ref: CheckpointRef
     error: str
+    raised: bool = False
+    """The user's code was told by an exception, and may go on without it."""
 
 
 class CheckpointForgotten(Fact, tag="forgotten", frozen=True):

@@ -245,7 +245,10 @@ class ExperimentState:
         trial.unsaved.pop(fact.ref.iteration, None)
         trial.save_failures += 1
         trial.save_error = fact.error
-        trial.save_due = max(trial.save_due, fact.ref.iteration)
+        if not fact.raised or trial.told_then == "stop":
+            trial.save_due = max(trial.save_due, fact.ref.iteration)
+        elif trial.save_due == fact.ref.iteration:
+            trial.save_due = 0  # whoever goes on after the error knows that it is not there
 
     def _remove(self, ref: CheckpointRef) -> None:
         trial = self._by_id[ref.trial_id]
