@@ -114,6 +114,10 @@ class Books:
     def should_compact(self) -> bool:
         return self._journal.should_compact()
 
+    def postpone_compaction(self, why: str) -> None:
+        """There is no room for what a snapshot needs: try again when the journal has grown as much again."""
+        self._journal.postpone_compaction(why)
+
     def compact(self, plugins: dict[str, str]) -> bool:
         """Fold the journal into one snapshot; what it drops is durable in the trials' own files before.
 

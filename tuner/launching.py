@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from trainables.store.manifest import read as read_manifest
 from trainables.wire import CheckpointRef
 from tuner.executors.base import Launch, Resources
 from tuner.experiment.paths import TrialPaths
+from tuner.experiment.reserve import is_full
 from tuner.experiment.resume import start_of
 from tuner.experiment.trial import CheckpointRecord, Trial
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +143,14 @@ def _of_trial(replicated: Replicated | None, trial: Trial) -> Replicated | None:
 
 
 def describe(trial: Trial, seed: int) -> None:
-    """Make a trial's directory, with what identifies the trial."""
-    fs.make_dirs(trial.directory)
-    fs.write_file(TrialPaths(trial.directory).trial_json, _description(trial, seed), fsync=False)
+    """Make a trial's directory, with what identifies the trial. On a full disk the next start does it."""
+    try:
+        fs.make_dirs(trial.directory)
+        fs.write_file(TrialPaths(trial.directory).trial_json, _description(trial, seed), fsync=False)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        log.warning("%s is not described in its directory: %s", trial.name, error)
 
 
 def describe_again(trial: Trial, seed: int) -> None:

@@ -328,7 +328,11 @@ class TrialLoop:
         """Fold the journal into one snapshot; the plug-in states that only the one before it named go."""
         self._copies.touched(self._books.unsynced)
         before = self.state.plugins
-        saved = self._plugins.save()
+        try:
+            saved = self._plugins.save()
+        except StorageFullError as error:
+            self._books.postpone_compaction(str(error))
+            return
         if self._books.compact(saved):
             self._plugins.discard(set(before.values()) - set(saved.values()))
 

@@ -21,6 +21,7 @@ import trainables as train
 import tuner as tune
 from tuner import books
 from tuner.error import StorageError, StorageFullError, TrialsFailedError
+from tuner.experiment import journal_writer
 
 pytestmark = [
     pytest.mark.root,
@@ -402,3 +403,26 @@ def test_warnings_of_full_files_come_once_per_cause(tmp_path, disk, frees, caplo
     frees(fills)
     run(only_reports, disk, config={"n": 200}, callbacks=[fills], num_samples=2)
     assert len(warned(caplog, "cannot write")) <= 4  # one per kind of file, and one for the journal
+
+
+def many_results(config):
+    for count in range(8):
+        tune.report({"count": count, "text": "x" * 2000})
+
+
+@pytest.mark.parametrize("scheduler", [None, "asha"])
+def test_f30_a_disk_that_fills_while_the_driver_writes_is_no_bare_error(tmp_path, monkeypatch, scheduler):
+    """Whatever meets the full disk first (a trial's directory, a snapshot's blobs, a loader's file), the run says so."""
+    monkeypatch.setattr(books, "FULL_PATIENCE_S", 1.0)
+    monkeypatch.setattr(journal_writer, "COMPACT_BYTES", 20_000)
+    with volume(tmp_path / "small", "3m") as place:
+        settings = {"num_samples": 40, "executor": "inline", "metric": "count", "mode": "max"}
+        with pytest.raises((StorageFullError, TrialsFailedError)) as caught:
+            run(many_results, place, scheduler=scheduler, raise_on_failed_trial=True, **settings)
+        assert "full" in str(caught.value) or "No space left" in str(caught.value)
+        subprocess.run(["mount", "-o", "remount,size=30m", str(place)], check=True)
+        analysis = run(many_results, place, scheduler=scheduler, resume="AUTO", **settings)
+        assert [trial.status for trial in analysis.trials] == ["TERMINATED"] * 40
+        for trial in analysis.trials:
+            assert [row["training_iteration"] for row in rows(trial)] == list(range(1, trial.iteration + 1))
+            assert Path(trial.path, "trial.json").stat().st_size > 0

@@ -9,7 +9,8 @@ from pathlib import Path
 from blake3 import blake3
 
 from trainables.store import fs
-from tuner.error import ExperimentDamagedError
+from tuner.error import ExperimentDamagedError, StorageFullError
+from tuner.experiment.reserve import is_full
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _spoken: set[Path] = set()
@@ -35,14 +36,20 @@ class Blobs:
         self._known: set[str] = set()
 
     def put(self, data: bytes) -> str:
-        """Store bytes durably; return their hash. What is there already is not written again."""
+        """Store bytes durably, unless they are there already; return their hash. Raises StorageFullError."""
         hash = blake3(data).hexdigest()
         if hash in self._known:
             return hash
         path = self._directory / hash
         if not self._is_whole(path, len(data)):
-            fs.make_dirs(self._directory)
-            fs.replace_file(path, data)  # durable before the line that names it
+            try:
+                fs.make_dirs(self._directory)
+                fs.replace_file(path, data)  # durable before the line that names it
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                text = f"the disk is full: {len(data)} bytes could not be stored in {self._directory} ({error})"
+                raise StorageFullError(error.errno, text) from error
         self._known.add(hash)
         return hash
 

@@ -222,7 +222,7 @@ class JournalWriter:
             False when there was no room for it: the journal stays as it is, and `should_compact` waits for more.
         """
         if not self.seal():
-            return self._postpone("there is no room for another segment")
+            return self.postpone_compaction("there is no room for another segment")
         self._guard()
         path = self._paths.snapshot(self._generation, self.last_seq)
         data = form.snapshot(self._generation, self.last_seq, self._parents, snapshot_body)
@@ -231,7 +231,7 @@ class JournalWriter:
         except OSError as error:
             if not is_full(error):
                 raise
-            return self._postpone(str(error))
+            return self.postpone_compaction(str(error))
         self.bytes_since_snapshot = self.segments_since_snapshot = 0
         self._snapshot_bytes = len(data)
         names = fs.listdir(self._paths.journal)
@@ -250,7 +250,8 @@ class JournalWriter:
         """Goes up each time after the history has changed."""
         return self._history.changes
 
-    def _postpone(self, why: str) -> bool:
+    def postpone_compaction(self, why: str) -> bool:
+        """`should_compact` waits for more; returns False."""
         log.warning("%s was not compacted: %s", self._paths.journal, why)
         self.bytes_since_snapshot = self.segments_since_snapshot = 0
         return False
