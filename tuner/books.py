@@ -125,7 +125,8 @@ class Books:
         """
         for trial in self._unsynced:
             paths = TrialPaths(trial.directory)
-            for file in (paths.result_json, paths.progress_csv):
+            description = (paths.trial_json, paths.params_json, paths.error_txt)  # nobody looks at those again either
+            for file in (paths.result_json, paths.progress_csv, *description):
                 if fs.exists(file):
                     fs.fsync_file(file)
             if fs.is_dir(trial.directory):

@@ -499,6 +499,7 @@ class TrialLoop:
             if not first and record is not None:
                 self._callbacks.on_trial_restore(self._iteration, self.state.trials, trial)
             self._callbacks.on_trial_start(self._iteration, self.state.trials, trial)
+            self._books.touch([trial])
             self._copies.started(trial)
 
         self._books.when_durable(go)  # a process may not get a config that a power cut could take back
@@ -862,6 +863,7 @@ class TrialLoop:
             self._callbacks.on_trial_complete(self._iteration, self.state.trials, trial)
         else:
             self._callbacks.on_trial_error(self._iteration, self.state.trials, trial)
+        self._books.touch([trial])
         self._keeping.attempt_ended(trial)
         self._keeping.forget(trial)
         self._feed()

@@ -109,6 +109,21 @@ def test_t14_a_segment_is_made_durable_although_the_next_one_is_open_already(dis
     assert ("fsync_file", f"e/journal/{paths.segment(1, 1).name}") in recorder.ops[before:]
 
 
+@pytest.mark.parametrize("killed_at", [None, 0.6])
+def test_f01_what_a_snapshot_replaces_is_whole_in_the_files_of_its_trials(killed_at: float | None, disks: Path) -> None:
+    """Facts that it drops bring nothing back: no start looks again at a trial that had ended before."""
+    made = record(BY_NAME["compacting"], disks / "r", killed_at)
+    disk, seen = made.base(), 0
+    for op in made.ops:
+        disk.apply(op)
+        if op[0] == "rename" and "/snapshot-" in str(op[2]):
+            now, durable = disk.view(), disk.durable_view()
+            names = [name for name in now if name.endswith(("/params.json", "/trial.json", "/error.txt"))]
+            assert {name: durable.get(name) for name in names} == {name: now[name] for name in names}, op
+            seen += len(names)
+    assert seen
+
+
 # --- the harness itself -------------------------------------------------------------------------------------
 
 
