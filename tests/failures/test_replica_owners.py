@@ -575,6 +575,29 @@ def test_t15_results_that_went_on_elsewhere_take_the_place_of_the_fewer_that_are
     assert {key: data for key, data in bytes_of(there).items() if key.endswith("/result.json")} == whole
 
 
+def test_t15_the_snapshot_that_a_run_ends_with_goes_there_before_it_returns(tmp_path, there, monkeypatch):
+    monkeypatch.setattr("tuner.driving.FINAL_COMPACT_BYTES", 0)
+    analysis = run(count_up, tmp_path / "a", num_samples=3, config={"n": 3}, **copies(there))
+    root = Path(analysis.experiment_path)
+    journal = {f"e/{path.relative_to(root)}" for path in (root / "journal").rglob("*") if path.is_file()}
+    assert any("/snapshot-" in key for key in journal)
+    assert {key for key in there.keys() if key.startswith("e/journal/")} == journal
+    fetched, real = [], agent.Worker._do
+
+    def do(self, job, moved):
+        fetched.extend(job.names or () if isinstance(job, agent.Fetch) else ())
+        return real(self, job, moved)
+
+    class First(tune.Callback):
+        def on_trial_start(self, iteration, trials, trial, **info):
+            fetched.append("started")
+
+    monkeypatch.setattr(agent.Worker, "_do", do)
+    run(count_up, tmp_path / "b", num_samples=4, resume="AUTO", callbacks=[First()], config={"n": 3}, **copies(there))
+    before = fetched[: fetched.index("started")]
+    assert not [name for name in before if name.endswith("result.json")], "an empty machine waits for no trial's files"
+
+
 def test_t15_small_files_that_are_the_same_here_are_not_fetched_again(tmp_path, there, monkeypatch):
     monkeypatch.setattr("tuner.driving.FINAL_COMPACT_BYTES", 0)
     settings = {"config": {"n": 3}, "resume": "AUTO", **copies(there)}

@@ -68,7 +68,7 @@ class BooksPush:
         """Not before that monotonic time comes the next push; not before that, at the very end either."""
         self._patience = Patience()
         self._described = self._unlooked = self._ripening = False
-        self._compared = self._resend = False
+        self._compared = self._resend = self._closing = False
         self._owed = {name for name in self._names(paths.journal) if f"journal/{name}" not in self._there}
         """Of earlier generations, what the replica has never had."""
         self._sent = 0
@@ -84,7 +84,15 @@ class BooksPush:
     @property
     def behind(self) -> bool:
         """There is something that the replica has not."""
+        return self._says_more or (self._closing and self.lacks_snapshot)
+
+    @property
+    def _says_more(self) -> bool:
         return self._journal.last_seq > self.pushed or self._resend
+
+    def close(self) -> None:
+        """No facts of trials come any more: a last snapshot goes there too, although it says nothing new."""
+        self._closing = True
 
     @property
     def lacks_snapshot(self) -> bool:
@@ -93,12 +101,14 @@ class BooksPush:
             f"journal/{name}" not in self._there for name in self._names(self._paths.journal) if parse_snapshot(name)
         )
 
-    def due_at(self, *, waited_for: bool, closing: bool) -> float | None:
+    def due_at(self, *, waited_for: bool, closing: bool, snapshots: bool = True) -> float | None:
         """When the next push begins, in monotonic seconds; None: not without anything happening before.
 
         `waited_for`: a checkpoint waits for its result to be there.
         """
-        return None if self._ripening and not closing else self._begins_at(waited_for=waited_for, closing=closing)
+        if (self._ripening and not closing) or not (snapshots or self._says_more):
+            return None
+        return self._begins_at(waited_for=waited_for, closing=closing)
 
     def push(self, now: float, *, waited_for: bool, closing: bool, snapshots: bool) -> agent.Push | None:
         """If it is time: seal the journal; what the replica lacks, blobs before the lines that name them.
@@ -110,6 +120,8 @@ class BooksPush:
         begins = self._begins_at(waited_for=waited_for, closing=closing)
         if begins is None or begins > now:
             return None
+        if not (snapshots or self._says_more):
+            return None  # there is nothing but the last snapshot, and it waits for the trials' own files
         # The loop does not wait for the disk: it is woken when the journal is durable, and comes here again.
         self._ripening = not closing and not self._journal.ready_to_seal()
         if self._ripening:

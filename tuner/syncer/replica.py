@@ -318,6 +318,7 @@ class Replica(Copies):
     def closing(self) -> None:
         self._quiet_until = 0.0
         self._closing = self._begun = True
+        self._books.close()
         self._moved_at = self._clock.monotonic()
 
     # --- what the loop asks -----------------------------------------------------------------------------
