@@ -103,10 +103,11 @@ def quick(path: Path) -> Manifest:
     return published.manifest
 
 
-def problems(path: Path, *, full: bool = True) -> list[str]:
+def problems(path: Path, *, full: bool = True, files_only: bool = False) -> list[str]:
     """Everything that is wrong with a checkpoint, one sentence each; [] when it is as it was published.
 
-    `full` hashes every file, else only those whose size or mtime differ. A file that the manifest does not name is
+    `full` hashes every file, else only those whose size or mtime differ. With `files_only` it lies where copies go:
+    its empty directories are in the manifest alone, and whoever fetches it makes them again. A file that the manifest does not name is
     a problem here, though it does not keep the checkpoint from being used.
     """
     try:
@@ -128,7 +129,7 @@ def problems(path: Path, *, full: bool = True) -> list[str]:
     for name in (*(file.name for file in found.files), *found.links):
         if name not in known:
             result.append(f"{path / name} is not in the manifest: somebody put it there")
-    for name in published.manifest.directories:
+    for name in () if files_only else published.manifest.directories:
         if name not in found.directories:
             result.append(f"{path / name}, an empty directory, is missing")
     return result

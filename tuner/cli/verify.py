@@ -196,9 +196,10 @@ def examine(path: Path) -> dict[str, Any]:
         f"{paths.root / name} holds results that the journal does not know"
         for name in trials_with_results(paths, but=known)
     ]
+    copy = not paths.lock.exists()  # no driver ever ran on it: of directories copies hold those with files only
     for trial in state.trials:
         with noted(trial.directory, problems):
-            _trial(trial, found)
+            _trial(trial, found, copy=copy)
     blobs = _blobs(paths.blobs, found["problems"])
     named = _named(paths, contents)
     if lost := named.keys() - blobs:  # of one that runs they may have gone in order
@@ -226,7 +227,7 @@ def _history(paths: ExperimentPaths) -> list[str]:
     return problems
 
 
-def _trial(trial: Trial, found: dict[str, Any]) -> None:
+def _trial(trial: Trial, found: dict[str, Any], *, copy: bool) -> None:
     from trainables.store import verify
 
     listing = verify.scan(trial.directory)
@@ -234,7 +235,7 @@ def _trial(trial: Trial, found: dict[str, Any]) -> None:
     for published in listing.complete:
         found["checkpoints"] += 1
         found["bytes"] += published.manifest.bytes
-        found["problems"] += verify.problems(published.path)
+        found["problems"] += verify.problems(published.path, files_only=copy)
         record = journaled.pop(published.ref.name, None)
         if record is None:
             found["notes"].append(f"{published.path} is complete but not in the journal (a resume decides about it)")

@@ -216,6 +216,29 @@ def test_verify_hashes_everything_there(bucket: str, tmp_path: Path, capsys: pyt
     assert all(problem.startswith(f"{bucket}/mine/") or "mine/" in problem for problem in problems)
 
 
+def saves_an_empty_directory(config: dict[str, Any]) -> None:
+    with tune.checkpoint_dir(step=1) as directory:
+        Path(directory, "logs", "empty").mkdir(parents=True)
+    tune.report(n=1)
+
+
+@pytest.mark.parametrize("how", ["replica", "cp"])
+def test_a_copy_in_a_directory_needs_no_empty_directories(
+    how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage, share = tmp_path / "results", tmp_path / "share"
+    sync = tune.SyncConfig(upload_dir=share if how == "replica" else None)
+    tune.run(
+        saves_an_empty_directory, name="mine", storage_path=storage, sync_config=sync, executor="inline", verbose=0
+    )
+    if how == "cp":
+        answer(capsys, "cp", storage / "mine", share / "mine")
+    assert "no problems" in answer(capsys, "verify", share / "mine")
+    (lost,) = (storage / "mine").glob("*/checkpoint_*/logs")
+    shutil.rmtree(lost)
+    assert "an empty directory, is missing" in answer(capsys, "verify", storage / "mine", status=1)
+
+
 # --- sync ----------------------------------------------------------------------------------------------
 
 
