@@ -107,8 +107,8 @@ def problems(path: Path, *, full: bool = True, files_only: bool = False) -> list
     """Everything that is wrong with a checkpoint, one sentence each; [] when it is as it was published.
 
     `full` hashes every file, else only those whose size or mtime differ. With `files_only` it lies where copies go:
-    its empty directories are in the manifest alone, and whoever fetches it makes them again. A file that the manifest does not name is
-    a problem here, though it does not keep the checkpoint from being used.
+    its empty directories are in the manifest alone, and whoever fetches it makes them again. A file that the manifest
+    does not name is a problem here, though it does not keep the checkpoint from being used.
     """
     try:
         published = manifest.read(path)
