@@ -151,7 +151,11 @@ class Spec:
 
     def _put_storage(self) -> None:
         """A `storage_path` elsewhere is where copies go; what is here lies in a cache then."""
-        place = self.storage_path
+        place, copies = self.storage_path, self.sync_config.upload_dir
+        is_path = copies is not None and "://" not in os.fspath(copies) and not is_elsewhere(copies)
+        if copies is not None and is_path and self.sync_config.syncer == "auto":
+            # It is kept with the experiment, and read again from wherever a program then works.
+            self.sync_config = replace(self.sync_config, upload_dir=str(as_local_path(copies)))
         if place is None or not isinstance(os.fspath(place), str) or not is_elsewhere(place):
             return
         uri = os.fspath(place)

@@ -202,3 +202,23 @@ def test_r4_what_arrived_although_nobody_could_say_so_is_used(
     monkeypatch.setattr(checkpoints, "fetch", lost)
     assert went_on(life.on(tmp_path / "second", "AUTO+ERRORED", executor="inline"))
     assert len(calls) == 2 and not warned(caplog, "set aside")
+
+
+def test_r7_a_relative_upload_dir_is_found_again_from_another_working_directory(tmp_path, monkeypatch):
+    """With `keep_local` the only copies of checkpoints are there."""
+    for name in ("mine", "other"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "mine")
+    settings = {"config": {"ill": "", "size": 1}, "keep_checkpoints_num": None}
+    sync = tune.SyncConfig(upload_dir="copies", keep_local=1)
+    run(count, tmp_path / "results", sync_config=sync, metric="n", mode="min", **settings)
+
+    monkeypatch.chdir(tmp_path / "other")
+    (experiment,) = (tmp_path / "results").glob("[!.]*")
+    read = tune.ExperimentAnalysis(experiment, metric="n", mode="min")
+    with read.best_checkpoint.as_directory() as directory:
+        assert Path(directory, "count").read_text() == "1"
+    assert Path(read.best_checkpoint.path).is_relative_to(tmp_path / "mine" / "copies")
+    settings["config"]["size"] = 2
+    tune.Tuner.restore(str(experiment), count, param_space=settings["config"]).fit()
+    assert list((tmp_path / "other").iterdir()) == []
