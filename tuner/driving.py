@@ -395,6 +395,7 @@ class Run:
                         f"waiting for {text.counted(backlog.checkpoints, 'checkpoint')} to be copied "
                         f"({text.size(backlog.bytes)}); Ctrl-C does not wait"
                     )
+                self.driver_log.count_rest()  # now: it is copied with the rest
                 self.missing = loop.copy_rest(lambda: signals.hurried)
                 loop.close()
 

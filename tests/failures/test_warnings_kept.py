@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,19 @@ def test_the_copy_has_it_and_another_machine_goes_on_with_it(
     both = warned(tmp_path / "b" / "e")
     assert both[: len(first)] == first and "reuse_actors" in both[len(first)].text
     assert (there / "e" / "driver.log").read_bytes() == (tmp_path / "b" / "e" / "driver.log").read_bytes()
+
+
+class Warns(tune.Callback):
+    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
+        for number in range(100):
+            logging.getLogger("tuner.mine").warning("again: %d", number)
+
+
+def test_the_copy_has_how_many_were_left_out_when_a_run_ends(tmp_path: Path) -> None:
+    sync = tune.SyncConfig(upload_dir=tmp_path / "there")
+    path = run(tmp_path / "a", sync_config=sync, callbacks=[Warns()])
+    assert [line.text for line in warned(path)][100:] == ["200 more like: again: %d"]
+    assert (tmp_path / "there" / "e" / "driver.log").read_bytes() == (path / "driver.log").read_bytes()
 
 
 SCRIPT = """

@@ -114,12 +114,18 @@ class DriverLog(logging.Handler):
         if self._is_alone(record.name) and logging.lastResort is not None:
             logging.lastResort.handle(record)  # who configures nothing sees warnings as if this were not here
 
+    def count_rest(self) -> None:
+        """Say how many warnings were left out so far. What follows of their kinds is only counted too."""
+        with self._held():
+            for cause, count in self._seen.items():
+                if count > OF_A_KIND:
+                    self._put(self._clock.time(), "WARNING", f"{count - OF_A_KIND} more like: {cause[1]}")
+                    self._seen[cause] = OF_A_KIND
+
     def close(self) -> None:
         """Say what was left out, and close the file. Safe to call again."""
         with self._held():
-            for (_, message), count in self._seen.items():
-                if count > OF_A_KIND:
-                    self._put(self._clock.time(), "WARNING", f"{count - OF_A_KIND} more like: {message}")
+            self.count_rest()
             self._seen.clear()
             self._shut()
         super().close()

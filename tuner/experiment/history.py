@@ -146,6 +146,7 @@ class History:
     def _look(self) -> None:
         """Find where everything lies, and how far back it goes without a hole."""
         newest = self.contents.snapshot_seq
+        self._unreadable: set[Path] = set()
         self._places, self._snapshots = self._found() if newest else ({}, {})
         self._spans, reached = self._joined()
         bases = [0] * (reached == 0) + sorted(self._snapshots)
@@ -168,7 +169,9 @@ class History:
         try:
             self._read(place)
         except (ValueError, FileNotFoundError) as error:
-            self.notes.append(f"the history is not whole: {error}")
+            if place.path not in self._unreadable:  # what is behind a damage is not whole either
+                self._unreadable.add(place.path)
+                self.notes.append(f"the history is not whole: {error}")
             return False
         return True
 

@@ -229,6 +229,18 @@ def test_a_pack_that_is_torn_or_hostile_is_told_of_and_what_follows_it_is_read(
     assert read_journal(paths).notes == [], "a resume does not look there"
 
 
+def test_of_a_pack_that_is_cut_short_one_line_is_told(paths: ExperimentPaths) -> None:
+    life = Life(paths)
+    for _ in range(4):
+        life.write(5)
+        assert life.journal.seal()
+    life.compact()
+    (pack,) = paths.history.iterdir()
+    pack.write_bytes(pack.read_bytes()[:-400])
+    told = read(paths).notes
+    assert len(told) == 1 and pack.name in told[0], told
+
+
 def test_a_driver_killed_after_the_pack_packs_nothing_twice(paths: ExperimentPaths) -> None:
     life = Life(paths)
     life.write(5)
