@@ -223,6 +223,8 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
         continues = relation is Relation.NEWER and is_experiment(paths)
         if remote.uploader.can.list:
             _fetch_rest(remote, paths, books, continues=continues)
+        elif not link.config.sync_artifacts:  # with them it could be a user's own directory
+            remote.take_out_halves(incoming)
         with _owned(link, spec, paths, before, books, clock) as ownership:
             if ownership is not None:
                 if relation is Relation.DIVERGED:
@@ -498,6 +500,9 @@ def start(
         whole[trial.dirname].difference_update([name for name in names if link.remote.lacking(trial, name)])
     begun = {dirname: set(names) - whole[dirname] for dirname, names in there.items()}
     replica.start(state, whole if link.uploader.can.list else None, touched, link.origins or {}, begun)
+    for trial in state.trials if link.remote.halves else ():
+        for ref in link.remote.half_of(trial):
+            replica.stray(trial, ref, whole=False)
     for trial in state.trials if there else ():
         there.pop(trial.dirname, None)
         for ref, published in link.remote.not_kept(trial, void=bool(link.void), given_up=True):

@@ -222,3 +222,27 @@ def test_r7_a_relative_upload_dir_is_found_again_from_another_working_directory(
     settings["config"]["size"] = 2
     tune.Tuner.restore(str(experiment), count, param_space=settings["config"]).fit()
     assert list((tmp_path / "other").iterdir()) == []
+
+
+@pytest.mark.parametrize("artifacts", [False, True])
+def test_f20_a_half_that_a_command_had_copied_goes_when_another_machine_takes_over(tmp_path, artifacts):
+    """Such a place cannot list: all of it is fetched. With artifacts it may be a user's own directory, and stays."""
+    there = tmp_path / "there"
+    sync = tune.SyncConfig(
+        upload_dir=str(there),
+        syncer="rsync -a --mkpath {source}/ {target}/",
+        delete_template="rm -rf {target}",
+        sync_artifacts=artifacts,
+    )
+    ill = tmp_path / "ill"
+    ill.touch()
+    settings = {"config": {"ill": str(ill), "size": 1}, "sync_config": sync, "raise_on_failed_trial": False}
+    run(count, tmp_path / "first", keep_checkpoints_num=1, **settings)
+    (complete,) = there.glob("*/*/checkpoint_*")
+    half = complete.with_name("checkpoint_000004")
+    half.mkdir()
+    (half / "count").write_text("4")
+    ill.unlink()
+    run(count, tmp_path / "second", resume="AUTO+ERRORED", keep_checkpoints_num=1, **settings)
+    left = {path.parent for path in (*there.rglob("count"), *(tmp_path / "second").rglob("count"))}
+    assert half.exists() == artifacts and len(left) == (4 if artifacts else 2), left

@@ -69,6 +69,8 @@ class Remote:
         self._index: dict[str, dict[str, list[str]]] | None = None
         """Trial directory -> name of a checkpoint -> its keys; None: not looked for yet."""
         self._published: dict[str, Published | None] = {}
+        self.halves: dict[str, list[str]] = {}
+        """Trial directory -> names of checkpoints there without a manifest, of a place that cannot list."""
         self.look()
 
     @property
@@ -219,6 +221,24 @@ class Remote:
                 fs.rmtree(incoming)
                 self.look()
         return paths
+
+    def take_out_halves(self, incoming: Path) -> None:
+        """Remove what killed uploads left from what came here whole, of a place that cannot list, and note it."""
+        for directory in (entry for entry in sorted(incoming.iterdir()) if entry.is_dir()):
+            for path in sorted(directory.iterdir()):
+                if parse_checkpoint(path.name) is not None and path.is_dir() and not (path / MANIFEST_NAME).exists():
+                    fs.rmtree(path)
+                    self.halves.setdefault(directory.name, []).append(path.name)
+
+    def half_of(self, trial: Trial) -> list[CheckpointRef]:
+        """What was noted so of a trial and is none of its checkpoints."""
+        kept = {record.ref.name for record in trial.checkpoints}
+        halves = ((name, parse_checkpoint(name)) for name in self.halves.get(trial.dirname, ()) if name not in kept)
+        return [
+            CheckpointRef(trial.trial_id, name, *saved_by, -number, 0)
+            for number, (name, saved_by) in enumerate(halves, start=1)
+            if saved_by is not None
+        ]
 
     def small_files(self) -> dict[str, list[str]]:
         """Trial directory -> names of what the loggers wrote there."""
