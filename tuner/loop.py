@@ -49,7 +49,7 @@ What is left then is done by the next start.
 AT_ONCE = 64
 """Attempts that are prepared together; what room there is beside them need not be added up for thousands."""
 MAX_BACK_OFF_S = 60.0
-"""The longest that a trial waits which fails again and again without a result."""
+"""The longest that a trial waits which fails again and again without a new result."""
 MAX_LOST = 10
 """Attempts in a row that may be lost to the engine (keeper or fork server gone) before a trial is given up."""
 
@@ -204,7 +204,9 @@ class TrialLoop:
         if times < 2 or self.halted is not None:
             return
         wait = min(2.0 ** min(times - 2, 10), MAX_BACK_OFF_S)
-        log.warning("%s failed %d times in a row without a result; it is tried again in %g s", trial.name, times, wait)
+        log.warning(
+            "%s failed %d times in a row without a new result; it is tried again in %g s", trial.name, times, wait
+        )
         self._pending.remove(trial)
         self._backing_off[trial.trial_id] = (trial, self.clock.monotonic() + wait)
         self._deadlines["again"] = min(at for _, at in self._backing_off.values())

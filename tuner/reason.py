@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 import msgspec
+from msgspec.structs import force_setattr
+
+from tuner.error import SettingError
 
 
 class ReasonKind(Enum):
@@ -57,6 +61,17 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     cut: float | None = None
     """The value of `metric` that would have been needed, or the limit that was reached."""
 
+    def __post_init__(self) -> None:
+        """What the journal could not hold, or not be read back with, is made plain here, or refused."""
+        for name, plain in _PLAIN.items():
+            value = getattr(self, name)
+            if value is not None and type(value) is not plain:
+                force_setattr(self, name, _made(plain, name, value))
+        for name in ("by", "metric"):
+            text = getattr(self, name)
+            if text and not text.isascii():
+                force_setattr(self, name, text.encode("utf-8", "backslashreplace").decode())
+
     def filled(self, by: str, iteration: int) -> Reason:
         """The same with who and when, where that is not said."""
         if self.by and self.iteration:
@@ -74,3 +89,28 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.iteration:
             said.append(f"at iteration {self.iteration}")
         return ", ".join(said)
+
+
+_PLAIN: dict[str, type] = {
+    "kind": ReasonKind,
+    "by": str,
+    "iteration": int,
+    "metric": str,
+    "value": float,
+    "rank": int,
+    "of": int,
+    "cut": float,
+}
+
+
+def _made(plain: type, name: str, value: Any) -> Any:
+    """A field of a reason as what it has to be: numpy's and torch's numbers become plain ones."""
+    try:
+        if plain is not str and not isinstance(value, str):
+            return plain(value)
+        if plain is ReasonKind or isinstance(value, plain):
+            return plain(value)
+    except (TypeError, ValueError, ArithmeticError, RuntimeError):
+        pass  # said below
+    accepted = ", ".join(f"ReasonKind.{kind.name}" for kind in ReasonKind) if plain is ReasonKind else plain.__name__
+    raise SettingError(f"Reason({name}={value!r:.80}) is not accepted; accepted is {accepted}")

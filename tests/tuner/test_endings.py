@@ -317,6 +317,35 @@ def test_a_result_resets_the_wait(tmp_path: Path) -> None:
     assert waits(model.begun) == [0, 1, 2, 0, 1, 2]
 
 
+def test_a_result_that_it_had_before_does_not_reset_the_wait(tmp_path: Path) -> None:
+    """It fails at the same place in each attempt; at the fifth it comes one further."""
+    model = Fails([2, 2, 2, 2, 3, 2, 2, 0])
+    tune.run(
+        lambda config: None, executor=model.executor, storage_path=str(tmp_path), name="e", max_failures=-1, verbose=0
+    )
+    assert waits(model.begun) == [0, 1, 2, 4, 0, 1, 2]
+
+
+def dies_on_the_way_out(config: dict[str, Any]) -> None:
+    with open(config["log"], "a") as log:
+        log.write("begun ")
+    try:
+        while True:
+            tune.report({"x": 1}, checkpoint=tune.Checkpoint.from_dict({"x": bytes(20_000_000)}))
+    finally:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_who_dies_before_the_last_save_is_there_is_not_started_hundreds_of_times(tmp_path: Path) -> None:
+    """The attempts report what was told already, so each of them has a result: that is no progress."""
+    analysis = tune.run(
+        dies_on_the_way_out, config={"log": str(tmp_path / "log")}, storage_path=str(tmp_path), name="e", verbose=0,
+        stop={"training_iteration": 1}, max_failures=-1, time_budget_s=2, raise_on_failed_trial=False,
+    )  # fmt: skip
+    assert (tmp_path / "log").read_text().count("begun") <= 4
+    assert analysis.trials[0].iteration <= 1
+
+
 def test_meanwhile_the_slot_is_free(tmp_path: Path) -> None:
     begun: list[int] = []
 

@@ -197,7 +197,8 @@ class ExperimentState:
         trial.raw_result = fact.metrics
         trial.__dict__["last_result"] = metrics
         add_to_summary(trial.summary, metrics)
-        trial.failures_in_row = 0
+        if fact.iteration > trial.told:  # one that it had before is no progress: the same crash may follow on it again
+            trial.failures_in_row = 0
         if fact.iteration >= trial.told:
             trial.told, trial.told_then, trial.told_reason = fact.iteration, fact.then, fact.reason
         if fact.saves:

@@ -175,7 +175,7 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
     """Why it has ended; None: it has not, or an older version did not record it."""
     num_failures: int = 0
     failures_in_row: int = 0
-    """Attempts that failed since its last result."""
+    """Attempts that failed since its last result that was new."""
     num_lost: int = 0
     error: ErrorInfo | None = None
     started_at: float | None = None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
+from types import NoneType
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import cloudpickle
@@ -83,6 +84,10 @@ class Reasoned:
     reason: Reason
     """`by` and `iteration` may be left out: they are the scheduler's class and the result's."""
 
+    def __post_init__(self) -> None:
+        if isinstance(self.verdict, Reasoned):  # who extends a scheduler gave what that one decided a reason of its own
+            object.__setattr__(self, "verdict", self.verdict.verdict)
+
     def __eq__(self, other: object) -> bool:
         return self.verdict == (other.verdict if isinstance(other, Reasoned) else other)
 
@@ -95,7 +100,12 @@ def split(answer: Verdict | Reasoned, by: str, iteration: int) -> tuple[Verdict,
     if answer is Decision.CONTINUE:
         return Decision.CONTINUE, None
     verdict = answer.verdict if isinstance(answer, Reasoned) else answer
-    reason = None if isinstance(answer, Decision) else answer.reason
+    reason = None if isinstance(answer, Decision) else getattr(answer, "reason", None)
+    if not isinstance(verdict, Verdict) or not isinstance(reason, (Reason, NoneType)):
+        raise SettingError(
+            f"{by} decided {answer!r:.200}, which is not accepted; accepted are TrialScheduler.CONTINUE, PAUSE and "
+            "STOP, Decision.SAVE, Exploit, Reallocate, and Reasoned(one of these, Reason(...))"
+        )
     if reason is None:
         reason = Reason(_KINDS.get(type(verdict), ReasonKind.DECIDED))
     return verdict, reason.filled(by, iteration)
