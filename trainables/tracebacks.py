@@ -54,12 +54,16 @@ def message_of(error: BaseException) -> str:
 
 def writable(text: str) -> str:
     """`text` with halves of characters escaped and secrets masked; of what is longer than `LIMIT` head and tail."""
-    text = masked(text.encode("utf-8", "backslashreplace").decode())
+    text = text.encode("utf-8", "backslashreplace").decode()
+    beyond = max(len(text) - 4 * LIMIT, 0)
+    if beyond:  # to mask it takes seconds per megabyte; what is shown is masked with more than enough around it
+        text = text[: 2 * LIMIT] + text[-2 * LIMIT :]
+    text = masked(text)
     left_out = len(text) - LIMIT
     if left_out <= 0:
         return text
     half = LIMIT // 2
-    return f"{text[:half]}\n... {left_out} characters left out ...\n{text[-half:]}"
+    return f"{text[:half]}\n... {left_out + beyond} characters left out ...\n{text[-half:]}"
 
 
 def _chain(

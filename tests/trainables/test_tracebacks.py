@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,6 +93,18 @@ def test_of_a_long_message_head_and_tail_are_kept() -> None:
     assert text.startswith("begin xxx") and text.endswith("xxx end")
     assert LIMIT <= len(text) < LIMIT + 100
     assert f"{49 * LIMIT + 10} characters left out" in text
+
+
+def test_a_message_of_megabytes_is_cut_before_it_is_masked() -> None:
+    """To mask all of it took a second per megabyte."""
+    secret = "password=hunter2 "
+    long = secret + "ab cd " * 5_000_000 + secret
+    began = time.monotonic()
+    kept = message_of(ValueError(long))
+    assert time.monotonic() - began < 10
+    assert "hunter2" not in kept and kept.count("password=***") == 2
+    said = re.search(r"\.\.\. (\d+) characters left out \.\.\.", kept)
+    assert said is not None and abs(int(said[1]) - (len(long) - LIMIT)) < len(secret)
 
 
 def test_a_message_that_cannot_be_made_says_what_its_str_raised() -> None:
