@@ -31,6 +31,15 @@ def _keep_name(found: re.Match[str]) -> str:
     return f"{found['name']}{quote}{MASK}{quote}"
 
 
+def _keep_path(found: re.Match[str]) -> str:
+    """As `_keep_name`, but what a path ends with is a file's name: `/etc/passwd: File exists`."""
+    before = _PATH_BEFORE.search(found.string, max(0, found.start() - 4096), found.start())
+    return found[0] if before is not None else _keep_name(found)
+
+
+_PATH_BEFORE = re.compile(r"(?<![\w.~/-])[.~]{0,2}/[\w./~-]{0,4096}\Z")
+
+
 def _uri(found: re.Match[str]) -> str:
     """An address without the password of its user, which may have any character in it: it ends at the last `@`."""
     scheme, rest = found["scheme"], found["rest"]
@@ -64,8 +73,8 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     ),
     (re.compile(r"(?P<scheme>(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>\S+)"), _uri),
     (re.compile(rf"(?P<name>{_START}(?:--?)?{_NAME}(?:\\{{0,4}}[\"'])?\s{{0,4}}=\s{{0,4}}){_VALUE}", re.I), _keep_name),
-    (re.compile(rf"(?P<name>{_START}{_NAME}\\{{0,4}}[\"']\s{{0,4}}:\s{{0,4}}){_VALUE}", re.I), _keep_name),
-    (re.compile(rf"(?P<name>{_START}(?:{_COMPOUND}|cookie):\s{{0,4}}(?!//)){_VALUE}", re.I), _keep_name),
+    (re.compile(rf"(?P<name>{_START}{_NAME}\\{{0,4}}[\"']\s{{0,4}}:\s{{0,4}}){_VALUE}", re.I), _keep_path),
+    (re.compile(rf"(?P<name>{_START}(?:{_COMPOUND}|cookie):\s{{0,4}}(?!//)){_VALUE}", re.I), _keep_path),
     # Options of programs; of some the name does not say what they hold.
     (re.compile(rf"(?P<name>(?<!\S)--?{_NAME}\s{{1,4}})(?!-){_VALUE}", re.I), _keep_name),
     (re.compile(rf"(?P<name>\bsshpass\s{{1,4}}-p\s{{0,4}}){_VALUE}"), _keep_name),

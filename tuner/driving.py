@@ -432,10 +432,11 @@ class Run:
             names = ", ".join(trial.name for trial in failed[:5])
             more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
             first = failed[0].error
+            word = "AUTO" if all(trial.error and trial.error.disk for trial in failed) else "AUTO+ERRORED"
             shown = traceback_tail(first.traceback) or f"{first.type}: {first.message}" if first is not None else ""
             raise TrialsFailedError(
                 f"{len(failed)} of {text.counted(len(self.state.trials), 'trial')} failed: {names}{more} "
-                f'(see {failed[0].path}/error.txt; resume="AUTO+ERRORED" continues them); the first:\n{shown}',
+                f'(see {failed[0].path}/error.txt; resume="{word}" continues them); the first:\n{shown}',
                 analysis,
             )
         if self.missing:

@@ -412,7 +412,7 @@ def many_results(config):
 
 @pytest.mark.parametrize("scheduler", [None, "asha"])
 def test_f30_a_disk_that_fills_while_the_driver_writes_is_no_bare_error(tmp_path, monkeypatch, scheduler):
-    """Whatever meets the full disk first (a trial's directory, a snapshot's blobs, a loader's file), the run says so."""
+    """Whatever meets the full disk first (a trial's directory, a snapshot's blobs), the run says so."""
     monkeypatch.setattr(books, "FULL_PATIENCE_S", 1.0)
     monkeypatch.setattr(journal_writer, "COMPACT_BYTES", 20_000)
     with volume(tmp_path / "small", "3m") as place:

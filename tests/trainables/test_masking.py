@@ -50,6 +50,9 @@ HIDDEN = [
     f"eyJhbGciOiJI.{SECRET}.SflKxwRJ",
 ]
 SHOWN = [
+    "mkdir: cannot create directory '/etc/passwd': File exists",
+    "worker@10.77.0.2:/etc/passwd: could not write there",
+    "see ~/.ssh/secret_token: no such file",
     "s3://bucket/path",
     "http://127.0.0.1:5000/bucket",
     "http://localhost:8080/user@x",

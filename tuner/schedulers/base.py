@@ -94,6 +94,16 @@ class Reasoned:
     def __hash__(self) -> int:
         return hash(self.verdict)
 
+    @property
+    def name(self) -> str:
+        """As of the bare decision."""
+        return self.verdict.name
+
+    @property
+    def value(self) -> str:
+        """As of the bare decision."""
+        return self.verdict.value
+
 
 def split(answer: Verdict | Reasoned, by: str, iteration: int) -> tuple[Verdict, Reason | None]:
     """The verdict, and why: a bare one is named by who gave it, and to go on needs no reason."""
