@@ -16,6 +16,7 @@ from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.clock import Clock
 from tuner.error import (
+    StorageFullError,
     SyncError,
     TrialError,
     TrialProcessDiedError,
@@ -125,6 +126,10 @@ class Run:
                 self._warn(line)
             loop = self._loop(journal)
             self._drive(loop, journal)
+        except StorageFullError:
+            with contextlib.suppress(StorageFullError):  # the same once more, behind a second traceback
+                journal.close()
+            raise
         finally:
             journal.close()
         return self._leave(loop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from trainables.store.manifest import read as read_manifest
 from trainables.wire import CheckpointRef
 from tuner.executors.base import Launch, Resources
 from tuner.experiment.paths import TrialPaths
-from tuner.experiment.reserve import is_full
+from tuner.experiment.reserve import cannot_write, is_full
 from tuner.experiment.resume import start_of
 from tuner.experiment.trial import CheckpointRecord, Trial
 
@@ -148,6 +149,8 @@ def describe(trial: Trial, seed: int) -> None:
         fs.make_dirs(trial.directory)
         fs.write_file(TrialPaths(trial.directory).trial_json, _description(trial, seed), fsync=False)
     except OSError as error:
+        if error.errno == errno.EROFS:
+            raise cannot_write(trial.directory, error) from error
         if not is_full(error):
             raise
         log.warning("%s is not described in its directory: %s", trial.name, error)

@@ -66,6 +66,22 @@ class Disk:
         for done in (self._inside("umount", str(self.place)), self._mount()):
             assert done.returncode == 0, done.stderr
 
+    def turn_read_only(self) -> None:
+        """The kernel finds an error in the filesystem (ext4), and lets nobody write any more: as after a bad sector."""
+        done = self._inside("mount", "-o", "remount,errors=remount-ro", str(self.place))
+        assert done.returncode == 0, done.stderr
+        number = self.seen.stat().st_dev
+        name = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve().name
+        Path(f"/sys/fs/ext4/{name}/trigger_fs_error").write_text("read-only, please")
+
+    def mend(self) -> None:
+        """Unmounted, checked and mounted again, as its owner would. Nobody may have a file open there."""
+        unmounted = self._inside("umount", str(self.place))
+        assert unmounted.returncode == 0, unmounted.stderr
+        checked = subprocess.run(["e2fsck", "-fy", self._image], check=False, capture_output=True)
+        assert checked.returncode in (0, 1), checked.stdout
+        assert self._mount().returncode == 0
+
     def close(self) -> None:
         self._holder.kill()  # and with its namespace the mount goes
         self._holder.wait()

@@ -7,6 +7,7 @@ of its directory.
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from trainables.wire import CheckpointRef
 MANIFEST_NAME = ".manifest.json"
 FORMAT = 1
 """What this code writes. Older ones are read, newer ones refused."""
+_LONGEST, _LONGEST_PART = 4095, 255
+"""Bytes of a path and of a name that the kernel, and a filesystem, take."""
+_BEYOND = 1 << 63
 NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG})
 """Errors of a name that has no file of ours. Any other error of a read says nothing about a checkpoint."""
 
@@ -103,12 +107,32 @@ def decode(data: bytes, path: Path | str) -> Manifest:
         manifest = _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:  # ValidationError is one
         raise CheckpointCorruptError(f"the manifest of {path} cannot be read: {error}") from error
-    for name in (*(entry.name for entry in manifest.files), *manifest.directories):
-        if not stays_inside(name):
-            raise CheckpointCorruptError(f"the manifest of {path} names {name!r}, which is not inside the checkpoint")
+    _check_names(manifest, path)
     if "/" in manifest.name or not stays_inside(manifest.name):
         raise CheckpointCorruptError(f"the manifest of {path} calls it {manifest.name!r}, which is not a plain name")
     return manifest
+
+
+def _check_names(manifest: Manifest, path: Path | str) -> None:
+    """Refuse what no directory can hold, whoever wrote it."""
+    files = [entry.name for entry in manifest.files]
+    for name in (*files, *manifest.directories):
+        if not stays_inside(name):
+            raise CheckpointCorruptError(f"the manifest of {path} names {name!r}, which is not inside the checkpoint")
+        if len(name) > _LONGEST or any(len(part.encode()) > _LONGEST_PART for part in name.split("/")):
+            raise CheckpointCorruptError(f"the manifest of {path} names {name[:80]!r}..., which is too long for a file")
+    once = set(files)
+    above = {parent for parent in {name.rpartition("/")[0] for name in (*files, *manifest.directories)} if parent}
+    while fresh := {up for parent in above if (up := parent.rpartition("/")[0])} - above:
+        above |= fresh
+    for name in (*above, *manifest.directories):
+        if name in once:
+            raise CheckpointCorruptError(f"the manifest of {path} names {name!r} as file and directory")
+    if len(once) < len(files):
+        twice = Counter(files).most_common(1)[0][0]
+        raise CheckpointCorruptError(f"the manifest of {path} names {twice!r} twice")
+    if any(not (0 <= entry.size < _BEYOND and abs(entry.mtime_ns) < _BEYOND) for entry in manifest.files):
+        raise CheckpointCorruptError(f"the manifest of {path} names a size or a time that no file has")
 
 
 def digest(data: bytes) -> str:

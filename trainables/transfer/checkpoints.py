@@ -32,6 +32,8 @@ from trainables.wire import CheckpointRef
 _SMALL = 4096
 """Up to so many bytes a file is sent again: asking for a copy costs as much."""
 _THREADS = 8
+_REPEATED, _SLACK = 2, 64 << 20
+"""So often the bytes of a checkpoint may come, and so many more: parts of a file are asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +338,7 @@ def _fetch_files(
         names = [entry.name for entry in remote.manifest.files]
         if names:
             with _missing_file(url):
-                backend.fetch(key, staged, names, progress=progress)
+                backend.fetch(key, staged, names, progress=_bounded(progress, remote.manifest.bytes, url))
         return remote, data
     with _no_checkpoint(url):  # a command copies a whole tree each time it is called
         backend.fetch(key, staged, progress=progress)
@@ -346,6 +348,21 @@ def _fetch_files(
         data = fs.read_file(found)
         fs.unlink(found)
     return _expected(key, data, url, digest), data
+
+
+def _bounded(progress: Progress, size: int, url: str) -> Progress:
+    """Ends a fetch of far more bytes than the manifest names, before they fill this disk."""
+    left, counting = _REPEATED * size + _SLACK, threading.Lock()
+
+    def moved(count: int) -> None:
+        nonlocal left
+        with counting:
+            left -= count
+            if left < 0:
+                raise CheckpointCorruptError(f"{url} is not what was published: it has more than {size} bytes")
+        progress(count)
+
+    return moved
 
 
 def _expected(key: str, data: bytes, url: str, digest: str | None) -> Remote:

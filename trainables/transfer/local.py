@@ -167,6 +167,8 @@ class LocalBackend(ObjectBackend):
                 return ObjectExistsError(f"{url} is there already")
             case PermissionError():
                 return AccessRefusedError(f"{text}; may this user write there?")
+            case OSError(errno=errno.ENAMETOOLONG | errno.ELOOP | errno.EISDIR):
+                return TransferError(text)  # it will be no other the next time
         free = fs.free_bytes(self.root)
         return TransferError(f"{text}; {free} bytes are free there", transient=True)
 
@@ -179,7 +181,7 @@ class LocalBackend(ObjectBackend):
         for index, part in enumerate(parts):
             path = path / part
             if (last or index + 1 < len(parts)) and path.is_symlink():
-                raise TransferError(f"{path} is a symlink, which nobody put there: it is not followed")
+                raise TransferCorruptError(f"{path} is a symlink, which nobody put there: it is not followed")
         return path
 
     def _place(self, fill: Callable[[Path], str], key: str, *, exclusive: bool) -> str:

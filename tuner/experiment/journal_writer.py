@@ -16,7 +16,7 @@ from tuner.experiment.history_writer import HISTORY_BYTES, HistoryWriter
 from tuner.experiment.journal_format import Link
 from tuner.experiment.journal_sync import GroupSync
 from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
-from tuner.experiment.reserve import Reserve, is_full, trim
+from tuner.experiment.reserve import Reserve, cannot_write, is_full, trim
 
 log = logging.getLogger(__name__)
 
@@ -373,6 +373,8 @@ class JournalWriter:
             self._reserve.cover(self._size)
 
     def _not_durable(self, error: Exception) -> StorageFullError:
+        if isinstance(error, OSError) and error.errno == errno.EROFS:
+            return cannot_write(self._paths.journal, error)
         failed = StorageFullError(
             f"{self._paths.journal} could not be made durable: {error}; end the run and resume it"
         )
@@ -380,7 +382,4 @@ class JournalWriter:
         return failed
 
     def _full(self, error: OSError | None) -> StorageFullError:
-        free = fs.free_bytes(self._paths.journal)
-        why = error.strerror if error is not None else os.strerror(errno.ENOSPC)
-        message = f"{why}: cannot write to {self._paths.journal}, {free} bytes free; free some space and resume the run"
-        return StorageFullError(errno.ENOSPC if error is None else error.errno, message)
+        return cannot_write(self._paths.journal, error or OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))

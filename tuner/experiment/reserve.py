@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from trainables.store import fs
+from tuner.error import StorageFullError
 
 RESERVE = 1024 * 1024
 _STEP = 256 * 1024
@@ -21,6 +22,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def is_full(error: OSError) -> bool:
     """True for an error that says the disk, or the user's share of it, is full."""
     return error.errno in _FULL
+
+
+def cannot_write(path: Path, error: OSError) -> StorageFullError:
+    """What to raise where a disk takes nothing more: it is full, or has become read-only."""
+    if is_full(error):
+        said = f"{fs.free_bytes(path)} bytes free; free some space and resume the run"
+    else:
+        said = "resume the run when the disk can be written again (the kernel's log says why it cannot)"
+    return StorageFullError(error.errno, f"{error.strerror}: cannot write to {path}, {said}")
 
 
 class Reserve:

@@ -425,7 +425,8 @@ class Replica(Copies):
         self.trouble = answer.message
         if answer.id in self._under and (self._told[0] != answer.message or now - self._told[1] >= TELL_AGAIN_S):
             self._told = (answer.message, now)
-            log.warning("%s: %s; tried again", self.place, answer.message)
+            again = "" if answer.type in UNUSABLE else "; tried again"
+            log.warning("%s: %s%s", self.place, answer.message, again)
 
     def _beaten(self, answer: Done | Failed) -> None:
         self._hold.beaten()
