@@ -22,7 +22,7 @@ from plans import REPLICAS, Plan, draw, to_json, with_cuts  # noqa: E402
 
 from tests.servers.powered import Disk, powered_disk  # noqa: E402
 
-BAD = {"clock": {"SHIM_JUMPS": "1"}, "sync": {"SHIM_SYNC_MS": "150"}, "locks": {"SHIM_NO_LOCKS": "1"}}
+BAD = {"clock": {"SHIM_JUMPS": "1"}, "sync": {"SHIM_SYNC_MS": "150"}, "locks": {"SHIM_NO_LOCKS": "1"}, "nfs": {}}
 
 
 def perform(
@@ -51,9 +51,10 @@ def cut(plan: Plan, base: Path, places: Places) -> tuple[Seen, list[str]]:
 
 
 def on_bad_machine(plan: Plan, base: Path, places: Places, kind: str) -> tuple[Seen, list[str]]:
-    """The same where the clock jumps, syncing is slow or nothing can be locked (`shim.c`)."""
+    """The same where the clock jumps, syncing is slow, nothing can be locked (`shim.c`), or all is on NFS (`nfs.c`)."""
     base.mkdir(parents=True)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", base / "shim.so", HERE / "shim.c", "-ldl"], check=True)
+    source = HERE / ("nfs.c" if kind == "nfs" else "shim.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", base / "shim.so", source, "-ldl"], check=True)
     return perform(plan, base / "work", places, environment={"LD_PRELOAD": str(base / "shim.so"), **BAD[kind]})
 
 
