@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -15,6 +17,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from replicas import Watch, agents_of, kill_agents, refusal, stage_of, start
+
+import tuner as tune
 
 # --- F04: the driver, with a slow upload ------------------------------------------------------------------------
 
@@ -196,3 +200,33 @@ def test_t05_the_uploader_does_not_survive_a_killed_driver(tmp_path, store, line
         script.kill()
         gone, alive = psutil.wait_procs(agents, timeout=30)
         assert not alive
+
+
+def copies_but_dies(marks: Path, source: str, target: str) -> None:
+    """The process that copies is killed over a checkpoint, and over the files of a trial, once each."""
+    for mark, name in (("checkpoint", "data"), ("file", "result.json")):
+        if os.path.exists(os.path.join(source, name)) and not (marks / mark).exists():
+            (marks / mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    if not os.path.exists(source):
+        raise OSError("there is nothing")
+    shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+def saves_data(config: dict) -> None:
+    for count in range(3):
+        with tune.checkpoint_dir() as directory:
+            Path(directory, "data").write_bytes(os.urandom(100_000))
+        tune.report(count=count)
+
+
+def test_f29_what_a_killed_uploader_had_laid_out_to_be_copied_goes_with_the_run(tmp_path: Path) -> None:
+    (tmp_path / "marks").mkdir()
+    syncer = functools.partial(copies_but_dies, tmp_path / "marks")
+    sync = tune.SyncConfig(upload_dir=str(tmp_path / "replica"), syncer=syncer)
+    analysis = tune.run(
+        saves_data, storage_path=str(tmp_path / "here"), name="e", sync_config=sync, verbose=0, keep_checkpoints_num=1
+    )
+    assert [trial.status for trial in analysis.trials] == ["TERMINATED"]
+    assert sorted(mark.name for mark in (tmp_path / "marks").iterdir()) == ["checkpoint", "file"], "it was killed"
+    assert list((tmp_path / "here").rglob(".staging-*")) == []

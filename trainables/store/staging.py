@@ -18,6 +18,8 @@ from trainables.errors import CheckpointError, PublishError
 from trainables.store import fs, manifest, tree
 
 PREFIX = ".staging-"
+VIEW_PREFIX = ".staging-view-"
+"""Of what is laid out to be copied elsewhere by a command."""
 _LARGE = 1024 * 1024
 """From this size on a thread pays for itself."""
 _THREADS = 4

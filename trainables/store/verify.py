@@ -147,9 +147,9 @@ def set_aside(path: Path) -> Path:
     return target
 
 
-def leftovers(trial_dir: Path) -> list[Path]:
+def leftovers(trial_dir: Path, prefix: str = staging.PREFIX) -> list[Path]:
     """Staged directories of saves that never ended, for the next owner to remove."""
-    return [trial_dir / name for name in _names(trial_dir) if name.startswith(staging.PREFIX)]
+    return [trial_dir / name for name in _names(trial_dir) if name.startswith(prefix)]
 
 
 def _names(trial_dir: Path) -> list[str]:

@@ -167,7 +167,7 @@ class CopyingBackend(Backend):
                 raise TransferError(f"{source / name} cannot be pushed: it is no file, or not there")
         try:
             # Beside it: on the same filesystem. Hidden, and after a crash a leftover like that of any save.
-            root = Path(tempfile.mkdtemp(prefix=staging.PREFIX, dir=source.parent))
+            root = Path(tempfile.mkdtemp(prefix=staging.VIEW_PREFIX, dir=source.parent))
         except OSError:
             root = Path(tempfile.mkdtemp(prefix="view-"))
         view = root / "view"  # made with the usual permissions, which rsync -a takes over to the other side

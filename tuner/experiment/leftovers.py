@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from trainables.errors import CheckpointError
-from trainables.store import delete, fs, manifest, verify
+from trainables.store import delete, fs, manifest, staging, verify
 from trainables.store.manifest import Published
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
@@ -22,11 +22,21 @@ def remove_halves(state: ExperimentState, touched: Container[str]) -> None:
 
     `touched`: ids of trials that the journal speaks of since its last snapshot.
     """
+    for leftover in verify.leftovers(state.root):
+        fs.rmtree(leftover)
     for trial in state.trials:
         if trial.status != Trial.TERMINATED or trial.forgotten or trial.trial_id in touched:
             for leftover in verify.leftovers(trial.directory):
                 fs.rmtree(leftover)
             delete.finish_deletes(trial.directory)
+
+
+def remove_views(root: Path) -> None:
+    """Remove what killed processes had laid out to be copied elsewhere; none works on the experiment any more."""
+    directories = [root / name for name in fs.listdir(root) if not name.startswith(".")]
+    for directory in (root, *directories):
+        for leftover in verify.leftovers(directory, staging.VIEW_PREFIX):
+            fs.remove_quietly(leftover)
 
 
 def clear_void(paths: ExperimentPaths, state: ExperimentState, let_go: Container[tuple[str, str]]) -> list[str]:

@@ -26,6 +26,7 @@ from trainables.wire import CheckpointRef, Uploaded
 from tuner.clock import Clock
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
+from tuner.experiment.leftovers import remove_views
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import CheckpointRecord, Trial
@@ -645,6 +646,8 @@ class Replica(Copies):
             log.warning("%s: not released: %s", self.place, error)
         finally:
             self._uploader.close()
+            if self._uploader.lost:
+                remove_views(self._root)
 
 
 def _what(job: AnyJob) -> str:

@@ -53,6 +53,8 @@ class Uploader(ABC):
     heard_at: float = 0.0
     """Monotonic time of the last sign of progress."""
     closed: bool = False
+    lost: int = 0
+    """Agents that were ended, or have died, over their work."""
 
     @abstractmethod
     def submit(self, job: AnyJob) -> int:
@@ -271,6 +273,7 @@ class ProcessUploader(Uploader):
         line.close()  # the next agent has another
         with self._lock:
             self._dead = True
+            self.lost += not self.closed
             lost = [] if self.closed else list(self._running)
         self._greeting.put(Failed(0, LOST, why))  # nobody looks after the first that is no such one
         for number in lost:
