@@ -620,7 +620,7 @@ class Replica(Copies):
         heard = max(self._moved_at, self._uploader.heard_at)
         if not self._uploader.beside or self._clock.monotonic() - heard >= self._pace.timeout_s:
             return True
-        return self._at_rest and self._queue.only_refused
+        return self._at_rest and not self._queue.empty and self._queue.only_refused
 
     def wait(self, until: float | None) -> None:
         left = 1.0 if until is None else min(1.0, until - self._clock.monotonic())
