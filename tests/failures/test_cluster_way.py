@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,12 @@ pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
 def named(host: RayHost, *names: str) -> list[int]:
     """Processes of these names there."""
-    return [pid for pid in host.processes() if Path(f"/proc/{pid}/comm").read_text().strip() in names]
+    found = []
+    for pid in host.processes():
+        with suppress(OSError):  # it has ended
+            if Path(f"/proc/{pid}/comm").read_text().strip() in names:
+                found.append(pid)
+    return found
 
 
 def test_f38_of_a_node_that_dies_no_more_is_said_than_that(cluster: Cluster) -> None:
@@ -32,7 +38,8 @@ def test_f38_of_a_node_that_dies_no_more_is_said_than_that(cluster: Cluster) -> 
     for pid in named(other, "ray::Agent"):
         os.kill(pid, signal.SIGSTOP)
     for pid in named(other, "sshd", "sshd-session", "rsync"):
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it went with one before it
+            os.kill(pid, signal.SIGKILL)
     until("nothing is copied any more", lambda: not named(driver, "rsync"), of=script)
     other.kill()
     output = script.ends(3 * PATIENCE_S)
