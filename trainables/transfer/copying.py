@@ -160,14 +160,16 @@ class CopyingBackend(Backend):
 
     @contextmanager
     def _view(self, source: Path, names: Sequence[str]) -> Iterator[Path]:
-        """A directory beside `source` that has the files `names` and nothing else."""
+        """A directory near `source` that has the files `names` and nothing else."""
         for name in names:
             checked_key(name)
             if not (source / name).is_file():
                 raise TransferError(f"{source / name} cannot be pushed: it is no file, or not there")
         try:
             # Beside it: on the same filesystem. Hidden, and after a crash a leftover like that of any save.
-            root = Path(tempfile.mkdtemp(prefix=staging.VIEW_PREFIX, dir=source.parent))
+            # Of an experiment within it: what lies above belongs to others too.
+            above = source if (source / "experiment.json").exists() else source.parent
+            root = Path(tempfile.mkdtemp(prefix=staging.VIEW_PREFIX, dir=above))
         except OSError:
             root = Path(tempfile.mkdtemp(prefix="view-"))
         view = root / "view"  # made with the usual permissions, which rsync -a takes over to the other side
