@@ -159,7 +159,7 @@ def loaded_by(statement: str) -> set[str]:
         "import trainables",
         "import tuner as tune; tune.run, tune.Tuner, tune.Callback, tune.uniform, tune.report",
         "import tuner.cli",
-        "import trainables.worker, trainables.group.leader",
+        "import trainables.runtime.worker, trainables.group.leader",
         "import tuner.integration, trainables.huggingface, trainables.reporting",
         "import trainables.torch as torch; torch.AtomicDirectory, torch.AdvancedTooFarError",
     ],

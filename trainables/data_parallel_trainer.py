@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 from trainables import session
-from trainables.attempt import Attempt
 from trainables.checkpoint import Checkpoint
 from trainables.config import RunConfig, ScalingConfig
 from trainables.errors import InvalidSettingError, SessionError
 from trainables.group.backend import Backend
 from trainables.job import Job
+from trainables.runtime.attempt import Attempt
 from trainables.settings import checked_names, instance_of, invalid
 from trainables.trainer import BaseTrainer
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from trainables import session
-from trainables.attempt import Attempt
 from trainables.checkpoint import Checkpoint
 from trainables.checkpoint_config import CheckpointStrategy
 from trainables.config import FailureConfig, RunConfig, ScalingConfig
 from trainables.data_parallel_trainer import DataParallelTrainer, GroupTrainable
 from trainables.errors import InvalidSettingError, SessionError, TrainingFailedError
 from trainables.group.backend import Backend
+from trainables.runtime.attempt import Attempt
 from trainables.settings import checked_arguments, checked_names, instance_of, invalid, whole_number
 from trainables.starting import start_thread
 from trainables.store import fs

@@ -166,7 +166,7 @@ def run_trial(
     **changes: Any,
 ) -> MemoryLink:
     """Run one attempt of a trainable in this process; return the link, with everything that it said."""
-    from trainables.worker import run_job
+    from trainables.runtime.worker import run_job
 
     link = link or MemoryLink()
     run_job(example_job(root, config, **changes), trainable, link, clock=clock, own_process=False)

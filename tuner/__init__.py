@@ -70,7 +70,7 @@ _EXPORTS = {
     "uniform": "tuner.search.space",
     "with_parameters": "trainables.parameters",
     "with_resources": "tuner.resources",
-    "wrap_function": "trainables.function",
+    "wrap_function": "trainables.runtime.function",
 }
 
 _RENAMED = {"TuneContext": "TrainContext", "syncConfig": "SyncConfig"}

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from trainables.function import check_signature
+from trainables.runtime.function import check_signature
 from trainables.trainable import Trainable, check_class
 from tuner.error import SettingError
 

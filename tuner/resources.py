@@ -9,7 +9,7 @@ from typing import Any
 
 from trainables.settings import no_effect, unknown_name
 from tuner.error import ResourceError, SettingError
-from tuner.executors.resources import parse_resources
+from tuner.executors.pool import parse_resources
 
 ATTRIBUTE = "_tune_resources"
 

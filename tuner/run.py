@@ -13,7 +13,7 @@ from trainables.config import Budget, CheckpointConfig, FailureConfig, RunConfig
 from trainables.trainer import BaseTrainer
 from trainables.warned import warn
 from tuner.analysis import ExperimentAnalysis
-from tuner.assembly import execute
+from tuner.driver.build import execute
 from tuner.error import SettingError
 from tuner.experiment.definition import Experiment
 from tuner.resume_config import ResumeConfig

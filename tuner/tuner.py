@@ -16,13 +16,13 @@ from trainables.settings import checked_arguments, checked_names
 from trainables.trainer import BaseTrainer
 from tuner import knobs
 from tuner.analysis import ResultGrid
-from tuner.assembly import execute
+from tuner.driver.build import execute
 from tuner.error import ExperimentNotFoundError, SettingError, TuneError
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import is_experiment, read_settings
 from tuner.experiment.resume import Base, Errored, Resume
-from tuner.opening import RUN_SETTINGS, TUNE_SETTINGS
+from tuner.opening.start import RUN_SETTINGS, TUNE_SETTINGS
 from tuner.spec import Spec
 from tuner.syncer import views
 

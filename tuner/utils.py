@@ -14,7 +14,7 @@ from trainables.history import flatten
 from trainables.settings import seconds
 from trainables.trainable import Trainable
 from tuner.error import ResourceError, SerializationError, SettingError
-from tuner.executors.local.shipping import check_shippable
+from tuner.executors.local.pickled import check_shippable
 from tuner.registry import resolve_trainable
 
 __all__ = [

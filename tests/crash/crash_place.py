@@ -24,7 +24,7 @@ from trainables.transfer.agent import Done, Failed
 from trainables.transfer.base import Backend, Progress, unwatched
 from trainables.transfer.fsspec import MemoryBackend
 from trainables.transfer.objects import Source
-from tuner import syncing
+from tuner.opening import fetch
 from tuner.syncer.uploader import InlineUploader
 
 URI = "memory://crash/replica"
@@ -233,7 +233,7 @@ def recording_place(*, beside: random.Random | None = None) -> Iterator[Record]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "open_backend", open_backend)
-        patch.setattr(syncing, "InlineUploader", uploader)
+        patch.setattr(fetch, "InlineUploader", uploader)
         patch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
         yield record
 

@@ -20,7 +20,7 @@ from crash_scenarios import Scenario
 import tuner as tune
 from trainables.store import manifest, verify
 from trainables.wire import CheckpointRef
-from tuner import driving
+from tuner.driver import driver
 from tuner.executors.base import Launch
 from tuner.executors.inline import InlineExecutor
 from tuner.experiment import journal_writer
@@ -219,7 +219,7 @@ def settings_of(scenario: Scenario) -> Iterator[list[Launch]]:
             patch.setattr(journal_writer, "COMPACT_BYTES", 1500)
             patch.setattr(journal_writer, "GRACE_S", 0.0)
             patch.setitem(journal_writer.JournalWriter.compact.__kwdefaults__, "grace_s", 0.0)
-            patch.setattr(driving, "FINAL_COMPACT_BYTES", 1500)
+            patch.setattr(driver, "FINAL_COMPACT_BYTES", 1500)
         yield launches
 
 

@@ -176,8 +176,8 @@ def killed_at_fact(number: int, action: Callable[[], object], *, of: bytes = b""
 
 def killed_at_order(number: int, action: Callable[[], object]) -> bool:
     """As `killed_at_fact`, when a scheduler orders something for the n-th time: journaled is why, and not what."""
+    from tuner.driver.plugins import Plugins
     from tuner.experiment.journal import JournalWriter
-    from tuner.plugins import Plugins
 
     real, append = Plugins.collect, JournalWriter.append
     left = number

@@ -38,7 +38,7 @@ import tuner as tune
 from trainables.errors import CheckpointCorruptError
 from trainables.store import delete as store_delete
 from trainables.store import fs, verify
-from tuner import loop
+from tuner.driver import loop
 from tuner.error import ExperimentDamagedError
 
 BYTES = 4 * 1024 * 1024
@@ -451,7 +451,7 @@ def test_a_checkpoint_that_the_journal_does_not_know_is_adopted_and_retention_ru
     """The driver dies before it hears of the publish; the trial has published."""
 
     def deaf():
-        from tuner.loop import TrialLoop
+        from tuner.driver.loop import TrialLoop
 
         real = TrialLoop._on_published
 

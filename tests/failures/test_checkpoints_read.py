@@ -185,7 +185,7 @@ def test_the_workers_of_a_trainer_read_the_checkpoint_of_another_experiment(tmp_
 
 def test_a_trial_that_reads_its_checkpoint_and_goes_on_says_nothing_of_it(tmp_path, monkeypatch):
     heard = []
-    from tuner.loop import TrialLoop
+    from tuner.driver.loop import TrialLoop
 
     real = TrialLoop._on_message
 

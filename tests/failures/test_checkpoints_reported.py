@@ -37,9 +37,9 @@ import trainables as train
 import tuner as tune
 from trainables.errors import CheckpointError
 from trainables.store import verify
-from tuner import assembly
 from tuner.cli import main
 from tuner.clock import SystemClock
+from tuner.driver import build
 from tuner.search.optuna import OptunaSearch
 
 # --- T01: who owns the files -------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ class Jumping(SystemClock):
 
 @pytest.fixture
 def jumping(monkeypatch):
-    monkeypatch.setattr(assembly, "SystemClock", Jumping)
+    monkeypatch.setattr(build, "SystemClock", Jumping)
     Jumping.looks = 0
 
 

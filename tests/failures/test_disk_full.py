@@ -19,7 +19,7 @@ from checkpoint_faults import directories, facts, fill, iterations, restored, ro
 
 import trainables as train
 import tuner as tune
-from tuner import books
+from tuner.driver import fact_log
 from tuner.error import StorageError, StorageFullError, TrialsFailedError
 from tuner.experiment import journal_writer
 
@@ -277,13 +277,13 @@ def frees():
 
     def add(fills):
         handler = Frees(fills)
-        logging.getLogger("tuner.books").addHandler(handler)
+        logging.getLogger("tuner.driver.fact_log").addHandler(handler)
         added.append(handler)
         return handler
 
     yield add
     for handler in added:
-        logging.getLogger("tuner.books").removeHandler(handler)
+        logging.getLogger("tuner.driver.fact_log").removeHandler(handler)
 
 
 def test_f30_full_while_the_state_is_written_lets_the_trials_wait_and_go_on(tmp_path, disk, frees):
@@ -336,7 +336,7 @@ def counts_and_reports(config):
 
 
 def test_f30_full_for_too_long_ends_the_run_with_path_and_bytes_and_a_resume_goes_on(tmp_path, disk, monkeypatch):
-    monkeypatch.setattr(books, "FULL_PATIENCE_S", 0.3)
+    monkeypatch.setattr(fact_log, "FULL_PATIENCE_S", 0.3)
     fills = Fills(disk, 60)
     settings = {"config": {"n": 700}, "num_samples": 2, "keep_checkpoints_num": 1}
     with pytest.raises(StorageFullError, match=r"No space left.*journal.* \d+ bytes free"):
@@ -413,7 +413,7 @@ def many_results(config):
 @pytest.mark.parametrize("scheduler", [None, "asha"])
 def test_f30_a_disk_that_fills_while_the_driver_writes_is_no_bare_error(tmp_path, monkeypatch, scheduler):
     """Whatever meets the full disk first (a trial's directory, a snapshot's blobs), the run says so."""
-    monkeypatch.setattr(books, "FULL_PATIENCE_S", 1.0)
+    monkeypatch.setattr(fact_log, "FULL_PATIENCE_S", 1.0)
     monkeypatch.setattr(journal_writer, "COMPACT_BYTES", 20_000)
     with volume(tmp_path / "small", "3m") as place:
         settings = {"num_samples": 40, "executor": "inline", "metric": "count", "mode": "max"}

@@ -13,8 +13,8 @@ from lifecycle_scripts import Stage
 
 import tuner as tune
 from trainables.transfer.open import open_backend
-from tuner import driving
 from tuner.cli import main
+from tuner.driver import driver
 from tuner.experiment import journal_writer
 from tuner.experiment.history import History
 from tuner.experiment.journal import read_journal
@@ -210,7 +210,7 @@ def test_f01_drivers_that_are_killed_lose_nothing_of_it(stage: Stage, capsys: py
 
 
 def test_it_is_packed_before_the_run_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driving, "FINAL_COMPACT_BYTES", 1000)
+    monkeypatch.setattr(driver, "FINAL_COMPACT_BYTES", 1000)
     path = run(tmp_path, executor=None, config={"n": 5})
     journal = ExperimentPaths(path).journal
     assert sorted(entry.name[:4] for entry in journal.iterdir()) == ["hist", "snap"]

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from lifecycle_scripts import Stage, contents, iterations
 
 import tuner as tune
-from tuner import beginning, loop, opening
+from tuner.driver import loop
 from tuner.error import (
     ExperimentDamagedError,
     ExperimentExistsError,
@@ -28,6 +28,8 @@ from tuner.error import (
     SettingError,
     TrialsFailedError,
 )
+from tuner.opening import start as opening
+from tuner.opening import undo
 
 
 def simple(config):
@@ -93,7 +95,7 @@ def test_t09_an_experiment_that_never_had_a_result_is_replaced(tmp_path):
 
 @pytest.mark.parametrize("told_from", [100, 3])
 def test_t09_overwrite_replaces_and_says_so(tmp_path, capsys, monkeypatch, told_from):
-    monkeypatch.setattr(beginning, "TOLD_FROM", told_from)
+    monkeypatch.setattr(undo, "TOLD_FROM", told_from)
     first = run(simple, tmp_path, name="e", num_samples=2)
     again = run(simple, tmp_path, name="e", overwrite=True, verbose=1)
     assert len(again.trials) == 1

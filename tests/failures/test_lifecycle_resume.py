@@ -25,7 +25,7 @@ import tuner as tune
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentNotFoundError, ResumeError, SettingError
 from tuner.experiment import events as ev
-from tuner.reason import Reason, ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.resume_config import ResumeType
 from tuner.schedulers import ASHAScheduler, FIFOScheduler
 from tuner.search import Searcher

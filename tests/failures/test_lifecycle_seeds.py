@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from lifecycle_scripts import Stage, rows
 
 import tuner as tune
-from trainables.seeding import trial_seed
+from trainables.runtime.seeding import trial_seed
 
 
 def draws(config):

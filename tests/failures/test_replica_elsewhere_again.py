@@ -21,9 +21,9 @@ from trainables.errors import InvalidSettingError
 from trainables.store import fs
 from trainables.transfer import agent
 from trainables.transfer.local import LocalBackend
-from tuner import inheriting
 from tuner.cli import main
 from tuner.error import ExperimentDamagedError, ExperimentExistsError, ResumeError, SettingError
+from tuner.opening import restore as inheriting
 
 
 def count(config: dict[str, Any]) -> None:
@@ -318,7 +318,7 @@ def test_r12_two_restores_at_once_leave_each_other_what_they_have_copied(
     run(tmp_path / "a", tmp_path / "place" if elsewhere else None)
     place = tune.SyncConfig(upload_dir=str(tmp_path / "place"))
     restored = {"name": "n", "restore": place if elsewhere else tmp_path / "a" / "e"}
-    module = "tuner.inheriting._fetch" if elsewhere else "tuner.inheriting._copy"
+    module = "tuner.opening.restore._fetch" if elsewhere else "tuner.opening.restore._copy"
     begun: list[Any] = []
     real: Callable[..., Any] = inheriting._fetch if elsewhere else inheriting._copy
 

@@ -31,13 +31,14 @@ from trainables.errors import TransferError
 from trainables.store import verify
 from trainables.transfer import agent, checkpoints
 from trainables.transfer.local import LocalBackend
-from tuner import by_hand, cli
+from tuner import cli
 from tuner.error import ExperimentDivergedError, SettingError, TuneError
 from tuner.experiment.lock import read_record
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import load_state
 from tuner.syncer.remote import Remote
 from tuner.syncer.uploader import InlineUploader
+from tuner.tools import sync as by_hand
 
 ELSEWHERE = """
 import os, sys
@@ -337,7 +338,7 @@ def test_t04_what_an_owner_brings_while_its_end_is_waited_for_counts(tmp_path, t
             shutil.copytree(after, place)
         waits.append(seconds)
 
-    monkeypatch.setattr("tuner.syncing.time", types.SimpleNamespace(sleep=wait))
+    monkeypatch.setattr("tuner.opening.fetch.time", types.SimpleNamespace(sleep=wait))
     analysis = run(count_up, tmp_path / "b", config={"n": 6}, resume="AUTO", **copies(there))
 
     (trial,) = analysis.trials
@@ -417,7 +418,7 @@ def test_t15_what_was_saved_and_never_copied_is_set_aside_and_what_was_let_go_of
     before = there.keys()
     if killed:
         with monkeypatch.context() as patch:
-            patch.setattr("tuner.driving.clear_void", lambda *arguments: die())
+            patch.setattr("tuner.driver.driver.clear_void", lambda *arguments: die())
             assert os.WIFSIGNALED(in_child(lambda: run(count_up, tmp_path / "a", resume="AUTO", **settings)))
         assert [found.ref.iteration for found in verify.list_checkpoints(directory)] == saved
     caplog.clear()
@@ -503,7 +504,7 @@ def test_r12_the_last_words_of_an_owner_that_was_waited_for_are_read(tmp_path, t
         shutil.copytree(rest / "journal", root / "journal", dirs_exist_ok=True)
         shutil.copy(rest / "generations" / "000001.beat", root / "generations")
 
-    monkeypatch.setattr("tuner.syncing.time", SimpleNamespace(sleep=last_words))
+    monkeypatch.setattr("tuner.opening.fetch.time", SimpleNamespace(sleep=last_words))
     analysis = run(count_up, tmp_path / "b", config={"n": 6}, resume="AUTO", **copies(there))
     assert waits
     assert [row["training_iteration"] for row in rows(analysis.trials[0])] == [1, 2, 3, 4, 5, 6]
@@ -561,7 +562,7 @@ def test_t15_what_made_room_for_the_other_history_comes_back_when_the_start_is_r
 
 
 def test_t15_results_that_went_on_elsewhere_take_the_place_of_the_fewer_that_are_here(tmp_path, there, monkeypatch):
-    monkeypatch.setattr("tuner.driving.FINAL_COMPACT_BYTES", 0)  # no fact tells of these results any more
+    monkeypatch.setattr("tuner.driver.driver.FINAL_COMPACT_BYTES", 0)  # no fact tells of these results any more
     settings = {"max_concurrent_trials": 1, "config": {"n": 6}, **copies(there)}
     killed_at(3, count_up, path=tmp_path / "a", num_samples=2, trials=2, **settings)
     for number in (2, 3):  # what the end of the first leaves to be copied goes with the second
@@ -576,7 +577,7 @@ def test_t15_results_that_went_on_elsewhere_take_the_place_of_the_fewer_that_are
 
 
 def test_t15_the_snapshot_that_a_run_ends_with_goes_there_before_it_returns(tmp_path, there, monkeypatch):
-    monkeypatch.setattr("tuner.driving.FINAL_COMPACT_BYTES", 0)
+    monkeypatch.setattr("tuner.driver.driver.FINAL_COMPACT_BYTES", 0)
     analysis = run(count_up, tmp_path / "a", num_samples=3, config={"n": 3}, **copies(there))
     root = Path(analysis.experiment_path)
     journal = {f"e/{path.relative_to(root)}" for path in (root / "journal").rglob("*") if path.is_file()}
@@ -599,7 +600,7 @@ def test_t15_the_snapshot_that_a_run_ends_with_goes_there_before_it_returns(tmp_
 
 
 def test_t15_small_files_that_are_the_same_here_are_not_fetched_again(tmp_path, there, monkeypatch):
-    monkeypatch.setattr("tuner.driving.FINAL_COMPACT_BYTES", 0)
+    monkeypatch.setattr("tuner.driver.driver.FINAL_COMPACT_BYTES", 0)
     settings = {"config": {"n": 3}, "resume": "AUTO", **copies(there)}
     first = run(count_up, tmp_path / "a", num_samples=2, **settings).trials[0].dirname
     for number in (3, 4):
@@ -716,7 +717,7 @@ def test_r12_two_starts_at_once_leave_each_other_what_they_have_fetched(tmp_path
 
 @pytest.mark.parametrize("dies", [False, True], ids=["", "killed meanwhile"])
 def test_the_files_of_ended_trials_come_while_others_run_and_before_the_run_ends(tmp_path, there, monkeypatch, dies):
-    monkeypatch.setattr("tuner.driving.FINAL_COMPACT_BYTES", 0)  # what had ended stands in a snapshot
+    monkeypatch.setattr("tuner.driver.driver.FINAL_COMPACT_BYTES", 0)  # what had ended stands in a snapshot
     first = run(count_up, tmp_path / "a", num_samples=3, config={"n": 3}, **copies(there))
     run(count_up, tmp_path / "a", num_samples=4, config={"n": 3}, resume="AUTO", **copies(there))  # it goes there then
     assert any("/snapshot-" in key for key in there.keys())

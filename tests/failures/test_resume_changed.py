@@ -9,7 +9,7 @@ import optuna
 import pytest
 
 import tuner as tune
-from tuner.books import Books
+from tuner.driver.fact_log import Books
 from tuner.schedulers import ASHAScheduler, FIFOScheduler
 from tuner.search import BasicVariantGenerator, ConcurrencyLimiter
 from tuner.search.optuna import OptunaSearch

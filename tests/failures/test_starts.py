@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from checkpoint_faults import in_child, wait_for_its_processes
 
 import tuner as tune
-from tuner.driving import Run
+from tuner.driver.driver import Run
 from tuner.executors import LocalExecutor
 from tuner.experiment import replacing
 from tuner.experiment.paths import ExperimentPaths

@@ -12,8 +12,8 @@ import pytest
 from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import InvalidSettingError
-from trainables.function import check_signature
 from trainables.parameters import with_parameters
+from trainables.runtime.function import check_signature
 from trainables.testing import MemoryLink, run_trial
 from trainables.trainable import Trainable
 from trainables.wire import Answer, Errored, Finished

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 
 import pytest
 
-from trainables.handshake import met
+from trainables.net.handshake import met
 
 KEY = b"the key"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from trainables.runtime.tracebacks import LIMIT, message_of, user_traceback
 from trainables.testing import run_trial
-from trainables.tracebacks import LIMIT, message_of, user_traceback
 from trainables.wire import Errored, frame
 
 

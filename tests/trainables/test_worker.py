@@ -19,7 +19,8 @@ import pytest
 
 from trainables import session
 from trainables.checkpoint import Checkpoint
-from trainables.seeding import seed_everything, trial_seed
+from trainables.runtime.seeding import seed_everything, trial_seed
+from trainables.runtime.worker import run_job
 from trainables.store.verify import list_checkpoints
 from trainables.testing import MemoryLink, example_job, run_trial
 from trainables.trainable import Trainable
@@ -37,7 +38,6 @@ from trainables.wire import (
     decode_from_trial,
     frame,
 )
-from trainables.worker import run_job
 
 
 class ForkedTrial:
@@ -267,7 +267,7 @@ def test_the_seed_is_64_bits_and_pinned() -> None:
 def test_a_library_imported_after_seeding_is_seeded_too(tmp_path: Path) -> None:
     """In a fresh interpreter, because numpy is loaded in this one."""
     script = (
-        "import sys; from trainables.seeding import seed_everything; seed_everything(5, int(sys.argv[1]))\n"
+        "import sys; from trainables.runtime.seeding import seed_everything; seed_everything(5, int(sys.argv[1]))\n"
         "assert 'numpy.random' not in sys.modules\n"
         "import numpy; print(numpy.random.random())\n"
         "assert type(numpy.random.__spec__.loader).__name__ == 'SourceFileLoader'\n"

@@ -17,7 +17,7 @@ import pytest
 
 import tuner as tune
 from tuner.error import ResourceError, SettingError
-from tuner.executors.resources import parse_resources
+from tuner.executors.pool import parse_resources
 from tuner.logger import pretty_print
 from tuner.utils import merge_dicts
 

@@ -20,7 +20,7 @@ from tuner.executors.base import Dispatch, Event, Exited, Message
 from tuner.experiment import events as ev
 from tuner.experiment.journal import read_journal
 from tuner.experiment.paths import ExperimentPaths
-from tuner.reason import Reason, ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Reasoned
 
 LAST = 3

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tuner.error import SettingError
-from tuner.inheriting import Elsewhere, experiment_to_restore
+from tuner.opening.restore import Elsewhere, experiment_to_restore
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import tuner as tune
-from tuner.books import Books
+from tuner.driver.fact_log import Books
 from tuner.error import MetricMissingError, SettingError
 from tuner.schedulers import ASHAScheduler, FIFOScheduler
 from tuner.search import ConcurrencyLimiter, Searcher

@@ -78,7 +78,7 @@ def whole_run(run: Any, progress: Any) -> None:
         for step in range(5):
             run.report(trial, loss=number + 1 / (step + 1))
             run.callbacks.on_step_end(step, run.state.trials)
-        logging.getLogger("tuner.loop").warning("%s: checkpoint %s was not saved", trial.name, number)
+        logging.getLogger("tuner.driver.loop").warning("%s: checkpoint %s was not saved", trial.name, number)
         run.end(trial, ERROR if number == 3 else None)
     run.finish()
 
@@ -430,7 +430,7 @@ def test_who_configured_logging_gets_the_warnings_there(lab: Any, caplog: pytest
     run = lab(progress)
     run.callbacks.setup(stop=None)
     for _ in range(3):
-        logging.getLogger("tuner.loop").warning("the disk is slow")
+        logging.getLogger("tuner.driver.loop").warning("the disk is slow")
 
     assert len(caplog.records) == 3
     assert "slow" not in out.getvalue()

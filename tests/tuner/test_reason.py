@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tuner as tune
-from tuner.reason import Reason, ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Reasoned
 
 

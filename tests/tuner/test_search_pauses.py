@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tuner as tune
-from tuner.books import Books
+from tuner.driver.fact_log import Books
 from tuner.schedulers import HyperBandForBOHB
 from tuner.search import Searcher
 from tuner.search.optuna import OptunaSearch

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner import temporary
 from tuner.experiment.paths import ExperimentPaths
+from tuner.opening import temporary
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def test_trials_that_do_not_fit_are_left_out_and_one_line_says_so(
 ) -> None:
     run(tmp_path, "earlier", None, config={**SPACE, "x": tune.grid_search([-3.0, 0.5])}, num_samples=1)
     searcher = OptunaSearch(warm_start=tmp_path / "earlier")
-    with caplog.at_level(logging.WARNING, "tuner.warm_start"):
+    with caplog.at_level(logging.WARNING, "tuner.driver.warm_start"):
         run(tmp_path, "later", searcher, num_samples=1)
     (said,) = caplog.messages
     assert "1 of its 2 finished trials do not fit" in said and "x=-3.0 is not a value of uniform(-1.0, 1.0)" in said

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import blake3
 
-from trainables import handshake
 from trainables.errors import CheckpointNotFoundError, LimitError, PublishError
+from trainables.net import handshake
 from trainables.starting import start_thread
 from trainables.store import fs, manifest, staging, tree, verify
 from trainables.store.delete import pins

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from trainables import session
-from trainables.attempt import Attempt, TrialEnded
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, PublishError, RanksError
 from trainables.group.across import Dead, Deputy, Failed, Line, Looked, Nodes, Noticed, OfRank
@@ -46,7 +45,8 @@ from trainables.group.messages import (
 )
 from trainables.group.rank import Rank, add_line, exception_of, failed_waiting, names, tell_alone, times
 from trainables.group.replicating import Replicating, Saved
-from trainables.handshake import met
+from trainables.net.handshake import met
+from trainables.runtime.attempt import Attempt, TrialEnded
 from trainables.store import fs, staging
 from trainables.wire import nothing
 

@@ -17,7 +17,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from trainables import knobs, session, tagged
-from trainables.attempt import TrialEnded, step_number
 from trainables.automatic import Clock
 from trainables.checkpoint import Checkpoint
 from trainables.context import TrainContext
@@ -42,10 +41,11 @@ from trainables.group.messages import (
     Stopping,
 )
 from trainables.job import Job
-from trainables.seeding import seed_everything
+from trainables.runtime.attempt import TrialEnded, step_number
+from trainables.runtime.seeding import seed_everything
+from trainables.runtime.tracebacks import ELSEWHERE, message_of, user_traceback
 from trainables.store import fs, staging
 from trainables.store.delete import pins
-from trainables.tracebacks import ELSEWHERE, message_of, user_traceback
 
 if TYPE_CHECKING:
     from trainables.group.uploading import Uploads

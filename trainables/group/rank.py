@@ -14,8 +14,8 @@ from typing import Any
 from trainables.errors import RanksError
 from trainables.group.across import Line
 from trainables.group.messages import FromRank, Held, Raised, Reported, Returned
+from trainables.runtime.tracebacks import ELSEWHERE
 from trainables.store.delete import pins
-from trainables.tracebacks import ELSEWHERE
 
 
 @dataclass(slots=True)

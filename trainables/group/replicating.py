@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from trainables import wire
 from trainables.group.merging import Part
 from trainables.group.messages import Upload, Uploaded
-from trainables.saving import Staged
+from trainables.runtime.saving import Staged
 from trainables.wire import CheckpointRef
 
 

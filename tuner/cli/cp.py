@@ -23,8 +23,8 @@ def run(arguments: argparse.Namespace) -> int:
     from trainables.store.manifest import MANIFEST_NAME
     from trainables.transfer import between, checkpoints
     from trainables.transfer.open import open_backend, shown
-    from tuner.duplicate import check_room, copy_experiment
     from tuner.syncer import views
+    from tuner.tools.copy import check_room, copy_experiment
 
     given = _source(arguments.source)
     above, name = parent_and_name(given)

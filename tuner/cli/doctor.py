@@ -11,7 +11,7 @@ from tuner.cli import text
 from tuner.error import SettingError
 
 if TYPE_CHECKING:
-    from tuner.doctor import Plan
+    from tuner.tools.doctor import Plan
 
 DESCRIPTION = """\
 Looks at versions, disks, limits and resources of this machine and of every node of a cluster, at clocks, at ssh, and at
@@ -44,7 +44,7 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tuner.doctor import State, examine
+    from tuner.tools.doctor import State, examine
 
     found = []
     for finding in examine(plan(arguments)):
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def plan(arguments: argparse.Namespace) -> Plan:
     """What the command line and the config say of the run. Raises SettingError."""
-    from tuner.doctor import Plan, imports_of
+    from tuner.tools.doctor import Plan, imports_of
 
     given: dict[str, Any] = {}
     subject = arguments.subject

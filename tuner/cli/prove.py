@@ -49,7 +49,7 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tuner.proving.script import prove_script
+    from tuner.tools.prove.script import prove_script
 
     for name in ("kills", "concurrent"):
         if getattr(arguments, name) < 1:

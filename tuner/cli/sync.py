@@ -24,8 +24,8 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from trainables.transfer.open import shown
-    from tuner import by_hand
     from tuner.experiment.paths import ExperimentPaths, as_local_path
+    from tuner.tools import sync as by_hand
 
     given = {name: getattr(arguments, name) for name in ("syncer", "delete_template", "options")}
     how = {name: value for name, value in given.items() if value is not None}

@@ -22,7 +22,7 @@ from typing import Any
 from trainables.settings import nearest_name
 from tuner.error import SettingError
 from tuner.executors import RayExecutor, default
-from tuner.executors.local.shipping import FIRST
+from tuner.executors.local.pickled import FIRST
 from tuner.executors.ray import connection
 
 __all__ = ["install"]

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from tuner.executors.base import Executor, Exited, Launch, Message, Started
     from tuner.executors.inline import InlineExecutor
     from tuner.executors.local import LocalExecutor
+    from tuner.executors.pool import check_fits, parse_resources
     from tuner.executors.ray import RayExecutor
-    from tuner.executors.resources import check_fits, parse_resources
     from tuner.executors.simulated import SimulatedExecutor
 
 __all__ = [

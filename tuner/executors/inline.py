@@ -25,7 +25,7 @@ from trainables.wire import (
     nothing,
 )
 from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
-from tuner.executors.resources import detect
+from tuner.executors.pool import detect
 
 
 class InlineExecutor:
@@ -108,7 +108,7 @@ class InlineExecutor:
                 os.close(wake)
 
     def _run(self, launch: Launch, dispatch: Dispatch) -> None:
-        from trainables.worker import run_job  # the driver needs it for this executor only
+        from trainables.runtime.worker import run_job  # the driver needs it for this executor only
 
         job = launch.job
         link = self._link = _Link(job.trial_id, job.attempt, dispatch)

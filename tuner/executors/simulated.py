@@ -17,13 +17,13 @@ import msgspec
 
 from trainables import tagged
 from trainables.automatic import AutomaticKeys
-from trainables.tracebacks import message_of, writable
+from trainables.runtime.tracebacks import message_of, writable
 from trainables.trainable import Trainable, saves
 from trainables.wire import Answer, Errored, Finished, Halt, Preempted, Report, ToTrial
 from tuner.clock import VirtualClock
 from tuner.error import SettingError
 from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
-from tuner.executors.resources import Nodes, Share, check_fits
+from tuner.executors.pool import Nodes, Share, check_fits
 
 Model = Callable[[dict[str, Any]], Iterable[tuple[float, Mapping[str, Any]]]]
 """From a config to what its trial would do: (seconds since the last result, metrics), one by one."""

@@ -11,7 +11,7 @@ from typing import Literal, Union
 import msgspec
 
 from trainables.wire import CheckpointRef
-from tuner.reason import Reason
+from tuner.experiment.reason import Reason
 
 NO_RAW = msgspec.Raw(b"null")
 """No value. (`msgspec.Raw | None` would read back nothing but null.)"""

@@ -18,7 +18,7 @@ from trainables.wire import CheckpointRef
 from tuner.error import SerializationError
 from tuner.experiment.blobs import Blobs, speak_of
 from tuner.experiment.events import NO_RAW, ErrorInfo
-from tuner.reason import Reason
+from tuner.experiment.reason import Reason
 
 log = logging.getLogger(__name__)
 

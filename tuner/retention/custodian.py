@@ -29,7 +29,7 @@ from tuner.retention.budget import BudgetLedger, Key
 from tuner.retention.deleter import Delete, Deleter, delete_here
 from tuner.retention.manager import Ending, RetentionManager
 from tuner.retention.rules import ANEW, BUDGET
-from tuner.syncer.copies import Problem, Then
+from tuner.syncer.sink import Problem, Then
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class Custodian:
     def check(self, path: Path, digest: str, then: Then) -> None:
         """Hash a checkpoint before a trial gets it; a broken one is set aside. `finished` calls `then(problem)`.
 
-        What `then` is told is said in `tuner.syncer.copies.Then`: of one that cannot be read just now an error.
+        What `then` is told is said in `tuner.syncer.sink.Then`: of one that cannot be read just now an error.
         """
         if self._inline:
             then(_check(path, digest))

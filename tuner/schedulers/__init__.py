@@ -6,7 +6,7 @@ from typing import Any
 
 from trainables.settings import unknown_name
 from tuner.error import SettingError
-from tuner.reason import Reason, ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.asha import ASHAScheduler, AsyncHyperBandScheduler
 from tuner.schedulers.base import Decision, Reasoned, TrialScheduler, TrialView
 from tuner.schedulers.fifo import FIFOScheduler

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainables.settings import checked_names, flag
 from tuner.error import SettingError
-from tuner.reason import ReasonKind
+from tuner.experiment.reason import ReasonKind
 from tuner.schedulers.base import Decision, Order, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.holding import Holding
 from tuner.schedulers.progress import ProgressScheduler, check_number

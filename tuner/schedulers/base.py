@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import cloudpickle
 
 from tuner.error import SettingError
-from tuner.reason import Reason, ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.search.state import picklable_state
 
 DEFAULT_METRIC = "_metric"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainables.settings import checked_names, flag
-from tuner.reason import Reason, ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Order, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.bracket import Bracket
 from tuner.schedulers.holding import Holding

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainables.settings import checked_names, flag
-from tuner.reason import ReasonKind
+from tuner.experiment.reason import ReasonKind
 from tuner.schedulers.base import Decision, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.holding import Holding
 from tuner.schedulers.progress import ProgressScheduler, check_number

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.metrics import score_of
 from trainables.settings import checked_names
 from tuner.error import SettingError
-from tuner.reason import Reason, ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Reasoned, TrialView, Verdict
 from tuner.schedulers.progress import ProgressScheduler
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from trainables.metrics import as_score
 from trainables.settings import checked_names, flag
 from tuner.error import SettingError
-from tuner.reason import Reason, ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Exploit, Order, Reasoned, TrialView, Verdict
 from tuner.schedulers.explore import Explorer, called, chance, check_mutations
 from tuner.schedulers.pbt_replay import PopulationBasedTrainingReplay as PopulationBasedTrainingReplay

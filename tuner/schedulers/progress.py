@@ -9,7 +9,7 @@ from typing import Any
 
 from trainables.metrics import as_score, nearest_keys, score_of
 from tuner.error import SettingError
-from tuner.reason import Reason, ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import TrialScheduler
 
 log = logging.getLogger(__name__)

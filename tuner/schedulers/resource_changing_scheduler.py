@@ -11,7 +11,7 @@ from trainables.metrics import score_of
 from trainables.settings import checked_names, flag
 from trainables.warned import warn
 from tuner.error import SettingError
-from tuner.executors.resources import parse_resources
+from tuner.executors.pool import parse_resources
 from tuner.schedulers.base import (
     Decision,
     Order,

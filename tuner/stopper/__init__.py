@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.reason import Reason, ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.stopper.budgets import (
     CostStopper,
     MaximumIterationStopper,

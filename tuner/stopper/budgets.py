@@ -9,7 +9,7 @@ from trainables.metrics import score_of
 from trainables.settings import checked_names
 from tuner.clock import Clock, SystemClock
 from tuner.error import SettingError
-from tuner.reason import Reason, ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.search.sample import whole_number
 from tuner.stopper.settings import metric_name, number, seconds
 from tuner.stopper.stopper import Stopper

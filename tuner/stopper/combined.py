@@ -8,7 +8,7 @@ from typing import Any
 
 from trainables.settings import checked_names
 from tuner.error import SettingError
-from tuner.reason import Reason, ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.stopper.stopper import Stopper
 
 

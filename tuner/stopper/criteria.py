@@ -11,7 +11,7 @@ from typing import Any
 from trainables.metrics import MISSING, as_score, lookup, nearest_keys
 from trainables.settings import checked_names
 from tuner.error import MetricMissingError, SettingError
-from tuner.reason import Reason, ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.stopper.stopper import Stopper
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.reason import Reason
+from tuner.experiment.reason import Reason
 from tuner.search.state import picklable_state
 
 

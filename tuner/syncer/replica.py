@@ -1,8 +1,8 @@
 """A replica of the experiment, as the loop sees it: told of what happens, it keeps the copy elsewhere in step.
 
 Everything here returns at once; the bytes are moved by the agent (`tuner.syncer.uploader`). Three streams go there: the
-books (`books_push`), checkpoints (`checkpoints_push`) in the order that `queue` gives, and the small files of trials
-(`trial_files`). Facts come back through `finished`.
+journal (`journal_stream`), checkpoints (`checkpoint_stream`) in the order that `queue` gives, and the small files of
+trials (`trial_files`). Facts come back through `finished`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from tuner.experiment.leftovers import remove_views
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import CheckpointRecord, Trial
-from tuner.syncer.books_push import BooksPush
-from tuner.syncer.checkpoints_push import CheckpointsPush, Origin
 from tuner.syncer.claim import Hold, beat_name
-from tuner.syncer.copies import Backlog, Copies, Then
-from tuner.syncer.experiment_files import ExperimentFiles
-from tuner.syncer.fetches import Fetches
+from tuner.syncer.orphans import Sweep
 from tuner.syncer.queue import Patience, Queue
 from tuner.syncer.remote import REPLACED
-from tuner.syncer.sweep import Sweep
-from tuner.syncer.trial_files import AT_ONCE, Artifacts, TrialFiles
+from tuner.syncer.sink import Backlog, Copies, Then
+from tuner.syncer.streams.checkpoint_stream import CheckpointsPush, Origin
+from tuner.syncer.streams.experiment_files import ExperimentFiles
+from tuner.syncer.streams.fetches import Fetches
+from tuner.syncer.streams.journal_stream import BooksPush
+from tuner.syncer.streams.trial_files import AT_ONCE, Artifacts, TrialFiles
 from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)

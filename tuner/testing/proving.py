@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from trainables.config import CheckpointConfig
-from tuner.proving import records
-from tuner.proving.records import Point
-from tuner.proving.verdict import before_kills, judge
-from tuner.proving.watch import Watch, decided_by_timing
 from tuner.run import run
+from tuner.tools.prove import records
+from tuner.tools.prove.records import Point
+from tuner.tools.prove.verdict import before_kills, judge
+from tuner.tools.prove.watch import Watch, decided_by_timing
 
 
 def prove(

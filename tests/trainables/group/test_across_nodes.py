@@ -22,11 +22,11 @@ from trainables import Checkpoint, ScalingConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.errors import PublishError
 from trainables.job import Across, Replicated
+from trainables.runtime.worker import run_job
 from trainables.store import manifest, staging
 from trainables.testing import MemoryLink, example_job
 from trainables.torch import TorchTrainer
 from trainables.wire import Errored, Finished, Listening, Preempted, PublishFailed, Report, Uploaded
-from trainables.worker import run_job
 
 KEY = b"sixteen bytes ok"
 ADDRESSES = ("127.0.0.1", "127.0.0.2")

@@ -21,7 +21,6 @@ import psutil
 import pytest
 
 from trainables import session
-from trainables.attempt import Attempt
 from trainables.checkpoint import Checkpoint
 from trainables.errors import PublishError, RanksError
 from trainables.group import uploading
@@ -30,6 +29,7 @@ from trainables.group.launching import ForkLauncher
 from trainables.group.leader import Leader
 from trainables.group.rank import Rank
 from trainables.job import Replicated
+from trainables.runtime.attempt import Attempt
 from trainables.store import fs, manifest, staging
 from trainables.testing import MemoryLink, run_trial
 from trainables.wire import Answer, Errored, Finished, Preempted, PublishFailed, Uploaded

@@ -21,7 +21,7 @@ import tuner as tune
 from tests.trainables.killing import first_time
 from tests.trainables.torch.kill_points import Calls
 from trainables import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, session
-from trainables.attempt import Attempt
+from trainables.runtime.attempt import Attempt
 from trainables.torch import (
     InterruptableDistributedSampler,
     TorchConfig,

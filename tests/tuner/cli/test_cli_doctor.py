@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tuner.cli import main
-from tuner.doctor import CLOCK_S, Finding, Seen, State, cluster_resources, machine, of_node
-from tuner.executors.facts import Directory, Facts
+from tuner.tools.doctor import CLOCK_S, Finding, Seen, State, cluster_resources, machine, of_node
+from tuner.tools.machine import Directory, Facts
 
 GB = 10**9
 ROOM = Directory(Path("/data"), Path("/data"), free=100 * GB, locks=True, reflinks=True)

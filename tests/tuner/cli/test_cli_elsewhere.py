@@ -24,13 +24,13 @@ from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import between, checkpoints
 from trainables.transfer.open import open_backend
 from trainables.wire import CheckpointRef
-from tuner import by_hand
 from tuner.cli import main
 from tuner.clock import SystemClock
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import claim, read_records
 from tuner.experiment.paths import ExperimentPaths
+from tuner.tools import sync as by_hand
 
 _NUMBERS = itertools.count()
 pytestmark = pytest.mark.slow

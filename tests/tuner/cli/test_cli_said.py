@@ -137,10 +137,10 @@ def test_verify_finds_a_blob_that_is_missing(tmp_path: Path, what: str, capsys: 
 
 def compacted(root: Path) -> None:
     """A snapshot with the plug-ins' states: with few facts none is written at the end."""
-    from tuner import driving
+    from tuner.driver import driver
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driving, "FINAL_COMPACT_BYTES", 0)
+        patch.setattr(driver, "FINAL_COMPACT_BYTES", 0)
         tune.run(train, name="e", config={"a": tune.choice([os.path.join])}, num_samples=4, storage_path=root.parent,
                  executor="inline", verbose=0, resume=True)  # fmt: skip
 

@@ -229,7 +229,7 @@ def test_shutdown_while_the_server_hangs_in_an_import(
 def test_the_lock_is_inherited_and_the_marker_is_in_every_process(tmp_path: Path) -> None:
     from driving import Driver, StandInExecutor
 
-    from tuner.executors.local.processes import marked
+    from tuner.executors.local.process_tree import marked
 
     def trainable(config: Any, talk: Any) -> None:
         talk.report(lock=os.fstat(config["fd"]).st_ino, marker=os.environ["TUNER_OWNER"], pid=os.getpid())

@@ -17,8 +17,8 @@ from trainables.transfer import checkpoints
 from trainables.transfer.checkpoints import ContentIndex
 from trainables.transfer.conformance import CHECKS, Check
 from trainables.wire import CheckpointRef
-from tuner.executors.ray.carrying import RsyncBesideEngine
-from tuner.executors.ray.files import PIECE, EngineBackend, Files
+from tuner.executors.ray.engine_files import PIECE, EngineBackend, Files
+from tuner.executors.ray.transfers import RsyncBesideEngine
 
 KEY = "t_0/checkpoint_000001"
 

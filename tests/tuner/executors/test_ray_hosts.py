@@ -24,9 +24,9 @@ import cloudpickle, msgspec, ray
 from trainables.store import publish, staging
 from trainables.transfer.agent import PushManifest, PushPayload
 from trainables.wire import CheckpointRef
-from tuner.executors.local.shipping import ship
+from tuner.executors.local.pickled import ship
 from tuner.executors.ray import connection, hosts
-from tuner.executors.ray.messages import Place, Setup, Uploading
+from tuner.executors.ray.protocol import Place, Setup, Uploading
 
 root, id = Path(sys.argv[1]), uuid.uuid4().hex
 ray.init(

@@ -168,10 +168,10 @@ import asyncio, os, sys, time
 from pathlib import Path
 from trainables.job import Job
 from tuner.executors.base import Exited, Launch
-from tuner.executors.local.shipping import pack, ship
+from tuner.executors.local.pickled import pack, ship
 from tuner.executors.ray import agent as agents
 from tuner.executors.ray.line import connect
-from tuner.executors.ray.messages import HEARTBEAT_S, Kill, Setup, pack_orders, unpack_heard
+from tuner.executors.ray.protocol import HEARTBEAT_S, Kill, Setup, pack_orders, unpack_heard
 
 home, what = Path(sys.argv[1]), sys.argv[2]
 agents.ray_ip = lambda: "127.0.0.1"  # there is no cluster

@@ -31,16 +31,16 @@ from trainables.transfer.local import LocalBackend
 from trainables.wire import CheckpointRef
 from tuner.executors import RayExecutor
 from tuner.executors.base import Launch, Resources
-from tuner.executors.ray.agent import _check
 from tuner.executors.ray.attempts import Attempts
-from tuner.executors.ray.carrying import Carrier
-from tuner.executors.ray.files import Files
-from tuner.executors.ray.hosts import Host
+from tuner.executors.ray.engine_files import Files
+from tuner.executors.ray.host import Host
 from tuner.executors.ray.inbox import Inbox
+from tuner.executors.ray.node_agent import _check
 from tuner.executors.ray.stores import Stores
+from tuner.executors.ray.transfers import Carrier
 from tuner.executors.ray.uploads import ClusterUploader
 from tuner.experiment.state import ExperimentState
-from tuner.hosts import gather
+from tuner.opening.other_hosts import gather
 from tuner.syncer.uploader import InlineUploader
 
 REF = CheckpointRef("e_0", "checkpoint_000001", 1, 1, 1, 1)

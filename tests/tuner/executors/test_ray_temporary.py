@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tuner.executors.ray.messages import OWNER_FILE, Setup
-from tuner.executors.ray.temporary import Cleaner, leave_temporary, take_temporary
+from tuner.executors.ray.cleanup import Cleaner, leave_temporary, take_temporary
+from tuner.executors.ray.protocol import OWNER_FILE, Setup
 
 AGENT = """
 import sys
 from pathlib import Path
-from tuner.executors.ray.temporary import Cleaner
+from tuner.executors.ray.cleanup import Cleaner
 cleaner = Cleaner(Path(sys.argv[1]), Path(sys.argv[2]))
 print("ready", flush=True)
 if sys.stdin.readline():

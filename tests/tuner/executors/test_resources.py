@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tuner.error import ResourceError
-from tuner.executors.resources import Pool, check_fits, detect, parse_resources, visible_gpus
+from tuner.executors.pool import Pool, check_fits, detect, parse_resources, visible_gpus
 
 
 class Bundles:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tuner.executors.local.shipping import imports_of, pack, ship
+from tuner.executors.local.pickled import imports_of, pack, ship
 
 MODULE = """
 import json

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from tuner.proving import files
-from tuner.proving.differences import differences
+from tuner.tools.prove import files
+from tuner.tools.prove.differences import differences
 
 NAN = float("nan")
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import tuner as tune
-from tuner.proving import records
-from tuner.proving.records import Point
-from tuner.proving.verdict import before_kills, judge
-from tuner.proving.watch import Watch, decided_by_timing
 from tuner.schedulers import ASHAScheduler, MedianStoppingRule
 from tuner.search import BasicVariantGenerator
 from tuner.search.optuna import OptunaSearch
 from tuner.stopper import CombinedStopper, TimeoutStopper
+from tuner.tools.prove import records
+from tuner.tools.prove.records import Point
+from tuner.tools.prove.verdict import before_kills, judge
+from tuner.tools.prove.watch import Watch, decided_by_timing
 
 WHOLE = [1.0, 2.0, 3.0, 4.0]
 

@@ -12,7 +12,7 @@ from tuner.clock import VirtualClock
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.paths import ExperimentPaths
-from tuner.syncer.books_push import BooksPush
+from tuner.syncer.streams.journal_stream import BooksPush
 
 
 @pytest.fixture

@@ -24,19 +24,19 @@ from trainables.transfer import agent
 from trainables.transfer.agent import AnyJob, Done, Failed
 from trainables.transfer.base import Can
 from trainables.wire import CheckpointRef, Uploaded
-from tuner.books import Books
 from tuner.clock import VirtualClock
+from tuner.driver.checkpoints import Keeping
+from tuner.driver.fact_log import Books
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.lock import claim, read_record
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import CheckpointRecord, Trial
-from tuner.keeping import Keeping
 from tuner.retention.custodian import Custodian
-from tuner.syncer.copies import Problem
 from tuner.syncer.replica import Pace, Replica
-from tuner.syncer.trial_files import Artifacts
+from tuner.syncer.sink import Problem
+from tuner.syncer.streams.trial_files import Artifacts
 from tuner.syncer.uploader import Uploader
 
 

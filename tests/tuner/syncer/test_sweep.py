@@ -10,7 +10,7 @@ import pytest
 from trainables.transfer import agent
 from trainables.transfer.agent import Done, Failed
 from trainables.transfer.base import Leftover
-from tuner.syncer.sweep import TRIES, Sweep
+from tuner.syncer.orphans import TRIES, Sweep
 
 
 def sweep_of(tmp_path: Path, *, generation: int = 2, artifacts: bool = False) -> Sweep:

@@ -16,7 +16,7 @@ from trainables.wire import frame
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
-from tuner.syncer.trial_files import Artifacts, TrialFiles
+from tuner.syncer.streams.trial_files import Artifacts, TrialFiles
 
 
 def trial_in(root: Path) -> Trial:
@@ -81,7 +81,7 @@ def in_a_row(trial: Trial) -> tuple[list[list[str]], list[str]]:
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("tuner.syncer.trial_files").addHandler(handler)
+    logging.getLogger("tuner.syncer.streams.trial_files").addHandler(handler)
     files = TrialFiles("e", Artifacts(on=True), "")
     pushed(files, trial)
     return pushed(files, trial), said

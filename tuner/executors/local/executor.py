@@ -23,15 +23,15 @@ from trainables.wire import Answer, Errored, Finished, Preempted, Report, ToTria
 from tuner.clock import Clock, SystemClock
 from tuner.error import TuneError
 from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
-from tuner.executors.local.attempt import BLOCKS, HELLO
+from tuner.executors.local.attempt_process import BLOCKS, HELLO
 from tuner.executors.local.forkserver import NUMBER
 from tuner.executors.local.keeper import CANNOT_FORK, EXITED
 from tuner.executors.local.lines import Line, Shown, Tee, terminal
-from tuner.executors.local.processes import start_time
+from tuner.executors.local.pickled import Shipped, pack, ship
+from tuner.executors.local.process_tree import start_time
 from tuner.executors.local.server import ForkServer, describe
-from tuner.executors.local.shipping import Shipped, pack, ship
 from tuner.executors.local.slots import Attempt, Deadlines, Keeper
-from tuner.executors.resources import Pool, Share, detect, together
+from tuner.executors.pool import Pool, Share, detect, together
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class LocalExecutor:
         1.0
     """
 
-    worker = "trainables.worker"
+    worker = "trainables.runtime.worker"
     """Module with `run_job`, as trials import it."""
 
     def __init__(

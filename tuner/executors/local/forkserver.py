@@ -25,9 +25,9 @@ import types
 from typing import Any, NoReturn
 
 from tuner.executors.local import preload
-from tuner.executors.local.attempt import Shared
+from tuner.executors.local.attempt_process import Shared
 from tuner.executors.local.keeper import Keeper, Wakeups
-from tuner.executors.local.processes import adopt_orphans, children, die_with_parent, end_children, kill
+from tuner.executors.local.process_tree import adopt_orphans, children, die_with_parent, end_children, kill
 
 NUMBER = struct.Struct("<cII")
 BOOT = (  # the main module of the server; marshal, because this runs before sys.path is known

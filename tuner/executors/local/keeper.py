@@ -20,9 +20,9 @@ import struct
 import sys
 from typing import NoReturn
 
-from tuner.executors.local import attempt
-from tuner.executors.local.attempt import Shared
-from tuner.executors.local.processes import adopt_orphans, die_with_parent, end_children, kill, kill_group
+from tuner.executors.local import attempt_process
+from tuner.executors.local.attempt_process import Shared
+from tuner.executors.local.process_tree import adopt_orphans, die_with_parent, end_children, kill, kill_group
 
 EXITED = struct.Struct("<cIi")
 CANNOT_FORK = 71  # EX_OSERR
@@ -110,7 +110,7 @@ class Keeper:
                 self._control.close()
                 os.close(self._alive)
                 self._wakeups.close()
-                attempt.run(fds, keeper, self._shared)
+                attempt_process.run(fds, keeper, self._shared)
             finally:
                 os._exit(1)
         for fd in fds:

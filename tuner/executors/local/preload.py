@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from tuner.executors.local.processes import thread_count
+from tuner.executors.local.process_tree import thread_count
 
 
 class Unsafe(Exception):

@@ -14,8 +14,8 @@ from typing import Any
 from trainables.starting import start_process
 from tuner import knobs
 from tuner.executors.local import forkserver
-from tuner.executors.local.processes import end_marked
-from tuner.executors.local.shipping import Shipped
+from tuner.executors.local.pickled import Shipped
+from tuner.executors.local.process_tree import end_marked
 
 MARKER = "TUNER_OWNER"
 _PATIENCE_S = 10.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tuner.executors.base import Launch
 from tuner.executors.local.lines import Line, Tee
 from tuner.executors.local.server import ForkServer
-from tuner.executors.resources import Share
+from tuner.executors.pool import Share
 
 
 @dataclass(slots=True, eq=False)

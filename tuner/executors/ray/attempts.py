@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, PublishError
-from trainables.saving import DISK
+from trainables.runtime.saving import DISK
 from trainables.store import fs
 from trainables.wire import (
     Answer,
@@ -26,16 +26,16 @@ from trainables.wire import (
 )
 from tuner.executors.base import Event, Exited, Launch, Message
 from tuner.executors.local.lines import terminal
-from tuner.executors.local.shipping import pack
+from tuner.executors.local.pickled import pack
 from tuner.executors.ray import connection
 from tuner.executors.ray.arriving import Arriving, Coming
-from tuner.executors.ray.carrying import Carrier, Landing
 from tuner.executors.ray.groups import across, deputy_of, trial_of
-from tuner.executors.ray.hosts import Host
+from tuner.executors.ray.host import Host
 from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.leases import Lease, Leases
-from tuner.executors.ray.messages import Kill, Output, Tell
+from tuner.executors.ray.protocol import Kill, Output, Tell
 from tuner.executors.ray.stores import Stores
+from tuner.executors.ray.transfers import Carrier, Landing
 
 log = logging.getLogger(__name__)
 

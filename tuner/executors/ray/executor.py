@@ -19,16 +19,16 @@ from trainables.transfer.open import shown
 from trainables.wire import Answer, CheckpointRef, Report, ToTrial
 from tuner.error import SettingError
 from tuner.executors.base import Dispatch, Event, Launch, Message, Resources
-from tuner.executors.local.shipping import ship
+from tuner.executors.local.pickled import ship
 from tuner.executors.ray import connection, groups, sources
 from tuner.executors.ray.attempts import Attempts
-from tuner.executors.ray.carrying import Carrier
-from tuner.executors.ray.hosts import Host
+from tuner.executors.ray.host import Host
 from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.leases import Lease, Leases
-from tuner.executors.ray.messages import OWNER_FILE, Place, Setup, Uploading
 from tuner.executors.ray.nodes import Found, Nodes
+from tuner.executors.ray.protocol import OWNER_FILE, Place, Setup, Uploading
 from tuner.executors.ray.stores import Stores
+from tuner.executors.ray.transfers import Carrier
 from tuner.executors.ray.uploads import ClusterUploader
 from tuner.syncer.uploader import Uploader
 

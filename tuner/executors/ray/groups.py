@@ -11,7 +11,7 @@ from typing import Any
 from trainables.job import Across, Job
 from tuner.error import ResourceError
 from tuner.executors.base import Resources
-from tuner.executors.resources import check_fits_nodes
+from tuner.executors.pool import check_fits_nodes
 
 _NODE = "#"
 """Between a trial's id and the number of the node, in the ids of the processes on further nodes."""

@@ -16,7 +16,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
 
 from trainables.errors import LimitError
-from trainables.handshake import Step, introduce
+from trainables.net.handshake import Step, introduce
 from trainables.starting import start_thread
 from trainables.wire import Frames, framed
 

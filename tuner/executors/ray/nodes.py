@@ -17,11 +17,11 @@ from trainables.wire import CheckpointRef
 from tuner.error import TuneError
 from tuner.executors.base import Event
 from tuner.executors.ray import connection
-from tuner.executors.ray.hosts import AgentError, Host
+from tuner.executors.ray.host import AgentError, Host
 from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.leases import Lease, Leases
 from tuner.executors.ray.line import Line
-from tuner.executors.ray.messages import HEARTBEAT_S, Broken, Output, Place, Setup, Uploading, unpack_heard
+from tuner.executors.ray.protocol import HEARTBEAT_S, Broken, Output, Place, Setup, Uploading, unpack_heard
 from tuner.executors.ray.stores import Stores
 
 log = logging.getLogger(__name__)

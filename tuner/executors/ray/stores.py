@@ -10,8 +10,8 @@ from trainables.store import delete as delete_here
 from trainables.store import fs
 from trainables.transfer.agent import AnyJob, Done, Failed
 from trainables.wire import CheckpointRef
-from tuner.executors.ray.carrying import Carrier, place_of_restored
-from tuner.executors.ray.hosts import Host
+from tuner.executors.ray.host import Host
+from tuner.executors.ray.transfers import Carrier, place_of_restored
 from tuner.executors.ray.uploads import LOST
 
 

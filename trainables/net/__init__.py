@@ -1,0 +1,1 @@
+"""What processes use that talk with each other."""

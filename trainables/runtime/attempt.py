@@ -1,0 +1,325 @@
+"""One attempt of one trial, seen from inside: takes results and checkpoints, and knows what the driver wants."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import operator
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import msgspec
+
+from trainables import tagged
+from trainables.automatic import AutomaticKeys, Clock
+from trainables.checkpoint import Checkpoint
+from trainables.context import TrainContext
+from trainables.errors import CheckpointBudgetError, InvalidSettingError, PublishError, SessionError
+from trainables.job import Job
+from trainables.runtime.saving import Saver, Staged
+from trainables.wire import Answer, Errored, Finished, Link, Listening, Preempted, Report, Uploaded
+
+_log = logging.getLogger(__name__)
+
+
+class TrialEnded(BaseException):
+    """Unwinds the user's function where the driver ended its trial.
+
+    Not an Exception, so that `except Exception` around a training loop lets it through.
+    """
+
+
+class Attempt:
+    """What `report` and its relatives act on while a trial runs.
+
+    Lives from the first line of an attempt to its last message. `report` may be called from any thread of the trial's
+    process, one at a time.
+    """
+
+    def __init__(self, job: Job, link: Link, *, clock: Clock) -> None:
+        self.job = job
+        self.clock = clock
+        self.context = AttemptContext(self)
+        self.saver = Saver(job, link, clock=clock)
+        self.keys = AutomaticKeys(
+            clock=clock,
+            trial_id=job.trial_id,
+            experiment_tag=job.experiment_tag,
+            iteration=job.start_iteration,
+            time_total_s=job.start_time_total_s,
+        )
+        self.seed: int | None = None
+        self.reported = False
+        """At least one result was delivered."""
+        self.answer = Answer()
+        """The driver's decision on the last result."""
+        self.preempted = False
+        """The trial was told to leave and does: it ends unfinished."""
+        self.notified = False
+        """A signal told this process to leave."""
+        self.on_leaving: Callable[[], None] = lambda: None
+        """Called whenever the trial sees that it is to leave: the grace time runs from the first time on."""
+        self.on_notice: Callable[[], None] = lambda: None
+        """Called in the handler of a signal that tells this process to leave."""
+        self.looked_at_stop = False
+        self.looked_at_checkpoint = False
+        self._link = link
+        self._pid = os.getpid()
+        self._reporting = threading.RLock()
+        self._ending = threading.Lock()
+        self._said = False
+        self._over = False
+        self._saved = job.checkpoint is not None
+        self._pending: Staged | None = None
+        self._last_metrics: Mapping[str, Any] = {}
+        self._warned = False
+        self._raw = msgspec.Raw(b"{}")
+
+    # ------------------------------------------------------------ results
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
+        """One result of a function trainable, with a checkpoint or without; returns when the driver has decided."""
+        self._check_process()
+        with self._reporting:
+            if self._over:
+                raise TrialEnded  # the function swallowed the first one
+            plain = tagged.plain_metrics(metrics)
+            self._last_metrics = plain
+            staged, lent, failure = self._stage(checkpoint)
+            self._report(plain, staged, lent, failure)
+
+    def report_staged(
+        self, metrics: Mapping[str, Any], staged: Staged | None, failure: PublishError | None = None
+    ) -> None:
+        """Like `report`, with a save that the processes of a group have staged (`Saver.adopt`), or why they could not.
+
+        The save is this attempt's from now on, whatever is raised.
+        """
+        with self._reporting:
+            self._report(metrics, staged, None, failure)
+
+    def _report(
+        self,
+        metrics: Mapping[str, Any],
+        staged: Staged | None,
+        lent: Checkpoint | None,
+        failure: PublishError | None,
+    ) -> None:
+        saves = staged is not None or lent is not None
+        self._warn_if_deaf(saves=saves or failure is not None)
+        self.deliver(self.keys.complete(metrics), staged, lent)
+        if failure is not None:
+            self.saver.failed(self.saver.name(self.keys.iteration), failure)
+        self.saver.raise_if_failing()
+        if self.answer.then != "continue":
+            self._leave()
+        if self.leaving() and self._ends_here(saves):
+            self.preempted = True
+            self._leave()
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Have `changed` called, in some thread or handler, whenever `leaving()` may have become true."""
+        self.on_notice = changed
+        self._link.watch(changed)
+
+    def deliver(
+        self, result: Mapping[str, Any], staged: Staged | None = None, directory: Checkpoint | None = None
+    ) -> Answer:
+        """Send a complete result, wait for the answer, and let what was staged with it be published.
+
+        A `directory` of the user's is staged while the driver decides.
+        """
+        iteration: int = self.keys.iteration
+        raw = msgspec.Raw(tagged.dumps(result))
+        failure: PublishError | None = None
+        raised: Exception | None = None
+        saving = None
+        if staged is not None:
+            saving = self.saver.describe(staged, iteration)
+        elif directory is not None:
+            saving = self.saver.announce(directory, iteration)
+
+        def stage() -> None:
+            nonlocal staged, failure, raised
+            if directory is not None:
+                try:
+                    staged = self.saver.stage(directory)
+                except PublishError as error:
+                    failure = error
+                except Exception as error:
+                    raised = error
+
+        try:
+            report = Report(iteration=iteration, metrics=raw, saving=saving)
+            self.answer = answer = self._link.call(report, stage)
+        except ConnectionError as error:
+            _log.debug("the driver is gone: %s", error)
+            self._leave()
+        if answer.then != "continue":
+            self._over = True  # also for a function that catches what is raised below
+        if raised is not None:
+            if saving is not None:  # the driver counts on a save: it will not come
+                self.saver.failed(saving.ref, raised, raised=True)
+            raise raised
+        if saving is not None:
+            if answer.budget_error is not None:
+                if staged is not None:
+                    self.saver.drop(staged)
+                raise CheckpointBudgetError(answer.budget_error)
+            if staged is None:
+                assert failure is not None
+                self.saver.failed(saving.ref, failure)
+                return answer
+            self._saved = True
+            self.saver.publish(staged, saving.ref, raw)
+        self._raw, self.reported = raw, True
+        return answer
+
+    def save_behind(self, staged: Staged) -> None:
+        """Publish a save that belongs to the result delivered last."""
+        self._saved = True
+        iteration: int = self.keys.iteration
+        self.saver.publish(staged, self.saver.name(iteration, staged.number), self._raw)
+
+    def flush(self) -> None:
+        """Report a `checkpoint_dir` that no report followed, with the last metrics once more: it must not be lost."""
+        if self._pending is not None:
+            self.report(self._last_metrics)
+
+    # ------------------------------------------------------------ checkpoints
+
+    @contextlib.contextmanager
+    def checkpoint_dir(self, step: int | None = None) -> Iterator[str]:
+        """A directory to save into; the next report takes it. Of two before one report, the later counts."""
+        self._check_process()
+        staged = self.saver.open(step_number(step))
+        try:
+            yield str(staged.path)
+        except BaseException:
+            self.saver.drop(staged)
+            raise
+        if self._pending is not None:
+            _log.warning("checkpoint_dir() was used twice before a report: the earlier save is dropped")
+            self.saver.drop(self._pending)
+        self._pending = staged
+
+    def get_checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that this attempt published, else the one that it started from."""
+        self.saver.wait()
+        path = self.saver.published or self.job.checkpoint_path
+        return None if path is None else Checkpoint(str(path))
+
+    def _stage(self, checkpoint: Checkpoint | None) -> tuple[Staged | None, Checkpoint | None, PublishError | None]:
+        """(what is staged, a directory to stage beside the driver's decision, why there is neither)."""
+        pending, self._pending = self._pending, None
+        if checkpoint is None:
+            return pending, None, None
+        if pending is not None:
+            _log.warning("report() got a checkpoint besides checkpoint_dir(): the latter is dropped")
+            self.saver.drop(pending)
+        if not checkpoint.in_memory:
+            return None, checkpoint.fetched(), None
+        try:
+            return self.saver.stage(checkpoint), None, None
+        except PublishError as error:
+            return None, None, error
+
+    # ------------------------------------------------------------ leaving
+
+    def leaving(self) -> bool:
+        """True once a signal, a Halt, an answer, or the driver's death told the trial to go."""
+        if not (self.notified or self.answer.should_stop or self._link.halted()):
+            return False
+        self.on_leaving()
+        return True
+
+    def listening(self, port: int) -> None:
+        """The first process of a group on several nodes listens for the others."""
+        self._link.post(Listening(port))
+
+    def uploaded(self, message: Uploaded) -> None:
+        """The processes of a group copy a save to the replica no more."""
+        try:
+            self._link.post(message)
+        except ConnectionError as error:
+            _log.debug("the driver is gone: %s", error)
+
+    def notice(self) -> None:
+        """A signal told this process to leave. Called in its handler."""
+        self.notified = True
+        self.on_notice()
+
+    def end(self, message: Finished | Errored | Preempted) -> None:
+        """Say how the trial ended, once: what comes later is not sent."""
+        with self._ending:
+            if self._said:
+                return
+            self._said = True
+            try:
+                self._link.send(message)
+            except ConnectionError as error:
+                _log.debug("the driver is gone: %s", error)
+
+    def _leave(self) -> NoReturn:
+        self._over = True
+        raise TrialEnded
+
+    def _ends_here(self, saved_now: bool) -> bool:
+        """Whether a function that was told to leave ends at this report.
+
+        One that asks `should_stop()` returns by itself. One that does not ends with its latest checkpoint: now if that
+        is this one or if it never saves, else at its next save, or when the grace time is over.
+        """
+        return not self.looked_at_stop and (saved_now or not self._saved)
+
+    def _warn_if_deaf(self, saves: bool) -> None:
+        if self.answer.should_checkpoint and not saves and not self.looked_at_checkpoint and not self._warned:
+            self._warned = True
+            _log.warning(
+                "a checkpoint was asked for (should_checkpoint) and this function does not look: save when "
+                "get_context().should_checkpoint() is true"
+            )
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise SessionError(
+                "report() was called in a child process of the trial: send the values to the trial's process, "
+                "and report there"
+            )
+
+
+class AttemptContext(TrainContext):
+    """The context of a running trial."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        super().__init__(attempt.job)
+        self._attempt = attempt
+
+    def get_seed(self) -> int | None:
+        return self._attempt.seed
+
+    def should_checkpoint(self) -> bool:
+        self._attempt.looked_at_checkpoint = True
+        return self._attempt.answer.should_checkpoint
+
+    def should_stop(self) -> bool:
+        attempt = self._attempt
+        attempt.looked_at_stop = True
+        if attempt.leaving():
+            attempt.preempted = True  # a function that returns after this is to be continued
+        return attempt.preempted
+
+
+def step_number(step: int | None) -> int | None:
+    """`checkpoint_dir(step=)` as a number. Raises InvalidSettingError for what is none."""
+    if step is None:
+        return None
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise InvalidSettingError(f"checkpoint_dir(step={step!r}) is not accepted; accepted is an integer from 0 up")
+    return number

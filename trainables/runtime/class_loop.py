@@ -1,0 +1,62 @@
+"""How a class trainable runs in a trial: step, report, save where the driver says so."""
+
+from __future__ import annotations
+
+import logging
+
+from trainables.errors import PublishError
+from trainables.runtime.attempt import Attempt, TrialEnded
+from trainables.runtime.saving import Staged
+from trainables.trainable import Trainable, load_save, make, saves, write_save
+
+_log = logging.getLogger(__name__)
+
+
+def run_class(attempt: Attempt, kind: type[Trainable]) -> None:
+    """Run a class trainable to its end, whoever ends it; `attempt` knows afterwards how that was."""
+    trainable = make(kind, attempt.job, attempt.keys)
+    try:
+        if attempt.job.checkpoint_path is not None:
+            load_save(trainable, attempt.job.checkpoint_path)
+        _loop(attempt, trainable)
+    except TrialEnded:
+        return  # the driver is gone
+    finally:
+        try:
+            trainable.cleanup()
+        except Exception:
+            _log.exception("cleanup() failed; the trial's results and checkpoints are not touched by that")
+
+
+def _loop(attempt: Attempt, trainable: Trainable) -> None:
+    can_save = saves(type(trainable))
+    unsaved = False
+    while True:
+        if attempt.leaving() and not (unsaved and can_save):
+            attempt.preempted = True
+            return
+        result = trainable.train()
+        # Told to leave during the step: the save goes with this very result, so that nothing is lost.
+        staged = _save(attempt, trainable) if can_save and attempt.leaving() else None
+        answer = attempt.deliver(result, staged)
+        unsaved = staged is None
+        if answer.save and staged is None and (can_save or not attempt.leaving()):
+            behind = _save(attempt, trainable)
+            if behind is not None:
+                attempt.save_behind(behind)
+                unsaved = False
+        attempt.saver.raise_if_failing()
+        if answer.then != "continue" or result.get("done"):
+            return
+
+
+def _save(attempt: Attempt, trainable: Trainable) -> Staged | None:
+    """What the trainable saved, staged; None when the disk did not take it, which is counted and told."""
+    saver = attempt.saver
+    try:
+        with saver.writing(saver.open()) as staged:
+            staged.extra = write_save(trainable, staged.path)
+        return staged
+    except PublishError as error:
+        saver.failed(saver.name(trainable.iteration), error)
+        return None

@@ -1,0 +1,175 @@
+"""One attempt of a trial, from its first line to its last message: `run_job`, which executors call."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from trainables import session
+from trainables.automatic import Clock
+from trainables.errors import CheckpointBudgetError, LimitError, PublishError
+from trainables.job import Job
+from trainables.runtime.attempt import Attempt
+from trainables.runtime.class_loop import run_class
+from trainables.runtime.function import run_function
+from trainables.runtime.notice import Notice
+from trainables.runtime.reading import Reading
+from trainables.runtime.saving import DISK
+from trainables.runtime.seeding import forget_later_imports, seed_everything
+from trainables.runtime.tracebacks import message_of, user_traceback
+from trainables.store import fs
+from trainables.trainable import Trainable
+from trainables.wire import Errored, Finished, Link, Preempted
+
+__all__ = ["run_job", "seed_everything"]
+
+_LOW_DISK = 1024 * 1024
+_PICKLED_LIMIT = 1024 * 1024
+
+
+def run_job(job: Job, trainable: Any, link: Link, *, clock: Clock = time, own_process: bool = True) -> None:
+    """Run one attempt of a trial and tell the driver how it ended, with exactly one last message.
+
+    Everything staged is published before that message, or removed. When the driver is gone, nothing is said, and this
+    returns all the same.
+
+    Args:
+        job: What to run; its checkpoint has been verified.
+        trainable: A function, or a subclass of `Trainable`.
+        link: The line to the driver.
+        clock: Where the time comes from.
+        own_process: True in a process of the trial's own: signals are listened to, and the grace time may end the
+            process. False in a process that has others' work to do: nothing of that, and Ctrl-C goes through.
+
+    The working directory, `tempfile.tempdir` and the current session are put back at the end.
+    """
+    if job.across is not None and job.across.number:
+        _follow(job, trainable, link)
+        return
+    attempt = Attempt(job, link, clock=clock)
+    with contextlib.ExitStack() as stack:
+        stack.callback(attempt.saver.close)
+        try:
+            message = _attempt(attempt, trainable, link, own_process, stack)
+        except KeyboardInterrupt as error:
+            if not own_process:
+                raise
+            message = _errored(attempt, error)
+        except BaseException as error:  # SystemExit too: the user's function called sys.exit()
+            message = _errored(attempt, error)
+        attempt.saver.close()  # waits: what is on its way counts for what is said now
+        attempt.end(message)
+
+
+def _follow(job: Job, trainable: Any, link: Link) -> None:
+    """Be the process of a further node, of which the first one's tells all; unless it is not reached."""
+    message: Finished | Errored = Finished()
+    try:
+        with _in_place(job):
+            trainable.follow(job)
+    except Exception as error:
+        message = Errored(type(error).__name__, message_of(error), user_traceback(error), _pickled(error))
+    link.send(message)
+
+
+def _attempt(
+    attempt: Attempt, trainable: Any, link: Link, own_process: bool, stack: contextlib.ExitStack
+) -> Finished | Preempted | Errored:
+    job = attempt.job
+    stack.enter_context(_in_place(job))
+    stack.enter_context(session.activated(attempt))
+    if own_process and threading.current_thread() is threading.main_thread():
+        notice = Notice(job.grace_s, noticed=attempt.notice, expired=lambda: _expire(attempt))
+        stack.enter_context(notice)
+        attempt.on_leaving = notice.start_grace
+    if own_process:  # in the driver's own, its deleter sees what is open
+        attempt.saver.before_published = stack.enter_context(Reading(link)).before_published
+    stack.callback(forget_later_imports)
+    attempt.seed = seed_everything(job.seed, job.index, job.start_iteration)
+    try:
+        if inspect.isclass(trainable) and issubclass(trainable, Trainable):
+            run_class(attempt, trainable)
+        else:
+            run_function(attempt, trainable)
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            raise
+    attempt.saver.wait()
+    if attempt.answer.then != "continue":
+        return Finished()  # told so, whatever came after
+    if attempt.preempted:
+        return Preempted()
+    attempt.saver.raise_if_failing()
+    return Finished()
+
+
+@contextlib.contextmanager
+def _in_place(job: Job) -> Iterator[None]:
+    """In the trial's directory, with temporary files on its filesystem."""
+    before, temporary, path = os.getcwd(), tempfile.tempdir, list(sys.path)
+    original = os.path.abspath(job.original_cwd)
+    os.makedirs(job.temporary, exist_ok=True)
+    tempfile.tempdir = str(job.temporary)
+    try:
+        if job.chdir:
+            # "" means the working directory, and modules beside the user's script must stay importable.
+            sys.path[:] = [entry or original for entry in sys.path]
+            os.chdir(job.directory)
+        yield
+    finally:
+        sys.path[:], tempfile.tempdir = path, temporary
+        if job.chdir:
+            os.chdir(before)
+
+
+def _expire(attempt: Attempt) -> None:
+    """The grace time is over: end with the latest checkpoint. In the timer's thread."""
+    attempt.saver.wait(attempt.job.grace_s * 0.05)
+    attempt.saver.abandon()
+    attempt.end(Preempted())
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the user may have closed or replaced it
+            stream.flush()
+    os._exit(0)
+
+
+def _errored(attempt: Attempt, error: BaseException) -> Errored:
+    text = message_of(error)
+    free = fs.free_bytes(attempt.job.directory)
+    full = free is not None and free < _LOW_DISK
+    if full and "bytes are free" not in text:
+        text += f" (disk full: {free} bytes are free at {attempt.job.directory})"
+    return Errored(
+        type=type(error).__name__,
+        message=text,
+        traceback=user_traceback(error),
+        pickled=_pickled(error),
+        retry=not isinstance(error, CheckpointBudgetError),
+        disk=full or _blames_disk(error),
+    )
+
+
+def _blames_disk(error: BaseException) -> bool:
+    if isinstance(error, PublishError):
+        return not isinstance(error.__cause__, LimitError)
+    return isinstance(error, OSError) and error.errno in DISK
+
+
+def _pickled(error: BaseException) -> bytes:
+    """The exception for the driver; b"" where it does not survive the way, which only costs its type."""
+    import cloudpickle
+
+    try:
+        data: bytes = cloudpickle.dumps(error)
+        if len(data) <= _PICKLED_LIMIT and isinstance(cloudpickle.loads(data), BaseException):
+            return data
+    except (Exception, SystemExit):  # whatever its __reduce__ does
+        return b""
+    return b""

@@ -1,0 +1,65 @@
+"""Ctrl-C, SIGTERM and SIGUSR1 while a run goes on; the user's own handlers are restored afterwards."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+from tuner.driver.loop import TrialLoop
+from tuner.executors.base import Executor
+
+
+class Signals:
+    """Context: the first signal ends the run in order, a second Ctrl-C at once; only in the main thread.
+
+    Once the loop has ended (`leave`) a Ctrl-C means the wait until everything is copied, also where it comes earlier.
+    """
+
+    def __init__(self, loop: TrialLoop, executor: Executor) -> None:
+        self._loop, self._executor = loop, executor
+        self._before: dict[int, Any] = {}
+        self._leaving = False
+        self.hurried = False
+        """Nothing is to be waited for any longer."""
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in (
+                (signal.SIGINT, self._interrupt),
+                (signal.SIGTERM, self._preempt),
+                (signal.SIGUSR1, self._preempt),
+            ):
+                self._before[number] = signal.signal(number, handler)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._give_back(*self._before)
+
+    def leave(self) -> None:
+        """The loop has ended."""
+        self._leaving = True
+        if self._loop.halting and self._loop.halted is None:
+            self.hurried = True  # it came when the loop looked no more
+        self._give_back(*(number for number in self._before if number != signal.SIGINT))
+
+    def _give_back(self, *numbers: int) -> None:
+        for number in numbers:
+            handler = self._before.pop(number)
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.hurried or (self._loop.halting and not self._leaving):
+            raise KeyboardInterrupt
+        if self._leaving:
+            self.hurried = True
+            return
+        self._loop.ask_to_halt("interrupted")
+        self._executor.wake()
+
+    def _preempt(self, number: int, frame: FrameType | None) -> None:
+        self._loop.ask_to_halt("preempted")
+        self._executor.wake()

@@ -1,0 +1,1 @@
+"""What an operator calls from the command line: sync, copy, doctor, prove."""

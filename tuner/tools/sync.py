@@ -1,0 +1,294 @@
+"""An experiment brought into step with a copy of it elsewhere, by hand: `tuner sync`.
+
+A push is a driver's life in which no trial runs: it claims the next generation, here and there, and its facts are
+those of the copies. So it is refused beside a live driver, and of two histories neither is ever lost.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from trainables.config import SyncConfig
+from trainables.places import parent_and_name
+from trainables.store import fs
+from trainables.transfer import agent
+from trainables.transfer.open import shown
+from tuner import knobs
+from tuner.clock import Clock, SystemClock
+from tuner.error import ExperimentDivergedError, ExperimentNotFoundError, OwnedElsewhereError, SettingError, SyncError
+from tuner.experiment import driver_log, formats
+from tuner.experiment import events as ev
+from tuner.experiment.journal import JournalWriter, read_journal
+from tuner.experiment.lock import HEARTBEAT_S, Ownership, beating, claim
+from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, parse_generation
+from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings, state_of
+from tuner.experiment.state import ExperimentState
+from tuner.opening import fetch as syncing
+from tuner.syncer import views
+from tuner.syncer.claim import Head, RemoteClaim, as_ended_here
+from tuner.syncer.remote import Relation, Remote, adopt, complete
+from tuner.syncer.replica import Replica
+from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
+
+
+def copies_of(paths: ExperimentPaths, syncer: str | None = None, **how: Any) -> SyncConfig:
+    """Where and how copies of an experiment were made, by its settings and its journal.
+
+    Nothing that was read is unpickled or run: the command of a copy that a command made is given again.
+
+    Args:
+        syncer: that command.
+        how: `delete_template` and `options` that go with it.
+
+    Raises SettingError when nothing says so, several places are told of, or a function made them.
+    """
+    settings = read_settings(paths)
+    command = settings.get("sync_command")
+    if syncer is not None:
+        if not command:
+            raise SettingError(f"{paths.root} was not copied by a command: --syncer has nothing to say here")
+        return SyncConfig(upload_dir=command["upload_dir"], syncer=syncer, **how)
+    if settings.get("upload_dir"):
+        return SyncConfig(upload_dir=settings["upload_dir"])
+    if command and command["syncer"] is None:
+        raise SettingError(
+            f"{paths.root} was copied to {command['upload_dir']} by a function, a Syncer, or a command with a password "
+            "in it, which only a resume runs: the same call with "
+            f'name={paths.root.name!r} and resume="AUTO" copies the rest; --to URI makes a copy elsewhere'
+        )
+    if command:
+        options = {"--syncer": "syncer", "--delete-template": "delete_template", "--options": "options"}
+        given = [f"{option} {shlex.quote(command[key])}" for option, key in options.items() if command.get(key)]
+        raise SettingError(
+            f"{paths.root} was copied to {command['upload_dir']} by a command. What stands in stored settings is not "
+            f"run unasked; if you trust it, add: {' '.join(given)}"
+        )
+    trials = load_state(paths).trials
+    places = sorted(
+        {place for trial in trials for record in trial.checkpoints for place in record.copies}.difference(
+            settings.get("inherited_copies", ())  # of the experiment that this one continues
+        )
+    )
+    if len(places) == 1:
+        return copy_at(paths, places[0])
+    told = (
+        f"there are several: {', '.join(places)}" if places else "nothing says where (a command or a function did it)"
+    )
+    raise SettingError(f"{paths.root}: which copy is meant? {told}; give --to URI, or resume the run")
+
+
+def copy_at(paths: ExperimentPaths, uri: str) -> SyncConfig:
+    """The copy of an experiment that has that address; it need not exist. Raises SettingError for another name."""
+    place, name = parent_and_name(uri)
+    if name != paths.root.name:
+        raise SettingError(
+            f"{shown(uri)!r} is not accepted: a copy has the name of its experiment, as in .../{paths.root.name} "
+            "(`tuner cp` copies to another name)"
+        )
+    return SyncConfig(upload_dir=place)
+
+
+def push(
+    paths: ExperimentPaths, config: SyncConfig, *, inline: bool = False, clock: Clock | None = None
+) -> tuple[str, list[str]]:
+    """Bring to a copy what it lacks; returns its address and lines about what is not here to be copied.
+
+    Args:
+        config: where it is, and what copies there.
+        inline: do the work in this process.
+
+    Raises OwnedElsewhereError beside a live driver, ExperimentDivergedError when the copy has facts that are not here,
+    SyncError with what did not arrive, SettingError, TransferError.
+    """
+    if config.syncer == "auto":
+        _check_apart(f"{config.upload_dir}/{paths.root.name}", paths)
+    clock = clock or SystemClock()
+    uploader: Uploader = InlineUploader(config.place()) if inline else ProcessUploader(config.place())
+    link = syncing.Link(uploader, config)
+    try:
+        remote = link.remote = Remote(uploader, uploader.uri, paths.root.name, timeout_s=config.sync_timeout)
+        link.highest = _free(remote, paths, clock)
+        _check_older(remote, paths)
+        ownership = claim(paths, clock=clock, above=link.highest)
+        try:
+            if not syncing.take(link, ownership, clock):
+                raise OwnedElsewhereError(f"{remote.uri} was claimed by another driver just now")
+            return remote.uri, _push(link, paths, ownership, clock)
+        finally:
+            ownership.release()
+    finally:
+        link.close()
+
+
+def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> int:
+    """Bring here all that the copy has: books, small files, and every checkpoint that is kept; returns how many.
+
+    Raises OwnedElsewhereError beside a live driver here, ExperimentNotFoundError when there is no copy,
+    ExperimentDivergedError when each side has facts that the other lacks, SettingError, CheckpointError, TransferError.
+    """
+    _check_apart(uri, paths)
+    with views.opened(uri) as remote, tempfile.TemporaryDirectory(prefix="books-") as directory:
+        if not remote.exists:
+            raise ExperimentNotFoundError(f"there is no experiment at {remote.uri}")
+        relation = _relation(remote, paths, Path(directory) / "incoming")
+        if relation is Relation.DIVERGED:
+            raise _diverged(remote, paths)
+        numbers = (parse_generation(key.removeprefix("generations/")) for key in remote.keys)
+        ownership = claim(paths, clock=clock or SystemClock(), above=max(filter(None, numbers), default=0))
+        try:
+            with beating(ownership):
+                return _bring_here(remote, paths, Path(directory) / "incoming", relation)
+        finally:
+            ownership.release()
+
+
+def _bring_here(remote: Remote, paths: ExperimentPaths, incoming: Path, relation: Relation) -> int:
+    if relation is Relation.NEWER:
+        remote.fetch_rest(paths.root, have=lambda key: key.startswith("blobs/") and fs.exists(paths.root / key))
+        remote.fetch_log(incoming)
+        driver_log.merge(paths, ExperimentPaths(incoming))
+        with lies_at(incoming, remote.uri):
+            adopt(ExperimentPaths(incoming), paths)
+    if remote.uploader.can.list:
+        remote.fetch_history(paths.root)
+    return _fetch_checkpoints(remote, paths)
+
+
+def _check_apart(uri: str, paths: ExperimentPaths) -> None:
+    if not is_elsewhere(uri) and as_local_path(uri).resolve().is_relative_to(paths.root.resolve()):
+        raise SettingError(f"{uri!r} is where the experiment itself lies: a copy needs another place")
+
+
+def _free(remote: Remote, paths: ExperimentPaths, clock: Clock) -> int:
+    """The highest generation over there, once its owner is known to be gone."""
+    watch = RemoteClaim(
+        remote.uploader, remote.name, place=remote.uri, clock=clock, timeout_s=views.TIMEOUT_S, wait=time.sleep
+    )
+
+    def look() -> Head:
+        return as_ended_here(watch.head([f"{remote.name}/{key}" for key in remote.keys]), paths)
+
+    head = look()
+    while watch.wait_until_free(head, takeover=False):
+        remote.look()  # it may have brought more there meanwhile
+        if (now := look()).highest == head.highest:
+            break
+        head = now
+    return head.highest
+
+
+def _check_older(remote: Remote, paths: ExperimentPaths) -> None:
+    with tempfile.TemporaryDirectory(prefix="books-") as directory:
+        relation = _relation(remote, paths, Path(directory) / "incoming")
+    if relation is Relation.NEWER:
+        raise ExperimentDivergedError(
+            f"{remote.uri} continues what is at {paths.root}: `tuner sync --from {remote.uri}` brings it here"
+        )
+    if relation is Relation.DIVERGED:
+        raise _diverged(remote, paths)
+
+
+def _relation(remote: Remote, paths: ExperimentPaths, incoming: Path) -> Relation:
+    if remote.exists and is_experiment(paths) and read_settings(paths).get("id") != remote.settings().get("id"):
+        return Relation.DIVERGED
+    with lies_at(incoming, remote.uri):
+        return remote.relation(paths, incoming)[0]
+
+
+def _diverged(remote: Remote, paths: ExperimentPaths) -> ExperimentDivergedError:
+    return ExperimentDivergedError(
+        f"{paths.root} and {remote.uri} are two experiments, or two histories of one: nothing was touched. A resume "
+        'with resume="LOCAL" or resume="REMOTE" chooses; `tuner cp` brings one of them elsewhere'
+    )
+
+
+def _push(link: syncing.Link, paths: ExperimentPaths, ownership: Ownership, clock: Clock) -> list[str]:
+    contents = read_journal(paths)
+    state = state_of(paths, contents.snapshot, contents.bodies)
+    formats.raise_to_ours(paths)
+    journal = JournalWriter(
+        paths,
+        ownership.generation,
+        next_seq=contents.last_seq + 1,
+        clock=clock,
+        sync="inline",
+        parents=contents.chain,
+        guard=ownership.check,
+        history_bytes=knobs.history_bytes(),
+    )
+    try:
+        ended = state.run_ended
+        _tell(
+            ev.GenerationStarted(
+                ownership.generation, contents.generation or None, contents.generation_id, contents.last_seq
+            ),
+            journal,
+            state,
+        )
+        if ended is not None:
+            _tell(ev.RunEnded(ended, clock.time()), journal, state)
+        journal.sync_now()
+        replica = syncing.replica_of(link, paths, journal, ownership.generation, clock, new=False)
+        syncing.start(link, replica, state, new=False)
+        missing = _bring(replica, journal, state, ownership=ownership, clock=clock)
+    finally:
+        journal.close()
+    assert link.remote is not None
+    if missing:
+        shown = "".join(f"\n  {line}" for line in missing)
+        why = f"\n  the last error: {replica.trouble}" if replica.trouble else ""
+        raise SyncError(f"{len(missing)} things did not arrive at {link.remote.uri}:{shown}{why}", missing=missing)
+    return [
+        f"{trial.directory / record.ref.name} is not here, and not at {link.remote.uri}"
+        for trial in state.trials
+        for record in trial.checkpoints
+        if not fs.is_dir(trial.directory / record.ref.name) and not replica.holds(trial, record)
+    ]
+
+
+def _bring(
+    replica: Replica, journal: JournalWriter, state: ExperimentState, *, ownership: Ownership, clock: Clock
+) -> list[str]:
+    """Wait until everything is there; returns what did not arrive."""
+    replica.closing()
+    beat = clock.monotonic() + HEARTBEAT_S
+    try:
+        while True:
+            facts = replica.finished()
+            for fact in facts:
+                _tell(fact, journal, state)
+            journal.flush()
+            if facts:
+                continue  # the journal has grown, and goes there too
+            if replica.complete or replica.given_up:
+                return replica.missing()
+            if clock.monotonic() >= beat:  # other hosts must not take this one for dead meanwhile
+                beat = clock.monotonic() + HEARTBEAT_S
+                ownership.heartbeat()
+                replica.heartbeat()
+            replica.wait(replica.due())
+    finally:
+        replica.release()
+
+
+def _tell(fact: ev.AnyFact, journal: JournalWriter, state: ExperimentState) -> None:
+    state.apply(fact)
+    journal.append(ev.encode(fact))
+
+
+def _fetch_checkpoints(remote: Remote, paths: ExperimentPaths) -> int:
+    fetched = 0
+    whole = complete(remote.checkpoints())
+    for trial in load_state(paths).trials:
+        for record in trial.checkpoints:
+            path = trial.directory / record.ref.name
+            if not fs.is_dir(path) and record.ref.name in whole.get(trial.dirname, ()):
+                key = f"{remote.name}/{trial.dirname}/{record.ref.name}"
+                job = agent.FetchCheckpoint(key=key, target=str(path), digest=record.digest)
+                remote.uploader.call(job, timeout_s=views.TIMEOUT_S)
+                fetched += 1
+    return fetched
