@@ -35,8 +35,8 @@ _WHERE = {
     "LocalExecutor": "local",
     "RayExecutor": "ray",
     "SimulatedExecutor": "simulated",
-    "check_fits": "resources",
-    "parse_resources": "resources",
+    "check_fits": "pool",
+    "parse_resources": "pool",
 }
 
 

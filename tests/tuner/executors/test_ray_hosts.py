@@ -25,7 +25,8 @@ from trainables.store import publish, staging
 from trainables.transfer.agent import PushManifest, PushPayload
 from trainables.wire import CheckpointRef
 from tuner.executors.local.pickled import ship
-from tuner.executors.ray import connection, hosts
+from tuner.executors.ray import connection
+from tuner.executors.ray import host as hosts
 from tuner.executors.ray.protocol import Place, Setup, Uploading
 
 root, id = Path(sys.argv[1]), uuid.uuid4().hex

@@ -169,7 +169,7 @@ from pathlib import Path
 from trainables.job import Job
 from tuner.executors.base import Exited, Launch
 from tuner.executors.local.pickled import pack, ship
-from tuner.executors.ray import agent as agents
+from tuner.executors.ray import node_agent as agents
 from tuner.executors.ray.line import connect
 from tuner.executors.ray.protocol import HEARTBEAT_S, Kill, Setup, pack_orders, unpack_heard
 
