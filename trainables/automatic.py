@@ -26,7 +26,7 @@ TRAINING_ITERATION = "training_iteration"
 TRIAL_ID = "trial_id"
 
 
-class Clock(Protocol):
+class TimeSource(Protocol):
     """The two clocks of the standard module `time`, which is one."""
 
     def time(self) -> float: ...
@@ -43,7 +43,7 @@ class AutomaticKeys:
     def __init__(
         self,
         *,
-        clock: Clock = time,
+        clock: TimeSource = time,
         trial_id: str = "",
         experiment_tag: str = "",
         iteration: int = 0,

@@ -12,7 +12,7 @@ from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.config import RunConfig, ScalingConfig
 from trainables.errors import InvalidSettingError, SessionError
-from trainables.group.backend import Backend
+from trainables.group.framework import Framework
 from trainables.job import Job
 from trainables.runtime.attempt import Attempt
 from trainables.settings import checked_names, instance_of, invalid
@@ -30,7 +30,7 @@ class DataParallelTrainer(BaseTrainer):
     Args:
         train_loop_per_worker: a function of no argument, or of the config.
         train_loop_config: its config; in a Tuner `param_space={"train_loop_config": {...}}` is laid over it.
-        backend_config: None, or a `Backend`: what sets up each rank.
+        backend_config: None, or a `Framework`: what sets up each rank.
         scaling_config: how many workers there are, and what each gets.
         run_config: name, storage, checkpoints, failures.
         resume_from_checkpoint: what `get_checkpoint()` returns at first.
@@ -89,12 +89,12 @@ class DataParallelTrainer(BaseTrainer):
     def param_space(self) -> dict[str, Any]:
         return {} if self.train_loop_config is None else {"train_loop_config": dict(self.train_loop_config)}
 
-    def backend_of(self, scaling: ScalingConfig) -> Backend:
+    def backend_of(self, scaling: ScalingConfig) -> Framework:
         """What sets up the ranks. Raises InvalidSettingError."""
         if self.backend_config is None:
-            return Backend()
-        instance_of(f"{type(self).__name__}: backend_config", self.backend_config, (Backend,))
-        made: Backend = self.backend_config
+            return Framework()
+        instance_of(f"{type(self).__name__}: backend_config", self.backend_config, (Framework,))
+        made: Framework = self.backend_config
         return made
 
     def as_trainable(self) -> Callable[[Mapping[str, Any]], Any]:
@@ -185,11 +185,11 @@ class GroupTrainable:
 
     def follow(self, job: Job) -> None:
         """Start and watch the workers of one of the nodes, where the group is on several."""
-        from trainables.group.deputy import Deputy
+        from trainables.group.node_launcher import NodeLauncher
 
         config = job.config
         trainer, scaling = self.trainer, self.scaling_of(config)
-        deputy = Deputy(
+        launcher = NodeLauncher(
             job,
             trainer.backend_of(scaling),
             size=scaling.num_workers,
@@ -197,7 +197,7 @@ class GroupTrainable:
             metadata=trainer.metadata,
             collects=self.collects,
         )
-        deputy.run(_bound(trainer, config))
+        launcher.run(_bound(trainer, config))
 
     def lead(self, config: Mapping[str, Any]) -> list[Any]:
         """Run the group; what its ranks returned."""

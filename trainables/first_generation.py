@@ -16,7 +16,7 @@ from trainables.checkpoint_config import CheckpointStrategy
 from trainables.config import FailureConfig, RunConfig, ScalingConfig
 from trainables.data_parallel_trainer import DataParallelTrainer, GroupTrainable
 from trainables.errors import InvalidSettingError, SessionError, TrainingFailedError
-from trainables.group.backend import Backend
+from trainables.group.framework import Framework
 from trainables.runtime.attempt import Attempt
 from trainables.settings import checked_arguments, checked_names, instance_of, invalid, whole_number
 from trainables.starting import start_thread
@@ -31,7 +31,7 @@ class Trainer:
     """Runs functions in a group of processes; each run has a directory of its own.
 
     Args:
-        backend: "torch", a `TorchConfig`, or a `Backend`.
+        backend: "torch", a `TorchConfig`, or a `Framework`.
         num_workers: processes.
         use_gpu: one GPU for each.
         resources_per_worker: {"CPU": 1, "GPU": 0.5}.
@@ -206,7 +206,7 @@ class Trainer:
     def _trainer(self, train_func: Any, config: Any, hook: Callable[[], None] | None) -> DataParallelTrainer:
         backend = self._backend
         arguments: dict[str, Any] = {"train_loop_config": config, "scaling_config": self._scaling}
-        if isinstance(backend, Backend):
+        if isinstance(backend, Framework):
             trainer = DataParallelTrainer(train_func, backend_config=backend, **arguments)
         else:
             from trainables.torch.torch_trainer import TorchTrainer
@@ -368,7 +368,7 @@ def _checked_backend(backend: Any) -> Any:
 
     if backend == "torch":
         return TorchConfig()
-    if isinstance(backend, TorchConfig | Backend):
+    if isinstance(backend, TorchConfig | Framework):
         return backend
     raise invalid("Trainer: backend", backend, "'torch', a TorchConfig, or a Backend")
 

@@ -11,7 +11,7 @@ from trainables.wire import CheckpointRef
 
 
 @dataclass(frozen=True, slots=True)
-class Across:
+class GroupNodes:
     """A trial whose processes are on several nodes, as the first process on each is told."""
 
     nodes: tuple[tuple[str, int], ...]
@@ -82,5 +82,5 @@ class Job:
     """The trial runs in its own directory (TUNE_CHDIR_TO_TRIAL_DIR=0: not)."""
     original_cwd: Path = Path(os.curdir)
     grace_s: float = 30.0
-    across: Across | None = None
+    group_nodes: GroupNodes | None = None
     """None: all processes of the trial are on one node."""

@@ -19,24 +19,24 @@ from pathlib import Path
 from typing import Any
 
 from trainables import tagged
-from trainables.automatic import Clock
+from trainables.automatic import TimeSource
 from trainables.job import Job
 from trainables.wire import (
     Answer,
+    AttemptErrored,
     CheckpointRef,
-    Errored,
+    DriverLink,
     Finished,
     FromTrial,
-    Link,
     Preempted,
-    Published,
     Report,
-    SideWord,
+    SavePublished,
+    SideMessage,
     nothing,
 )
 
 
-class MemoryLink(Link):
+class MemoryLink(DriverLink):
     """A driver in memory: answers from a function, remembers every message in the order of arrival.
 
     Args:
@@ -87,12 +87,12 @@ class MemoryLink(Link):
     @property
     def published(self) -> list[CheckpointRef]:
         """The checkpoints that reached the disk."""
-        return [message.ref for message in self.of(Published)]
+        return [message.ref for message in self.of(SavePublished)]
 
     @property
-    def end(self) -> Finished | Errored | Preempted:
+    def end(self) -> Finished | AttemptErrored | Preempted:
         """How the trial ended; fails unless it said so exactly once."""
-        (end,) = (message for message in self.messages if isinstance(message, (Finished, Errored, Preempted)))
+        (end,) = (message for message in self.messages if isinstance(message, (Finished, AttemptErrored, Preempted)))
         return end
 
     # ------------------------------------------------------------ what the trial calls
@@ -105,10 +105,10 @@ class MemoryLink(Link):
             self._halted = True
         return answer
 
-    def send(self, message: Finished | Errored | Preempted) -> None:
+    def send(self, message: Finished | AttemptErrored | Preempted) -> None:
         self._hear(message)
 
-    def post(self, message: SideWord) -> None:
+    def post(self, message: SideMessage) -> None:
         self._hear(message)
 
     def wait_durable(self, iteration: int) -> None:
@@ -162,7 +162,7 @@ def run_trial(
     *,
     config: Mapping[str, Any] | None = None,
     link: MemoryLink | None = None,
-    clock: Clock = time,
+    clock: TimeSource = time,
     **changes: Any,
 ) -> MemoryLink:
     """Run one attempt of a trainable in this process; return the link, with everything that it said."""

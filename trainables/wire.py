@@ -1,9 +1,9 @@
 """What a trial and its driver say to each other, and how it is framed.
 
 A trial has two sockets. On *main* it sends a `Report` and blocks for one `Answer`; at the end it
-sends one of `Finished`, `Errored`, `Preempted`. On *side* the publisher thread sends
-`Published` or `PublishFailed` and gets `Durable`; the driver also sends `Halt` there, and the trial `Opened` and
-`Closed`. A frame is a 4-byte little-endian length and a JSON object with a tag.
+sends one of `Finished`, `AttemptErrored`, `Preempted`. On *side* the publisher thread sends
+`SavePublished` or `SaveFailed` and gets `Durable`; the driver also sends `Halt` there, and the trial
+`CheckpointOpened` and `CheckpointClosed`. A frame is a 4-byte little-endian length and a JSON object with a tag.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class CheckpointRef(msgspec.Struct, frozen=True):
         return (self.generation, self.attempt, self.index)
 
 
-class Saving(msgspec.Struct, frozen=True):
+class PendingSave(msgspec.Struct, frozen=True):
     """A checkpoint that was staged with a result and will be published behind it."""
 
     ref: CheckpointRef
     bytes: int = 0
     """Size of what was staged, for the experiment's budget."""
     uploading: bool = False
-    """The processes that saved it copy it to the replica themselves; `Uploaded` says when they have."""
+    """The processes that saved it copy it to the replica themselves; `SaveUploaded` says when they have."""
 
 
 class Report(msgspec.Struct, frozen=True, tag="report", tag_field="kind"):
@@ -57,14 +57,14 @@ class Report(msgspec.Struct, frozen=True, tag="report", tag_field="kind"):
     iteration: int
     metrics: msgspec.Raw
     """The whole result with its automatic keys, as tagged JSON (see `trainables.tagged`)."""
-    saving: Saving | None = None
+    saving: PendingSave | None = None
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished", tag_field="kind"):
     """The trainable ended by itself, or as it was told; everything staged is published."""
 
 
-class Errored(msgspec.Struct, frozen=True, tag="errored", tag_field="kind"):
+class AttemptErrored(msgspec.Struct, frozen=True, tag="errored", tag_field="kind"):
     """The trainable raised."""
 
     type: str
@@ -82,7 +82,7 @@ class Preempted(msgspec.Struct, frozen=True, tag="preempted", tag_field="kind"):
     """The trial was told to leave (SIGTERM, SIGUSR1, `Halt`), saved if it can, and left unfinished."""
 
 
-class Published(msgspec.Struct, frozen=True, tag="published", tag_field="kind"):
+class SavePublished(msgspec.Struct, frozen=True, tag="published", tag_field="kind"):
     """A checkpoint is on disk under its final name."""
 
     ref: CheckpointRef
@@ -91,15 +91,15 @@ class Published(msgspec.Struct, frozen=True, tag="published", tag_field="kind"):
     """BLAKE3 of the manifest file, hex."""
 
 
-class PublishFailed(msgspec.Struct, frozen=True, tag="publish_failed", tag_field="kind"):
+class SaveFailed(msgspec.Struct, frozen=True, tag="publish_failed", tag_field="kind"):
     ref: CheckpointRef
     error: str
     raised: bool = False
     """The user's code got the error too: where it goes on, it goes on without that save."""
 
 
-class Uploaded(msgspec.Struct, frozen=True, tag="uploaded", tag_field="kind"):
-    """No process of the trial copies files of this save to the replica any more. May come before `Published`."""
+class SaveUploaded(msgspec.Struct, frozen=True, tag="uploaded", tag_field="kind"):
+    """No process of the trial copies files of this save to the replica any more. May come before `SavePublished`."""
 
     ref: CheckpointRef
     sent: dict[str, str]
@@ -108,7 +108,7 @@ class Uploaded(msgspec.Struct, frozen=True, tag="uploaded", tag_field="kind"):
     """Why some are not, as a line for people."""
 
 
-class Opened(msgspec.Struct, frozen=True, tag="opened", tag_field="kind"):
+class CheckpointOpened(msgspec.Struct, frozen=True, tag="opened", tag_field="kind"):
     """A checkpoint is open in the trial (`as_directory`), and nothing else keeps it from being deleted any more.
 
     Said only once the attempt has published one of its own: what it started from is safe until then.
@@ -117,8 +117,8 @@ class Opened(msgspec.Struct, frozen=True, tag="opened", tag_field="kind"):
     ref: CheckpointRef
 
 
-class Closed(msgspec.Struct, frozen=True, tag="closed", tag_field="kind"):
-    """A checkpoint that was `Opened` is open no more."""
+class CheckpointClosed(msgspec.Struct, frozen=True, tag="closed", tag_field="kind"):
+    """A checkpoint that was `CheckpointOpened` is open no more."""
 
     ref: CheckpointRef
 
@@ -154,9 +154,9 @@ class Halt(msgspec.Struct, frozen=True, tag="halt", tag_field="kind"):
     """The experiment ends early: save at the next step boundary (class), or see `should_stop()`."""
 
 
-SideWord = Union[Published, PublishFailed, Uploaded, Opened, Closed, Listening]
+SideMessage = Union[SavePublished, SaveFailed, SaveUploaded, CheckpointOpened, CheckpointClosed, Listening]
 """What a trial says beside its results, from any thread."""
-FromTrial = Union[Report, Finished, Errored, Preempted, SideWord]
+FromTrial = Union[Report, Finished, AttemptErrored, Preempted, SideMessage]
 ToTrial = Union[Answer, Durable, Halt]
 
 _encoder = msgspec.json.Encoder()
@@ -215,7 +215,7 @@ def nothing() -> None:
     """What a trial does while it waits, unless it has something to do."""
 
 
-class Link(Protocol):
+class DriverLink(Protocol):
     """A trial's end of the line to its driver; sockets in a process, plain calls in the inline executor."""
 
     def call(self, report: Report, meanwhile: Callable[[], None] = nothing) -> Answer:
@@ -225,10 +225,10 @@ class Link(Protocol):
         ConnectionError when the driver is gone.
         """
 
-    def send(self, message: Finished | Errored | Preempted) -> None:
+    def send(self, message: Finished | AttemptErrored | Preempted) -> None:
         """Say how the trial ended (main line)."""
 
-    def post(self, message: SideWord) -> None:
+    def post(self, message: SideMessage) -> None:
         """Tell of a publish, of a copy, of who reads a checkpoint, or of a port (side line); from any thread."""
 
     def wait_durable(self, iteration: int) -> None:
@@ -243,7 +243,7 @@ class Link(Protocol):
 
 
 class SocketLink:
-    """`Link` over the two sockets of a trial's process.
+    """`DriverLink` over the two sockets of a trial's process.
 
     The main socket belongs to the thread that reports. The side socket has one reader at a time: the trial's thread,
     without blocking, as long as nobody has to wait for anything there; from the first `wait_durable` on a thread that
@@ -282,10 +282,10 @@ class SocketLink:
                     self._halted = True
                 return answer
 
-    def send(self, message: Finished | Errored | Preempted) -> None:
+    def send(self, message: Finished | AttemptErrored | Preempted) -> None:
         self._send(self._main, frame(message))
 
-    def post(self, message: SideWord) -> None:
+    def post(self, message: SideMessage) -> None:
         self._send(self._side, frame(message))
 
     def wait_durable(self, iteration: int) -> None:

@@ -203,7 +203,7 @@ class BesideUploader(RecordedUploader):
 
     def submit(self, job: agent.AnyJob) -> int:
         number = self.record.submitted(type(job).__name__)
-        if isinstance(job, (agent.FetchCheckpoint, agent.Fetch, agent.Read, agent.ListKeys, agent.FindLeftovers)):
+        if isinstance(job, (agent.FetchCheckpoint, agent.FetchFiles, agent.Read, agent.ListKeys, agent.FindLeftovers)):
             return self._do(number, job)  # changes nothing there
         self._waiting.append((number, job))
         self._wake()  # the loop comes by as if time had passed

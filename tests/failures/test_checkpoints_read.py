@@ -17,7 +17,7 @@ import trainables as train
 import tuner as tune
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.store import verify
-from trainables.wire import Closed, Opened
+from trainables.wire import CheckpointClosed, CheckpointOpened
 
 
 def reads_on(config):
@@ -209,4 +209,4 @@ def test_a_trial_that_reads_its_checkpoint_and_goes_on_says_nothing_of_it(tmp_pa
                 raise RuntimeError("the first attempt")
 
     run(usual, tmp_path, max_failures=1, keep_checkpoints_num=1)
-    assert heard and not [body for body in heard if isinstance(body, (Opened, Closed))]
+    assert heard and not [body for body in heard if isinstance(body, (CheckpointOpened, CheckpointClosed))]

@@ -153,7 +153,7 @@ def test_r4_a_restored_experiment_needs_nothing_of_the_old_one(
     whole_without_the_old_one(analysis, uri, 3)
 
 
-def dies_at(number: int, kind: type[agent.Job]) -> Callable[[], None]:
+def dies_at(number: int, kind: type[agent.TransferJob]) -> Callable[[], None]:
     """What makes the process die before that job of its kind is done."""
 
     def patch() -> None:
@@ -180,7 +180,7 @@ def dies_at(number: int, kind: type[agent.Job]) -> Callable[[], None]:
     ],
 )
 def test_r10_a_restore_that_was_killed_while_it_copied_goes_on(
-    tmp_path: Path, number: int, kind: type[agent.Job], machine: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, number: int, kind: type[agent.TransferJob], machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNE_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "place").mkdir()

@@ -586,7 +586,7 @@ def test_t15_the_snapshot_that_a_run_ends_with_goes_there_before_it_returns(tmp_
     fetched, real = [], agent.Worker._do
 
     def do(self, job, moved):
-        fetched.extend(job.names or () if isinstance(job, agent.Fetch) else ())
+        fetched.extend(job.names or () if isinstance(job, agent.FetchFiles) else ())
         return real(self, job, moved)
 
     class First(tune.Callback):
@@ -608,7 +608,7 @@ def test_t15_small_files_that_are_the_same_here_are_not_fetched_again(tmp_path, 
     fetched, real = [], agent.Worker._do
 
     def do(self, job, moved):
-        fetched.extend(job.names or () if isinstance(job, agent.Fetch) else ())
+        fetched.extend(job.names or () if isinstance(job, agent.FetchFiles) else ())
         return real(self, job, moved)
 
     monkeypatch.setattr(agent.Worker, "_do", do)
@@ -684,7 +684,7 @@ def test_r5_what_is_here_stays_in_its_place_when_the_other_history_cannot_be_fet
     before, real = contents(tmp_path / "a"), agent.Worker._do
 
     def do(self, job, moved):
-        if isinstance(job, agent.Fetch) and any(name.endswith("/params.json") for name in job.names or ()):
+        if isinstance(job, agent.FetchFiles) and any(name.endswith("/params.json") for name in job.names or ()):
             raise TransferError("the store refuses it")
         return real(self, job, moved)
 
@@ -700,7 +700,7 @@ def test_r12_two_starts_at_once_leave_each_other_what_they_have_fetched(tmp_path
 
     def do(self, job, moved):
         answer = real(self, job, moved)
-        if isinstance(job, agent.Fetch) and not begun:
+        if isinstance(job, agent.FetchFiles) and not begun:
             begun.append(job)
             begun.append(run(count_up, tmp_path / "b", config={"n": 4}, resume="AUTO", **copies(there)))
         return answer
@@ -730,7 +730,7 @@ def test_the_files_of_ended_trials_come_while_others_run_and_before_the_run_ends
     told, real = [], agent.Worker._do
 
     def do(self, job, moved):
-        if isinstance(job, agent.Fetch) and any(name in small for name in job.names or ()):
+        if isinstance(job, agent.FetchFiles) and any(name in small for name in job.names or ()):
             told.append("fetched")
             if dies and os.getpid() != me:
                 die()

@@ -16,7 +16,7 @@ from trainables.parameters import with_parameters
 from trainables.runtime.function import check_signature
 from trainables.testing import MemoryLink, run_trial
 from trainables.trainable import Trainable
-from trainables.wire import Answer, Errored, Finished
+from trainables.wire import Answer, AttemptErrored, Finished
 
 
 class Callable_:
@@ -111,7 +111,7 @@ def test_none_returned_is_no_result(tmp_path: Path) -> None:
 
 def test_returning_something_else_without_a_result_is_an_error(tmp_path: Path) -> None:
     link = run_trial(lambda config: "done", tmp_path)
-    assert isinstance(link.end, Errored)
+    assert isinstance(link.end, AttemptErrored)
     assert "not str" in link.end.message
 
 

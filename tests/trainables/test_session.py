@@ -14,7 +14,7 @@ from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, InvalidSettingError, MetricError, SessionError
 from trainables.testing import MemoryLink, example_job, run_trial
-from trainables.wire import Answer, Errored, Finished, Preempted, PublishFailed, Report
+from trainables.wire import Answer, AttemptErrored, Finished, Preempted, Report, SaveFailed
 
 
 def visible(directory: Path) -> list[str]:
@@ -291,7 +291,7 @@ def test_a_checkpoint_dir_left_by_an_error_saves_nothing(tmp_path: Path) -> None
             raise ValueError("broken")
 
     link = run_trial(train, tmp_path)
-    assert isinstance(link.end, Errored)
+    assert isinstance(link.end, AttemptErrored)
     assert os.listdir(tmp_path / "train_t1") == []
 
 
@@ -350,7 +350,7 @@ def test_get_checkpoint_is_the_start_and_then_the_newest(tmp_path: Path) -> None
 def test_a_refused_save_raises_and_leaves_nothing(tmp_path: Path) -> None:
     link = MemoryLink(lambda report: Answer(budget_error="10 bytes too many"))
     run_trial(lambda config: session.report({}, checkpoint=Checkpoint.from_dict({"n": 1})), tmp_path, link=link)
-    assert isinstance(link.end, Errored)
+    assert isinstance(link.end, AttemptErrored)
     assert (link.end.type, link.end.message, link.end.retry) == ("CheckpointBudgetError", "10 bytes too many", False)
     assert os.listdir(tmp_path / "train_t1") == []
 
@@ -374,12 +374,12 @@ def test_f16_a_failed_publish_is_told_within_one_report_and_three_fail_the_trial
     def train(config: dict[str, Any]) -> None:
         for n in range(10):
             session.report({"n": n}, checkpoint=Checkpoint.from_dict({"n": n}))
-            told_at.append(len(link.of(PublishFailed)))
+            told_at.append(len(link.of(SaveFailed)))
 
     link = MemoryLink()
     run_trial(train, tmp_path, link=link, publish="blocking")
     assert told_at == [1, 2]
-    assert isinstance(link.end, Errored)
+    assert isinstance(link.end, AttemptErrored)
     assert link.end.type == "PublishError"
     assert "3 checkpoints in a row" in link.end.message and "bytes are free" in link.end.message
     assert link.published == []
@@ -406,7 +406,7 @@ def test_a_success_ends_the_row_of_failures(tmp_path: Path, monkeypatch: pytest.
     link = run_trial(train, tmp_path)
     assert link.end == Finished()
     assert [ref.iteration for ref in link.published] == [3, 6]
-    assert len(link.of(PublishFailed)) == 5
+    assert len(link.of(SaveFailed)) == 5
 
 
 def test_a_clone_that_does_not_fit_costs_the_checkpoint_and_not_the_result(
@@ -426,7 +426,7 @@ def test_a_clone_that_does_not_fit_costs_the_checkpoint_and_not_the_result(
     monkeypatch.setattr(fs, "copy_file", full)
     link = run_trial(lambda config: session.report({"x": 1}, checkpoint=Checkpoint.from_directory(base)), tmp_path)
     assert link.results[0]["x"] == 1
-    assert len(link.of(PublishFailed)) == 1
+    assert len(link.of(SaveFailed)) == 1
     assert link.end == Finished()
     assert os.listdir(tmp_path / "train_t1") == []
 
@@ -477,7 +477,7 @@ def test_a_decision_stands_though_the_function_catches_that_its_directory_is_gon
     link = Vanishing(lambda report: Answer(then=then if report.iteration == 1 else "continue"))
     run_trial(train, tmp_path, link=link)
     assert [type(error) for error in caught] == [CheckpointNotFoundError]
-    assert len(link.results) == len(link.of(PublishFailed)) == 1
+    assert len(link.results) == len(link.of(SaveFailed)) == 1
     assert link.end == Finished()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from trainables.runtime.tracebacks import LIMIT, message_of, user_traceback
 from trainables.testing import run_trial
-from trainables.wire import Errored, frame
+from trainables.wire import AttemptErrored, frame
 
 
 class Mute(Exception):
@@ -80,7 +80,7 @@ def test_f52_an_odd_exception_fails_its_trial_with_a_traceback_that_fits(
         raise make()  # the user's line
 
     end = run_trial(train, tmp_path).end
-    assert isinstance(end, Errored)
+    assert isinstance(end, AttemptErrored)
     frame(end)  # it can be sent
     assert 0 < len(end.message) <= LIMIT + 1000
     assert len(end.traceback) <= LIMIT + 1000

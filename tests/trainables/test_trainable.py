@@ -13,7 +13,7 @@ from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, MetricError
 from trainables.testing import MemoryLink, run_trial
 from trainables.trainable import Trainable
-from trainables.wire import Answer, Errored, Finished, Preempted, PublishFailed, Report
+from trainables.wire import Answer, AttemptErrored, Finished, Preempted, Report, SaveFailed
 
 
 class Counter(Trainable):
@@ -255,7 +255,7 @@ def test_cleanup_runs_once_however_it_ends(tmp_path: Path) -> None:
             ended.append(True)
 
     assert run_trial(Ending, tmp_path, config={"until": 1}).end == Finished()
-    assert isinstance(run_trial(Ending, tmp_path, config={"fail": True}).end, Errored)
+    assert isinstance(run_trial(Ending, tmp_path, config={"fail": True}).end, AttemptErrored)
     assert len(ended) == 2
 
 
@@ -275,7 +275,7 @@ def test_a_save_that_raises_fails_the_trial_and_leaves_no_trace(tmp_path: Path) 
             raise ValueError("cannot save")
 
     link = run_trial(Failing, tmp_path, link=answers(at1=Answer(save=True)))
-    assert isinstance(link.end, Errored)
+    assert isinstance(link.end, AttemptErrored)
     assert link.end.message == "cannot save"
     assert os.listdir(tmp_path / "train_t1") == []
 
@@ -288,9 +288,9 @@ def test_f30_a_full_disk_costs_saves_and_not_at_once_the_trial(tmp_path: Path) -
             raise OSError(errno.ENOSPC, "No space left on device")
 
     link = run_trial(Full, tmp_path, link=MemoryLink(lambda report: Answer(save=True)))
-    assert isinstance(link.end, Errored)
+    assert isinstance(link.end, AttemptErrored)
     assert "bytes are free" in link.end.message
-    assert len(link.of(Report)) == len(link.of(PublishFailed)) == 3
+    assert len(link.of(Report)) == len(link.of(SaveFailed)) == 3
 
 
 @pytest.mark.parametrize("returned", [3, "/nowhere/at/all"])
@@ -300,7 +300,7 @@ def test_a_save_that_returns_nonsense_is_an_error(tmp_path: Path, returned: Any)
             return returned
 
     link = run_trial(Wrong, tmp_path, link=answers(at1=Answer(save=True)))
-    assert isinstance(link.end, Errored)
+    assert isinstance(link.end, AttemptErrored)
     assert link.end.type == "CheckpointError"
 
 

@@ -24,7 +24,7 @@ from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
 from tests.trainables.values import GROUPS, TORCH, all_values, arrays, different, nested, same
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointError, MetricError
-from trainables.group.backend import Backend
+from trainables.group.framework import Framework
 from trainables.history import read_line, write_line
 from trainables.tagged import dumps, loads, plain_metrics
 from trainables.torch import TorchCheckpoint
@@ -175,7 +175,7 @@ def loads_the_first_way() -> list[str]:
 
 
 def test_the_first_generation_saves_and_loads_all_values(tmp_path: Path) -> None:
-    made = train.Trainer(backend=Backend(), num_workers=1, logdir=tmp_path, max_retries=0)
+    made = train.Trainer(backend=Framework(), num_workers=1, logdir=tmp_path, max_retries=0)
     made.start()
     made.run(saves_the_first_way)
     assert made.run(loads_the_first_way, checkpoint=made.latest_checkpoint) == [[]]

@@ -9,18 +9,18 @@ import pytest
 
 from trainables.wire import (
     Answer,
+    AttemptErrored,
     CheckpointRef,
     Durable,
-    Errored,
     Finished,
     Frames,
     FromTrial,
     Halt,
+    PendingSave,
     Preempted,
-    Published,
-    PublishFailed,
     Report,
-    Saving,
+    SaveFailed,
+    SavePublished,
     SocketLink,
     ToTrial,
     decode_from_trial,
@@ -32,12 +32,12 @@ REF = CheckpointRef(trial_id="t1", name="checkpoint_000003", generation=2, attem
 
 FROM_TRIAL: list[FromTrial] = [
     Report(iteration=3, metrics=msgspec.Raw(b'{"loss":0.5}')),
-    Report(iteration=3, metrics=msgspec.Raw(b"{}"), saving=Saving(ref=REF, bytes=10)),
+    Report(iteration=3, metrics=msgspec.Raw(b"{}"), saving=PendingSave(ref=REF, bytes=10)),
     Finished(),
-    Errored(type="ValueError", message="no", traceback="line", pickled=b"\x80\x00", retry=False),
+    AttemptErrored(type="ValueError", message="no", traceback="line", pickled=b"\x80\x00", retry=False),
     Preempted(),
-    Published(ref=REF, bytes=10, digest="ab"),
-    PublishFailed(ref=REF, error="disk full"),
+    SavePublished(ref=REF, bytes=10, digest="ab"),
+    SaveFailed(ref=REF, error="disk full"),
 ]
 TO_TRIAL: list[ToTrial] = [Answer(then="pause", save=True, budget_error="too large"), Durable(3), Halt()]
 
@@ -153,7 +153,7 @@ def test_publisher_and_trial_read_the_side_socket_at_once(driver: Driver) -> Non
     def publish() -> None:
         for iteration in range(1, 51):
             driver.link.wait_durable(iteration)
-            driver.link.post(PublishFailed(ref=REF, error=str(iteration)))
+            driver.link.post(SaveFailed(ref=REF, error=str(iteration)))
         published.set()
 
     def drive() -> None:
@@ -197,7 +197,7 @@ def test_a_dead_driver_is_a_halt_and_fails_a_call(driver: Driver) -> None:
 
 
 def test_messages_of_two_threads_do_not_mix(driver: Driver) -> None:
-    large = Errored(type="E", message="x" * 500_000, traceback="")
+    large = AttemptErrored(type="E", message="x" * 500_000, traceback="")
     threads = [threading.Thread(target=driver.link.send, args=(large,)) for _ in range(4)]
     for thread in threads:
         thread.start()

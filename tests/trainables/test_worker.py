@@ -26,14 +26,14 @@ from trainables.testing import MemoryLink, example_job, run_trial
 from trainables.trainable import Trainable
 from trainables.wire import (
     Answer,
+    AttemptErrored,
     Durable,
-    Errored,
     Finished,
     Frames,
     FromTrial,
     Preempted,
-    Published,
     Report,
+    SavePublished,
     SocketLink,
     decode_from_trial,
     frame,
@@ -158,7 +158,7 @@ def failing(config: dict[str, Any]) -> None:
 
 def test_f52_the_traceback_is_the_users_and_its_last_line_the_users(tmp_path: Path) -> None:
     end = run_trial(failing, tmp_path).end
-    assert isinstance(end, Errored)
+    assert isinstance(end, AttemptErrored)
     assert (end.type, end.message, end.retry) == ("ValueError", "user's own", True)
     frames = [line for line in end.traceback.splitlines() if line.startswith("  File")]
     assert [line.rpartition("in ")[2] for line in frames] == ["failing", "helper"]
@@ -171,7 +171,7 @@ def test_an_error_that_report_raises_points_to_the_users_line(tmp_path: Path) ->
         session.report(bad=object())
 
     end = run_trial(train, tmp_path).end
-    assert isinstance(end, Errored)
+    assert isinstance(end, AttemptErrored)
     frames = [line for line in end.traceback.splitlines() if line.startswith("  File")]
     assert [line.rpartition("in ")[2] for line in frames] == ["train"]
 
@@ -184,7 +184,7 @@ def test_a_cause_is_shown_too_without_our_frames(tmp_path: Path) -> None:
             raise KeyError("outer") from error
 
     end = run_trial(train, tmp_path).end
-    assert isinstance(end, Errored)
+    assert isinstance(end, AttemptErrored)
     assert "direct cause" in end.traceback
     assert f"{os.sep}trainables{os.sep}function.py" not in end.traceback
 
@@ -194,7 +194,7 @@ def test_an_exception_that_does_not_survive_pickling_is_told_as_text(tmp_path: P
         raise Odd(1, 2)
 
     end = run_trial(train, tmp_path).end
-    assert isinstance(end, Errored)
+    assert isinstance(end, AttemptErrored)
     assert (end.type, end.message, end.pickled) == ("Odd", "odd", b"")
 
 
@@ -204,7 +204,7 @@ def test_a_checkpoint_on_its_way_when_the_trial_fails_is_published_first(tmp_pat
         raise ValueError("after the save")
 
     link = run_trial(train, tmp_path)
-    assert [type(message) for message in link.messages] == [Report, Published, Errored]
+    assert [type(message) for message in link.messages] == [Report, SavePublished, AttemptErrored]
 
 
 def test_ctrl_c_goes_through_an_inline_trial(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_forked_trial_says_what_an_inline_one_does(tmp_path: Path) -> None:
     trial = ForkedTrial(train, tmp_path)
     assert trial.drive() == 0
     assert len(trial.of(Report)) == 20
-    assert [message.ref.iteration for message in trial.of(Published)] == [1, 4, 7, 10, 13, 16, 19]
+    assert [message.ref.iteration for message in trial.of(SavePublished)] == [1, 4, 7, 10, 13, 16, 19]
     assert len(trial.of(Finished)) == 1
 
 
@@ -319,7 +319,7 @@ def test_f36_a_class_told_by_a_signal_saves_that_step_and_leaves(
     trial = ForkedTrial(Slow, tmp_path)
     assert trial.drive() == 0
     assert [report.iteration for report in trial.of(Report)] == [1, 2, 3]
-    assert [message.ref.iteration for message in trial.of(Published)] == [3]
+    assert [message.ref.iteration for message in trial.of(SavePublished)] == [3]
     assert len(trial.of(Preempted)) == 1
 
 
@@ -334,7 +334,7 @@ def test_f36_a_function_told_by_a_signal_sees_should_stop(tmp_path: Path) -> Non
 
     trial = ForkedTrial(train, tmp_path)
     assert trial.drive() == 0
-    assert len(trial.of(Published)) == len(trial.of(Preempted)) == 1
+    assert len(trial.of(SavePublished)) == len(trial.of(Preempted)) == 1
 
 
 def test_f36_a_function_that_hangs_ends_with_its_latest_checkpoint_when_the_grace_is_over(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_f36_a_function_that_hangs_ends_with_its_latest_checkpoint_when_the_grac
 
     trial = ForkedTrial(train, tmp_path, grace_s=0.2)
     assert trial.drive() == 0
-    assert len(trial.of(Published)) == len(trial.of(Preempted)) == 1
+    assert len(trial.of(SavePublished)) == len(trial.of(Preempted)) == 1
     assert os.listdir(tmp_path / "train_t1") == ["checkpoint_000001"]
 
 

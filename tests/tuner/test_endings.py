@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import tuner as tune
-from trainables.wire import Errored, Finished, Preempted, Published, PublishFailed
+from trainables.wire import AttemptErrored, Finished, Preempted, SaveFailed, SavePublished
 from tuner.executors import InlineExecutor, SimulatedExecutor
 from tuner.executors.base import Dispatch, Event, Exited, Message
 from tuner.experiment import events as ev
@@ -58,15 +58,15 @@ class Ends(InlineExecutor):
         if not isinstance(event, Message):
             return event
         body = event.body
-        if isinstance(body, Published) and body.ref.iteration == LAST and self._save in ("failed", "lost"):
+        if isinstance(body, SavePublished) and body.ref.iteration == LAST and self._save in ("failed", "lost"):
             shutil.rmtree(next(Path(os.environ["PLACE"]).glob(f"*/*/{body.ref.name}")))
             if self._save == "lost":
                 return None
-            return Message(event.trial_id, event.attempt, PublishFailed(body.ref, "no space left"))
+            return Message(event.trial_id, event.attempt, SaveFailed(body.ref, "no space left"))
         if isinstance(body, (Finished, Preempted)):
             if self._halt:
                 os.kill(os.getpid(), signal.SIGINT)
-            last = {"finished": Finished(), "preempted": Preempted(), "errored": Errored("ValueError", "no", "")}
+            last = {"finished": Finished(), "preempted": Preempted(), "errored": AttemptErrored("ValueError", "no", "")}
             return Message(event.trial_id, event.attempt, last[self._how]) if self._how in last else None
         return event
 

@@ -19,11 +19,10 @@ from typing import Any
 from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, PublishError, RanksError
-from trainables.group.across import Dead, Deputy, Failed, Line, Looked, Nodes, Noticed, OfRank
-from trainables.group.backend import Backend
-from trainables.group.member import Place, run_member
+from trainables.group.framework import Framework
 from trainables.group.merging import merge
-from trainables.group.messages import (
+from trainables.group.rank import Rank, add_line, exception_of, failed_waiting, names, tell_alone, times
+from trainables.group.rank_messages import (
     CHECKPOINT,
     STOP,
     End,
@@ -35,18 +34,28 @@ from trainables.group.messages import (
     Hello,
     Newest,
     Raised,
+    RankReport,
+    RankUploaded,
     Refused,
-    Reported,
     Returned,
     StopAt,
     Stopping,
-    Uploaded,
     Welcome,
 )
-from trainables.group.rank import Rank, add_line, exception_of, failed_waiting, names, tell_alone, times
-from trainables.group.replicating import Replicating, Saved
+from trainables.group.rank_session import RankSetup, run_rank
+from trainables.group.remote_nodes import (
+    FlagsSeen,
+    LaunchFailed,
+    Noticed,
+    RankExited,
+    RankSaid,
+    RelayedLine,
+    RemoteNode,
+    RemoteNodes,
+)
+from trainables.group.upload_tracker import Saved, UploadTracker
 from trainables.net.handshake import met
-from trainables.runtime.attempt import Attempt, TrialEnded
+from trainables.runtime.attempt import Attempt, TrialExit
 from trainables.store import fs, staging
 from trainables.wire import nothing
 
@@ -78,7 +87,7 @@ class Leader:
     def __init__(
         self,
         attempt: Attempt,
-        backend: Backend,
+        backend: Framework,
         *,
         size: int,
         threads: int = 1,
@@ -87,7 +96,7 @@ class Leader:
     ) -> None:
         self._attempt, self._backend = attempt, backend
         self._launcher = backend.launcher(size)
-        self._nodes = Nodes.of(attempt.job, size)
+        self._nodes = RemoteNodes.of(attempt.job, size)
         self._timeout_s, self._threads, self._metadata = backend.timeout_s, threads, metadata or {}
         self._collects = collects
         self._ranks = [Rank(number) for number in range(size)]
@@ -96,7 +105,7 @@ class Leader:
         self._ended = False
         """The driver ended the trial; ranks unwind."""
         self._no_process_left = False
-        self._replicating = Replicating(attempt.uploaded)
+        self._replicating = UploadTracker(attempt.uploaded)
         self._due: float | None = None
         """When a rank that is missed is given up, on the monotonic clock."""
         self._wakeup = -1
@@ -134,7 +143,7 @@ class Leader:
                 for rank in self._ranks:
                     rank.close()
         if self._ended:
-            raise TrialEnded
+            raise TrialExit
         import cloudpickle
 
         values = [rank.last.value for rank in self._ranks if isinstance(rank.last, Returned)]
@@ -142,7 +151,7 @@ class Leader:
 
     # ------------------------------------------------------------ starting
 
-    def _open(self, directory: Path, stack: contextlib.ExitStack) -> tuple[Place, socket.socket]:
+    def _open(self, directory: Path, stack: contextlib.ExitStack) -> tuple[RankSetup, socket.socket]:
         size = len(self._ranks)
         self._flags = Flags(directory / "flags", size, create=True)
         stack.callback(self._flags.close)
@@ -162,7 +171,7 @@ class Leader:
         self._backend.spot = self._nodes.spot
         self._watch(read, lambda: self._woken(read))
         self._watch(listener.fileno(), lambda: self._accept(listener))
-        place = Place(
+        place = RankSetup(
             job=self._attempt.job,
             size=size,
             address=address,
@@ -245,7 +254,7 @@ class Leader:
     def _part(self) -> None:
         """Ranks on other nodes end by themselves, as those here do, before their deputies are told to go."""
         self._due = self._attempt.clock.monotonic() + _PARTING_S
-        with contextlib.suppress(RanksError, TrialEnded):
+        with contextlib.suppress(RanksError, TrialExit):
             while any(rank.where and not rank.gone for rank in self._ranks):
                 self._serve("")
 
@@ -256,7 +265,7 @@ class Leader:
             timeout = max(0.0, self._due - self._attempt.clock.monotonic()) * 1000
         ready = [fd for fd, _ in self._poll.poll(timeout)]
         if not ready and self._due is not None:
-            raise TrialEnded if self._ended else RanksError(self._late(late))
+            raise TrialExit if self._ended else RanksError(self._late(late))
         processes = {rank.pidfd for rank in self._ranks}
         for fd in sorted(ready, key=lambda fd: fd in processes):
             if fd in self._handlers:
@@ -271,7 +280,7 @@ class Leader:
             return
         self._heard(rank, message)
 
-    def _hear_deputy(self, deputy: Deputy) -> None:
+    def _hear_deputy(self, deputy: RemoteNode) -> None:
         assert deputy.line is not None
         try:
             message = deputy.line.recv()
@@ -282,27 +291,27 @@ class Leader:
             if any(self._ranks[number].last is None for number in deputy.ranks):
                 raise deputy.lost() from None
             return
-        if isinstance(message, OfRank):
+        if isinstance(message, RankSaid):
             rank = self._ranks[message.rank]
             self._flags.copy(rank.number, message.looked)
             if isinstance(message.message, Hello):
-                rank.met_elsewhere(Line(deputy, rank.number), message.message.pid, deputy.address)
+                rank.met_elsewhere(RelayedLine(deputy, rank.number), message.message.pid, deputy.address)
             else:
                 self._heard(rank, message.message)
-        elif isinstance(message, Dead):
+        elif isinstance(message, RankExited):
             if (how := self._how_died_elsewhere(message)) is not None:
                 raise RanksError(how)
-        elif isinstance(message, Looked):
+        elif isinstance(message, FlagsSeen):
             for number, looked in message.at.items():
                 self._flags.copy(number, looked)
             deputy.looked = True
             self._decide_stop()
         elif isinstance(message, Noticed):
             self._attempt.notice()
-        elif isinstance(message, Failed):
+        elif isinstance(message, LaunchFailed):
             raise RanksError(f"the ranks on {deputy} could not be started: {message.why}")
 
-    def _how_died_elsewhere(self, dead: Dead) -> str | None:
+    def _how_died_elsewhere(self, dead: RankExited) -> str | None:
         rank = self._ranks[dead.rank]
         self._gone(rank)
         return None if rank.last is not None else rank.how_it_died(dead.status)
@@ -310,7 +319,7 @@ class Leader:
     def _heard(self, rank: Rank, message: FromRank) -> None:
         if isinstance(message, Held):
             rank.hold(message)
-        elif isinstance(message, Uploaded):
+        elif isinstance(message, RankUploaded):
             self._replicating.heard(rank.number, str(rank), message)
         elif isinstance(message, Newest):
             newest = self._attempt.get_checkpoint()
@@ -318,7 +327,7 @@ class Leader:
         elif isinstance(message, Stopping):
             rank.asks = message.call
             self._decide_stop()
-        elif isinstance(message, Reported):
+        elif isinstance(message, RankReport):
             rank.report, rank.reports = message, rank.reports + 1
             self._look_at_reports()
         elif isinstance(message, Returned):
@@ -361,7 +370,7 @@ class Leader:
         try:
             self._take(reports, saved)
             answer = Go(self._attempt.answer.should_checkpoint, self._next_save)
-        except TrialEnded:
+        except TrialExit:
             self._ended, answer = True, End()
             self._due = self._attempt.clock.monotonic() + min(self._attempt.job.grace_s, self._timeout_s)
         except Exception as error:
@@ -378,7 +387,7 @@ class Leader:
         if saved.ref is not None:
             self._replicating.begin(save, saved.ref, set() if isinstance(answer, Refused) else set(uploads))
 
-    def _take(self, reports: list[Reported], saved: Saved) -> None:
+    def _take(self, reports: list[RankReport], saved: Saved) -> None:
         """One result of what all ranks reported: rank 0's metrics, and everybody's files."""
         failures = [report.failure for report in reports if report.failure is not None]
         failure = failures[0] if failures and isinstance(failures[0], PublishError) else None
@@ -477,7 +486,7 @@ class Leader:
         self._unwatch(rank.pidfd)
         rank.gone = True
         for message in rank.unread():
-            if isinstance(message, Uploaded | Returned | Raised):
+            if isinstance(message, RankUploaded | Returned | Raised):
                 self._heard(rank, message)
         if rank.last is None:
             raise RanksError(self._how_died(rank))
@@ -550,9 +559,9 @@ class Leader:
             self._wakeup = -1
 
 
-def be_rank(rank: int, *, place: Place, function: Callable[[], Any], backend: Backend) -> bool:
+def be_rank(rank: int, *, place: RankSetup, function: Callable[[], Any], backend: Framework) -> bool:
     """The first line of a rank."""
-    return run_member(place, rank, partial(backend.around, rank, function), backend.clean)
+    return run_rank(place, rank, partial(backend.around, rank, function), backend.clean)
 
 
 def _first_save(attempt: Attempt) -> int:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import RanksError
-from trainables.group.across import Line
-from trainables.group.messages import FromRank, Held, Raised, Reported, Returned
+from trainables.group.rank_messages import FromRank, Held, Raised, RankReport, Returned
+from trainables.group.remote_nodes import RelayedLine
 from trainables.runtime.tracebacks import ELSEWHERE
 from trainables.store.delete import pins
 
@@ -23,14 +23,14 @@ class Rank:
     """What the leader knows of one rank. Its process is named by a descriptor: a pid may be somebody else's later."""
 
     number: int
-    line: Connection | Line | None = None
+    line: Connection | RelayedLine | None = None
     pid: int = 0
     where: str = ""
     """The node that it runs on, in words; "": the leader's."""
     pidfd: int = -1
     reports: int = 0
     """Calls of `report()` so far, the one that waits included."""
-    report: Reported | None = None
+    report: RankReport | None = None
     """The call that waits."""
     asks: int | None = None
     """The number of the call of `should_stop()` that waits."""
@@ -51,7 +51,7 @@ class Rank:
         except ProcessLookupError:
             raise RanksError(f"{self} ended right after its start") from None
 
-    def met_elsewhere(self, line: Line, pid: int, where: str) -> None:
+    def met_elsewhere(self, line: RelayedLine, pid: int, where: str) -> None:
         """It has said hello, on another node, whose deputy tells of its end."""
         self.line, self.pid, self.where = line, pid, where
 

@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
-Step = tuple[Callable[[Connection, bytes], object], float]
+HandshakeStep = tuple[Callable[[Connection, bytes], object], float]
 """One half of the handshake, and how many seconds it may take."""
 _LONGEST = 256
 """Bytes of a message of the handshake."""
 
 
-class _Timed(Connection):
+class _TimedConnection(Connection):
     """A connection that waits for a message until a deadline, however it comes in."""
 
     until: float
@@ -46,9 +46,9 @@ def _whole(sock: socket.socket) -> bool:
     return not data or (len(data) >= 4 and not len(data) - 4 < size <= _LONGEST)
 
 
-def introduce(sock: socket.socket, key: bytes, steps: Sequence[Step]) -> None:
+def introduce(sock: socket.socket, key: bytes, steps: Sequence[HandshakeStep]) -> None:
     """Go through the steps, over a blocking socket. Raises OSError, EOFError or AuthenticationError."""
-    with _Timed(os.dup(sock.fileno())) as line:
+    with _TimedConnection(os.dup(sock.fileno())) as line:
         for step, seconds in steps:
             line.until = time.monotonic() + seconds
             step(line, key)

@@ -13,18 +13,18 @@ from typing import Any, NoReturn
 import msgspec
 
 from trainables import tagged
-from trainables.automatic import AutomaticKeys, Clock
+from trainables.automatic import AutomaticKeys, TimeSource
 from trainables.checkpoint import Checkpoint
 from trainables.context import TrainContext
 from trainables.errors import CheckpointBudgetError, InvalidSettingError, PublishError, SessionError
 from trainables.job import Job
 from trainables.runtime.saving import Saver, Staged
-from trainables.wire import Answer, Errored, Finished, Link, Listening, Preempted, Report, Uploaded
+from trainables.wire import Answer, AttemptErrored, DriverLink, Finished, Listening, Preempted, Report, SaveUploaded
 
 _log = logging.getLogger(__name__)
 
 
-class TrialEnded(BaseException):
+class TrialExit(BaseException):
     """Unwinds the user's function where the driver ended its trial.
 
     Not an Exception, so that `except Exception` around a training loop lets it through.
@@ -38,7 +38,7 @@ class Attempt:
     process, one at a time.
     """
 
-    def __init__(self, job: Job, link: Link, *, clock: Clock) -> None:
+    def __init__(self, job: Job, link: DriverLink, *, clock: TimeSource) -> None:
         self.job = job
         self.clock = clock
         self.context = AttemptContext(self)
@@ -84,7 +84,7 @@ class Attempt:
         self._check_process()
         with self._reporting:
             if self._over:
-                raise TrialEnded  # the function swallowed the first one
+                raise TrialExit  # the function swallowed the first one
             plain = tagged.plain_metrics(metrics)
             self._last_metrics = plain
             staged, lent, failure = self._stage(checkpoint)
@@ -239,7 +239,7 @@ class Attempt:
         """The first process of a group on several nodes listens for the others."""
         self._link.post(Listening(port))
 
-    def uploaded(self, message: Uploaded) -> None:
+    def uploaded(self, message: SaveUploaded) -> None:
         """The processes of a group copy a save to the replica no more."""
         try:
             self._link.post(message)
@@ -251,7 +251,7 @@ class Attempt:
         self.notified = True
         self.on_notice()
 
-    def end(self, message: Finished | Errored | Preempted) -> None:
+    def end(self, message: Finished | AttemptErrored | Preempted) -> None:
         """Say how the trial ended, once: what comes later is not sent."""
         with self._ending:
             if self._said:
@@ -264,7 +264,7 @@ class Attempt:
 
     def _leave(self) -> NoReturn:
         self._over = True
-        raise TrialEnded
+        raise TrialExit
 
     def _ends_here(self, saved_now: bool) -> bool:
         """Whether a function that was told to leave ends at this report.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from trainables.errors import PublishError
-from trainables.runtime.attempt import Attempt, TrialEnded
+from trainables.runtime.attempt import Attempt, TrialExit
 from trainables.runtime.saving import Staged
 from trainables.trainable import Trainable, load_save, make, saves, write_save
 
@@ -19,7 +19,7 @@ def run_class(attempt: Attempt, kind: type[Trainable]) -> None:
         if attempt.job.checkpoint_path is not None:
             load_save(trainable, attempt.job.checkpoint_path)
         _loop(attempt, trainable)
-    except TrialEnded:
+    except TrialExit:
         return  # the driver is gone
     finally:
         try:

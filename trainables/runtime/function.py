@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from trainables import session
 from trainables.errors import InvalidSettingError, MetricError
-from trainables.runtime.attempt import Attempt, TrialEnded
+from trainables.runtime.attempt import Attempt, TrialExit
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def run_function(attempt: Attempt, function: Callable[..., Any]) -> None:
     """Run a function trainable to its end, whoever ends it; `attempt` knows afterwards how that was."""
     try:
         _run(attempt, function)
-    except TrialEnded:
+    except TrialExit:
         return  # the driver's decision, or the driver is gone
 
 

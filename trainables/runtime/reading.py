@@ -10,7 +10,7 @@ from pathlib import Path
 from trainables.errors import CheckpointError
 from trainables.store import manifest
 from trainables.store.delete import pins
-from trainables.wire import CheckpointRef, Closed, Link, Opened
+from trainables.wire import CheckpointClosed, CheckpointOpened, CheckpointRef, DriverLink
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class Reading:
     opened later, is told; a trial that reads its checkpoint and goes on never says a word.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: DriverLink) -> None:
         self._link = link
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Reading:
             if not held and path in self._told:
                 ref = self._told.pop(path)
                 if ref not in self._told.values():  # else the same one is open in a copy of the experiment too
-                    self._post(Closed(ref))
+                    self._post(CheckpointClosed(ref))
             elif held and self._matters and path not in self._told:
                 self._tell(path)
 
@@ -60,9 +60,9 @@ class Reading:
         except CheckpointError:
             return  # no published one: nobody but the user deletes it
         self._told[path] = ref
-        self._post(Opened(ref))
+        self._post(CheckpointOpened(ref))
 
-    def _post(self, message: Opened | Closed) -> None:
+    def _post(self, message: CheckpointOpened | CheckpointClosed) -> None:
         try:
             self._link.post(message)
         except ConnectionError as error:

@@ -15,14 +15,14 @@ from typing import Any
 
 import msgspec
 
-from trainables.automatic import Clock
+from trainables.automatic import TimeSource
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointError, PublishError
 from trainables.job import Job
 from trainables.runtime.tracebacks import message_of
 from trainables.starting import start_thread
 from trainables.store import fs, publish, staging, tree
-from trainables.wire import CheckpointRef, Link, Published, PublishFailed, Saving
+from trainables.wire import CheckpointRef, DriverLink, PendingSave, SaveFailed, SavePublished
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Saver:
     `abandon` are called from the trial's own thread.
     """
 
-    def __init__(self, job: Job, link: Link, *, clock: Clock) -> None:
+    def __init__(self, job: Job, link: DriverLink, *, clock: TimeSource) -> None:
         self._job, self._link, self._clock = job, link, clock
         self._index = 0
         self._numbers: Counter[int] = Counter()
@@ -124,16 +124,16 @@ class Saver:
                 self._open.discard(staged)
                 fs.remove_quietly(staged.path)
 
-    def describe(self, staged: Staged, iteration: int) -> Saving:
+    def describe(self, staged: Staged, iteration: int) -> PendingSave:
         """Name a save and measure it. Each call counts as one save."""
         ref = staged.ref = self.name(iteration, staged.number)
-        return Saving(ref=ref, bytes=tree.scan(staged.path, follow=False).bytes, uploading=staged.uploading)
+        return PendingSave(ref=ref, bytes=tree.scan(staged.path, follow=False).bytes, uploading=staged.uploading)
 
-    def announce(self, directory: Checkpoint, iteration: int) -> Saving:
+    def announce(self, directory: Checkpoint, iteration: int) -> PendingSave:
         """Like `describe`, for a directory of the user's that will be staged; refuses what cannot be."""
         self.wait()
         size = tree.scan(Path(directory.path), follow=True).bytes
-        return Saving(ref=self.name(iteration), bytes=size)
+        return PendingSave(ref=self.name(iteration), bytes=size)
 
     def name(self, iteration: int, number: int | None = None) -> CheckpointRef:
         """The next save's reference: numbered by save index, by the user, or by iteration."""
@@ -172,7 +172,7 @@ class Saver:
         why = message_of(error)
         _log.warning("checkpoint %s was not saved: %s", ref.name, why)
         try:
-            self._link.post(PublishFailed(ref=ref, error=why, raised=raised))
+            self._link.post(SaveFailed(ref=ref, error=why, raised=raised))
         except ConnectionError as gone:
             _log.debug("the driver is gone: %s", gone)
 
@@ -237,4 +237,4 @@ class Saver:
         self.published = done.path
         self._failures_in_row = 0
         self.before_published()
-        self._link.post(Published(ref=ref, bytes=done.manifest.bytes, digest=done.digest))
+        self._link.post(SavePublished(ref=ref, bytes=done.manifest.bytes, digest=done.digest))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainables import session
-from trainables.automatic import Clock
+from trainables.automatic import TimeSource
 from trainables.errors import CheckpointBudgetError, LimitError, PublishError
 from trainables.job import Job
 from trainables.runtime.attempt import Attempt
@@ -26,7 +26,7 @@ from trainables.runtime.seeding import forget_later_imports, seed_everything
 from trainables.runtime.tracebacks import message_of, user_traceback
 from trainables.store import fs
 from trainables.trainable import Trainable
-from trainables.wire import Errored, Finished, Link, Preempted
+from trainables.wire import AttemptErrored, DriverLink, Finished, Preempted
 
 __all__ = ["run_job", "seed_everything"]
 
@@ -34,7 +34,7 @@ _LOW_DISK = 1024 * 1024
 _PICKLED_LIMIT = 1024 * 1024
 
 
-def run_job(job: Job, trainable: Any, link: Link, *, clock: Clock = time, own_process: bool = True) -> None:
+def run_job(job: Job, trainable: Any, link: DriverLink, *, clock: TimeSource = time, own_process: bool = True) -> None:
     """Run one attempt of a trial and tell the driver how it ended, with exactly one last message.
 
     Everything staged is published before that message, or removed. When the driver is gone, nothing is said, and this
@@ -50,7 +50,7 @@ def run_job(job: Job, trainable: Any, link: Link, *, clock: Clock = time, own_pr
 
     The working directory, `tempfile.tempdir` and the current session are put back at the end.
     """
-    if job.across is not None and job.across.number:
+    if job.group_nodes is not None and job.group_nodes.number:
         _follow(job, trainable, link)
         return
     attempt = Attempt(job, link, clock=clock)
@@ -68,20 +68,20 @@ def run_job(job: Job, trainable: Any, link: Link, *, clock: Clock = time, own_pr
         attempt.end(message)
 
 
-def _follow(job: Job, trainable: Any, link: Link) -> None:
+def _follow(job: Job, trainable: Any, link: DriverLink) -> None:
     """Be the process of a further node, of which the first one's tells all; unless it is not reached."""
-    message: Finished | Errored = Finished()
+    message: Finished | AttemptErrored = Finished()
     try:
         with _in_place(job):
             trainable.follow(job)
     except Exception as error:
-        message = Errored(type(error).__name__, message_of(error), user_traceback(error), _pickled(error))
+        message = AttemptErrored(type(error).__name__, message_of(error), user_traceback(error), _pickled(error))
     link.send(message)
 
 
 def _attempt(
-    attempt: Attempt, trainable: Any, link: Link, own_process: bool, stack: contextlib.ExitStack
-) -> Finished | Preempted | Errored:
+    attempt: Attempt, trainable: Any, link: DriverLink, own_process: bool, stack: contextlib.ExitStack
+) -> Finished | Preempted | AttemptErrored:
     job = attempt.job
     stack.enter_context(_in_place(job))
     stack.enter_context(session.activated(attempt))
@@ -140,13 +140,13 @@ def _expire(attempt: Attempt) -> None:
     os._exit(0)
 
 
-def _errored(attempt: Attempt, error: BaseException) -> Errored:
+def _errored(attempt: Attempt, error: BaseException) -> AttemptErrored:
     text = message_of(error)
     free = fs.free_bytes(attempt.job.directory)
     full = free is not None and free < _LOW_DISK
     if full and "bytes are free" not in text:
         text += f" (disk full: {free} bytes are free at {attempt.job.directory})"
-    return Errored(
+    return AttemptErrored(
         type=type(error).__name__,
         message=text,
         traceback=user_traceback(error),

@@ -14,8 +14,8 @@ from typing import Any
 
 from trainables import knobs, session
 from trainables.errors import InvalidSettingError, RanksError
-from trainables.group.backend import Backend
-from trainables.group.launching import HERE, Launcher, Spot
+from trainables.group.framework import Framework
+from trainables.group.launcher import ONE_NODE, Launcher, NodeRanks
 from trainables.starting import start_thread
 from trainables.torch.torch_config import TorchConfig
 
@@ -28,7 +28,7 @@ _MEETING_S = 300
 """How long nodes wait for one another at the start."""
 
 
-class TorchBackend(Backend):
+class TorchBackend(Framework):
     """gloo on CPUs, nccl on GPUs, ranks started by `torch.distributed.launcher`.
 
     Args:
@@ -100,7 +100,9 @@ class ElasticLauncher:
         self._patience_s = _JOIN_S
         self._across = False
 
-    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], spot: Spot = HERE) -> None:
+    def start(
+        self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], spot: NodeRanks = ONE_NODE
+    ) -> None:
         import torch
 
         theirs = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]

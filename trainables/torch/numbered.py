@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainables.automatic import Clock
+from trainables.automatic import TimeSource
 from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, InvalidSettingError, SessionError
 from trainables.settings import invalid
 from trainables.store import delete, fs, manifest, publish, staging, verify
@@ -69,7 +69,7 @@ class NumberedCheckpoints:
         clock: for the date in manifests.
     """
 
-    def __init__(self, directory: Path, name: str, *, keep_last: int | None, clock: Clock = time) -> None:
+    def __init__(self, directory: Path, name: str, *, keep_last: int | None, clock: TimeSource = time) -> None:
         self.directory, self.names, self.keep_last = directory, Names(name), keep_last
         self._clock = clock
         self._complete: list[Numbered] = []

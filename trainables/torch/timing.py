@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from trainables.automatic import Clock
+from trainables.automatic import TimeSource
 from trainables.settings import invalid
 from trainables.torch.ranks import rank_or_zero
 
@@ -40,7 +40,7 @@ class TimestampedTimer:
         running: float = 0.0,
         *,
         file: TextIO | None = None,
-        clock: Clock = time,
+        clock: TimeSource = time,
     ) -> None:
         for name, value in (("start_time", 0 if start_time is None else start_time), ("running", running)):
             if isinstance(value, bool) or not isinstance(value, int | float):

@@ -9,7 +9,7 @@ from trainables.checkpoint import Checkpoint
 from trainables.config import RunConfig, ScalingConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.errors import MissingExtraError
-from trainables.group.backend import Backend
+from trainables.group.framework import Framework
 from trainables.settings import checked_names, instance_of
 from trainables.torch.launch import TorchBackend
 from trainables.torch.torch_config import TorchConfig
@@ -68,6 +68,6 @@ class TorchTrainer(DataParallelTrainer):
             datasets=datasets,
         )
 
-    def backend_of(self, scaling: ScalingConfig) -> Backend:
+    def backend_of(self, scaling: ScalingConfig) -> Framework:
         instance_of("TorchTrainer: torch_config", self.backend_config, (TorchConfig,))
         return TorchBackend(self.backend_config, scaling.num_gpus_per_worker)

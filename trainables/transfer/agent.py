@@ -48,7 +48,7 @@ _PARTS = 2
 """Of so many of the last checkpoints to which a part was brought, what has not changed is copied over there."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, tag_field="job"):
+class TransferJob(msgspec.Struct, frozen=True, kw_only=True, tag_field="job"):
     """Base of all jobs."""
 
     id: int = 0
@@ -60,14 +60,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, tag_field="job"):
     """
 
 
-class Push(Job, frozen=True, tag="push"):
+class Push(TransferJob, frozen=True, tag="push"):
     """Copy small files: group after group, in that order."""
 
     groups: list[tuple[str, str, list[str]]]
     """(source directory, prefix, names)."""
 
 
-class PushPayload(Job, frozen=True, tag="payload"):
+class PushPayload(TransferJob, frozen=True, tag="payload"):
     """Copy a published checkpoint without its manifest: nobody sees it yet."""
 
     directory: str
@@ -76,7 +76,7 @@ class PushPayload(Job, frozen=True, tag="payload"):
     """Name -> BLAKE3 of what those who saved it have put there themselves (`PushPart`): it is not sent again."""
 
 
-class PushPart(Job, frozen=True, tag="part"):
+class PushPart(TransferJob, frozen=True, tag="part"):
     """Copy files of a checkpoint before it is published; the `sent` of `PushPayload` is the answer, as JSON."""
 
     directory: str
@@ -86,14 +86,14 @@ class PushPart(Job, frozen=True, tag="part"):
     """(key, text in it): where there is no such file this is not the run's place."""
 
 
-class PushManifest(Job, frozen=True, tag="manifest"):
+class PushManifest(TransferJob, frozen=True, tag="manifest"):
     """Copy its manifest: from now on it is complete there."""
 
     directory: str
     key: str
 
 
-class CopyPayload(Job, frozen=True, tag="copy_payload"):
+class CopyPayload(TransferJob, frozen=True, tag="copy_payload"):
     """Copy a checkpoint from this or another place without its manifest: nobody sees it yet."""
 
     place: str
@@ -105,7 +105,7 @@ class CopyPayload(Job, frozen=True, tag="copy_payload"):
     """BLAKE3 of its manifest."""
 
 
-class CopyManifest(Job, frozen=True, tag="copy_manifest"):
+class CopyManifest(TransferJob, frozen=True, tag="copy_manifest"):
     """Copy its manifest; the rest as in `CopyPayload`."""
 
     place: str
@@ -114,19 +114,19 @@ class CopyManifest(Job, frozen=True, tag="copy_manifest"):
     digest: str = ""
 
 
-class DeleteCheckpoint(Job, frozen=True, tag="delete_checkpoint"):
+class DeleteCheckpoint(TransferJob, frozen=True, tag="delete_checkpoint"):
     """Delete a checkpoint, its manifest first. Nothing there is no error."""
 
     key: str
 
 
-class Delete(Job, frozen=True, tag="delete"):
+class Delete(TransferJob, frozen=True, tag="delete"):
     """Delete files, in that order."""
 
     keys: list[str]
 
 
-class FetchCheckpoint(Job, frozen=True, tag="fetch_checkpoint"):
+class FetchCheckpoint(TransferJob, frozen=True, tag="fetch_checkpoint"):
     """Bring a checkpoint to a local directory, whole and hashed or not at all."""
 
     key: str
@@ -134,7 +134,7 @@ class FetchCheckpoint(Job, frozen=True, tag="fetch_checkpoint"):
     digest: str = ""
 
 
-class Fetch(Job, frozen=True, tag="fetch"):
+class FetchFiles(TransferJob, frozen=True, tag="fetch"):
     """Bring files; without names all under the prefix."""
 
     prefix: str
@@ -142,7 +142,7 @@ class Fetch(Job, frozen=True, tag="fetch"):
     names: list[str] | None = None
 
 
-class Put(Job, frozen=True, tag="put"):
+class Put(TransferJob, frozen=True, tag="put"):
     """Write a small file."""
 
     key: str
@@ -150,25 +150,25 @@ class Put(Job, frozen=True, tag="put"):
     exclusive: bool = False
 
 
-class Read(Job, frozen=True, tag="read"):
+class Read(TransferJob, frozen=True, tag="read"):
     """The content of a small file is the answer."""
 
     key: str
 
 
-class ListKeys(Job, frozen=True, tag="list"):
+class ListKeys(TransferJob, frozen=True, tag="list"):
     """Every key under the prefix, with its size, is the answer as JSON."""
 
     prefix: str
 
 
-class Children(Job, frozen=True, tag="children"):
+class Children(TransferJob, frozen=True, tag="children"):
     """The names directly under the prefix, those of directories with a slash, are the answer as a JSON list."""
 
     prefix: str
 
 
-class Compare(Job, frozen=True, tag="compare"):
+class Compare(TransferJob, frozen=True, tag="compare"):
     """Which of these files are not the same over there as here is the answer as a JSON list."""
 
     source: str
@@ -176,19 +176,19 @@ class Compare(Job, frozen=True, tag="compare"):
     names: list[str]
 
 
-class FindLeftovers(Job, frozen=True, tag="find_leftovers"):
+class FindLeftovers(TransferJob, frozen=True, tag="find_leftovers"):
     """What killed uploads left half done under the prefix (`base.Leftover`) is the answer, as JSON."""
 
     prefix: str
 
 
-class RemoveLeftovers(Job, frozen=True, tag="remove_leftovers"):
+class RemoveLeftovers(TransferJob, frozen=True, tag="remove_leftovers"):
     """Remove these."""
 
     leftovers: list[Leftover]
 
 
-class Learn(Job, frozen=True, tag="learn"):
+class Learn(TransferJob, frozen=True, tag="learn"):
     """What that checkpoint over there holds need not be sent again: it may be copied from there."""
 
     key: str
@@ -196,11 +196,11 @@ class Learn(Job, frozen=True, tag="learn"):
 
 AnyJob = Union[
     Push, PushPayload, PushPart, PushManifest, CopyPayload, CopyManifest, DeleteCheckpoint, Delete, FetchCheckpoint,
-    Fetch, Put, Read, ListKeys, Children, Compare, FindLeftovers, RemoveLeftovers, Learn
+    FetchFiles, Put, Read, ListKeys, Children, Compare, FindLeftovers, RemoveLeftovers, Learn
 ]  # fmt: skip
 
 
-class Opened(msgspec.Struct, frozen=True, tag="opened", tag_field="answer"):
+class PlaceOpened(msgspec.Struct, frozen=True, tag="opened", tag_field="answer"):
     """The place was looked at and takes what is written to it."""
 
     can: dict[str, bool]
@@ -236,7 +236,7 @@ class Begun(msgspec.Struct, frozen=True, tag="begun", tag_field="answer"):
     id: int
 
 
-Answer = Union[Opened, Done, Failed, Moved, Begun]
+Answer = Union[PlaceOpened, Done, Failed, Moved, Begun]
 
 TAKEN = "Taken"
 """The type of a `Failed` that says: the guard is there."""
@@ -383,7 +383,7 @@ class Worker:
                 backend.delete(job.keys)
             case FetchCheckpoint():
                 checkpoints.fetch(backend, job.key, Path(job.target), digest=job.digest or None, progress=moved)
-            case Fetch():
+            case FetchFiles():
                 backend.fetch(job.prefix, Path(job.target), job.names, progress=moved)
             case Put():
                 backend.put(job.key, job.data, exclusive=job.exclusive)
@@ -461,10 +461,10 @@ def serve(line: socket.socket, at_end: Callable[[], None] = lambda: None) -> Non
     opening = receive()
     if opening is None:
         return
-    greeting: Opened | Failed
+    greeting: PlaceOpened | Failed
     try:
         worker = _open(opening)
-        greeting = Opened(dataclasses.asdict(worker.backend.can), worker.backend.uri)
+        greeting = PlaceOpened(dataclasses.asdict(worker.backend.can), worker.backend.uri)
     except Exception as error:  # said to the driver, which raises it
         greeting = Failed(0, type(error).__name__, str(error))
     try:
@@ -489,7 +489,7 @@ def _answer(worker: Worker, job: AnyJob, spoken: Spoken) -> None:
     spoken.say(worker.do(job, _Progress(job.id, spoken)))
 
 
-class Place(msgspec.Struct, frozen=True):
+class OpenPlace(msgspec.Struct, frozen=True):
     """What the agent is told first."""
 
     pickled: bytes
@@ -501,7 +501,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def _open(body: bytes) -> Worker:
-    place = msgspec.json.decode(body, type=Place)
+    place = msgspec.json.decode(body, type=OpenPlace)
     sys.path.extend(entry for entry in place.path if entry not in sys.path)
     arguments = cloudpickle.loads(place.pickled)
     backend = open_backend(**arguments)

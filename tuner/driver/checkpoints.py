@@ -149,7 +149,7 @@ class Keeping:
         """Why a save of so many bytes does not fit into the budget, or None: it does."""
         return self._custodian.refusal(run.trial, size, result, self.in_use(run))
 
-    def published(self, run: Running, body: wire.Published, seq: int) -> str | None:
+    def published(self, run: Running, body: wire.SavePublished, seq: int) -> str | None:
         """A save is on the disk, and the fact `seq` says so; returns why it cannot stay, or None."""
         trial, record = run.trial, run.trial.checkpoints[-1]
         # Of a class trainable's save nobody knew the size before.
@@ -165,11 +165,11 @@ class Keeping:
         self.given_back(trial)
         return None
 
-    def not_saved(self, trial: Trial, body: wire.PublishFailed) -> None:
+    def not_saved(self, trial: Trial, body: wire.SaveFailed) -> None:
         self._books.add(ev.PublishFailed(body.ref, body.error, body.raised))
         self._custodian.not_saved(trial)
 
-    def left_behind(self, run: Running) -> Iterator[wire.Published]:
+    def left_behind(self, run: Running) -> Iterator[wire.SavePublished]:
         """What an attempt published before it died and did not tell."""
         trial = run.trial
         known = {record.order for record in trial.checkpoints} | {ref.order for ref in trial.forgotten}
@@ -177,7 +177,7 @@ class Keeping:
             ref = found.ref
             mine = (trial.trial_id, trial.attempt_generation, run.attempt)
             if (ref.trial_id, ref.generation, ref.attempt) == mine and ref.order not in known:
-                yield wire.Published(ref, found.manifest.bytes, found.digest)
+                yield wire.SavePublished(ref, found.manifest.bytes, found.digest)
 
     def attempt_ended(self, trial: Trial) -> None:
         """Nothing of this attempt is on its way any more."""

@@ -527,17 +527,17 @@ class TrialLoop:
             return
         if isinstance(body, wire.Report):
             self._on_report(run, body)
-        elif isinstance(body, wire.Published):
+        elif isinstance(body, wire.SavePublished):
             self._on_published(run, body)
-        elif isinstance(body, wire.PublishFailed):
+        elif isinstance(body, wire.SaveFailed):
             lost = (run.trial.name, body.ref.name, body.error)
             log.warning("%s: checkpoint %s was not saved: %s", *lost, extra={"each": True})
             self._keeping.not_saved(run.trial, body)
-        elif isinstance(body, wire.Uploaded):
+        elif isinstance(body, wire.SaveUploaded):
             self._copies.uploaded(run.trial, body)
-        elif isinstance(body, wire.Opened):
+        elif isinstance(body, wire.CheckpointOpened):
             self._keeping.opened(run, body.ref)
-        elif isinstance(body, wire.Closed):
+        elif isinstance(body, wire.CheckpointClosed):
             self._keeping.closed(run, body.ref)
         elif not isinstance(body, wire.Listening):  # that one is for an executor
             run.said = body
@@ -690,7 +690,7 @@ class TrialLoop:
         self._check_owner()
         self._executor.tell(run.trial.trial_id, wire.Durable(iteration))
 
-    def _on_published(self, run: Running, body: wire.Published) -> None:
+    def _on_published(self, run: Running, body: wire.SavePublished) -> None:
         trial = run.trial
         seq = self._books.add(ev.CheckpointPublished(body.ref, body.bytes, body.digest, self.clock.time()))
         run.published = True
@@ -701,7 +701,7 @@ class TrialLoop:
         problem = self._keeping.published(run, body, seq)
         if problem is not None:
             run.refused = True
-            run.said = wire.Errored("CheckpointBudgetError", problem, problem, retry=False)
+            run.said = wire.AttemptErrored("CheckpointBudgetError", problem, problem, retry=False)
             self._executor.kill(trial.trial_id)
         self._carry_out()
 
@@ -717,7 +717,7 @@ class TrialLoop:
         if run.then == "stop" and not run.refused:
             self._end_stopped(run, event, error)
         elif error is not None:
-            self._failed(run, error, run.said if isinstance(run.said, wire.Errored) else None)
+            self._failed(run, error, run.said if isinstance(run.said, wire.AttemptErrored) else None)
         elif event.reason != "timeout" and isinstance(run.said, wire.Finished):
             self._end_finished(run)
         elif event.reason == "timeout":
@@ -732,7 +732,7 @@ class TrialLoop:
         said = run.said
         if event.reason == "timeout" or isinstance(said, (wire.Finished, wire.Preempted)):
             return None
-        if isinstance(said, wire.Errored):
+        if isinstance(said, wire.AttemptErrored):
             return ev.ErrorInfo(said.type, said.message, said.traceback, said.disk)
         if self.halted is not None or event.reason == "unusable":
             return None
@@ -773,7 +773,7 @@ class TrialLoop:
                 log.warning("%s had been told to stop and has ended; then: %s", trial.name, problem)
             self._end_trial(trial, None)
         elif error is not None:
-            self._failed(run, error, run.said if isinstance(run.said, wire.Errored) else None)
+            self._failed(run, error, run.said if isinstance(run.said, wire.AttemptErrored) else None)
         elif event.reason == "timeout" or isinstance(run.said, wire.Finished):
             self._failed(run, self._save_lost(trial), None)
         else:  # from its newest checkpoint, and no further than it had come
@@ -803,7 +803,9 @@ class TrialLoop:
             log.warning("%s: checkpoint %s cannot be used and is set aside", run.trial.name, record.ref.name)
             self._keeping.set_aside(record, "the host that was to use it could not")
 
-    def _failed(self, run: Running, error: ev.ErrorInfo, said: wire.Errored | None, *, again: bool = True) -> None:
+    def _failed(
+        self, run: Running, error: ev.ErrorInfo, said: wire.AttemptErrored | None, *, again: bool = True
+    ) -> None:
         """An attempt failed: the trial begins another one if `again` and the settings allow it, or ends."""
         trial = run.trial
         if said is not None and said.pickled:

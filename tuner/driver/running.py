@@ -20,7 +20,7 @@ class Running:
     attempt: int
     resources: Resources
     launched: bool = False
-    said: wire.Finished | wire.Errored | wire.Preempted | None = None
+    said: wire.Finished | wire.AttemptErrored | wire.Preempted | None = None
     then: Literal["continue", "stop", "pause"] = "continue"
     """What it was told last."""
     why: Reason | None = None

@@ -14,13 +14,13 @@ from typing import Any
 
 from trainables.wire import (
     Answer,
+    AttemptErrored,
     Durable,
-    Errored,
     Finished,
     Halt,
     Preempted,
     Report,
-    SideWord,
+    SideMessage,
     ToTrial,
     nothing,
 )
@@ -189,11 +189,11 @@ class _Link:
             raise RuntimeError("the loop returned from dispatch without an answer")
         return self._answers[-1]
 
-    def send(self, message: Finished | Errored | Preempted) -> None:
+    def send(self, message: Finished | AttemptErrored | Preempted) -> None:
         if self.failure is None and not self.killed:
             self.deliver([*self.take_posted(), Message(self.trial_id, self._attempt, message)])
 
-    def post(self, message: SideWord) -> None:
+    def post(self, message: SideMessage) -> None:
         self._posted.append(Message(self.trial_id, self._attempt, message))
         if threading.get_ident() == self._thread:
             self.deliver(self.take_posted())

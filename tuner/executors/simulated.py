@@ -19,7 +19,7 @@ from trainables import tagged
 from trainables.automatic import AutomaticKeys
 from trainables.runtime.tracebacks import message_of, writable
 from trainables.trainable import Trainable, saves
-from trainables.wire import Answer, Errored, Finished, Halt, Preempted, Report, ToTrial
+from trainables.wire import Answer, AttemptErrored, Finished, Halt, Preempted, Report, ToTrial
 from tuner.clock import VirtualClock
 from tuner.error import SettingError
 from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
@@ -186,7 +186,7 @@ class SimulatedExecutor:
         if what in ("killed", "timeout"):
             self._over(attempt, -9, what, events)
             return False
-        last: Finished | Errored | Preempted = Finished()
+        last: Finished | AttemptErrored | Preempted = Finished()
         if what == "preempted":
             last = Preempted()
         elif attempt.error is not None:
@@ -218,7 +218,7 @@ class SimulatedExecutor:
         except StopIteration:
             self._at(0.0, attempt, "end")
         except Exception as error:  # the model's trial fails with it
-            attempt.error = Errored(type(error).__name__, message_of(error), writable(traceback.format_exc()))
+            attempt.error = AttemptErrored(type(error).__name__, message_of(error), writable(traceback.format_exc()))
             self._at(0.0, attempt, "end")
         else:
             self._at(duration, attempt, "report")
@@ -254,6 +254,6 @@ class _Attempt:
         self.script: Iterator[tuple[float, Mapping[str, Any]]] | None = None
         self.metrics: Mapping[str, Any] = {}
         self.answer: Answer | None = None
-        self.error: Errored | None = None
+        self.error: AttemptErrored | None = None
         self.halted = False
         self.over = False

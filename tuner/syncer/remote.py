@@ -207,13 +207,13 @@ class Remote:
         """
         paths = ExperimentPaths(incoming)
         if not self.uploader.can.list:
-            self._call(agent.Fetch(prefix=self.name, target=str(incoming)))
+            self._call(agent.FetchFiles(prefix=self.name, target=str(incoming)))
             return paths
         for attempt in range(READ_AGAIN):
             books = [key for key in self.keys if key.split("/")[0] in ("experiment.json", "generations", "journal")]
             names = [key for key in books if not is_history(key)]
             try:
-                self._call(agent.Fetch(prefix=self.name, target=str(incoming), names=names))
+                self._call(agent.FetchFiles(prefix=self.name, target=str(incoming), names=names))
                 break
             except ObjectNotFoundError:
                 if attempt == READ_AGAIN - 1:
@@ -257,7 +257,7 @@ class Remote:
         """
         wanted = [key for key in self.keys if _is_small(key) and key.partition("/")[0] not in later and not have(key)]
         if wanted:
-            self._call(agent.Fetch(prefix=self.name, target=str(root), names=wanted))
+            self._call(agent.FetchFiles(prefix=self.name, target=str(root), names=wanted))
         for key in [key for key in wanted if key.startswith("blobs/")]:
             if manifest.digest(fs.read_file(root / key)) != key.removeprefix("blobs/"):
                 fs.unlink(root / key)
@@ -270,13 +270,13 @@ class Remote:
         """Bring the warnings of its drivers."""
         wanted = [file.name for file in ExperimentPaths(root).driver_logs if file.name in self.keys]
         if wanted:
-            self._call(agent.Fetch(prefix=self.name, target=str(root), names=wanted))
+            self._call(agent.FetchFiles(prefix=self.name, target=str(root), names=wanted))
 
     def fetch_history(self, root: Path) -> None:
         """Bring what snapshots have replaced, as far as it is not there already."""
         wanted = [key for key in self.keys if is_history(key) and not fs.exists(root / key)]
         if wanted:
-            self._call(agent.Fetch(prefix=self.name, target=str(root), names=wanted))
+            self._call(agent.FetchFiles(prefix=self.name, target=str(root), names=wanted))
 
     def relation(self, paths: ExperimentPaths, incoming: Path) -> tuple[Relation, JournalContents | None]:
         """Compare with what lies here, and bring the books into `incoming` where that is needed to tell."""

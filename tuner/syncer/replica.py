@@ -22,7 +22,7 @@ from trainables.store import fs
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import agent
 from trainables.transfer.agent import AnyJob, Done, Failed
-from trainables.wire import CheckpointRef, Uploaded
+from trainables.wire import CheckpointRef, SaveUploaded
 from tuner.clock import Clock
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
@@ -274,7 +274,7 @@ class Replica(Copies):
         self._cut_off()
         self._checkpoints.uploading(ref)
 
-    def uploaded(self, trial: Trial, message: Uploaded) -> None:
+    def uploaded(self, trial: Trial, message: SaveUploaded) -> None:
         self._quiet_until = 0.0
         self._checkpoints.uploaded(trial, message.ref, message.sent)
         if message.problem and trial.trial_id not in self._told_unsent:
@@ -531,7 +531,7 @@ class Replica(Copies):
         if self.wanted and not self._fetching:
             self._fetching = {dirname: self.wanted.pop(dirname) for dirname in list(self.wanted)[:AT_ONCE]}
             wanted = [f"{dirname}/{name}" for dirname, names in self._fetching.items() for name in names]
-            self._submit(agent.Fetch(prefix=self._name, target=str(self._root), names=wanted), self._brought)
+            self._submit(agent.FetchFiles(prefix=self._name, target=str(self._root), names=wanted), self._brought)
             started = True
         if (job := self._files.push(now)) is not None:
             self._submit(job, self._files_arrived)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Union
 
-from trainables.wire import CheckpointRef, Uploaded
+from trainables.wire import CheckpointRef, SaveUploaded
 from tuner.experiment import events as ev
 from tuner.experiment.trial import CheckpointRecord, Trial
 
@@ -42,7 +42,7 @@ class Copies:
     def uploading(self, trial: Trial, ref: CheckpointRef) -> None:
         """A save is on its way, and the processes that made it copy it themselves, until `uploaded` or `ended`."""
 
-    def uploaded(self, trial: Trial, message: Uploaded) -> None:
+    def uploaded(self, trial: Trial, message: SaveUploaded) -> None:
         """They copy nothing of it any more."""
 
     def published(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:

@@ -23,7 +23,7 @@ from trainables import errors
 from trainables.errors import InvalidSettingError, MissingExtraError, TransferError
 from trainables.starting import start_process, start_thread
 from trainables.transfer import agent
-from trainables.transfer.agent import AnyJob, Begun, Done, Failed, Moved, Opened
+from trainables.transfer.agent import AnyJob, Begun, Done, Failed, Moved, PlaceOpened
 from trainables.transfer.base import Can
 from trainables.wire import Frames, frame
 from tuner.error import SettingError
@@ -39,7 +39,7 @@ MAX_LOST = 3
 """Agents in a row that may be lost over one job, or before they have looked at the place."""
 LOST = "AgentLost"
 """The type of a `Failed` that says: the agent was ended, or has died, over that job."""
-_LOOKS = (agent.Read, agent.Children, agent.ListKeys, agent.Fetch)
+_LOOKS = (agent.Read, agent.Children, agent.ListKeys, agent.FetchFiles)
 
 
 class Uploader(ABC):
@@ -169,7 +169,7 @@ class ProcessUploader(Uploader):
         except Exception as error:  # whatever a user's object raises
             text = f"syncer={arguments.get('syncer')!r} cannot be sent to the process that syncs: {error}"
             raise SettingError(text) from error
-        self._greeting: queue.SimpleQueue[Opened | Failed] = queue.SimpleQueue()
+        self._greeting: queue.SimpleQueue[PlaceOpened | Failed] = queue.SimpleQueue()
         opened = self._open()
         for _ in range(MAX_LOST - 1):
             if isinstance(opened, Failed) and opened.type == LOST:
@@ -180,7 +180,7 @@ class ProcessUploader(Uploader):
             raise as_error(opened)
         self.can, self.uri = Can(**opened.can), opened.uri
 
-    def _open(self) -> Opened | Failed:
+    def _open(self) -> PlaceOpened | Failed:
         """Start an agent and hear what it says of its place."""
         self._start(check=True)
         try:
@@ -244,7 +244,7 @@ class ProcessUploader(Uploader):
         self._dead, self._spoke = False, time.monotonic()
         try:
             with contextlib.suppress(ConnectionError):  # it has died already: the reader says so
-                self._line.sendall(frame(agent.Place(self._arguments, sys.path, check)))
+                self._line.sendall(frame(agent.OpenPlace(self._arguments, sys.path, check)))
             start_thread(self._read, name="uploader", args=(self._line, self._process))
         except BaseException:
             self.close()
@@ -261,7 +261,7 @@ class ProcessUploader(Uploader):
                 break
             for body in frames.feed(data):
                 answer = agent.decode_answer(body)
-                if isinstance(answer, Opened) or (isinstance(answer, Failed) and answer.id == 0):
+                if isinstance(answer, PlaceOpened) or (isinstance(answer, Failed) and answer.id == 0):
                     self._greeting.put(answer)
                 elif isinstance(answer, Moved):
                     self._heard(answer.id)

@@ -101,7 +101,7 @@ def view(uri: str, more: More = books_only) -> Iterator[ExperimentPaths]:
             names = [name for name in more(paths, load_with_journal(paths)[0], there) if name in there]
         if names:
             remote.uploader.call(
-                agent.Fetch(prefix=remote.name, target=str(incoming), names=names), timeout_s=TIMEOUT_S
+                agent.FetchFiles(prefix=remote.name, target=str(incoming), names=names), timeout_s=TIMEOUT_S
             )
         if fs.exists(root):
             fs.rmtree(root)

@@ -23,7 +23,7 @@ from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
 from trainables import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, SyncConfig, Trainable
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.errors import InvalidSettingError, TrainingFailedError
-from trainables.group.backend import Backend
+from trainables.group.framework import Framework
 from trainables.store import verify
 from tuner.error import ExperimentNotFoundError, ResourceError
 
@@ -92,7 +92,7 @@ def test_a_worker_that_dies_restarts_the_group_from_the_last_checkpoint(tmp_path
     assert list(result.metrics_dataframe["epoch"]) == [0, 1, 2, 3]
 
 
-class Impatient(Backend):
+class Impatient(Framework):
     timeout_s = 4.0
 
 

@@ -14,12 +14,12 @@ import trainables as train
 import tuner as tune
 from trainables import CheckpointStrategy, Trainer
 from trainables.errors import InvalidSettingError, SessionError, TrainingFailedError
-from trainables.group.backend import Backend
+from trainables.group.framework import Framework
 
 
 def trainer(logdir: Path | None, **more: Any) -> Trainer:
     made = Trainer(
-        backend=Backend(), num_workers=2, resources_per_worker={"CPU": 0.5}, logdir=logdir, max_retries=0, **more
+        backend=Framework(), num_workers=2, resources_per_worker={"CPU": 0.5}, logdir=logdir, max_retries=0, **more
     )
     made.start()
     return made
@@ -166,7 +166,9 @@ def test_a_failed_worker_is_retried_from_its_latest_checkpoint(tmp_path: Path) -
             os._exit(1)
         return start
 
-    made = Trainer(backend=Backend(), num_workers=2, resources_per_worker={"CPU": 0.5}, logdir=tmp_path, max_retries=1)
+    made = Trainer(
+        backend=Framework(), num_workers=2, resources_per_worker={"CPU": 0.5}, logdir=tmp_path, max_retries=1
+    )
     made.start()
 
     started_at = made.run(dies_once, config={}, checkpoint_strategy=CheckpointStrategy(1))
@@ -201,7 +203,7 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettingError, match="num_workers=0"):
         Trainer(num_workers=0)
     with pytest.raises(SessionError, match="call start"):
-        Trainer(backend=Backend(), logdir=tmp_path).run(save_four)
+        Trainer(backend=Framework(), logdir=tmp_path).run(save_four)
     made = trainer(tmp_path)
     with pytest.raises(InvalidSettingError, match="checkpoint_strategy=2"):
         made.run(save_four, checkpoint_strategy=2)  # type: ignore[arg-type]

@@ -23,16 +23,16 @@ import pytest
 from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import PublishError, RanksError
-from trainables.group import uploading
-from trainables.group.backend import Backend
-from trainables.group.launching import ForkLauncher
+from trainables.group import rank_uploads
+from trainables.group.framework import Framework
+from trainables.group.launcher import ForkLauncher
 from trainables.group.leader import Leader
 from trainables.group.rank import Rank
 from trainables.job import Replicated
 from trainables.runtime.attempt import Attempt
 from trainables.store import fs, manifest, staging
 from trainables.testing import MemoryLink, run_trial
-from trainables.wire import Answer, Errored, Finished, Preempted, PublishFailed, Uploaded
+from trainables.wire import Answer, AttemptErrored, Finished, Preempted, SaveFailed, SaveUploaded
 
 RankFunction = Callable[[int], Any]
 
@@ -51,7 +51,7 @@ def run_group(
     def train(config: dict[str, Any]) -> None:
         attempt = session.current()
         assert isinstance(attempt, Attempt)
-        backend = Backend()
+        backend = Framework()
         backend.timeout_s = timeout_s
         leader = Leader(attempt, backend, size=size, metadata={"of": "all"})
         returned = leader.run(lambda: function(session.get_world_rank()))
@@ -80,8 +80,8 @@ def saved(rank: int, **names: str) -> Checkpoint:
     return Checkpoint.from_directory(directory, move=True)
 
 
-def error_of(link: MemoryLink) -> Errored:
-    assert isinstance(link.end, Errored), link.end
+def error_of(link: MemoryLink) -> AttemptErrored:
+    assert isinstance(link.end, AttemptErrored), link.end
     return link.end
 
 
@@ -130,7 +130,7 @@ def test_each_rank_brings_to_the_replica_what_of_the_checkpoint_is_its_own(tmp_p
 
         assert link.end == Finished()
         there = root / "copies" / "e" / "t" / "checkpoint_000001"
-        (uploaded,) = link.of(Uploaded)
+        (uploaded,) = link.of(SaveUploaded)
         assert uploaded.ref.name == there.name and not uploaded.problem
         assert not leftovers(root)
         if keep:
@@ -156,7 +156,7 @@ def test_where_the_place_is_another_one_or_has_another_owner_nothing_is_brought(
         link = run_group(save, root, replicated=place)
 
         assert link.end == Finished() and link.published
-        (uploaded,) = link.of(Uploaded)
+        (uploaded,) = link.of(SaveUploaded)
         assert uploaded.sent == {}
         wanted = "is another place here" if case == "another" else "was written by another driver"
         assert uploaded.problem.count(wanted) == 2
@@ -183,7 +183,7 @@ def test_what_a_rank_could_not_keep_until_it_is_sent_is_told_of_where_the_checkp
     )
 
     assert link.end == Finished() and link.published
-    (uploaded,) = link.of(Uploaded)
+    (uploaded,) = link.of(SaveUploaded)
     assert list(uploaded.sent) == ["of_0"]
     assert uploaded.problem.startswith("rank 1 ") and os.strerror(errno.ENOSPC) in uploaded.problem
 
@@ -203,10 +203,10 @@ def test_a_rank_that_has_returned_does_not_wait_for_a_place_that_hangs(
     place = replace(
         replicated(tmp_path), arguments=cloudpickle.dumps({"place": str(tmp_path / "copies"), "syncer": hangs})
     )
-    monkeypatch.setattr(uploading, "_PARTING_S", 1000.0 if how == "told to leave" else 0.5)
-    monkeypatch.setattr(uploading, "_END_S", 1000.0 if how == "given up" else 0.5)
+    monkeypatch.setattr(rank_uploads, "_PARTING_S", 1000.0 if how == "told to leave" else 0.5)
+    monkeypatch.setattr(rank_uploads, "_END_S", 1000.0 if how == "given up" else 0.5)
     if how == "cannot begin":
-        monkeypatch.setattr(uploading, "_Agent", lambda *arguments: threading.Event().wait())
+        monkeypatch.setattr(rank_uploads, "_Agent", lambda *arguments: threading.Event().wait())
     link = MemoryLink()
 
     def leave() -> None:
@@ -225,7 +225,7 @@ def test_a_rank_that_has_returned_does_not_wait_for_a_place_that_hangs(
     )
 
     assert link.end == Finished() and link.published
-    assert [message.sent for message in link.of(Uploaded)] == ([] if how == "told to leave" else [{}])
+    assert [message.sent for message in link.of(SaveUploaded)] == ([] if how == "told to leave" else [{}])
     assert not list(trial_dir(tmp_path).glob("*-rank*"))
     for begun in (tmp_path / "copies").glob("begun-*"):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -336,7 +336,7 @@ def test_a_save_that_one_rank_cannot_write_is_no_save_and_fails_the_trial_only_w
 
     link = run_group(train, tmp_path, max_publish_failures=2)
 
-    assert [failed.ref.iteration for failed in link.of(PublishFailed)] == [1, 2]
+    assert [failed.ref.iteration for failed in link.of(SaveFailed)] == [1, 2]
     assert error_of(link).type == "PublishError"
     assert "no room" in error_of(link).message
     assert error_of(link).disk

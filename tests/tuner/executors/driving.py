@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.job import Job
-from trainables.wire import Answer, Errored, Report
+from trainables.wire import Answer, AttemptErrored, Report
 from tuner.executors.base import Event, Executor, Exited, Launch, Message
 from tuner.executors.local.executor import LocalExecutor
 
@@ -88,11 +88,11 @@ class Driver:
         assert self.reports(trial_id), self.events
         return self.reports(trial_id)[0]
 
-    def errors(self, trial_id: str) -> list[Errored]:
+    def errors(self, trial_id: str) -> list[AttemptErrored]:
         return [
             e.body
             for e in self.events
-            if isinstance(e, Message) and e.trial_id == trial_id and isinstance(e.body, Errored)
+            if isinstance(e, Message) and e.trial_id == trial_id and isinstance(e.body, AttemptErrored)
         ]
 
 

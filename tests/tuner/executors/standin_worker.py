@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from trainables.job import Job
-from trainables.wire import Answer, CheckpointRef, Errored, Finished, Link, Published, Report
+from trainables.wire import Answer, AttemptErrored, CheckpointRef, DriverLink, Finished, Report, SavePublished
 
 
 class Stopped(BaseException):
@@ -18,7 +18,7 @@ class Stopped(BaseException):
 
 
 class Talk:
-    def __init__(self, job: Job, link: Link) -> None:
+    def __init__(self, job: Job, link: DriverLink) -> None:
         self.job, self.link, self.iteration = job, link, 0
 
     def report(self, **metrics: Any) -> Answer:
@@ -30,16 +30,16 @@ class Talk:
 
     def published(self, index: int) -> None:
         ref = CheckpointRef(self.job.trial_id, f"checkpoint_{index:06}", 1, self.job.attempt, index, index)
-        self.link.post(Published(ref, 1, ""))
+        self.link.post(SavePublished(ref, 1, ""))
 
 
-def run_job(job: Job, trainable: Any, link: Link) -> None:
+def run_job(job: Job, trainable: Any, link: DriverLink) -> None:
     random.seed(f"{job.seed}/{job.index}")
     try:
         trainable(job.config, Talk(job, link))
     except Stopped:
         pass
     except Exception as error:
-        link.send(Errored(type(error).__name__, str(error), traceback.format_exc()))
+        link.send(AttemptErrored(type(error).__name__, str(error), traceback.format_exc()))
         return
     link.send(Finished())

@@ -11,7 +11,7 @@ import pytest
 from driving import Driver
 
 from trainables.session import report
-from trainables.wire import Answer, Durable, Errored, Finished, Published, Report
+from trainables.wire import Answer, AttemptErrored, Durable, Finished, Report, SavePublished
 from tuner.executors.base import Event, Exited, Message
 from tuner.executors.inline import InlineExecutor
 
@@ -96,7 +96,7 @@ def test_checkpoints_are_published_before_report_returns(inline: Any, tmp_path: 
     driver.finish(trial)
     assert seen == [["checkpoint_000001"], ["checkpoint_000001", "checkpoint_000002"]], driver.events
     bodies = [type(e.body) for e in driver.events if isinstance(e, Message)]
-    assert bodies == [Report, Published, Report, Published, Finished]
+    assert bodies == [Report, SavePublished, Report, SavePublished, Finished]
 
 
 def test_kill_acts_at_the_next_report(inline: Any) -> None:
@@ -115,7 +115,7 @@ def test_kill_acts_at_the_next_report(inline: Any) -> None:
     driver.answer = answer
     exited = driver.finish(driver.launch())
     assert (exited.reason, after) == ("killed", [])
-    assert not any(isinstance(e.body, (Finished, Errored)) for e in driver.events if isinstance(e, Message))
+    assert not any(isinstance(e.body, (Finished, AttemptErrored)) for e in driver.events if isinstance(e, Message))
 
 
 def test_what_the_loop_raises_comes_out_of_run_once(inline: Any) -> None:

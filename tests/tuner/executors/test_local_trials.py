@@ -16,7 +16,7 @@ import cloudpickle
 import pytest
 from driving import StandInExecutor
 
-from trainables.wire import Answer, Finished, Published
+from trainables.wire import Answer, Finished, SavePublished
 from tuner.error import SerializationError, TuneError
 from tuner.executors.base import Message
 from tuner.executors.local.executor import LocalExecutor
@@ -53,7 +53,7 @@ def test_everything_said_arrives_in_order_before_the_exit(local: Any) -> None:
     driver = local(trainable)
     trial = driver.launch()
     assert driver.finish(trial).status == -signal.SIGABRT
-    said = [e.body.ref.index for e in driver.events if isinstance(e, Message) and isinstance(e.body, Published)]
+    said = [e.body.ref.index for e in driver.events if isinstance(e, Message) and isinstance(e.body, SavePublished)]
     assert said == list(range(2000))
 
 
@@ -66,7 +66,7 @@ def test_what_was_said_on_the_side_comes_before_the_last_word(local: Any) -> Non
         driver.launch()
         driver.finish_all()
     kinds = [type(e.body) for e in driver.events if isinstance(e, Message)]
-    assert kinds == [Published, Finished] * 20
+    assert kinds == [SavePublished, Finished] * 20
 
 
 def test_configs_and_reports_larger_than_any_buffer_get_through(local: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainables.group.test_across_nodes import save_all
+from tests.trainables.group.test_remote_nodes import save_all
 from trainables import ScalingConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.testing import example_job
@@ -61,8 +61,12 @@ def test_the_node_of_the_first_bundle_leads_and_the_others_follow_in_order(tmp_p
     assert across(job, ["b", "b"], addresses) is job
     led = across(job, ["b", "a", "b", "c"], addresses)
 
-    assert led.across is not None
-    assert led.across.nodes == (("10.0.0.2", 2), ("10.0.0.1", 1), ("10.0.0.3", 1))
+    assert led.group_nodes is not None
+    assert led.group_nodes.nodes == (("10.0.0.2", 2), ("10.0.0.1", 1), ("10.0.0.3", 1))
     further = deputy_of(led, 2, 4711)
-    assert (further.across.number, further.across.port, further.across.key) == (2, 4711, led.across.key)  # type: ignore[union-attr]
+    assert (further.group_nodes.number, further.group_nodes.port, further.group_nodes.key) == (
+        2,
+        4711,
+        led.group_nodes.key,
+    )  # type: ignore[union-attr]
     assert further.trial_id != job.trial_id == trial_of(further.trial_id) == trial_of(job.trial_id)

@@ -15,20 +15,20 @@ from typing import Any
 import pytest
 
 from tuner.executors.ray import line as lines
-from tuner.executors.ray.line import Line, connect, open_door
+from tuner.executors.ray.line import AgentLine, connect, open_door
 
 PATIENCE_S = 60.0
 MB = 1 << 20
 
 
-def both_ends() -> tuple[Line, Line]:
-    met: queue.SimpleQueue[Line] = queue.SimpleQueue()
+def both_ends() -> tuple[AgentLine, AgentLine]:
+    met: queue.SimpleQueue[AgentLine] = queue.SimpleQueue()
     line = connect(open_door("127.0.0.1", met.put))
     assert line is not None
     return line, met.get(timeout=PATIENCE_S)
 
 
-def read(line: Line, count: int) -> list[bytes]:
+def read(line: AgentLine, count: int) -> list[bytes]:
     got: list[bytes] = []
     while len(got) < count:
         batches = line.receive()
@@ -38,7 +38,7 @@ def read(line: Line, count: int) -> list[bytes]:
 
 
 def test_somebody_who_knocks_and_says_nothing_keeps_nobody_out() -> None:
-    met: queue.SimpleQueue[Line] = queue.SimpleQueue()
+    met: queue.SimpleQueue[AgentLine] = queue.SimpleQueue()
     ip, port, key = open_door("127.0.0.1", met.put)
 
     with socket.create_connection((ip, port)):  # a port scanner, for one
@@ -58,7 +58,7 @@ def test_somebody_who_knocks_and_says_nothing_keeps_nobody_out() -> None:
 
 
 def test_a_batch_that_comes_in_parts_is_handed_out_whole() -> None:
-    met: queue.SimpleQueue[Line] = queue.SimpleQueue()
+    met: queue.SimpleQueue[AgentLine] = queue.SimpleQueue()
     line = connect(open_door("127.0.0.1", met.put))
     assert line is not None
     other, batch = met.get(timeout=60), bytes(range(256)) * 10_000
@@ -92,7 +92,7 @@ def test_one_who_is_held_up_after_he_has_shown_the_key_is_waited_for(monkeypatch
                 hung_up.append(self.poll(2 * lines._KNOCK_S))
             super().send_bytes(buf, offset, size)
 
-    met: queue.SimpleQueue[Line] = queue.SimpleQueue()
+    met: queue.SimpleQueue[AgentLine] = queue.SimpleQueue()
     ip, port, key = open_door("127.0.0.1", met.put)
     with HeldUp(socket.create_connection((ip, port)).detach()) as connection:
         answer_challenge(connection, key)

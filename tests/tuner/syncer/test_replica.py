@@ -23,7 +23,7 @@ from trainables.errors import (
 from trainables.transfer import agent
 from trainables.transfer.agent import AnyJob, Done, Failed
 from trainables.transfer.base import Can
-from trainables.wire import CheckpointRef, Uploaded
+from trainables.wire import CheckpointRef, SaveUploaded
 from tuner.clock import VirtualClock
 from tuner.driver.checkpoints import Keeping
 from tuner.driver.fact_log import Books
@@ -58,7 +58,7 @@ class Held(Uploader):
         ended, self.ended = self.ended, []
         return ended
 
-    def end(self, kind: type[agent.Job], *, failed: bool = False, transient: bool = False) -> None:
+    def end(self, kind: type[agent.TransferJob], *, failed: bool = False, transient: bool = False) -> None:
         """End every job of that kind."""
         for number in [number for number, job in self.jobs.items() if isinstance(job, kind)]:
             del self.jobs[number]
@@ -159,7 +159,7 @@ def test_the_loop_sleeps_while_the_replica_does_not_answer(scene: Scene) -> None
     scene.save(trial, 1)
     for pause in (0.5, 1.0, 2.0, 4.0):
         scene.rest()
-        scene.uploader.end(agent.Job, failed=True, transient=True)
+        scene.uploader.end(agent.TransferJob, failed=True, transient=True)
         assert scene.rest() == pytest.approx(pause)
         scene.clock.advance(pause)
 
@@ -168,7 +168,7 @@ def test_the_loop_sleeps_in_an_outage_that_outlasts_the_period(scene: Scene) -> 
     scene.trial()
     scene.rest()
     scene.clock.advance(Pace().period_s)
-    scene.uploader.end(agent.Job, failed=True, transient=True)
+    scene.uploader.end(agent.TransferJob, failed=True, transient=True)
     scene.rest()
 
 
@@ -176,7 +176,7 @@ def test_the_loop_sleeps_while_all_lanes_are_taken_and_another_waits_for_its_tim
     failing = scene.trial("failing")
     scene.save(failing, 1)
     scene.rest()
-    scene.uploader.end(agent.Job, failed=True)
+    scene.uploader.end(agent.TransferJob, failed=True)
     scene.rest()
     for name in ("a", "b", "c"):
         scene.save(scene.trial(name), 1)
@@ -380,7 +380,7 @@ def test_what_workers_bring_themselves_is_waited_for_and_left_out(scene: Scene) 
     scene.replica.finished()
     assert not payloads(scene)
 
-    scene.replica.uploaded(trial, Uploaded(two, {"shard": "digest"}))
+    scene.replica.uploaded(trial, SaveUploaded(two, {"shard": "digest"}))
     scene.replica.finished()
     (job,) = payloads(scene)
     assert (Path(job.directory).name, job.sent) == (two.name, {"shard": "digest"})
@@ -490,6 +490,6 @@ def until_rest(scene: Scene) -> list[AnyJob]:
     done: list[AnyJob] = []
     while jobs := list(scene.uploader.jobs.values()):
         done += jobs
-        scene.uploader.end(agent.Job)
+        scene.uploader.end(agent.TransferJob)
         scene.replica.finished()
     return done

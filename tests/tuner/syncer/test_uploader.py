@@ -47,7 +47,7 @@ class Scene:
         source.mkdir()
         (source / "x").write_text("x")
         target = str(self.root / name)
-        return self.uploader.submit(agent.Fetch(prefix=source.name, target=target, names=["x"]))
+        return self.uploader.submit(agent.FetchFiles(prefix=source.name, target=target, names=["x"]))
 
     def open(self, name: str) -> None:
         (self.gates / name).touch()
@@ -178,7 +178,9 @@ def test_an_agent_that_is_killed_is_started_anew_and_does_its_job(tmp_path: Path
     syncer = functools.partial(dies, tmp_path / "marks", 2, name)
     uploader = ProcessUploader({"place": str(tmp_path / "place"), "syncer": syncer})
     try:
-        uploader.call(agent.Fetch(prefix="wanted", target=str(tmp_path / "here"), names=["x"]), timeout_s=DEADLINE_S)
+        uploader.call(
+            agent.FetchFiles(prefix="wanted", target=str(tmp_path / "here"), names=["x"]), timeout_s=DEADLINE_S
+        )
     finally:
         uploader.close()
     assert (tmp_path / "here" / "x").read_text() == "x"
@@ -193,7 +195,7 @@ def test_agents_that_are_killed_again_and_again_are_an_error(tmp_path: Path, nam
     with pytest.raises(TransferError, match=r"the process that syncs ended \(-9\)"):
         uploader = ProcessUploader({"place": str(tmp_path / "place"), "syncer": syncer})
         try:
-            uploader.call(agent.Fetch(prefix="wanted", target=str(tmp_path / "here"), names=["x"]), timeout_s=60.0)
+            uploader.call(agent.FetchFiles(prefix="wanted", target=str(tmp_path / "here"), names=["x"]), timeout_s=60.0)
         finally:
             uploader.close()
     assert len(list((tmp_path / "marks").iterdir())) == 3

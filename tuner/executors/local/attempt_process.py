@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 import trainables.job  # noqa: F401  loaded before the fork: every trial unpickles one
 from trainables.runtime.tracebacks import message_of, writable
-from trainables.wire import Errored, SocketLink
+from trainables.wire import AttemptErrored, SocketLink
 from tuner import knobs
 from tuner.executors.local.preload import unpickle
 from tuner.executors.local.process_tree import die_with_parent
@@ -85,7 +85,7 @@ def _run(setup: dict[str, Any], packed: bytes, link: SocketLink, pipes: list[int
         job = pickle.loads(packed)
         worker = importlib.import_module(shared.worker)
     except BaseException as error:
-        link.send(Errored(type(error).__name__, message_of(error), writable(traceback.format_exc())))
+        link.send(AttemptErrored(type(error).__name__, message_of(error), writable(traceback.format_exc())))
         raise
     try:
         worker.run_job(job, trainable, link)

@@ -19,7 +19,7 @@ import msgspec
 
 from trainables.errors import LimitError
 from trainables.starting import no_process
-from trainables.wire import Answer, Errored, Finished, Preempted, Report, ToTrial, decode_from_trial, frame
+from trainables.wire import Answer, AttemptErrored, Finished, Preempted, Report, ToTrial, decode_from_trial, frame
 from tuner.clock import Clock, SystemClock
 from tuner.error import TuneError
 from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
@@ -35,7 +35,7 @@ from tuner.executors.pool import Pool, Share, detect, together
 
 log = logging.getLogger(__name__)
 
-_LAST_WORDS = (Finished, Errored, Preempted)
+_LAST_WORDS = (Finished, AttemptErrored, Preempted)
 _ENDED_BY_US = -signal.SIGKILL
 _MAX_FALSE_STARTS = 3
 
@@ -436,7 +436,7 @@ class LocalExecutor:
             events.append(Started(attempt.trial_id, attempt.number, pid))
         if status == CANNOT_FORK and not pid:
             why = str(no_process(f"trial {attempt.trial_id}"))
-            events.append(Message(attempt.trial_id, attempt.number, Errored(LimitError.__name__, why, "")))
+            events.append(Message(attempt.trial_id, attempt.number, AttemptErrored(LimitError.__name__, why, "")))
         if reason == "timeout" and status != _ENDED_BY_US:
             reason = None  # it ended by itself before the signal came
         attempt.over = True

@@ -14,14 +14,14 @@ from trainables.runtime.saving import DISK
 from trainables.store import fs
 from trainables.wire import (
     Answer,
-    Errored,
+    AttemptErrored,
     Finished,
     Halt,
     Listening,
     Preempted,
-    Published,
-    PublishFailed,
     Report,
+    SaveFailed,
+    SavePublished,
     ToTrial,
 )
 from tuner.executors.base import Event, Exited, Launch, Message
@@ -40,7 +40,7 @@ from tuner.executors.ray.transfers import Carrier, Landing
 log = logging.getLogger(__name__)
 
 _KILLED = -9
-_LAST_WORDS = (Finished, Errored, Preempted)
+_LAST_WORDS = (Finished, AttemptErrored, Preempted)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -224,7 +224,7 @@ class Attempts:
         log.warning("trial %s cannot start on %s: %s", attempt.trial_id, attempt.host.name, problem)
         unusable = isinstance(problem, CheckpointCorruptError | CheckpointNotFoundError)
         if isinstance(problem, PublishError):
-            failed = Errored("PublishError", str(problem), "", disk=problem.errno in DISK)
+            failed = AttemptErrored("PublishError", str(problem), "", disk=problem.errno in DISK)
             attempt.last_word = Message(attempt.trial_id, attempt.number, failed)
         exited = Exited(attempt.trial_id, attempt.number, _KILLED, "unusable" if unusable else "lost")
         self._over(attempt, exited, events)
@@ -264,7 +264,7 @@ class Attempts:
         elif isinstance(heard, Message) and isinstance(heard.body, _LAST_WORDS):
             if not attempt.failed:
                 attempt.last_word = heard
-        elif isinstance(heard, Message) and isinstance(heard.body, Published) and not host.shared:
+        elif isinstance(heard, Message) and isinstance(heard.body, SavePublished) and not host.shared:
             if self._stores.replicated:
                 host.has(attempt.launch.job.directory / heard.body.ref.name)
                 events.append(heard)
@@ -277,7 +277,7 @@ class Attempts:
 
     def _heard_deputy(self, attempt: _Attempt, heard: Event, events: list[Event]) -> None:
         """What comes of the others is told by the first process, unless one cannot even reach that."""
-        if isinstance(heard, Message) and isinstance(heard.body, Errored):
+        if isinstance(heard, Message) and isinstance(heard.body, AttemptErrored):
             if attempt.last_word is None:
                 attempt.last_word = dataclasses.replace(heard, trial_id=attempt.trial_id)
             attempt.end_processes()
@@ -291,14 +291,14 @@ class Attempts:
         for attempt in [each for each in self._all.values() if host in (each.host, *each.others)]:
             attempt.running = {name: where for name, where in attempt.running.items() if where is not host}
             last = None if attempt.last_word is None else attempt.last_word.body
-            if host is attempt.host or attempt.exited is None or isinstance(last, Errored):
+            if host is attempt.host or attempt.exited is None or isinstance(last, AttemptErrored):
                 attempt.landing.give_up()
                 attempt.coming.give_up()
                 attempt.last_word = None  # whatever it said, what it saved last is lost
                 attempt.exited = Exited(attempt.trial_id, attempt.number, _KILLED, "lost")
             self._over(attempt, attempt.exited, events)
 
-    def _fetch(self, attempt: _Attempt, message: Message, body: Published) -> None:
+    def _fetch(self, attempt: _Attempt, message: Message, body: SavePublished) -> None:
         """Copy what was just saved here; then it is told."""
         coming = attempt.coming.add(message)
         path = attempt.launch.job.directory / body.ref.name
@@ -312,7 +312,12 @@ class Attempts:
         )
 
     def _arrived(
-        self, attempt: _Attempt, coming: Coming, body: Published, problem: Exception | None, events: list[Event]
+        self,
+        attempt: _Attempt,
+        coming: Coming,
+        body: SavePublished,
+        problem: Exception | None,
+        events: list[Event],
     ) -> None:
         if self._all.get(attempt.trial_id) is not attempt or coming not in attempt.coming:
             return
@@ -322,7 +327,7 @@ class Attempts:
         if problem is None:
             coming.told = coming.message
         else:
-            failed = PublishFailed(body.ref, f"it could not be copied from {attempt.host.name}: {problem}")
+            failed = SaveFailed(body.ref, f"it could not be copied from {attempt.host.name}: {problem}")
             self._stores.drop_later(attempt.host, attempt.launch.job.directory / body.ref.name)
             coming.told = dataclasses.replace(coming.message, body=failed)
         arriving.failed = 0 if problem is None else arriving.failed + 1
@@ -352,7 +357,7 @@ class Attempts:
             return  # it has failed already, was preempted, or died
         text = f"{attempt.coming.failed} checkpoints in a row were not copied from {attempt.host.name}; the last one: "
         disk = isinstance(problem, OSError) and problem.errno in DISK
-        failed = Errored("PublishError", text + str(problem), "", disk=disk)
+        failed = AttemptErrored("PublishError", text + str(problem), "", disk=disk)
         attempt.last_word, attempt.failed = Message(attempt.trial_id, attempt.number, failed), True
         attempt.end_processes()
 

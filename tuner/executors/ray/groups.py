@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainables.job import Across, Job
+from trainables.job import GroupNodes, Job
 from tuner.error import ResourceError
 from tuner.executors.base import Resources
 from tuner.executors.pool import check_fits_nodes
@@ -94,15 +94,18 @@ def across(job: Job, nodes: Sequence[str], addresses: Mapping[str, str]) -> Job:
     if len(ranks) < 2:
         return job
     return replace(
-        job, across=Across(tuple((addresses[node], count) for node, count in ranks.items()), 0, secrets.token_bytes(16))
+        job,
+        group_nodes=GroupNodes(
+            tuple((addresses[node], count) for node, count in ranks.items()), 0, secrets.token_bytes(16)
+        ),
     )
 
 
 def deputy_of(job: Job, number: int, port: int) -> Job:
     """The job of the process that a further node runs for a trial."""
-    assert job.across is not None
-    there = replace(job.across, number=number, port=port)
-    return replace(job, trial_id=f"{job.trial_id}{_NODE}{number}", across=there)
+    assert job.group_nodes is not None
+    there = replace(job.group_nodes, number=number, port=port)
+    return replace(job, trial_id=f"{job.trial_id}{_NODE}{number}", group_nodes=there)
 
 
 def trial_of(process: str) -> str:

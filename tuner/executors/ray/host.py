@@ -16,7 +16,7 @@ from trainables.starting import start_thread
 from trainables.transfer.agent import AnyJob, Done, Failed, FetchCheckpoint, decode_answer
 from tuner.error import SettingError, TuneError
 from tuner.executors.ray import connection
-from tuner.executors.ray.line import Line, connect
+from tuner.executors.ray.line import AgentLine, connect
 from tuner.executors.ray.node_agent import Agent
 from tuner.executors.ray.protocol import Looked, Order, Place, Setup, pack_orders
 from tuner.executors.ray.uploads import LOST
@@ -66,7 +66,7 @@ class Host:
         self._looked: Looked | None = None
         self._number = 0
         self._begun = False
-        self._line: Line | None = None
+        self._line: AgentLine | None = None
         environment = {"runtime_env": dict(runtime_env)} if runtime_env else {}
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         self._actor = _agent_class().options(num_cpus=0, scheduling_strategy=there, **environment).remote()
@@ -144,7 +144,7 @@ class Host:
         )
 
     @property
-    def line(self) -> Line | None:
+    def line(self) -> AgentLine | None:
         """What events come over, once it has begun; None: `listen` brings them."""
         return self._line
 

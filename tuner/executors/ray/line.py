@@ -16,7 +16,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
 
 from trainables.errors import LimitError
-from trainables.net.handshake import Step, introduce
+from trainables.net.handshake import HandshakeStep, introduce
 from trainables.starting import start_thread
 from trainables.wire import Frames, framed
 
@@ -30,7 +30,7 @@ _MUCH = 16 << 20
 """Bytes that wait to be sent, beyond which `wait_for_room` waits."""
 
 
-class Line:
+class AgentLine:
     """One end. `send` may be called from any thread, and never waits.
 
     Each end reads in the thread that sends: if both waited for the other to read, they would wait for ever.
@@ -127,7 +127,7 @@ class Line:
                 rest = rest[self._socket.send(rest, socket.MSG_DONTWAIT) :]
 
 
-def open_door(ip: str, met: Callable[[Line], None]) -> Address:
+def open_door(ip: str, met: Callable[[AgentLine], None]) -> Address:
     """Wait, in a thread, for the one who has the key; `met` is called with the line."""
     key = secrets.token_bytes(32)
     listener = socket.create_server((ip, 0))
@@ -146,7 +146,7 @@ def open_door(ip: str, met: Callable[[Line], None]) -> Address:
     return ip, port, key
 
 
-def connect(address: Address) -> Line | None:
+def connect(address: Address) -> AgentLine | None:
     """The other end; None where it cannot be reached within 5 s: the engine carries messages everywhere."""
     ip, port, key = address
     try:
@@ -156,7 +156,7 @@ def connect(address: Address) -> Line | None:
         return None
 
 
-def _introduced(sock: socket.socket, key: bytes, steps: Sequence[Step]) -> Line:
+def _introduced(sock: socket.socket, key: bytes, steps: Sequence[HandshakeStep]) -> AgentLine:
     """The line, once both ends have shown that they have the key. Raises OSError when a step takes too long.
 
     Args:
@@ -166,6 +166,6 @@ def _introduced(sock: socket.socket, key: bytes, steps: Sequence[Step]) -> Line:
         stack.enter_context(sock)
         sock.settimeout(None)
         introduce(sock, key, steps)
-        line = Line(sock)
+        line = AgentLine(sock)
         stack.pop_all()
         return line

@@ -28,7 +28,7 @@ from trainables.starting import start_thread
 from trainables.store import delete, fs, verify
 from trainables.threads import Threads
 from trainables.transfer.agent import decode_job
-from trainables.wire import CheckpointRef, Published
+from trainables.wire import CheckpointRef, SavePublished
 from tuner.executors.base import Event, Exited, Launch, Message
 from tuner.executors.local.executor import LocalExecutor
 from tuner.executors.local.pickled import Shipped
@@ -38,7 +38,7 @@ from tuner.executors.ray import sources
 from tuner.executors.ray.cleanup import Cleaner, leave_temporary, take_temporary
 from tuner.executors.ray.connection import own_address as ray_ip
 from tuner.executors.ray.engine_files import Files
-from tuner.executors.ray.line import Address, Line, open_door
+from tuner.executors.ray.line import Address, AgentLine, open_door
 from tuner.executors.ray.protocol import (
     HEARTBEAT_S,
     RESTORED,
@@ -56,7 +56,7 @@ from tuner.executors.ray.protocol import (
     pack_heard,
     unpack_orders,
 )
-from tuner.executors.ray.uploads import Uploads
+from tuner.executors.ray.uploads import HostUploads
 from tuner.experiment.paths import ExperimentPaths
 
 log = logging.getLogger(__name__)
@@ -83,11 +83,11 @@ class Agent:
         self._begun = asyncio.Event()
         self._next = 1
         self._early: dict[int, list[Order]] = {}
-        self._line: Line | None = None
+        self._line: AgentLine | None = None
         self._home: OwnedDirectory | None = None
         self._cleaner: Cleaner | None = None
         self._files: Files | None = None
-        self._uploads: Uploads | None = None
+        self._uploads: HostUploads | None = None
         self._uploading = b""
         self._opening, self._beginning = threading.Lock(), threading.Lock()
         self._root: Path | None = None
@@ -211,14 +211,14 @@ class Agent:
         with self._opening:
             if self._uploads is None:
                 meant: Uploading = cloudpickle.loads(uploading)
-                self._uploads = Uploads(meant.arguments, meant.timeout_s)
+                self._uploads = HostUploads(meant.arguments, meant.timeout_s)
 
     def _upload(self, job: bytes) -> bytes:
         self._open_uploads(self._uploading)
         assert self._uploads is not None
         return msgspec.json.encode(self._uploads.do(decode_job(job)))
 
-    def _met(self, line: Line) -> None:
+    def _met(self, line: AgentLine) -> None:
         """The driver has connected; from then on both sides use the line."""
         runner = self._runner
         assert runner is not None
@@ -294,7 +294,7 @@ class Runner(threading.Thread):
         self._executor = _Executor(tell)
         self._shipped, self._setup, self._tell = shipped, setup, tell
         self._orders: list[Order] = []
-        self._line: tuple[Line, Callable[[], None]] | None = None
+        self._line: tuple[AgentLine, Callable[[], None]] | None = None
         self._lock = threading.Lock()
         self._ready = threading.Event()
         self._ending = False
@@ -310,7 +310,7 @@ class Runner(threading.Thread):
             self._orders += orders
         self._executor.wake()
 
-    def adopt(self, line: Line, ended: Callable[[], None]) -> None:
+    def adopt(self, line: AgentLine, ended: Callable[[], None]) -> None:
         """Take orders from there from now on; from another thread."""
         with self._lock:
             self._line = (line, ended)
@@ -364,7 +364,7 @@ class Runner(threading.Thread):
         for event in events:
             if isinstance(event, Exited):
                 heard += self._untold(event)
-            elif isinstance(event, Message) and isinstance(event.body, Published):
+            elif isinstance(event, Message) and isinstance(event.body, SavePublished):
                 self._told[event.trial_id].add(event.body.ref)
             heard.append(event)
         self._tell(heard)
@@ -375,7 +375,7 @@ class Runner(threading.Thread):
         if exited.status == 0:
             return []
         return [
-            Message(job.trial_id, job.attempt, Published(kept.ref, kept.manifest.bytes, kept.digest))
+            Message(job.trial_id, job.attempt, SavePublished(kept.ref, kept.manifest.bytes, kept.digest))
             for kept in verify.list_checkpoints(job.directory)
             if (kept.ref.trial_id, kept.ref.generation, kept.ref.attempt) == (job.trial_id, job.generation, job.attempt)
             and kept.ref not in told
@@ -408,7 +408,7 @@ class _Executor(LocalExecutor):
         super().__init__(cpus=_PLENTY, gpus=0)
         self._tell_driver = tell
 
-    def listen(self, line: Line, carry_out: Callable[[Sequence[Order]], None], ended: Callable[[], None]) -> None:
+    def listen(self, line: AgentLine, carry_out: Callable[[Sequence[Order]], None], ended: Callable[[], None]) -> None:
         """Wait for orders beside everything else."""
 
         def ready(mask: int, events: list[Event]) -> None:

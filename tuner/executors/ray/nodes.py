@@ -20,7 +20,7 @@ from tuner.executors.ray import connection
 from tuner.executors.ray.host import AgentError, Host
 from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.leases import Lease, Leases
-from tuner.executors.ray.line import Line
+from tuner.executors.ray.line import AgentLine
 from tuner.executors.ray.protocol import HEARTBEAT_S, Broken, Output, Place, Setup, Uploading, unpack_heard
 from tuner.executors.ray.stores import Stores
 
@@ -232,7 +232,7 @@ class Nodes:
         if (line := host.line) is not None:
             self._inbox.watch(line.fileno(), partial(self._read, host, line))
 
-    def _read(self, host: Host, line: Line, events: list[Event]) -> None:
+    def _read(self, host: Host, line: AgentLine, events: list[Event]) -> None:
         batches = line.receive()
         if batches is None:
             self._inbox.forget(line.fileno())

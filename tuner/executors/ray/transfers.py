@@ -73,7 +73,7 @@ class Carrier:
         self._taken: set[object] = set()
         """What `_alone` keeps others from."""
         self._freed = threading.Condition()
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, _CopyThreads] = {}
         self._closed = False
 
     @property
@@ -165,7 +165,7 @@ class Carrier:
                 then(None)
 
         if host.node not in self._lanes:
-            self._lanes[host.node] = _Lane()
+            self._lanes[host.node] = _CopyThreads()
         self._lanes[host.node].add(do)
 
     def lost(self, host: Host) -> None:
@@ -280,7 +280,7 @@ class RsyncBesideEngine(RsyncBackend):
         push(source, prefix, names, same=same, exclusive=exclusive, receipts=receipts, progress=progress)
 
 
-class _Lane:
+class _CopyThreads:
     """Threads for the copies of one host. Nobody waits for them at the end: ssh to a dead host takes its time."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Copies to a replica, made by the host that has the checkpoint: nothing of it passes the driver.
 
-`Uploads` is the agent's end, `ClusterUploader` the driver's: it gives each job to the host where the files lie.
+`HostUploads` is the agent's end, `ClusterUploader` the driver's: it gives each job to the host where the files lie.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOST = "CheckpointLostError"
 """The type of a `Failed` that says: the host is gone, and the files with it."""
 
 
-class Uploads:
+class HostUploads:
     """Does jobs on the replica's place, from this host.
 
     Args:

@@ -121,12 +121,12 @@ class ExperimentFiles:
             self._there -= set(self._removing)
         self._removing = []
 
-    def fetch(self, now: float) -> agent.Fetch | None:
+    def fetch(self, now: float) -> agent.FetchFiles | None:
         """The next job that brings a pack here; None: not now."""
         if self._fetching or not self._wanted or now < self._fetch_again.until:
             return None
         self._fetching = self._wanted.pop()
-        return agent.Fetch(
+        return agent.FetchFiles(
             prefix=f"{self._name}/{_HISTORY.rstrip('/')}", target=str(self._paths.history), names=[self._fetching]
         )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainables.group.launching import HERE, ForkLauncher, Launcher, Spot
+from trainables.group.launcher import ONE_NODE, ForkLauncher, Launcher, NodeRanks
 
 
-class Backend:
+class Framework:
     """A group without a framework: ranks that know their number, and report together.
 
     Subclass it for a framework. An object of it travels to the trial's process, pickled.
@@ -19,7 +19,7 @@ class Backend:
     timeout_s: float = 1800.0
     """How long ranks wait for one that does not come to `report()`, or to the end, in seconds."""
 
-    spot: Spot = HERE
+    spot: NodeRanks = ONE_NODE
     """Where the ranks of this node stand in the group; set in the trial's process, before they start."""
 
     def launcher(self, size: int) -> Launcher:

@@ -18,18 +18,29 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from trainables.group.across import Begin, Dead, Failed, Joined, Leave, Looked, Noticed, OfRank, ToRank, first_ranks
-from trainables.group.backend import Backend
-from trainables.group.carrying import Home, met, reach
+from trainables.group.file_transfer import LeaderFiles, met, reach
+from trainables.group.framework import Framework
 from trainables.group.leader import be_rank
-from trainables.group.member import Place
-from trainables.group.messages import Flags, FromRank, Hello, Raised, Returned
 from trainables.group.rank import Rank
+from trainables.group.rank_messages import Flags, FromRank, Hello, Raised, Returned
+from trainables.group.rank_session import RankSetup
+from trainables.group.remote_nodes import (
+    FlagsSeen,
+    LaunchFailed,
+    Leave,
+    NodeJoined,
+    Noticed,
+    RankExited,
+    RankSaid,
+    StartRanks,
+    ToRank,
+    first_ranks,
+)
 from trainables.job import Job
 from trainables.store import fs, staging
 
 
-class Deputy:
+class NodeLauncher:
     """Runs the ranks of one node until the leader's line is closed, and ends what is left of them then.
 
     Args:
@@ -44,18 +55,18 @@ class Deputy:
     def __init__(
         self,
         job: Job,
-        backend: Backend,
+        backend: Framework,
         *,
         size: int,
         threads: int = 1,
         metadata: Mapping[str, Any] | None = None,
         collects: bool = False,
     ) -> None:
-        assert job.across is not None
-        self._job, self._across, self._backend = job, job.across, backend
+        assert job.group_nodes is not None
+        self._job, self._across, self._backend = job, job.group_nodes, backend
         self._size, self._threads, self._metadata, self._collects = size, threads, metadata or {}, collects
         self._launcher = backend.launcher(size)
-        firsts, node = first_ranks(job), job.across.number
+        firsts, node = first_ranks(job), job.group_nodes.number
         self._ranks = {number: Rank(number) for number in range(firsts[node], firsts[node + 1])}
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[], None]] = {}
@@ -73,8 +84,8 @@ class Deputy:
             try:
                 address = (self._across.nodes[0][0], self._across.port)
                 self._line: Connection = stack.enter_context(reach(address, self._across.key))
-                self._line.send(Joined(self._across.number))
-                begin: Begin = self._line.recv()
+                self._line.send(NodeJoined(self._across.number))
+                begin: StartRanks = self._line.recv()
             except (EOFError, OSError):
                 return  # the leader is gone
             self._watch(self._line.fileno(), self._hear_leader)
@@ -87,7 +98,7 @@ class Deputy:
                 while not self._over:
                     self._serve()
             except Exception as error:
-                self._tell(Failed(f"{type(error).__name__}: {error}"))
+                self._tell(LaunchFailed(f"{type(error).__name__}: {error}"))
                 raise
             finally:
                 self._end()
@@ -104,7 +115,7 @@ class Deputy:
         self._watch(read, lambda: self._woken(read))
         return write  # stays open: a handler or the launcher's thread may come late
 
-    def _open(self, directory: Path, begin: Begin, stack: contextlib.ExitStack) -> Place:
+    def _open(self, directory: Path, begin: StartRanks, stack: contextlib.ExitStack) -> RankSetup:
         """What the ranks are told; afterwards they can connect."""
         self._backend.spot = begin.spot
         self._shared = (self._job.directory / begin.probe).exists()
@@ -115,14 +126,14 @@ class Deputy:
         listener.bind(address)
         listener.listen(len(self._ranks))
         self._watch(listener.fileno(), lambda: self._accept(listener))
-        home = Home(
+        home = LeaderFiles(
             address=(self._across.nodes[0][0], self._across.port),
             key=self._across.key,
             start=begin.start,
             here=self._job.checkpoint_path,
             directory=directory / "checkpoints",
         )
-        return Place(
+        return RankSetup(
             job=self._job,
             size=self._size,
             address=address,
@@ -147,7 +158,7 @@ class Deputy:
         assert isinstance(hello, Hello)
         rank = self._ranks[hello.rank]
         rank.met(line, hello.pid)
-        self._tell(OfRank(rank.number, hello, 0))
+        self._tell(RankSaid(rank.number, hello, 0))
         self._watch(line.fileno(), lambda: self._hear(rank))
         self._watch(rank.pidfd, lambda: self._died(rank))
 
@@ -170,7 +181,7 @@ class Deputy:
             self._ranks[message.rank].answer(message.message)
         elif isinstance(message, Leave):
             self._flags.leave()
-            self._tell(Looked({number: self._looked(number) for number in self._ranks}))
+            self._tell(FlagsSeen({number: self._looked(number) for number in self._ranks}))
 
     def _hear(self, rank: Rank) -> None:
         assert rank.line is not None
@@ -184,7 +195,7 @@ class Deputy:
     def _pass_on(self, rank: Rank, message: FromRank) -> None:
         if isinstance(message, Returned | Raised):
             rank.last = message
-        self._tell(OfRank(rank.number, message, self._looked(rank.number)))
+        self._tell(RankSaid(rank.number, message, self._looked(rank.number)))
 
     def _died(self, rank: Rank) -> None:
         self._unwatch(rank.pidfd)
@@ -196,7 +207,7 @@ class Deputy:
         if rank.last is None and status is None:  # the launcher was faster, and knows
             self._kill()
             status = self._launcher.status(rank.number)
-        self._tell(Dead(rank.number, status))
+        self._tell(RankExited(rank.number, status))
 
     def _looked(self, number: int) -> int:
         return self._flags.word(number)
@@ -241,7 +252,7 @@ class Deputy:
                 why = self._launcher.join()
                 status = self._launcher.status(silent[0].number)
                 how = "" if status is None else f" (its process ended with {status})"
-                self._tell(Failed(f"{silent[0]}{how}" + (f": {why}" if why else "")))
+                self._tell(LaunchFailed(f"{silent[0]}{how}" + (f": {why}" if why else "")))
 
     # ------------------------------------------------------------ the end
 

@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import RanksError
-from trainables.group.carrying import FileServer, met
-from trainables.group.launching import Spot
-from trainables.group.messages import FromRank
+from trainables.group.file_transfer import FileServer, met
+from trainables.group.launcher import NodeRanks
+from trainables.group.rank_messages import FromRank
 from trainables.job import Job
 
 # ---------------------------------------------------------------- from a deputy
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """The first message. Answer: `Begin`."""
+class NodeJoined:
+    """The first message. Answer: `StartRanks`."""
 
     node: int
 
 
 @dataclass(frozen=True, slots=True)
-class OfRank:
+class RankSaid:
     """What a rank said."""
 
     rank: int
@@ -38,7 +38,7 @@ class OfRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
+class RankExited:
     """A rank's process has ended; all that it said came before."""
 
     rank: int
@@ -46,7 +46,7 @@ class Dead:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class FlagsSeen:
     """Answer to `Leave`: what each rank had looked at when it could see that."""
 
     at: dict[int, int]
@@ -58,7 +58,7 @@ class Noticed:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class LaunchFailed:
     """The ranks could not be started over there."""
 
     why: str
@@ -68,10 +68,10 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class StartRanks:
     """Start the ranks."""
 
-    spot: Spot
+    spot: NodeRanks
     next_save: int
     probe: str
     """A file in the trial's directory: who sees it there shares that directory with the leader."""
@@ -89,16 +89,16 @@ class ToRank:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The trial was told to leave. Answer: `Looked`."""
+    """The trial was told to leave. Answer: `FlagsSeen`."""
 
 
 # ---------------------------------------------------------------- the leader's end
 
 
-class Line:
+class RelayedLine:
     """The line to a rank on another node, which its deputy passes on."""
 
-    def __init__(self, deputy: Deputy, rank: int) -> None:
+    def __init__(self, deputy: RemoteNode, rank: int) -> None:
         self._deputy, self._rank = deputy, rank
 
     def send(self, message: Any) -> None:
@@ -122,7 +122,7 @@ class Line:
 
 
 @dataclass(eq=False, slots=True)
-class Deputy:
+class RemoteNode:
     """The process that starts and watches the ranks of another node."""
 
     node: int
@@ -147,13 +147,13 @@ class Deputy:
 
 
 @dataclass(slots=True)
-class Nodes:
+class RemoteNodes:
     """All nodes of a group but the leader's own."""
 
     job: Job
-    deputies: list[Deputy] = field(default_factory=list)
+    deputies: list[RemoteNode] = field(default_factory=list)
     listener: socket.socket | None = None
-    spot: Spot = Spot()
+    spot: NodeRanks = NodeRanks()
     """The leader's own node's."""
     here: int = 0
     """Ranks on that."""
@@ -161,20 +161,20 @@ class Nodes:
     _probe: Path | None = None
 
     @classmethod
-    def of(cls, job: Job, size: int) -> Nodes:
+    def of(cls, job: Job, size: int) -> RemoteNodes:
         """Those of a job; none where the whole group is on one node. Raises RanksError for another number of ranks."""
         made = cls(job, here=size)
-        if job.across is not None:
+        if job.group_nodes is not None:
             firsts = first_ranks(job)
             if firsts[-1] != size:
                 raise RanksError(
-                    f"there is room for {firsts[-1]} ranks on {len(job.across.nodes)} nodes, and the trial has {size}: "
-                    "where groups are on several nodes, a worker has to ask for the same in all trials"
+                    f"there is room for {firsts[-1]} ranks on {len(firsts) - 1} nodes, and the trial has {size}: where "
+                    "groups are on several nodes, a worker has to ask for the same in all trials"
                 )
             made.here = firsts[1]
             made.deputies = [
-                Deputy(node, address, range(firsts[node], firsts[node + 1]))
-                for node, (address, _) in enumerate(job.across.nodes)
+                RemoteNode(node, address, range(firsts[node], firsts[node + 1]))
+                for node, (address, _) in enumerate(job.group_nodes.nodes)
                 if node
             ]
         return made
@@ -182,7 +182,7 @@ class Nodes:
     @contextlib.contextmanager
     def listening(self, name: str) -> Iterator[int | None]:
         """Listen for the deputies. The port; None where there are none."""
-        across = self.job.across
+        across = self.job.group_nodes
         if across is None:
             yield None
             return
@@ -191,7 +191,7 @@ class Nodes:
             self.listener = stack.enter_context(socket.create_server((address, 0)))
             with socket.create_server((address, 0)) as free:
                 meeting = (address, int(free.getsockname()[1]))
-            self.spot = Spot(0, len(across.nodes), 0, address, meeting, name)
+            self.spot = NodeRanks(0, len(across.nodes), 0, address, meeting, name)
             self._probe = self.job.directory / f".staging-{name}-rank"  # goes with what dead ranks leave
             self._probe.touch()
             stack.callback(self._probe.unlink, missing_ok=True)
@@ -199,29 +199,31 @@ class Nodes:
             yield int(self.listener.getsockname()[1])
 
     @property
-    def missing(self) -> list[Deputy]:
+    def missing(self) -> list[RemoteNode]:
         """Those that have not come yet."""
         return [deputy for deputy in self.deputies if deputy.line is None]
 
-    def accept(self, next_save: int) -> Deputy | None:
+    def accept(self, next_save: int) -> RemoteNode | None:
         """Hear who has connected, and have it begin; None: it was a stranger."""
-        across, listener = self.job.across, self.listener
+        across, listener = self.job.group_nodes, self.listener
         assert across is not None and listener is not None and self._probe is not None
         accepted, _ = listener.accept()
         line = met(accepted, across.key)
         if line is None:
             return None
         joined = line.recv()
-        assert isinstance(joined, Joined)
+        assert isinstance(joined, NodeJoined)
         deputy = self.deputies[joined.node - 1]
         deputy.line = line
-        spot = Spot(deputy.node, self.spot.nodes, deputy.ranks.start, deputy.address, self.spot.meeting, self.spot.name)
-        deputy.send(Begin(spot, next_save, self._probe.name, self.job.checkpoint_path))
+        spot = NodeRanks(
+            deputy.node, self.spot.nodes, deputy.ranks.start, deputy.address, self.spot.meeting, self.spot.name
+        )
+        deputy.send(StartRanks(spot, next_save, self._probe.name, self.job.checkpoint_path))
         return deputy
 
     def serve_files(self) -> None:
         """Take what ranks on other hosts save, from now on. Starts a thread: all ranks of this node run already."""
-        across = self.job.across
+        across = self.job.group_nodes
         if across is not None and self.listener is not None:
             self._server = FileServer(self.listener, across.key, self.job.directory)
 
@@ -235,7 +237,7 @@ class Nodes:
         """What their ranks have looked at is known."""
         return all(deputy.looked for deputy in self.deputies)
 
-    def cause(self, within_s: float, how: Callable[[Dead], str | None]) -> str | None:
+    def cause(self, within_s: float, how: Callable[[RankExited], str | None]) -> str | None:
         """Why a rank may have failed that waited for another: one over there that died, or a whole node."""
         poll = select.poll()
         lines = {deputy.line.fileno(): deputy for deputy in self.deputies if deputy.line is not None}
@@ -248,7 +250,7 @@ class Nodes:
                     message = line.recv()
                 except (EOFError, OSError):
                     return str(lines[fd].lost())
-                if isinstance(message, Dead) and (found := how(message)) is not None:
+                if isinstance(message, RankExited) and (found := how(message)) is not None:
                     return found
         return None
 
@@ -265,9 +267,9 @@ class Nodes:
 
 def first_ranks(job: Job) -> list[int]:
     """The first rank of each node, and the number of all."""
-    assert job.across is not None
+    assert job.group_nodes is not None
     firsts = [0]
-    for _, count in job.across.nodes:
+    for _, count in job.group_nodes.nodes:
         firsts.append(firsts[-1] + count)
     return firsts
 

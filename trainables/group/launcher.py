@@ -17,7 +17,7 @@ from trainables.starting import no_process, start_thread
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class NodeRanks:
     """Where the ranks of a node stand in their group. By default there is no other node."""
 
     node: int = 0
@@ -32,13 +32,15 @@ class Spot:
     """Of this life of the group."""
 
 
-HERE = Spot()
+ONE_NODE = NodeRanks()
 
 
 class Launcher(Protocol):
     """Starts the ranks of one node and collects them when they have ended."""
 
-    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], spot: Spot = HERE) -> None:
+    def start(
+        self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], spot: NodeRanks = ONE_NODE
+    ) -> None:
         """Start `size` processes that call `entry(rank)` and exit with 0 if it returned True, else with another status.
 
         `ended` is called once, in any thread, when no process of the group is left, or none could be started.
@@ -63,7 +65,9 @@ class ForkLauncher:
         self._statuses: dict[int, int] = {}
         self._thread: threading.Thread | None = None
 
-    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], spot: Spot = HERE) -> None:
+    def start(
+        self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], spot: NodeRanks = ONE_NODE
+    ) -> None:
         self._first = spot.first
         for rank in range(spot.first, spot.first + size):
             sys.stdout.flush()

@@ -29,7 +29,7 @@ _HANDSHAKE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendFiles:
     """A rank saved something. Answer: where it will lie, or why not; after the files None, or why not."""
 
     label: str
@@ -39,14 +39,14 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
-    """A rank wants a checkpoint. Answer: what comes, as a `Send`, or None: it is not there."""
+class FetchSave:
+    """A rank wants a checkpoint. Answer: what comes, as a `SendFiles`, or None: it is not there."""
 
     path: Path
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class LeaderFiles:
     """The leader's files, as ranks on another host find them.
 
     Args:
@@ -106,8 +106,8 @@ class Home:
     def _fetch(self, path: Path, target: Path) -> None:
         try:
             with self._line() as line:
-                line.send(Fetch(path))
-                coming: Send | None = line.recv()
+                line.send(FetchSave(path))
+                coming: SendFiles | None = line.recv()
                 if coming is None:
                     raise CheckpointNotFoundError(f"{path} is not on the leader's host any more")
                 if isinstance(problem := _take(line, target, coming), OSError):
@@ -153,12 +153,12 @@ class FileServer:
             return
         with contextlib.suppress(EOFError, OSError), line:  # the rank ended: its leader is told otherwise
             errand = line.recv()
-            if isinstance(errand, Send):
+            if isinstance(errand, SendFiles):
                 self._receive(line, errand)
-            elif isinstance(errand, Fetch):
+            elif isinstance(errand, FetchSave):
                 self._give(line, errand.path)
 
-    def _receive(self, line: Connection, errand: Send) -> None:
+    def _receive(self, line: Connection, errand: SendFiles) -> None:
         try:
             staged = staging.new_directory(self._directory, errand.label)
         except PublishError as error:
@@ -200,11 +200,11 @@ def met(accepted: socket.socket, key: bytes) -> Connection | None:
     return handshake.met(accepted, key, within_s=_HANDSHAKE_S)
 
 
-def _described(label: str, found: tree.Tree) -> Send:
-    return Send(label, [(file.name, file.size) for file in found.files], found.directories)
+def _described(label: str, found: tree.Tree) -> SendFiles:
+    return SendFiles(label, [(file.name, file.size) for file in found.files], found.directories)
 
 
-def _give(line: Connection, directory: Path, going: Send) -> None:
+def _give(line: Connection, directory: Path, going: SendFiles) -> None:
     for name, size in going.files:
         hasher, left = blake3.blake3(), size
         with open(directory / name, "rb") as file:
@@ -218,7 +218,7 @@ def _give(line: Connection, directory: Path, going: Send) -> None:
         line.send_bytes(hasher.digest())
 
 
-def _take(line: Connection, directory: Path, coming: Send) -> OSError | None:
+def _take(line: Connection, directory: Path, coming: SendFiles) -> OSError | None:
     """Receive files into a directory; why it did not take them. What was said to come is heard all the same."""
     problem: OSError | None = None
     try:

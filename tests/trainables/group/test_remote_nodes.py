@@ -21,12 +21,12 @@ from tests.failures.checkpoint_faults import in_child
 from trainables import Checkpoint, ScalingConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.errors import PublishError
-from trainables.job import Across, Replicated
+from trainables.job import GroupNodes, Replicated
 from trainables.runtime.worker import run_job
 from trainables.store import manifest, staging
 from trainables.testing import MemoryLink, example_job
 from trainables.torch import TorchTrainer
-from trainables.wire import Errored, Finished, Listening, Preempted, PublishFailed, Report, Uploaded
+from trainables.wire import AttemptErrored, Finished, Listening, Preempted, Report, SaveFailed, SaveUploaded
 
 KEY = b"sixteen bytes ok"
 ADDRESSES = ("127.0.0.1", "127.0.0.2")
@@ -52,7 +52,7 @@ class Cluster(MemoryLink):
     def job_of(self, node: int, port: int = 0) -> Any:
         given = {name: value(node) if callable(value) else value for name, value in self.job.items()}
         root = self.root if given.pop("shared", False) else self.root / f"node{node}"
-        return example_job(root, across=Across(self.nodes, node, KEY, port), **given)
+        return example_job(root, group_nodes=GroupNodes(self.nodes, node, KEY, port), **given)
 
     def _start(self, node: int, port: int) -> int:
         pid = os.fork()
@@ -166,7 +166,7 @@ def test_ranks_of_every_host_bring_what_they_saved_to_the_replica(tmp_path: Path
     assert link.ended() == [0]
     (report,) = (message for message in link.messages if isinstance(message, Report))
     assert report.saving is not None and report.saving.uploading
-    (uploaded,) = (message for message in link.messages if isinstance(message, Uploaded))
+    (uploaded,) = (message for message in link.messages if isinstance(message, SaveUploaded))
     published = manifest.read(link.directory(0) / "checkpoint_000001")
     assert uploaded.sent == {entry.name: entry.blake3 for entry in published.manifest.files}
     assert files(copies / "e" / "train_t1" / "checkpoint_000001") == {"all": "0", "of_0": "0", "of_1": "1", "of_2": "2"}
@@ -175,10 +175,10 @@ def test_ranks_of_every_host_bring_what_they_saved_to_the_replica(tmp_path: Path
 
 
 def test_hosts_that_share_the_directory_send_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainables.group.carrying import Home
+    from trainables.group.file_transfer import LeaderFiles
 
-    monkeypatch.setattr(Home, "send", lambda *_: os._exit(9))
-    monkeypatch.setattr(Home, "fetch", lambda *_: os._exit(9))
+    monkeypatch.setattr(LeaderFiles, "send", lambda *_: os._exit(9))
+    monkeypatch.setattr(LeaderFiles, "fetch", lambda *_: os._exit(9))
 
     link = run(save_all, tmp_path, shared=True)
 
@@ -250,11 +250,11 @@ def test_what_goes_wrong_on_another_node_ends_the_whole_group(tmp_path: Path, ho
 
     link = run(fail_in_rank, tmp_path, config=config, max_publish_failures=1)
 
-    assert isinstance(link.end, Errored)
+    assert isinstance(link.end, AttemptErrored)
     assert (link.end.type, text in link.end.message) == (kind, True), link.end.message
     assert link.ended() == [-9 if how == "deputy" else 0]
     assert len(link.results) == (2 if how == "full" else 1)
-    assert bool(link.of(PublishFailed)) == (how == "full")
+    assert bool(link.of(SaveFailed)) == (how == "full")
     if how != "deputy":  # what it leaves is ended by its keeper
         new = [child for child in psutil.Process().children(recursive=True) if child not in before]
         assert not [child for child in new if child.status() != "zombie"]

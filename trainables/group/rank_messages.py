@@ -1,6 +1,6 @@
 """What a rank and its leader say to each other, pickled, over a socket of this machine.
 
-A rank asks and waits for one answer, but for `Held`, `Uploaded` and its last word (`Returned` or `Raised`), which
+A rank asks and waits for one answer, but for `Held`, `RankUploaded` and its last word (`Returned` or `Raised`), which
 have none. What many calls have to see without asking is in `Flags`, a few bytes of memory that all of them share.
 """
 
@@ -26,7 +26,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class RankReport:
     """A call of `report()`. Answers: `Go`, `End`, `Refused`."""
 
     metrics: dict[str, Any]
@@ -58,7 +58,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Uploaded:
+class RankUploaded:
     """What came of an `Upload`; the rank copies nothing of that save any more."""
 
     save: int
@@ -97,7 +97,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """The rank's save is part of a checkpoint: copy it to the replica. Answer, in its time: `Uploaded`."""
+    """The rank's save is part of a checkpoint: copy it to the replica. Answer, in its time: `RankUploaded`."""
 
     save: int
     """The group's number of it."""
@@ -145,7 +145,7 @@ class Found:
     path: Path | None
 
 
-FromRank = Hello | Reported | Stopping | Newest | Held | Uploaded | Returned | Raised
+FromRank = Hello | RankReport | Stopping | Newest | Held | RankUploaded | Returned | Raised
 
 # ---------------------------------------------------------------- seen by all
 

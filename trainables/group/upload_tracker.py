@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trainables import wire
 from trainables.group.merging import Part
-from trainables.group.messages import Upload, Uploaded
+from trainables.group.rank_messages import RankUploaded, Upload
 from trainables.runtime.saving import Staged
 from trainables.wire import CheckpointRef
 
@@ -32,14 +32,14 @@ class Saved:
         return {rank: Upload(save, self.ref.name, part) for rank, part in self.parts.items()}
 
 
-class Replicating:
+class UploadTracker:
     """Knows which ranks still copy something of which save.
 
     Args:
         tell: called once no rank copies anything of a save any more.
     """
 
-    def __init__(self, tell: Callable[[wire.Uploaded], None]) -> None:
+    def __init__(self, tell: Callable[[wire.SaveUploaded], None]) -> None:
         self._tell = tell
         self._saves: dict[int, _Save] = {}
 
@@ -51,7 +51,7 @@ class Replicating:
         self._saves[save] = _Save(ref, ranks)
         self._look(save)
 
-    def heard(self, rank: int, label: str, message: Uploaded) -> None:
+    def heard(self, rank: int, label: str, message: RankUploaded) -> None:
         """A rank copies nothing of a save any more; `label` is what people know it by."""
         save = self._saves.get(message.save)
         if save is not None and rank in save.waits:
@@ -64,13 +64,13 @@ class Replicating:
     def gone(self, rank: int) -> None:
         """Its process is dead, and copies nothing."""
         for save in list(self._saves):
-            self.heard(rank, "", Uploaded(save, {}))
+            self.heard(rank, "", RankUploaded(save, {}))
 
     def _look(self, number: int) -> None:
         save = self._saves[number]
         if not save.waits:
             del self._saves[number]
-            self._tell(wire.Uploaded(save.ref, save.sent, "; ".join(save.problems)))
+            self._tell(wire.SaveUploaded(save.ref, save.sent, "; ".join(save.problems)))
 
 
 @dataclass(slots=True)

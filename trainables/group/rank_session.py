@@ -17,13 +17,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from trainables import knobs, session, tagged
-from trainables.automatic import Clock
+from trainables.automatic import TimeSource
 from trainables.checkpoint import Checkpoint
 from trainables.context import TrainContext
 from trainables.errors import PublishError, SessionError
-from trainables.group.carrying import Home
-from trainables.group.launching import HERE, Spot
-from trainables.group.messages import (
+from trainables.group.file_transfer import LeaderFiles
+from trainables.group.launcher import ONE_NODE, NodeRanks
+from trainables.group.rank_messages import (
     CHECKPOINT,
     End,
     Flags,
@@ -34,21 +34,21 @@ from trainables.group.messages import (
     Hello,
     Newest,
     Raised,
+    RankReport,
     Refused,
-    Reported,
     Returned,
     StopAt,
     Stopping,
 )
 from trainables.job import Job
-from trainables.runtime.attempt import TrialEnded, step_number
+from trainables.runtime.attempt import TrialExit, step_number
 from trainables.runtime.seeding import seed_everything
 from trainables.runtime.tracebacks import ELSEWHERE, message_of, user_traceback
 from trainables.store import fs, staging
 from trainables.store.delete import pins
 
 if TYPE_CHECKING:
-    from trainables.group.uploading import Uploads
+    from trainables.group.rank_uploads import RankUploads
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ _PICKLED_LIMIT = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankSetup:
     """Where a rank finds its leader, and what it is told."""
 
     job: Job
@@ -76,13 +76,13 @@ class Place:
     """What ranks return is asked for."""
     here: int = 0
     """Ranks on this node."""
-    spot: Spot = HERE
-    home: Home | None = None
+    spot: NodeRanks = ONE_NODE
+    home: LeaderFiles | None = None
     """Where the leader's files are; None: this host sees its directory."""
 
 
-def run_member(
-    place: Place, rank: int, function: Callable[[], Any], clean: Callable[[Any], Any], *, clock: Clock = time
+def run_rank(
+    place: RankSetup, rank: int, function: Callable[[], Any], clean: Callable[[Any], Any], *, clock: TimeSource = time
 ) -> bool:
     """Be rank `rank`: run `function`, and tell the leader how it ended. True if it ended well.
 
@@ -93,7 +93,7 @@ def run_member(
         clean: what becomes of the dict in a dict checkpoint before it is written.
         clock: where the time comes from.
     """
-    member = MemberSession(place, rank, clean, clock=clock)
+    member = RankSession(place, rank, clean, clock=clock)
     _listen(place)
     _limit_threads(place.threads)
     pins.on_change = member.held
@@ -102,7 +102,7 @@ def run_member(
         try:
             value = function()
             member.flush()
-        except TrialEnded:
+        except TrialExit:
             value = None
         except SystemExit as leaving:
             if leaving.code not in (None, 0):
@@ -120,12 +120,12 @@ def run_member(
     return True
 
 
-class MemberSession:
+class RankSession:
     """`trainables.session.Session` in a rank: the leader decides, and the driver behind it."""
 
-    def __init__(self, place: Place, rank: int, clean: Callable[[Any], Any], *, clock: Clock) -> None:
+    def __init__(self, place: RankSetup, rank: int, clean: Callable[[Any], Any], *, clock: TimeSource) -> None:
         self.place, self.rank = place, rank
-        self.context = MemberContext(self)
+        self.context = RankContext(self)
         self.seed: int | None = None
         self.should_checkpoint = False
         self.flags = Flags(place.flags, place.size)
@@ -138,11 +138,11 @@ class MemberSession:
         self._over = False
         self._pending: Path | None = None
         self._last: Mapping[str, Any] = {}
-        self._uploads: Uploads | None = None
+        self._uploads: RankUploads | None = None
         if place.job.replicated is not None:
-            from trainables.group.uploading import Uploads  # most groups need none of it
+            from trainables.group.rank_uploads import RankUploads  # most groups need none of it
 
-            self._uploads = Uploads(place.job, rank, self.tell)
+            self._uploads = RankUploads(place.job, rank, self.tell)
         self._asking, self._sending = threading.RLock(), threading.Lock()
         self._line: Connection = Client(place.address, family="AF_UNIX", authkey=place.key)
         self.tell(Hello(rank, self._pid))
@@ -155,7 +155,7 @@ class MemberSession:
         self._check_process()
         with self._asking:
             if self._over:
-                raise TrialEnded  # the function swallowed the first one
+                raise TrialExit  # the function swallowed the first one
             plain = dict(tagged.plain_metrics(metrics))
             self._last = plain
             staged, failure = self._stage(checkpoint)
@@ -165,7 +165,7 @@ class MemberSession:
                     staged = home.send(staged, self._label())
                 except PublishError as error:
                     staged, failure = None, error
-            answer = self._ask(Reported(plain, staged, failure))
+            answer = self._ask(RankReport(plain, staged, failure))
             if self._uploads is not None:
                 self._uploads.take(answer.upload if isinstance(answer, Go | End) else None, kept)
             if isinstance(answer, Refused):
@@ -174,7 +174,7 @@ class MemberSession:
                 raise cloudpickle.loads(answer.error)
             if isinstance(answer, End):
                 self._over = True
-                raise TrialEnded
+                raise TrialExit
             assert isinstance(answer, Go)
             self.should_checkpoint, self._next_save = answer.should_checkpoint, answer.next_save
 
@@ -289,7 +289,7 @@ class MemberSession:
                 return self._line.recv()
             except (EOFError, OSError):
                 self._over = True
-                raise TrialEnded from None  # the leader is gone, and the trial with it
+                raise TrialExit from None  # the leader is gone, and the trial with it
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -299,10 +299,10 @@ class MemberSession:
             )
 
 
-class MemberContext(TrainContext):
+class RankContext(TrainContext):
     """The context of a rank."""
 
-    def __init__(self, member: MemberSession) -> None:
+    def __init__(self, member: RankSession) -> None:
         super().__init__(member.place.job)
         self._member = member
 
@@ -335,7 +335,7 @@ class MemberContext(TrainContext):
         return self._member.should_stop()
 
 
-def _listen(place: Place) -> None:
+def _listen(place: RankSetup) -> None:
     """A notice to a rank is one to the whole group; Ctrl-C is the driver's business."""
     me = os.getpid()
 
@@ -369,7 +369,7 @@ def _limit_threads(threads: int) -> None:
         threadpoolctl.threadpool_limits(threads)
 
 
-def _raised(error: BaseException, rank: int, place: Place) -> Raised:
+def _raised(error: BaseException, rank: int, place: RankSetup) -> Raised:
     error.add_note(f"in rank {rank} of {place.size} (pid {os.getpid()})")
     text = user_traceback(error)
     error.__dict__[ELSEWHERE] = text

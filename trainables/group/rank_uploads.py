@@ -1,7 +1,7 @@
 """What a rank saved goes to the run's replica from that rank: behind the training, by a process of the rank's own.
 
 It goes under the checkpoint's own key, where nobody sees it before the manifest is there. The driver puts that, once it
-has sent what is missing, and removes what comes to nothing; until the rank has said `Uploaded` it does neither.
+has sent what is missing, and removes what comes to nothing; until the rank has said `RankUploaded` it does neither.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from trainables.errors import CheckpointError, TransferError
-from trainables.group.messages import Upload, Uploaded
+from trainables.group.rank_messages import RankUploaded, Upload
 from trainables.job import Job, Replicated
 from trainables.starting import start_process, start_thread
 from trainables.store import fs, staging, tree
@@ -40,7 +40,7 @@ _PACKAGES = Path(__file__).parents[2]
 _AGENT = "import sys; sys.path.append(sys.argv[2]); from trainables.transfer.agent import main; main(sys.argv[1:])"
 
 
-class Uploads:
+class RankUploads:
     """The uploads of one rank: one runs, one waits, and a newer one takes the place of that which waits.
 
     Args:
@@ -49,7 +49,7 @@ class Uploads:
         tell: what is called with the outcome of each, from any thread.
     """
 
-    def __init__(self, job: Job, rank: int, tell: Callable[[Uploaded], None]) -> None:
+    def __init__(self, job: Job, rank: int, tell: Callable[[RankUploaded], None]) -> None:
         assert job.replicated is not None
         self._job, self._replicated, self._rank, self._tell = job, job.replicated, rank, tell
         self._changed = threading.Condition()
@@ -85,7 +85,7 @@ class Uploads:
             if kept is not None:
                 fs.remove_quietly(kept)
             if upload is not None:
-                self._tell(Uploaded(upload.save, {}, self._unkept))
+                self._tell(RankUploaded(upload.save, {}, self._unkept))
             return
         with self._changed:
             passed, self._waiting = self._waiting, (upload, kept)
@@ -94,7 +94,7 @@ class Uploads:
                 self._thread = start_thread(self._work, name="trial-upload")
         if passed is not None:
             fs.remove_quietly(passed[1])
-            self._tell(Uploaded(passed[0].save, {}))
+            self._tell(RankUploaded(passed[0].save, {}))
 
     def finish(self) -> None:
         """Wait until everything is there, or nothing has moved for a while."""
@@ -124,7 +124,7 @@ class Uploads:
                 (upload, kept), self._waiting, self._busy = self._waiting, None, True
             sent, problem = self._upload(upload, kept)
             fs.remove_quietly(kept)
-            self._tell(Uploaded(upload.save, sent, problem))
+            self._tell(RankUploaded(upload.save, sent, problem))
 
     def _upload(self, upload: Upload, kept: Path) -> tuple[dict[str, str], str]:
         part = upload.part
@@ -183,7 +183,7 @@ class _Agent:
                 what="the process that uploads",
             )
         try:
-            self._line.sendall(frame(agent.Place(replicated.arguments, sys.path)))
+            self._line.sendall(frame(agent.OpenPlace(replicated.arguments, sys.path)))
             opened = self._receive()
             if isinstance(opened, agent.Failed):
                 raise TransferError(opened.message)
