@@ -15,7 +15,7 @@ from typing import Any
 
 from killed_script import DRIVER
 
-from tuner.experiment.lock import read_records
+from tuner.experiment.generations import read_records
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.processes import OWNER_VARIABLE
 

@@ -10,7 +10,7 @@ import pytest
 import tuner as tune
 from tuner.analysis import scopes
 from tuner.error import ExperimentDamagedError
-from tuner.experiment import journal_writer
+from tuner.experiment import journal_segment
 
 STEPS = 6
 
@@ -63,7 +63,7 @@ def run(path, **settings):
 def interrupted(tmp_path, monkeypatch):
     """The directory of an experiment with many small segments, and a trial in its second attempt."""
     with monkeypatch.context() as patch, pytest.raises(InterruptedError):
-        patch.setattr(journal_writer, "SEGMENT_BYTES", 400)
+        patch.setattr(journal_segment, "SEGMENT_BYTES", 400)
         run(tmp_path, callbacks=[Ends()])
     return tmp_path / "e"
 
@@ -161,7 +161,7 @@ def test_f01_a_checkpoint_of_a_trial_that_the_journals_end_took_with_it_is_refus
 
     (tmp_path / "flag").touch()
     with monkeypatch.context() as patch, pytest.raises(InterruptedError):
-        patch.setattr(journal_writer, "SEGMENT_BYTES", 400)
+        patch.setattr(journal_segment, "SEGMENT_BYTES", 400)
         run(tmp_path, callbacks=[Two()], num_samples=2, max_concurrent_trials=1)
     experiment = tmp_path / "e"
     for segment in holds(experiment, b'_00001","index":1,'):

@@ -33,7 +33,7 @@ from trainables.transfer import agent, checkpoints
 from trainables.transfer.local import LocalBackend
 from tuner import cli
 from tuner.error import ExperimentDivergedError, SettingError, TuneError
-from tuner.experiment.lock import read_record
+from tuner.experiment.generations import read_record
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import load_state
 from tuner.syncer.remote import Remote

@@ -19,7 +19,8 @@ from tuner.analysis import scopes
 from tuner.error import SettingError
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import load_state, read_settings
-from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 
 if TYPE_CHECKING:
     import optuna

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.cli import place, text
 
 if TYPE_CHECKING:
-    from tuner.experiment.trial import CheckpointRecord
+    from tuner.experiment.trial_records import CheckpointRecord
 
 
 def add(verbs: Any) -> None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tuner.experiment.journal import JournalContents
     from tuner.experiment.paths import ExperimentPaths
     from tuner.experiment.state import ExperimentState
-    from tuner.experiment.trial import CheckpointRecord, Trial
+    from tuner.experiment.trial import Trial
+    from tuner.experiment.trial_records import CheckpointRecord
 
 
 SHOWN = 200

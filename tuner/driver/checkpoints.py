@@ -18,10 +18,11 @@ from tuner.driver.fact_log import Books
 from tuner.driver.running import Running
 from tuner.error import OwnedElsewhereError, StorageFullError
 from tuner.experiment import events as ev
-from tuner.experiment.lock import HEARTBEAT_S, Ownership
+from tuner.experiment.ownership import HEARTBEAT_S, Ownership
 from tuner.experiment.resume import candidates
 from tuner.experiment.state import ExperimentState
-from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 from tuner.retention.custodian import Custodian
 from tuner.retention.rules import BUDGET
 from tuner.syncer.sink import Copies, Problem, Then

@@ -19,7 +19,8 @@ from tuner.executors.base import Launch, Resources
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.reserve import cannot_write, is_full
 from tuner.experiment.resume import start_of
-from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 
 log = logging.getLogger(__name__)
 

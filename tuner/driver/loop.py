@@ -27,11 +27,12 @@ from tuner.error import StorageFullError
 from tuner.executors.base import Event, Executor, Exited, Message, Resources, Started
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
-from tuner.experiment.lock import HEARTBEAT_S, Ownership
+from tuner.experiment.ownership import HEARTBEAT_S, Ownership
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.resume import raw
 from tuner.experiment.state import ExperimentState
-from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 from tuner.retention.custodian import Custodian
 from tuner.schedulers.base import Decision, Exploit, Reallocate, Verdict
 from tuner.syncer.sink import Backlog, Copies, Problem

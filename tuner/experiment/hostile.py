@@ -10,7 +10,8 @@ import contextlib
 from collections.abc import Iterator
 
 from trainables.errors import TrainablesError
-from tuner.error import TuneError
+from trainables.wire import CheckpointRef
+from tuner.error import ExperimentDamagedError, TuneError
 
 UNREADABLE = (
     TuneError,
@@ -45,3 +46,22 @@ def noted(what: object, problems: list[str]) -> Iterator[None]:
         yield
     except UNREADABLE as error:
         problems.append(f"{what} cannot be read: {said(error)}")
+
+
+def check_ref(ref: CheckpointRef | None) -> None:
+    """As `check_name`, of a checkpoint's."""
+    if ref is not None:
+        check_name(ref.name)
+
+
+def check_name(name: str) -> None:
+    """A journal may come from a bucket, and a name in it from anybody: it stays in the directory it is joined to."""
+    if "/" in name or name in ("", ".", "..") or "\0" in name or _no_disk_takes(name):
+        raise ExperimentDamagedError(f"the journal names {name!r}, which is no name of a directory in an experiment")
+
+
+def _no_disk_takes(name: str) -> bool:
+    try:
+        return len(name.encode()) > 255
+    except UnicodeEncodeError:  # half a character
+        return True

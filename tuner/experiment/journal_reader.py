@@ -15,8 +15,8 @@ from trainables.store import fs
 from tuner.error import ExperimentDamagedError, ExperimentDivergedError
 from tuner.experiment import formats
 from tuner.experiment import journal_format as form
+from tuner.experiment.generations import read_record
 from tuner.experiment.journal_format import Link
-from tuner.experiment.lock import read_record
 from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
 
 WAY_OUT = (

@@ -14,14 +14,13 @@ from tuner.error import StorageFullError
 from tuner.experiment import journal_format as form
 from tuner.experiment.history_writer import HISTORY_BYTES, HistoryWriter
 from tuner.experiment.journal_format import Link
+from tuner.experiment.journal_segment import OpenSegment
 from tuner.experiment.journal_sync import GroupSync
 from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
-from tuner.experiment.reserve import Reserve, cannot_write, is_full, trim
+from tuner.experiment.reserve import cannot_write, is_full, trim
 
 log = logging.getLogger(__name__)
 
-SEGMENT_BYTES = 4 * 1024 * 1024
-"""A segment of that size is sealed."""
 COMPACT_BYTES = 1024 * 1024
 """Fewer bytes than that since the last snapshot are not worth another one..."""
 COMPACT_SEGMENTS = 256
@@ -66,16 +65,12 @@ class JournalWriter:
     ) -> None:
         self.last_seq = next_seq - 1
         """Number of the last fact appended."""
-        self.bytes_since_snapshot = self.segments_since_snapshot = 0
+        self.bytes_since_snapshot = self._segments_before = 0
         self._paths, self._generation, self._guard = paths, generation, guard
         self._parents = tuple(parents)
         self._pending: list[bytes] = []
         self._vital = 0
         self._flushed = self.last_seq
-        self._number = 0
-        self._fd = -1
-        self._size = 0
-        self._reserve: Reserve | None = None
         self._snapshot_bytes = 0
         self._ripe: int | None = None
         """The fact up to which the journal is to be durable before the open segment is sealed."""
@@ -84,6 +79,7 @@ class JournalWriter:
             paths, generation, clock=clock, guard=guard, limit=history_bytes, threaded=sync == "thread"
         )
         self._sync = GroupSync(durable=self.last_seq, on_durable=on_durable, threaded=sync == "thread")
+        self._segment = OpenSegment(paths, generation, self._sync)
         fs.make_dirs(paths.journal)
         fs.fsync_dir(paths.root)  # a fact is as durable as the names above it
         self._adopt()
@@ -119,8 +115,10 @@ class JournalWriter:
             return
         try:
             size = sum(map(len, self._pending)) + form.MARK_BYTES
-            reserve = self._room(size)
-            if reserve.cover(self._size + size):
+            if self._segment.number == 0 and not self._parents:
+                self._parents = self._named_parent()
+            reserve = self._segment.room(size)
+            if reserve.cover(self._segment.size + size):
                 try:
                     self._write(len(self._pending))
                 except OSError as error:
@@ -173,18 +171,18 @@ class JournalWriter:
         """
         self.flush()
         self._ripe = None
-        if self._size == 0:
+        if self._segment.size == 0:
             return True
         try:
-            self._open_segment()
+            self._segment.open_next()
         except OSError as error:
             raise self._full(error) from error
-        return self._size == 0
+        return self._segment.size == 0
 
     @property
     def open_name(self) -> str:
         """The segment that is being written; every other file of the journal is as it will stay."""
-        return self._paths.segment(self._generation, self._number).name if self._fd >= 0 else ""
+        return self._segment.name if self._segment.is_open else ""
 
     def close(self) -> None:
         """Write and sync what is left, seal, and end the thread. Doing it twice is no error."""
@@ -193,12 +191,10 @@ class JournalWriter:
         self._closed = True
         try:
             self.flush()
-            self._close_segment()
+            self._segment.close()
         finally:
             self._sync.close()
-            if self._fd >= 0:
-                fs.close(self._fd)
-                self._fd = -1
+            self._segment.abandon()
         self._history.wait()
         self._history.pack(GRACE_S)
         self._history.wait()
@@ -211,9 +207,8 @@ class JournalWriter:
         Either way a constant cost per fact, or per segment.
         """
         many = COMPACT_SEGMENTS + self._snapshot_bytes // SEGMENT_WORTH
-        return (
-            self.bytes_since_snapshot > max(COMPACT_BYTES, self._snapshot_bytes) or self.segments_since_snapshot > many
-        )
+        segments = self._segments_before + self._segment.sealed
+        return self.bytes_since_snapshot > max(COMPACT_BYTES, self._snapshot_bytes) or segments > many
 
     def compact(self, snapshot_body: bytes, *, grace_s: float = GRACE_S) -> bool:
         """Write a snapshot of everything appended; a compaction `grace_s` later packs what it replaces.
@@ -232,7 +227,7 @@ class JournalWriter:
             if not is_full(error):
                 raise
             return self.postpone_compaction(str(error))
-        self.bytes_since_snapshot = self.segments_since_snapshot = 0
+        self._nothing_since()
         self._snapshot_bytes = len(data)
         names = fs.listdir(self._paths.journal)
         self._history.replaced((name for name in names if name != path.name and self._is_covered(name)), self._parents)
@@ -253,15 +248,18 @@ class JournalWriter:
     def postpone_compaction(self, why: str) -> bool:
         """`should_compact` waits for more; returns False."""
         log.warning("%s was not compacted: %s", self._paths.journal, why)
-        self.bytes_since_snapshot = self.segments_since_snapshot = 0
+        self._nothing_since()
         return False
+
+    def _nothing_since(self) -> None:
+        self.bytes_since_snapshot = self._segments_before = self._segment.sealed = 0
 
     def _is_covered(self, name: str) -> bool:
         """True for segments and snapshots that the newest snapshot replaces (void ones too); never a newer owner's."""
         if parsed := parse_snapshot(name):
             return parsed[0] <= self._generation
         if parsed := parse_segment(name):
-            return parsed < (self._generation, self._number)  # the one of that number is open, and empty
+            return parsed < (self._generation, self._segment.number)  # the one of that number is open, and empty
         return False
 
     # --- segments -------------------------------------------------------------------------------------
@@ -273,7 +271,7 @@ class JournalWriter:
             if parsed := parse_segment(name):
                 size = fs.size(self._paths.journal / name)
                 self.bytes_since_snapshot += size
-                self.segments_since_snapshot += 1
+                self._segments_before += 1
                 if parsed[0] < self._generation and size:  # an empty one is opened before its elder is durable
                     newest[parsed[0]] = name
             elif parse_snapshot(name):
@@ -287,53 +285,6 @@ class JournalWriter:
         if newest:
             fs.fsync_dir(self._paths.journal)
 
-    def _room(self, size: int) -> Reserve:
-        """The reserve of the segment that takes `size` bytes more: the open one, or a new one when that is full."""
-        if self._reserve is None or self._size + size > SEGMENT_BYTES:
-            self._open_segment()
-        assert self._reserve is not None
-        return self._reserve
-
-    def _open_segment(self) -> None:
-        path = self._paths.segment(self._generation, self._number + 1)
-        fd = -1
-        try:
-            fd = fs.open_append(path)
-            reserve = Reserve(fd, self._paths.journal / ".reserve")
-            if not reserve.cover(0):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-            if self._fd >= 0:
-                self._close_segment()  # durable before the next one gets a byte: a hole is never a matter of luck
-        except OSError as error:
-            if fd >= 0:
-                fs.close(fd)
-                fs.remove_quietly(path)
-            if self._fd >= 0 and is_full(error):
-                return  # the open one grows beyond its size, within its own reserve
-            raise
-        if self._number == 0 and not self._parents:
-            self._parents = self._named_parent()
-        self._number += 1
-        self._fd, self._size, self._reserve = fd, 0, reserve
-        self._sync.opened(fd, path)
-
-    def _close_segment(self) -> None:
-        if self._fd < 0:
-            return
-        path = self._paths.segment(self._generation, self._number)
-        self._sync.now()
-        fd, self._fd = self._fd, -1
-        held = self._reserve is not None and self._reserve.held
-        self._reserve = None
-        self._sync.closed()
-        fs.close(fd)
-        if self._size == 0:
-            fs.remove_quietly(path)
-            return
-        self.segments_since_snapshot += 1
-        if held:
-            trim(path)
-
     def _named_parent(self) -> tuple[Link, ...]:
         facts, _ = form.parse_lines(self._pending[0])
         head = form.read_head(facts[0][1])
@@ -341,36 +292,18 @@ class JournalWriter:
 
     def _write(self, count: int) -> None:
         """Write the first `count` pending lines, all or none."""
-        if self._fd < 0:
-            self._open_segment()
+        if not self._segment.is_open:
+            self._segment.open_next()
         lines = self._pending[:count]
-        if self._size == 0 and lines:
+        if self._segment.size == 0 and lines:
             lines[0] = form.first_line(lines[0])
         data = b"".join(lines)
-        try:
-            fs.write(self._fd, data)
-        except OSError:
-            self._cut_back()
-            raise
-        self._size += len(data)
+        self._segment.write(data)
         self.bytes_since_snapshot += len(data)
         self._flushed += count
         del self._pending[:count]
         self._vital = max(0, self._vital - count)
         self._sync.wrote(self._flushed)
-
-    def _cut_back(self) -> None:
-        """Remove what a failed write left half-done: nothing is appended behind a torn line."""
-        path = self._paths.segment(self._generation, self._number)
-        try:
-            fs.truncate(path, self._size)
-        except OSError:
-            self._close_segment()  # the torn line is then this segment's last, and the facts go to the next one
-            self._size = 0
-            return
-        if self._reserve is not None:
-            self._reserve.lost()
-            self._reserve.cover(self._size)
 
     def _not_durable(self, error: Exception) -> StorageFullError:
         if isinstance(error, OSError) and error.errno == errno.EROFS:

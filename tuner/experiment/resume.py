@@ -19,7 +19,8 @@ from trainables.wire import CheckpointRef
 from tuner.error import SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
-from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 
 
 class Base(Enum):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import msgspec
 
@@ -13,7 +13,9 @@ from trainables.history import flatten
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
-from tuner.experiment.trial import CheckpointRecord, Clone, Rest, Trial, add_to_summary, tight
+from tuner.experiment.hostile import check_name, check_ref
+from tuner.experiment.trial import Trial, Trials
+from tuner.experiment.trial_records import CheckpointRecord, Clone, Rest, add_to_summary, tight
 
 
 class Snapshot(msgspec.Struct, omit_defaults=True):
@@ -25,29 +27,6 @@ class Snapshot(msgspec.Struct, omit_defaults=True):
     plugins: dict[str, str] = {}
     """Plug-in -> hash of the blob with its state at this point."""
     generation: ev.GenerationStarted | None = None
-
-
-class Trials(Sequence[Trial]):
-    """The trials in order of creation, live and read-only; never a copy."""
-
-    def __init__(self, by_id: dict[str, Trial], order: list[Trial]) -> None:
-        self._by_id, self._order = by_id, order
-
-    @overload
-    def __getitem__(self, index: int) -> Trial: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Trial]: ...
-    def __getitem__(self, index: int | slice) -> Trial | list[Trial]:
-        return self._order[index]
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def __iter__(self) -> Iterator[Trial]:
-        return iter(self._order)
-
-    def get(self, trial_id: str) -> Trial | None:
-        return self._by_id.get(trial_id)
 
 
 class ExperimentState:
@@ -68,9 +47,9 @@ class ExperimentState:
         self.counts = dict.fromkeys(("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"), 0)
         self.checkpoint_count = self.checkpoint_bytes = self._saves = 0
         for trial in self._order:
-            _check_name(trial.dirname)
+            check_name(trial.dirname)
             for ref in (*(record.ref for record in trial.checkpoints), *trial.forgotten, trial.started_from):
-                _check_ref(ref)
+                check_ref(ref)
             trial.__dict__["root"] = root / trial.dirname
             trial.save_due = max(trial.save_due, *trial.unsaved, 0)  # format 1 has no `save_due`
             self.counts[trial.status] += 1
@@ -132,7 +111,7 @@ class ExperimentState:
         self.run_ended = None
 
     def _created(self, fact: ev.TrialCreated) -> None:
-        _check_name(fact.dirname)
+        check_name(fact.dirname)
         trial = Trial(
             trial_id=fact.trial,
             index=fact.index,
@@ -150,7 +129,7 @@ class ExperimentState:
         self.counts["PENDING"] += 1
 
     def _attempt(self, fact: ev.AttemptStarted) -> None:
-        _check_ref(fact.checkpoint)
+        check_ref(fact.checkpoint)
         trial = self._by_id[fact.trial]
         if fact.checkpoint is None or fact.checkpoint.trial_id != fact.trial:
             trial.lineage = []  # anew, or a clone: nothing of its own life before is used again
@@ -207,7 +186,7 @@ class ExperimentState:
             trial.unsaved[fact.iteration] = (fact.metrics, summary)
 
     def _published(self, fact: ev.CheckpointPublished) -> None:
-        _check_ref(fact.ref)
+        check_ref(fact.ref)
         trial = self._by_id[fact.ref.trial_id]
         raw, summary = trial.unsaved.pop(fact.ref.iteration, (fact.metrics, None))
         for iteration in [i for i in trial.unsaved if i < fact.ref.iteration]:
@@ -261,7 +240,7 @@ class ExperimentState:
                 return
 
     def _forgotten(self, fact: ev.CheckpointForgotten) -> None:
-        _check_ref(fact.ref)
+        check_ref(fact.ref)
         self._remove(fact.ref)
         self._by_id[fact.ref.trial_id].forgotten.append(fact.ref)
 
@@ -348,24 +327,6 @@ class ExperimentState:
 
     def _run_ended(self, fact: ev.RunEnded) -> None:
         self.run_ended = fact.why
-
-
-def _check_ref(ref: CheckpointRef | None) -> None:
-    if ref is not None:
-        _check_name(ref.name)
-
-
-def _check_name(name: str) -> None:
-    """A journal may come from a bucket, and a name in it from anybody: it stays in the directory it is joined to."""
-    if "/" in name or name in ("", ".", "..") or "\0" in name or _no_disk_takes(name):
-        raise ExperimentDamagedError(f"the journal names {name!r}, which is no name of a directory in an experiment")
-
-
-def _no_disk_takes(name: str) -> bool:
-    try:
-        return len(name.encode()) > 255
-    except UnicodeEncodeError:  # half a character
-        return True
 
 
 _APPLY: dict[type, Callable[[ExperimentState, Any], None]] = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from math import inf, isfinite
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import msgspec
 
@@ -19,101 +19,9 @@ from tuner.error import SerializationError
 from tuner.experiment.blobs import Blobs, speak_of
 from tuner.experiment.events import NO_RAW, ErrorInfo
 from tuner.experiment.reason import Reason
+from tuner.experiment.trial_records import CheckpointRecord, Clone, Rest, Summary, tight
 
 log = logging.getLogger(__name__)
-
-_NOT_SUMMED = frozenset(
-    {"pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration"}
-)
-
-Summary = dict[str, list[float]]
-"""metric -> [min, max, sum, count] over the results that stand; NaN is not counted.
-
-Empty for a metric that was infinite once: JSON has no infinities, and the history knows better.
-"""
-
-
-def tight(raw: msgspec.Raw) -> msgspec.Raw:
-    """A copy without the room to grow that the encoder left behind it: kilobytes per trial, for hundreds that count."""
-    return msgspec.Raw(bytes(memoryview(raw)))
-
-
-def add_to_summary(summary: Summary, metrics: Mapping[str, Any]) -> None:
-    for key, value in metrics.items():
-        kind = type(value)
-        if (kind is float or kind is int) and key not in _NOT_SUMMED and value == value and type(key) is str:
-            entry = summary.get(key)
-            if not -inf < value < inf:
-                summary[key] = []
-            elif entry:
-                if value < entry[0]:
-                    entry[0] = value
-                elif value > entry[1]:
-                    entry[1] = value
-                entry[2] += value
-                entry[3] += 1
-            elif entry is None:
-                summary[key] = [value, value, value, 1]
-
-
-class CheckpointRecord(msgspec.Struct, dict=True, omit_defaults=True):
-    """A published checkpoint that is kept."""
-
-    ref: CheckpointRef
-    bytes: int
-    saved_at: float
-    raw_metrics: msgspec.Raw
-    digest: str = ""
-    summary: Summary = {}
-    """The trial's summary up to that result, to go back to."""
-    number: int = 0
-    """Counts the experiment's saves in the order of the journal: clocks jump."""
-    copies: list[str] = []
-    """Replicas that hold it completely: the experiment's address at each."""
-    here: bool = True
-    """False: given up on this machine, where a replica holds it."""
-
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """The result that it belongs to."""
-        cached = self.__dict__.get("metrics")
-        if cached is None:
-            cached = self.__dict__["metrics"] = tagged.loads(bytes(self.raw_metrics)) or {}
-        result: dict[str, Any] = cached
-        return result
-
-    @property
-    def order(self) -> tuple[int, int, int]:
-        return self.ref.order
-
-    @property
-    def iteration(self) -> int:
-        return self.ref.iteration
-
-
-class Clone(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A trial went on from another one's checkpoint."""
-
-    iteration: int
-    """The clone's own count."""
-    donor: CheckpointRef
-    changed: dict[str, tuple[Any, Any]] = {}
-    """Flat key of the config -> what it was, what it is."""
-
-
-class Rest(msgspec.Struct, omit_defaults=True):
-    """A stretch in which a trial did not run: after an attempt that was not its last."""
-
-    why: str
-    """As the fact that ended the attempt says it."""
-    since: float
-    """Seconds since the epoch."""
-    reached: int
-    """The iteration that the attempt had come to."""
-    until: float | None = None
-    """When the next attempt began, or the trial was ended without one; None: it waits still."""
-    iteration: int = 0
-    """Where the next attempt begins."""
 
 
 class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
@@ -354,3 +262,26 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
         self.unsaved = {}
         self.__dict__.pop("last_result", None)
         self.__dict__.pop("config", None)
+
+
+class Trials(Sequence[Trial]):
+    """The trials in order of creation, live and read-only; never a copy."""
+
+    def __init__(self, by_id: dict[str, Trial], order: list[Trial]) -> None:
+        self._by_id, self._order = by_id, order
+
+    @overload
+    def __getitem__(self, index: int) -> Trial: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Trial]: ...
+    def __getitem__(self, index: int | slice) -> Trial | list[Trial]:
+        return self._order[index]
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[Trial]:
+        return iter(self._order)
+
+    def get(self, trial_id: str) -> Trial | None:
+        return self._by_id.get(trial_id)

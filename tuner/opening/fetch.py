@@ -32,9 +32,11 @@ from tuner.error import (
     SettingError,
 )
 from tuner.experiment import driver_log
+from tuner.experiment.generations import GenerationRecord, read_records
 from tuner.experiment.incoming import beside
 from tuner.experiment.journal import JournalWriter, read_journal
-from tuner.experiment.lock import Ownership, Record, claim, read_records
+from tuner.experiment.lock import claim
+from tuner.experiment.ownership import Ownership
 from tuner.experiment.paths import ExperimentPaths, TrialPaths, as_local_path, cache_of, is_elsewhere
 from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings
 from tuner.experiment.resume import Base, Elsewhere, LetGo
@@ -268,7 +270,12 @@ def _head(link: Link, claim: RemoteClaim, paths: ExperimentPaths) -> Head:
 
 @contextmanager
 def _owned(
-    link: Link, spec: Spec, paths: ExperimentPaths, before: Sequence[Record], books: ExperimentPaths, clock: Clock
+    link: Link,
+    spec: Spec,
+    paths: ExperimentPaths,
+    before: Sequence[GenerationRecord],
+    books: ExperimentPaths,
+    clock: Clock,
 ) -> Iterator[Ownership | None]:
     """Own what is here while it changes; the run claims a generation of its own afterwards.
 

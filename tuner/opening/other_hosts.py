@@ -19,7 +19,7 @@ from trainables.sync_config import SyncConfig
 from trainables.wire import CheckpointRef
 from tuner.executors.base import Executor, Resources
 from tuner.executors.ray.protocol import Place, Uploading
-from tuner.experiment.lock import read_records
+from tuner.experiment.generations import read_records
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.resume import Elsewhere
 from tuner.experiment.state import ExperimentState

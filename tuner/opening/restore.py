@@ -30,8 +30,9 @@ from trainables.transfer.open import check_scheme, shown
 from tuner.clock import Clock
 from tuner.error import ExperimentExistsError, ExperimentNotFoundError, SettingError
 from tuner.experiment import events as ev
+from tuner.experiment.generations import decode_record, encode_record, read_records
 from tuner.experiment.incoming import beside
-from tuner.experiment.lock import HEARTBEAT_S, Ownership, decode_record, encode_record, read_records
+from tuner.experiment.ownership import HEARTBEAT_S, Ownership
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, is_trial_file, parse_generation
 from tuner.experiment.reader import is_experiment, load_state, read_settings
 from tuner.experiment.resume import Base

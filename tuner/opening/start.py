@@ -36,9 +36,11 @@ from tuner.error import (
 )
 from tuner.experiment import formats, replacing
 from tuner.experiment.blobs import Blobs
+from tuner.experiment.generations import read_records
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.leftovers import trials_with_results
-from tuner.experiment.lock import Ownership, claim, read_records
+from tuner.experiment.lock import claim
+from tuner.experiment.ownership import Ownership
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import is_experiment, load_state, read_settings
 from tuner.experiment.resume import Base

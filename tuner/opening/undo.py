@@ -13,7 +13,7 @@ from trainables.starting import start_thread
 from trainables.store import fs
 from tuner.callback import Callback, Trials
 from tuner.experiment import replacing
-from tuner.experiment.lock import Ownership
+from tuner.experiment.ownership import Ownership
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.trial import Trial
 

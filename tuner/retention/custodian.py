@@ -24,7 +24,8 @@ from trainables.store.manifest import Published
 from trainables.wire import CheckpointRef
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
-from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 from tuner.retention.budget import BudgetLedger, Key
 from tuner.retention.deleter import Delete, Deleter, delete_here
 from tuner.retention.manager import Ending, RetentionManager

@@ -15,7 +15,8 @@ from trainables.store.retention import Order, RetentionPolicy, ranking_metrics
 from trainables.wire import CheckpointRef
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
-from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 from tuner.retention.manager import Ending, TrialRetention
 from tuner.retention.rules import BUDGET, parts_of, rule_of
 

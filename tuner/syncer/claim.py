@@ -16,7 +16,8 @@ from trainables.errors import ObjectExistsError, ObjectNotFoundError, TransferEr
 from trainables.transfer import agent
 from tuner.clock import Clock
 from tuner.error import OwnedElsewhereError
-from tuner.experiment.lock import STALE_S, Record, decode_record, read_record
+from tuner.experiment.generations import GenerationRecord, decode_record, read_record
+from tuner.experiment.ownership import STALE_S
 from tuner.experiment.paths import ExperimentPaths, parse_generation
 from tuner.experiment.processes import Processes
 from tuner.syncer.uploader import Uploader
@@ -35,7 +36,7 @@ class Head:
 
     highest: int
     """The highest generation that left a record, an unreadable one too; 0: none did."""
-    record: Record | None = None
+    record: GenerationRecord | None = None
     state: str = "held"
     beats: int = 0
 
@@ -147,7 +148,7 @@ class RemoteClaim:
                 raise owned
         return True
 
-    def take(self, record: Record) -> bool:
+    def take(self, record: GenerationRecord) -> bool:
         """Create the record of this driver's generation; False: somebody was faster."""
         key = f"{self._name}/generations/{record.generation:06d}.json"
         try:

@@ -26,8 +26,8 @@ from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
 from tuner.experiment import formats
+from tuner.experiment.generations import GenerationRecord, decode_record, encode_record
 from tuner.experiment.journal import JournalContents, read_journal
-from tuner.experiment.lock import Record, decode_record, encode_record
 from tuner.experiment.paths import ExperimentPaths, is_history, is_trial_file, parse_checkpoint, parse_generation
 from tuner.experiment.reader import facts_of
 from tuner.experiment.state import ExperimentState
@@ -399,7 +399,7 @@ def adopt(incoming: ExperimentPaths, paths: ExperimentPaths) -> None:
     fs.replace_file(paths.experiment_json, fs.read_file(incoming.experiment_json))
 
 
-def _record(path: Path) -> Record:
+def _record(path: Path) -> GenerationRecord:
     try:
         return decode_record(fs.read_file(path), path)
     except msgspec.DecodeError as error:

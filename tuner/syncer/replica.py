@@ -29,7 +29,8 @@ from tuner.experiment.journal import JournalWriter
 from tuner.experiment.leftovers import remove_views
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
-from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 from tuner.syncer.claim import Hold, beat_name
 from tuner.syncer.orphans import Sweep
 from tuner.syncer.queue import Patience, Queue

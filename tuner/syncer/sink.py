@@ -9,7 +9,8 @@ from typing import Union
 
 from trainables.wire import CheckpointRef, SaveUploaded
 from tuner.experiment import events as ev
-from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 
 Problem = Union[str, ev.ErrorInfo, None]
 """None: a checkpoint is here and whole. Text: it is missing or damaged. An error: it is not known to be either."""

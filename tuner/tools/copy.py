@@ -20,8 +20,8 @@ from trainables.transfer.base import Backend
 from trainables.transfer.local import LocalBackend
 from trainables.transfer.open import shown
 from tuner.error import ExperimentDamagedError, ExperimentExistsError, SettingError
+from tuner.experiment.generations import decode_record, encode_record
 from tuner.experiment.hostile import said
-from tuner.experiment.lock import decode_record, encode_record
 from tuner.experiment.paths import ExperimentPaths, is_history, parse_generation
 from tuner.experiment.reader import lies_at, load_with_journal
 from tuner.experiment.state import ExperimentState

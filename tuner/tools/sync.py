@@ -23,7 +23,8 @@ from tuner.error import ExperimentDivergedError, ExperimentNotFoundError, OwnedE
 from tuner.experiment import driver_log, formats
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter, read_journal
-from tuner.experiment.lock import HEARTBEAT_S, Ownership, beating, claim
+from tuner.experiment.lock import claim
+from tuner.experiment.ownership import HEARTBEAT_S, Ownership, beating
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, parse_generation
 from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings, state_of
 from tuner.experiment.state import ExperimentState

@@ -27,8 +27,9 @@ from trainables.wire import CheckpointRef
 from tuner.cli import main
 from tuner.clock import SystemClock
 from tuner.experiment import events as ev
+from tuner.experiment.generations import read_records
 from tuner.experiment.journal import JournalWriter, read_journal
-from tuner.experiment.lock import claim, read_records
+from tuner.experiment.lock import claim
 from tuner.experiment.paths import ExperimentPaths
 from tuner.tools import sync as by_hand
 

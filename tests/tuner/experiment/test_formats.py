@@ -20,8 +20,9 @@ from tests.failures.checkpoint_faults import killed_at_fact
 from tuner.cli import main
 from tuner.clock import SystemClock
 from tuner.error import ExperimentDamagedError, NewerFormatError, OwnedElsewhereError
-from tuner.experiment import formats, journal_writer, lock
-from tuner.experiment.lock import Record, claim, encode_record
+from tuner.experiment import formats, journal_segment, journal_writer, lock
+from tuner.experiment.generations import GenerationRecord, encode_record
+from tuner.experiment.lock import claim
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.processes import Processes
 from tuner.syncer import claim as syncer_claim
@@ -79,7 +80,7 @@ def formats_of(root: Path) -> dict[str, Any]:
 
 
 def test_all_that_is_written_says_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_writer, "SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(journal_segment, "SEGMENT_BYTES", 2000)
     monkeypatch.setattr(journal_writer, "COMPACT_BYTES", 6000)
     call(tmp_path)
     found = formats_of(tmp_path / "storage" / "compacted")
@@ -199,7 +200,7 @@ def test_it_is_no_other_error_than_a_damaged_one_was() -> None:
 def test_an_owner_that_a_newer_version_took_over_from_says_so(tmp_path: Path) -> None:
     paths = ExperimentPaths(tmp_path / "e")
     mine = claim(paths, clock=SystemClock())
-    theirs = Record(2, "id", Processes().me(), 0.0, format=NEWER)
+    theirs = GenerationRecord(2, "id", Processes().me(), 0.0, format=NEWER)
     paths.generation(2).write_bytes(encode_record(theirs))
     with pytest.raises(OwnedElsewhereError, match="taken over by generation 2, of a newer version"):
         mine.check()

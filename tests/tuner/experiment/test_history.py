@@ -57,8 +57,7 @@ class Life:
 
     def die(self) -> None:
         """As by `kill -9`."""
-        os.close(self.journal._fd)
-        self.journal._fd = -1
+        self.journal._segment.abandon()
 
 
 def numbers(history: History) -> list[int]:

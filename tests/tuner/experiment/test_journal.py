@@ -19,7 +19,7 @@ import pytest
 from trainables.store import fs
 from tuner.clock import SystemClock, VirtualClock
 from tuner.error import ExperimentDamagedError, ExperimentDivergedError, OwnedElsewhereError, StorageFullError
-from tuner.experiment import journal_format, journal_writer, reserve
+from tuner.experiment import journal_format, journal_segment, journal_writer, reserve
 from tuner.experiment.journal import JournalContents, JournalWriter, read_journal
 from tuner.experiment.lock import claim
 from tuner.experiment.paths import ExperimentPaths
@@ -32,7 +32,7 @@ def paths(tmp_path: Path) -> ExperimentPaths:
 
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_writer, "SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(journal_segment, "SEGMENT_BYTES", 2000)
 
 
 def body(number: int, *, width: int = 0) -> bytes:
@@ -788,8 +788,7 @@ def test_t17_a_life_on_a_full_disk_inherits_the_reserve_of_the_one_before(disk: 
     paths = ExperimentPaths(disk / "exp")
     first = JournalWriter(paths, 1, next_seq=1, clock=VirtualClock())
     write(first, 1)
-    os.close(first._fd)  # killed
-    first._fd = -1
+    first._segment.abandon()  # killed
     fill(disk)
     heir = JournalWriter(paths, 2, next_seq=2, clock=VirtualClock())
     heir.append(b'{"kind":"generation","generation":2,"parent":1,"parent_seq":1}')

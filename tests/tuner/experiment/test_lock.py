@@ -23,7 +23,9 @@ import pytest
 from tuner.clock import SystemClock, VirtualClock
 from tuner.error import OwnedElsewhereError
 from tuner.experiment import lock
-from tuner.experiment.lock import Record, beating, claim, read_records
+from tuner.experiment.generations import GenerationRecord, read_records
+from tuner.experiment.lock import claim
+from tuner.experiment.ownership import Ownership, beating
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.processes import OWNER_VARIABLE, Identity, Processes
 
@@ -136,7 +138,7 @@ def write_record(paths: ExperimentPaths, number: int = 1, *, beat: int = 0, stat
     """A record as another host's driver would have left it."""
     identity = Identity(**{"host": "elsewhere", "boot": "b", "pid_namespace": 1, "pid": 7, "start": 9} | owner)
     paths.generations.mkdir(parents=True, exist_ok=True)
-    record = Record(number, f"id-{number}", identity, 0.0, state=state, heartbeat=beat)
+    record = GenerationRecord(number, f"id-{number}", identity, 0.0, state=state, heartbeat=beat)
     paths.generation(number).write_bytes(msgspec.json.encode(record))
 
 
@@ -283,7 +285,7 @@ class Waiting:
         self.clock.advance(seconds)
         self.each()
 
-    def claim(self, paths: ExperimentPaths, **more: Any) -> lock.Ownership:
+    def claim(self, paths: ExperimentPaths, **more: Any) -> Ownership:
         return claim(paths, clock=self.clock, wait=self.wait, say=self.said.append, **more)
 
 

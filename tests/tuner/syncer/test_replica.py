@@ -28,11 +28,13 @@ from tuner.clock import VirtualClock
 from tuner.driver.checkpoints import Keeping
 from tuner.driver.fact_log import Books
 from tuner.experiment import events as ev
+from tuner.experiment.generations import read_record
 from tuner.experiment.journal import JournalWriter
-from tuner.experiment.lock import claim, read_record
+from tuner.experiment.lock import claim
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
-from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 from tuner.retention.custodian import Custodian
 from tuner.syncer.replica import Pace, Replica
 from tuner.syncer.sink import Problem

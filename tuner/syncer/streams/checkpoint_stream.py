@@ -16,7 +16,8 @@ from trainables.transfer.agent import AnyJob, Done, Failed
 from trainables.wire import CheckpointRef
 from tuner.clock import Clock
 from tuner.experiment import events as ev
-from tuner.experiment.trial import CheckpointRecord, Trial
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 from tuner.syncer.queue import REFUSALS, Kind, Order, Queue, Step
 
 STEPS = 3

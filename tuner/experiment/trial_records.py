@@ -1,0 +1,105 @@
+"""What a trial holds besides plain values: its kept checkpoints, clones and rests, and the summary of its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any
+
+import msgspec
+
+from trainables import tagged
+from trainables.wire import CheckpointRef
+
+_NOT_SUMMED = frozenset(
+    {"pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration"}
+)
+
+Summary = dict[str, list[float]]
+"""metric -> [min, max, sum, count] over the results that stand; NaN is not counted.
+
+Empty for a metric that was infinite once: JSON has no infinities, and the history knows better.
+"""
+
+
+def tight(raw: msgspec.Raw) -> msgspec.Raw:
+    """A copy without the room to grow that the encoder left behind it: kilobytes per trial, for hundreds that count."""
+    return msgspec.Raw(bytes(memoryview(raw)))
+
+
+def add_to_summary(summary: Summary, metrics: Mapping[str, Any]) -> None:
+    for key, value in metrics.items():
+        kind = type(value)
+        if (kind is float or kind is int) and key not in _NOT_SUMMED and value == value and type(key) is str:
+            entry = summary.get(key)
+            if not -inf < value < inf:
+                summary[key] = []
+            elif entry:
+                if value < entry[0]:
+                    entry[0] = value
+                elif value > entry[1]:
+                    entry[1] = value
+                entry[2] += value
+                entry[3] += 1
+            elif entry is None:
+                summary[key] = [value, value, value, 1]
+
+
+class CheckpointRecord(msgspec.Struct, dict=True, omit_defaults=True):
+    """A published checkpoint that is kept."""
+
+    ref: CheckpointRef
+    bytes: int
+    saved_at: float
+    raw_metrics: msgspec.Raw
+    digest: str = ""
+    summary: Summary = {}
+    """The trial's summary up to that result, to go back to."""
+    number: int = 0
+    """Counts the experiment's saves in the order of the journal: clocks jump."""
+    copies: list[str] = []
+    """Replicas that hold it completely: the experiment's address at each."""
+    here: bool = True
+    """False: given up on this machine, where a replica holds it."""
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The result that it belongs to."""
+        cached = self.__dict__.get("metrics")
+        if cached is None:
+            cached = self.__dict__["metrics"] = tagged.loads(bytes(self.raw_metrics)) or {}
+        result: dict[str, Any] = cached
+        return result
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        return self.ref.order
+
+    @property
+    def iteration(self) -> int:
+        return self.ref.iteration
+
+
+class Clone(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A trial went on from another one's checkpoint."""
+
+    iteration: int
+    """The clone's own count."""
+    donor: CheckpointRef
+    changed: dict[str, tuple[Any, Any]] = {}
+    """Flat key of the config -> what it was, what it is."""
+
+
+class Rest(msgspec.Struct, omit_defaults=True):
+    """A stretch in which a trial did not run: after an attempt that was not its last."""
+
+    why: str
+    """As the fact that ended the attempt says it."""
+    since: float
+    """Seconds since the epoch."""
+    reached: int
+    """The iteration that the attempt had come to."""
+    until: float | None = None
+    """When the next attempt began, or the trial was ended without one; None: it waits still."""
+    iteration: int = 0
+    """Where the next attempt begins."""
