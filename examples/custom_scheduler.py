@@ -12,7 +12,7 @@ from typing import Any
 
 import tuner as tune
 from tuner.schedulers import Decision, TrialScheduler
-from tuner.schedulers.base import Order
+from tuner.schedulers.base import Directive
 
 FIRST = 3
 
@@ -27,7 +27,7 @@ class BetterHalf(TrialScheduler):
         self.trials = trials
         self.scores: dict[str, float] = {}
         self.free: set[str] = set()
-        self.decided: list[Order] = []
+        self.decided: list[Directive] = []
 
     def on_trial_result(self, trial: Any, result: dict[str, Any]) -> Decision:
         if result["training_iteration"] < FIRST or trial.trial_id in self.free:
@@ -36,10 +36,10 @@ class BetterHalf(TrialScheduler):
         if len(self.scores) == self.trials:
             ranked = sorted(self.scores, key=lambda each: self.scores[each], reverse=self.mode == "max")
             self.free = set(ranked[: self.trials // 2])
-            self.decided = [Order(each, Decision.STOP) for each in ranked[self.trials // 2 :]]
+            self.decided = [Directive(each, Decision.STOP) for each in ranked[self.trials // 2 :]]
         return Decision.PAUSE
 
-    def orders(self) -> list[Order]:
+    def orders(self) -> list[Directive]:
         decided, self.decided = self.decided, []
         return decided
 

@@ -15,7 +15,7 @@ from checkpoint_faults import facts, restored, run, save, volume, warned
 
 import tuner as tune
 from tuner.schedulers import Decision, FIFOScheduler
-from tuner.schedulers.base import Order
+from tuner.schedulers.base import Directive
 
 pytestmark = [
     pytest.mark.root,
@@ -142,7 +142,7 @@ class Orders(FIFOScheduler):
         if result["first"]:
             self.first = trial.trial_id
         else:
-            self.ordered = [Order(self.first, Decision.STOP)]
+            self.ordered = [Directive(self.first, Decision.STOP)]
         return Decision.CONTINUE
 
     def orders(self):

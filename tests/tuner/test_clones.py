@@ -11,7 +11,7 @@ import pytest
 
 import tuner as tune
 from tests.failures.checkpoint_faults import in_child
-from tuner.schedulers.base import Decision, Exploit, Order, Reallocate, TrialScheduler
+from tuner.schedulers.base import Decision, Directive, Exploit, Reallocate, TrialScheduler
 
 
 class Counter(tune.Trainable):
@@ -52,7 +52,7 @@ class Scripted(TrialScheduler):
         self.ids: list[str] = []
         self.saved: list[tuple[str, int]] = []
         self.starts: list[str] = []
-        self.ordered: list[Order] = []
+        self.ordered: list[Directive] = []
         self.blocked: set[str] = set()
 
     def on_trial_add(self, trial: Any) -> None:
@@ -68,7 +68,7 @@ class Scripted(TrialScheduler):
         verdict = self.script.get((self.ids.index(trial.trial_id), result["training_iteration"]), Decision.CONTINUE)
         return verdict(self, trial) if callable(verdict) else verdict
 
-    def orders(self) -> list[Order]:
+    def orders(self) -> list[Directive]:
         ordered, self.ordered = self.ordered, []
         return ordered
 
@@ -152,7 +152,7 @@ def test_a_function_pauses_at_its_next_save_and_never_without(tmp_path: Path) ->
 
 def test_a_paused_trial_may_be_stopped_or_cloned_by_an_order(tmp_path: Path) -> None:
     def decide(own: Scripted, trial: Any) -> Decision:
-        own.ordered += [Order(own.ids[0], Decision.STOP), Order(own.ids[1], Exploit(own.ids[2], {"rate": 7.0}))]
+        own.ordered += [Directive(own.ids[0], Decision.STOP), Directive(own.ids[1], Exploit(own.ids[2], {"rate": 7.0}))]
         return Decision.SAVE
 
     scheduler = Scripted({(0, 2): Decision.PAUSE, (1, 2): Decision.PAUSE, (2, 3): decide})

@@ -29,7 +29,7 @@ from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.schedulers import Decision, TrialScheduler
-from tuner.schedulers.base import Exploit, Order, Reallocate, Reasoned, Verdict, split
+from tuner.schedulers.base import Directive, Exploit, Reallocate, Reasoned, Verdict, split
 from tuner.search import Searcher
 from tuner.search.searcher import Metric
 from tuner.search.space import evaluated_params, merge_constants
@@ -83,7 +83,7 @@ class Plugins:
         self._paused: set[str] = set()
         self.warmed = False
         """The searcher has learned from earlier experiments, which no fact says: a snapshot is to keep it."""
-        self.ordered: dict[str, Order] = {}
+        self.ordered: dict[str, Directive] = {}
         """What is to happen to trials once they wait: decided, and not done yet."""
 
     # --- creating and choosing ----------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Plugins:
             return Reason(ReasonKind.EXPERIMENT, _label(stopper), iteration)
         return Reason(ReasonKind.CRITERION, _label(stopper), iteration) if said else None
 
-    def why_ordered(self, order: Order, iteration: int) -> Reason | None:
+    def why_ordered(self, order: Directive, iteration: int) -> Reason | None:
         """Why the scheduler ordered what it did."""
         said = split(order.what, _label(self.scheduler), iteration)[1]
         return said if order.reason is None else order.reason.filled(_label(self.scheduler), iteration)
@@ -311,7 +311,7 @@ class Plugins:
         """Note what is to happen to a trial once it waits; what is noted already comes first, but for resources."""
         noted = self.ordered.get(trial.trial_id)
         if noted is None or (isinstance(noted.what, Reallocate) and isinstance(what, Reallocate)):
-            self.ordered[trial.trial_id] = Order(trial.trial_id, what, reason)
+            self.ordered[trial.trial_id] = Directive(trial.trial_id, what, reason)
 
     def granted(self, trial: Trial, wanted: Reallocate) -> dict[str, float]:
         """What a trial gets from now on. Raises ResourceError, with the scheduler's name, if that can never run."""

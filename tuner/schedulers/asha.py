@@ -10,7 +10,7 @@ from typing import Any
 from trainables.settings import checked_names, flag
 from tuner.error import SettingError
 from tuner.experiment.reason import ReasonKind
-from tuner.schedulers.base import Decision, Order, Reasoned, T, TrialView, Verdict
+from tuner.schedulers.base import Decision, Directive, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.holding import Holding
 from tuner.schedulers.progress import ProgressScheduler, check_number
 from tuner.schedulers.rungs import PromotionBracket, StoppingBracket, milestones
@@ -86,7 +86,7 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         self._added = self._stopped = 0
         self._reached: dict[str, float] = {}
         self._trials = Holding()
-        self._orders: list[Order] = []
+        self._orders: list[Directive] = []
 
     @property
     def _brackets(self) -> Sequence[StoppingBracket | PromotionBracket]:
@@ -178,10 +178,10 @@ class AsyncHyperBandScheduler(ProgressScheduler):
             self._trials.let_run(trial_id)
         if not promoted:
             worse = self._reason(ReasonKind.WORSE)
-            self._orders += [Order(trial_id, Decision.STOP, worse) for trial_id in self._trials.held]
+            self._orders += [Directive(trial_id, Decision.STOP, worse) for trial_id in self._trials.held]
             self._stopped += len(self._trials.held)
 
-    def orders(self) -> Sequence[Order]:
+    def orders(self) -> Sequence[Directive]:
         orders, self._orders = self._orders, []
         return orders
 

@@ -125,7 +125,7 @@ _KINDS: dict[type, ReasonKind] = {Exploit: ReasonKind.EXPLOIT, Reallocate: Reaso
 
 
 @dataclass(frozen=True, slots=True)
-class Order(_Unpickled):
+class Directive(_Unpickled):
     """Something that happens to a trial which waits, because of what happened to another one."""
 
     trial_id: str
@@ -133,6 +133,10 @@ class Order(_Unpickled):
     """STOP: it has ended, TERMINATED. Exploit, Reallocate: it goes on so when it is chosen."""
     reason: Reason | None = field(default=None, compare=False)
     """Why; None: what the verdict itself says, or else the scheduler's class is named."""
+
+
+Order = Directive
+"""Its name in 0.1: schedulers of users import it, and states that experiments have stored name it."""
 
 
 class TrialView(Protocol):
@@ -244,7 +248,7 @@ class TrialScheduler:
     def on_checkpoint(self, trial: TrialView, iteration: int) -> None:
         """A checkpoint of that iteration of the trial is published: from now on it can be a donor."""
 
-    def orders(self) -> Sequence[Order]:
+    def orders(self) -> Sequence[Directive]:
         """What is to happen to trials that wait, decided since the last call; asked after every other call."""
         return ()
 

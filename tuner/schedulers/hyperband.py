@@ -8,7 +8,7 @@ from typing import Any
 
 from trainables.settings import checked_names, flag
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.schedulers.base import Decision, Order, Reasoned, T, TrialView, Verdict
+from tuner.schedulers.base import Decision, Directive, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.bracket import Bracket
 from tuner.schedulers.holding import Holding
 from tuner.schedulers.progress import ProgressScheduler, check_number
@@ -68,7 +68,7 @@ class HyperBandScheduler(ProgressScheduler):
         self._trials = Holding()
         self._ended: dict[str, None] = {}
         """Ordered to end, and not known to have done so."""
-        self._orders: list[Order] = []
+        self._orders: list[Directive] = []
         self._more = True
         self._stopped = 0
 
@@ -169,9 +169,9 @@ class HyperBandScheduler(ProgressScheduler):
         self._bracket_of.pop(trial_id, None)
         self._trials.hold(trial_id)
         self._ended[trial_id] = None
-        self._orders.append(Order(trial_id, Decision.STOP, reason))
+        self._orders.append(Directive(trial_id, Decision.STOP, reason))
 
-    def orders(self) -> Sequence[Order]:
+    def orders(self) -> Sequence[Directive]:
         orders, self._orders = self._orders, []
         return orders
 
@@ -201,7 +201,7 @@ class HyperBandScheduler(ProgressScheduler):
             self._go_on(bracket, though_not_full=True)
         known = {order.trial_id for order in self._orders}
         worse = self._reason(ReasonKind.WORSE)
-        self._orders += [Order(trial_id, Decision.STOP, worse) for trial_id in self._ended if trial_id not in known]
+        self._orders += [Directive(trial_id, Decision.STOP, worse) for trial_id in self._ended if trial_id not in known]
 
     # --- who runs next ------------------------------------------------------------------------------------------
 

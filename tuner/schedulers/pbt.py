@@ -11,7 +11,7 @@ from trainables.metrics import as_score
 from trainables.settings import checked_names, flag
 from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.schedulers.base import Decision, Exploit, Order, Reasoned, TrialView, Verdict
+from tuner.schedulers.base import Decision, Directive, Exploit, Reasoned, TrialView, Verdict
 from tuner.schedulers.explore import Explorer, called, chance, check_mutations
 from tuner.schedulers.pbt_replay import PopulationBasedTrainingReplay as PopulationBasedTrainingReplay
 from tuner.schedulers.progress import ProgressScheduler, check_number
@@ -153,7 +153,7 @@ class PopulationBasedTraining(ProgressScheduler):
         self._members: dict[str, Member] = {}
         self._added = self._num_checkpoints = self._num_perturbations = 0
         self._next_sync = max(perturbation_interval, burn_in_period)
-        self._orders: list[Order] = []
+        self._orders: list[Directive] = []
         self._log: list[Step] = []
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
@@ -273,7 +273,7 @@ class PopulationBasedTraining(ProgressScheduler):
         for trial_id in lower:
             donor = self._draw_donor(upper)
             if donor is not None:
-                self._orders.append(Order(trial_id, self._exploit(trial_id, members[trial_id], donor)))
+                self._orders.append(Directive(trial_id, self._exploit(trial_id, members[trial_id], donor)))
         # Who is behind the first one catches up; if nobody is, a whole interval follows.
         times = [member.time for member in members.values()]
         self._next_sync = max(self._next_sync + self._interval, max(times))
@@ -338,7 +338,7 @@ class PopulationBasedTraining(ProgressScheduler):
 
     # --- what waits -------------------------------------------------------------------------------------------
 
-    def orders(self) -> Sequence[Order]:
+    def orders(self) -> Sequence[Directive]:
         orders, self._orders = self._orders, []
         return orders
 

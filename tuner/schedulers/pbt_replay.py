@@ -12,7 +12,7 @@ from trainables import tagged
 from trainables.settings import checked_names
 from tuner.error import SettingError
 from tuner.experiment.blobs import Blobs
-from tuner.schedulers.base import Decision, Exploit, Order, TrialScheduler, TrialView, Verdict
+from tuner.schedulers.base import Decision, Directive, Exploit, TrialScheduler, TrialView, Verdict
 
 
 @checked_names
@@ -38,7 +38,7 @@ class PopulationBasedTrainingReplay(TrialScheduler):
         self.config, self._changes = _schedule(self.policy_file)
         self._step = self._iteration = 0
         self._trial: str | None = None
-        self._orders: list[Order] = []
+        self._orders: list[Directive] = []
 
     def set_search_properties(self, metric: Any, mode: Any, **spec: Any) -> bool:
         return True  # it compares nothing, so that any metric will do
@@ -60,13 +60,13 @@ class PopulationBasedTrainingReplay(TrialScheduler):
     def on_checkpoint(self, trial: TrialView, iteration: int) -> None:
         if self._is_due(iteration) and iteration >= self._iteration:
             # Its own checkpoint, with another config.
-            self._orders.append(Order(trial.trial_id, Exploit(trial.trial_id, self._changes[self._step][1])))
+            self._orders.append(Directive(trial.trial_id, Exploit(trial.trial_id, self._changes[self._step][1])))
             self._step += 1
 
     def _is_due(self, iteration: int) -> bool:
         return self._step < len(self._changes) and iteration >= self._changes[self._step][0]
 
-    def orders(self) -> Sequence[Order]:
+    def orders(self) -> Sequence[Directive]:
         orders, self._orders = self._orders, []
         return orders
 

@@ -14,7 +14,7 @@ from tuner.error import SettingError
 from tuner.executors.pool import parse_resources
 from tuner.schedulers.base import (
     Decision,
-    Order,
+    Directive,
     Reallocate,
     Reasoned,
     TrialScheduler,
@@ -296,7 +296,7 @@ class ResourceChangingScheduler(TrialScheduler):
     def on_idle(self) -> None:
         self.scheduler.on_idle()
 
-    def orders(self) -> Sequence[Order]:
+    def orders(self) -> Sequence[Directive]:
         return self.scheduler.orders()
 
     def choose_trial_to_run(self, pending: Sequence[T]) -> T | None:

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import cloudpickle
 
-from tuner.schedulers.base import Decision, Exploit, Order, Reallocate, Reasoned, TrialScheduler, Verdict, split
+from tuner.schedulers.base import Decision, Directive, Exploit, Reallocate, Reasoned, TrialScheduler, Verdict, split
 
 TRIALS, ITERATIONS, ROOM = 14, 9, 3
 FIRST_TRIALS = 9
@@ -85,7 +85,7 @@ class Life:
         self._played: dict[str, _Played] = {}
         self._pending: list[TrialStub] = []
         self._running: list[_Played] = []
-        self._orders: dict[str, Order] = {}
+        self._orders: dict[str, Directive] = {}
         self._unchosen: TrialStub | None = None
         self._halted = self._search_ended = False
         self._over: set[tuple[int, str]] = set()
@@ -120,7 +120,7 @@ class Life:
         self.calls += 1
         answer = getattr(self.scheduler, method)(*arguments)
         for order in self.scheduler.orders():
-            assert isinstance(order, Order), f"orders returns Orders, not {order!r}"
+            assert isinstance(order, Directive), f"orders returns Directives, not {order!r}"
             assert order.trial_id in self._played, f"an order is about a trial that there is, not {order.trial_id!r}"
             assert order.what is Decision.STOP or isinstance(order.what, Exploit), "an order is STOP or an Exploit"
             self.decisions.append(("order", order))

@@ -9,14 +9,14 @@ from types import FrameType
 from typing import Any, cast
 
 from tuner.schedulers import Decision, TrialScheduler
-from tuner.schedulers.base import Order, Verdict
+from tuner.schedulers.base import Directive, Verdict
 from tuner.testing import TrialStub
 
 CONTINUE, PAUSE, STOP = Decision.CONTINUE, Decision.PAUSE, Decision.STOP
 
 
-def stops(*names: str) -> list[Order]:
-    return [Order(name, STOP) for name in names]
+def stops(*names: str) -> list[Directive]:
+    return [Directive(name, STOP) for name in names]
 
 
 class Told:
@@ -25,7 +25,7 @@ class Told:
     def __init__(self, scheduler: TrialScheduler, names: str = "") -> None:
         self.scheduler = scheduler
         self.trials: dict[str, TrialStub] = {}
-        self.orders: list[Order] = []
+        self.orders: list[Directive] = []
         self.add(names)
 
     def add(self, names: str) -> None:
@@ -35,13 +35,13 @@ class Told:
             self.scheduler.on_trial_start(self.trials[name])
 
     def say(self, name: str, time: float, value: Any, **more: Any) -> Verdict:
-        """A result; what it was answered. Orders are in `orders` then."""
+        """A result; what it was answered. Directives are in `orders` then."""
         result = {"training_iteration": time, "acc": value, **more}
         verdict = self.scheduler.on_trial_result(self.trials[name], result)
         self.orders = list(self.scheduler.orders())
         return verdict
 
-    def do(self, method: str, *arguments: Any) -> list[Order]:
+    def do(self, method: str, *arguments: Any) -> list[Directive]:
         """Call a method, of a trial where the first argument is a name; returns the orders."""
         named = [self.trials[argument] if isinstance(argument, str) else argument for argument in arguments]
         getattr(self.scheduler, method)(*named)

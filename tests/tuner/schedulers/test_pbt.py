@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tuner as tune
 from tuner.error import SettingError
 from tuner.schedulers import Decision, PopulationBasedTraining, as_scheduler
-from tuner.schedulers.base import Exploit, Order, Verdict
+from tuner.schedulers.base import Directive, Exploit, Verdict
 from tuner.testing import TrialStub, check_scheduler
 
 CONTINUE, SAVE, PAUSE = Decision.CONTINUE, Decision.SAVE, Decision.PAUSE
@@ -52,7 +52,7 @@ class Population:
             self.trials[name].config = verdict.config
         return verdict
 
-    def publish(self, name: str, iteration: int) -> list[Order]:
+    def publish(self, name: str, iteration: int) -> list[Directive]:
         self.scheduler.on_checkpoint(self.trials[name], iteration)
         return list(self.scheduler.orders())
 
@@ -231,7 +231,7 @@ def test_a_synchronous_round_worked_out_by_hand() -> None:
     assert scheduler.choose_trial_to_run([*waiting, trials["d"]]) is trials["d"]
     assert population.report("d", 2, 3.0) == PAUSE
     assert list(scheduler.orders()) == []  # its checkpoint is not published
-    assert population.publish("d", 2) == [Order("a", Exploit("b", {"lr": 20.0}))]
+    assert population.publish("d", 2) == [Directive("a", Exploit("b", {"lr": 20.0}))]
     assert scheduler.choose_trial_to_run([trials["a"], trials["b"]]) is trials["a"]
     assert population.report("b", 3, 9.0) == CONTINUE
     assert population.report("b", 4, 9.0) == PAUSE
@@ -276,7 +276,7 @@ def test_who_is_ahead_waits_for_the_others() -> None:
     population.report("a", 5, 2.0)
     population.publish("a", 5)
     population.report("b", 2, 1.0)
-    assert population.publish("b", 2) == [Order("b", Exploit("a", {"lr": 2.0}))]
+    assert population.publish("b", 2) == [Directive("b", Exploit("a", {"lr": 2.0}))]
     assert population.scheduler.choose_trial_to_run([trials["a"], trials["b"]]) is trials["b"]
     assert population.report("b", 4, 1.0) == CONTINUE
     assert population.report("b", 5, 1.0) == PAUSE

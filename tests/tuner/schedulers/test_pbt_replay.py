@@ -13,7 +13,7 @@ import tuner as tune
 from trainables import tagged
 from tuner.error import SettingError
 from tuner.schedulers import Decision, PopulationBasedTrainingReplay
-from tuner.schedulers.base import Exploit, Order
+from tuner.schedulers.base import Directive, Exploit
 from tuner.testing import TrialStub
 
 CONTINUE, PAUSE = Decision.CONTINUE, Decision.PAUSE
@@ -40,8 +40,8 @@ def test_a_schedule_is_played(tmp_path: Path) -> None:
         log.append(replay.on_trial_result(trial, {"training_iteration": iteration}))
         replay.on_checkpoint(trial, iteration)
         log += replay.orders()
-    changed = [PAUSE, Order("a", Exploit("a", {"lr": 0.36})), CONTINUE, CONTINUE]
-    assert log == [CONTINUE] * 4 + changed + [PAUSE, Order("a", Exploit("a", {"lr": 0.288})), CONTINUE]
+    changed = [PAUSE, Directive("a", Exploit("a", {"lr": 0.36})), CONTINUE, CONTINUE]
+    assert log == [CONTINUE] * 4 + changed + [PAUSE, Directive("a", Exploit("a", {"lr": 0.288})), CONTINUE]
     assert replay.debug_string() == "PopulationBasedTraining replay: Step 9, perturb 2"
 
 
@@ -58,7 +58,7 @@ def test_it_waits_for_the_checkpoint_of_the_change(tmp_path: Path) -> None:
     again = PopulationBasedTrainingReplay(tmp_path / "p.txt")
     again.set_state(state)
     again.on_checkpoint(trial, 6)
-    assert list(again.orders()) == [Order("a", Exploit("a", {"lr": 0.36}))]
+    assert list(again.orders()) == [Directive("a", Exploit("a", {"lr": 0.36}))]
     assert again.on_trial_result(trial, {"training_iteration": 7}) == CONTINUE
 
 

@@ -25,7 +25,7 @@ from tuner.schedulers import (
     as_scheduler,
     create_scheduler,
 )
-from tuner.schedulers.base import Exploit, Order, Reallocate, T, Verdict
+from tuner.schedulers.base import Directive, Exploit, Reallocate, T, Verdict
 from tuner.testing import TrialStub, check_scheduler
 from tuner.testing.life import Life
 
@@ -97,7 +97,7 @@ class Cloning(Counting):
     def __init__(self) -> None:
         super().__init__()
         self.saved: dict[str, int] = {}
-        self.ordered: list[Order] = []
+        self.ordered: list[Directive] = []
 
     def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict:
         self.count += 1
@@ -107,13 +107,13 @@ class Cloning(Counting):
         if self.count % 7 == 0 and donor != trial.trial_id:
             return Exploit(donor, {**trial.config, "lr": trial.config["lr"] / 2})
         if self.count % 11 == 0:
-            self.ordered = [Order("t03", Exploit(donor, {"lr": 1.0})), Order("t06", Decision.STOP)]
+            self.ordered = [Directive("t03", Exploit(donor, {"lr": 1.0})), Directive("t06", Decision.STOP)]
         return (Decision.CONTINUE, Decision.PAUSE, Reallocate({"cpu": 2.0}))[self.count % 3]
 
     def on_checkpoint(self, trial: TrialView, iteration: int) -> None:
         self.saved[trial.trial_id] = iteration
 
-    def orders(self) -> list[Order]:
+    def orders(self) -> list[Directive]:
         ordered, self.ordered = self.ordered, []
         return [] if self.count < 40 else ordered
 
@@ -152,8 +152,8 @@ class Ordering(Counting):
     what: Any = Decision.STOP
     whom = "t99"
 
-    def orders(self) -> list[Order]:
-        return [Order(self.whom, self.what)] if self.count == 3 else []
+    def orders(self) -> list[Directive]:
+        return [Directive(self.whom, self.what)] if self.count == 3 else []
 
 
 class Resuming(Ordering):
