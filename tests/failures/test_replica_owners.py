@@ -36,7 +36,7 @@ from tuner.error import ExperimentDivergedError, SettingError, TuneError
 from tuner.experiment.generations import read_record
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import load_state
-from tuner.syncer.remote import Remote
+from tuner.syncer.remote_experiment import RemoteExperiment
 from tuner.syncer.uploader import InlineUploader
 from tuner.tools import sync as by_hand
 
@@ -779,7 +779,7 @@ def read_while_written(store, endpoint, place, monkeypatch, *, readers, n):
         last, at = 0, place / f"reader{number}"
         try:
             while not over.is_set():
-                remote = Remote(uploader, store.uri, "e", timeout_s=30)
+                remote = RemoteExperiment(uploader, store.uri, "e", timeout_s=30)
                 if not remote.exists:
                     continue
                 shutil.rmtree(at, ignore_errors=True)

@@ -11,7 +11,7 @@ from tuner.cli import text
 from tuner.error import SettingError
 
 if TYPE_CHECKING:
-    from tuner.tools.doctor import Plan
+    from tuner.tools.doctor import PlannedRun
 
 DESCRIPTION = """\
 Looks at versions, disks, limits and resources of this machine and of every node of a cluster, at clocks, at ssh, and at
@@ -44,7 +44,7 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tuner.tools.doctor import State, examine
+    from tuner.tools.doctor import CheckState, examine
 
     found = []
     for finding in examine(plan(arguments)):
@@ -52,21 +52,23 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             todo = f"; {finding.todo}" if finding.todo else ""
             text.say(f"{finding.state.value:<7}  {text.value(f'{finding.where}: {finding.said}{todo}')}")
-    count = {state: sum(finding.state is state for finding in found) for state in State}
+    count = {state: sum(finding.state is state for finding in found) for state in CheckState}
     if arguments.json:
         checks = [
             {"state": each.state.value, "where": each.where, "said": each.said, "todo": each.todo} for each in found
         ]
-        text.say(text.as_json({"checks": checks, **{f"{state.value}s": count[state] for state in list(State)[1:]}}))
+        text.say(
+            text.as_json({"checks": checks, **{f"{state.value}s": count[state] for state in list(CheckState)[1:]}})
+        )
     else:
-        problems, warnings = count[State.PROBLEM], count[State.WARNING]
+        problems, warnings = count[CheckState.PROBLEM], count[CheckState.WARNING]
         text.say(f"{text.counted(problems, 'problem')}, {text.counted(warnings, 'warning')}")
-    return 1 if count[State.PROBLEM] else 0
+    return 1 if count[CheckState.PROBLEM] else 0
 
 
-def plan(arguments: argparse.Namespace) -> Plan:
+def plan(arguments: argparse.Namespace) -> PlannedRun:
     """What the command line and the config say of the run. Raises SettingError."""
-    from tuner.tools.doctor import Plan, imports_of
+    from tuner.tools.doctor import PlannedRun, imports_of
 
     given: dict[str, Any] = {}
     subject = arguments.subject
@@ -93,4 +95,4 @@ def plan(arguments: argparse.Namespace) -> Plan:
     for name in ("address", "storage_path", "upload_dir", "ssh_key", "ssh_port"):
         if getattr(arguments, name) is not None:
             given[name] = getattr(arguments, name)
-    return Plan(**given)
+    return PlannedRun(**given)

@@ -48,7 +48,7 @@ from tuner.schedulers import as_scheduler
 from tuner.search import as_searcher
 from tuner.spec import Spec
 from tuner.stopper import as_stopper
-from tuner.tools.prove.watch import redirect
+from tuner.tools.prove.run_watch import redirect
 
 
 def execute(spec: Spec) -> ExperimentAnalysis:

@@ -25,7 +25,7 @@ from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 from tuner.retention.custodian import Custodian
 from tuner.retention.rules import BUDGET
-from tuner.syncer.sink import Copies, Problem, Then
+from tuner.syncer.sink import Problem, ReplicaSink, Then
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Keeping:
         state: ExperimentState,
         books: Books,
         custodian: Custodian,
-        copies: Copies,
+        copies: ReplicaSink,
         *,
         ownership: Ownership | None,
         running: Mapping[str, Running],

@@ -51,7 +51,7 @@ from tuner.retention import Custodian
 from tuner.retention.deleter import delete_here
 from tuner.spec import Spec
 from tuner.syncer.replica import Replica
-from tuner.syncer.sink import Copies
+from tuner.syncer.sink import ReplicaSink
 
 INLINE = (InlineExecutor, SimulatedExecutor)
 """Executors that do everything on the loop's own thread."""
@@ -74,7 +74,7 @@ class Run:
         driver_log: DriverLog,
     ) -> None:
         self.link, self.driver_log = link, driver_log
-        self.copies = Copies()
+        self.copies = ReplicaSink()
         self.missing: list[str] = []
         """What did not reach the replica."""
         self.spec, self.opened, self.executor, self.clock = spec, opened, executor, clock

@@ -35,7 +35,7 @@ from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 from tuner.retention.custodian import Custodian
 from tuner.schedulers.base import Decision, Exploit, Reallocate, Verdict
-from tuner.syncer.sink import Backlog, Copies, Problem
+from tuner.syncer.sink import Problem, ReplicaBacklog, ReplicaSink
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class TrialLoop:
         plugins: Plugins,
         custodian: Custodian,
         clock: Clock,
-        copies: Copies | None = None,
+        copies: ReplicaSink | None = None,
         hosts: Hosts | None = None,
     ) -> None:
         self.settings = settings
@@ -85,7 +85,7 @@ class TrialLoop:
         self._plugins = plugins
         self._callbacks: CallbackList = plugins.callbacks
         self._custodian = custodian
-        self._copies = Copies() if copies is None else copies
+        self._copies = ReplicaSink() if copies is None else copies
         self._running: dict[str, Running] = {}
         self._promised: dict[str, Resources] = {}
         """What those get that are not launched yet."""
@@ -875,7 +875,7 @@ class TrialLoop:
         self._held.pop(trial.trial_id, None)
 
     @property
-    def backlog(self) -> Backlog:
+    def backlog(self) -> ReplicaBacklog:
         """What is still to be copied."""
         return self._copies.backlog
 

@@ -43,12 +43,22 @@ from tuner.experiment.resume import Base, Elsewhere, LetGo
 from tuner.experiment.state import ExperimentState
 from tuner.opening.start import ask, check_same
 from tuner.spec import Spec
-from tuner.syncer.claim import RELEASE_S, Head, RemoteClaim, as_ended_here, beat_name, encode_beat
-from tuner.syncer.orphans import Sweep
+from tuner.syncer.claim import RELEASE_S, RemoteClaim, RemoteOwner, as_ended_here, encode_heartbeat, heartbeat_name
+from tuner.syncer.orphans import Orphans
 from tuner.syncer.patience import patient
-from tuner.syncer.remote import REPLACED, Relation, Remote, adopt, at_rest, complete, names_of, set_aside, unchanged
+from tuner.syncer.remote_experiment import (
+    REPLACED,
+    Relation,
+    RemoteExperiment,
+    adopt,
+    at_rest,
+    complete,
+    names_of,
+    set_aside,
+    unchanged,
+)
 from tuner.syncer.replica import Pace, Replica
-from tuner.syncer.streams.checkpoint_stream import Origin
+from tuner.syncer.streams.checkpoint_stream import CheckpointOrigin
 from tuner.syncer.streams.trial_files import Artifacts
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
@@ -61,7 +71,7 @@ class Link:
 
     uploader: Uploader
     config: SyncConfig
-    remote: Remote | None = None
+    remote: RemoteExperiment | None = None
     highest: int = 0
     """The highest generation that the replica knows."""
     fetched: bool = False
@@ -74,7 +84,7 @@ class Link:
     """Where the history lies that was here, and made room for the one that was brought."""
     taken: Ownership | None = None
     """Whose generation was claimed over there too."""
-    origins: dict[tuple[str, str], Origin] | None = None
+    origins: dict[tuple[str, str], CheckpointOrigin] | None = None
     """(trial directory, name) -> where a checkpoint is that neither this machine nor the replica has; None: nowhere."""
     let_go: set[tuple[str, str]] = field(default_factory=set)
     """(trial id, name) of checkpoints here that whoever went on elsewhere could see, or that were let go of."""
@@ -158,7 +168,9 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
 
     Raises ExperimentExistsError, ResumeError, ExperimentDivergedError or OwnedElsewhereError; nothing is lost by it.
     """
-    remote = link.remote = Remote(link.uploader, link.uploader.uri, paths.root.name, timeout_s=link.config.sync_timeout)
+    remote = link.remote = RemoteExperiment(
+        link.uploader, link.uploader.uri, paths.root.name, timeout_s=link.config.sync_timeout
+    )
     link.fetched, link.void, link.made, link.aside, link.let_go = False, [], [], None, set()
     link.notes = _limits(link)
     if fs.exists(paths.taking_over):  # a driver was killed before it had cleared away what is void here
@@ -241,7 +253,7 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
         join(link, spec, paths, clock)  # another driver was here meanwhile: it may be another one that is newer
 
 
-def _fetch_rest(remote: Remote, paths: ExperimentPaths, books: ExperimentPaths, *, continues: bool) -> None:
+def _fetch_rest(remote: RemoteExperiment, paths: ExperimentPaths, books: ExperimentPaths, *, continues: bool) -> None:
     """Bring to `books` what belongs to them; `continues`: they continue what is here, and what did not change is here.
 
     Of trials that went on elsewhere what is here is less than what is there, and no later start could tell.
@@ -261,7 +273,7 @@ def _fetch_rest(remote: Remote, paths: ExperimentPaths, books: ExperimentPaths, 
     remote.fetch_log(books.root)
 
 
-def _head(link: Link, claim: RemoteClaim, paths: ExperimentPaths) -> Head:
+def _head(link: Link, claim: RemoteClaim, paths: ExperimentPaths) -> RemoteOwner:
     assert link.remote is not None
     head = as_ended_here(claim.head([f"{link.remote.name}/{key}" for key in link.remote.keys]), paths)
     link.highest = head.highest
@@ -308,7 +320,7 @@ def _replace(link: Link, incoming: Path, books: ExperimentPaths, paths: Experime
     link.notes.append(said)
 
 
-def _note_taken_over(link: Link, remote: Remote, paths: ExperimentPaths) -> None:
+def _note_taken_over(link: Link, remote: RemoteExperiment, paths: ExperimentPaths) -> None:
     link.notes.append(f"{remote.uri} continues what is at {paths.root}, and is taken over from there")
     for trial in load_state(paths).trials:
         copied = (record.ref for record in trial.checkpoints if record.copies)
@@ -327,7 +339,7 @@ def _limits(link: Link) -> list[str]:
     return limits
 
 
-def _relation(remote: Remote, paths: ExperimentPaths, incoming: Path) -> Relation:
+def _relation(remote: RemoteExperiment, paths: ExperimentPaths, incoming: Path) -> Relation:
     if is_experiment(paths):
         here, there = read_settings(paths).get("id"), remote.settings().get("id")
         if here != there:
@@ -337,13 +349,13 @@ def _relation(remote: Remote, paths: ExperimentPaths, incoming: Path) -> Relatio
         return remote.relation(paths, incoming)[0]
 
 
-def _ever_told(remote: Remote, paths: ExperimentPaths) -> bool:
+def _ever_told(remote: RemoteExperiment, paths: ExperimentPaths) -> bool:
     """Whether the experiment over there had a result; one that never had is replaced."""
     with beside(paths.root, "incoming") as incoming, lies_at(incoming, remote.uri):
         return any(trial.told for trial in load_state(remote.fetch_books(incoming)).trials)
 
 
-def _check_books(remote: Remote, spec: Spec, incoming: Path) -> None:
+def _check_books(remote: RemoteExperiment, spec: Spec, incoming: Path) -> None:
     """Raises ExperimentDamagedError or ResumeError when this run cannot continue it; nothing is laid down then."""
     books = ExperimentPaths(incoming)
     with lies_at(incoming, remote.uri):
@@ -355,7 +367,7 @@ def _check_books(remote: Remote, spec: Spec, incoming: Path) -> None:
         )
 
 
-def _check_local(remote: Remote, paths: ExperimentPaths, link: Link) -> None:
+def _check_local(remote: RemoteExperiment, paths: ExperimentPaths, link: Link) -> None:
     """What is here was chosen: what over there does not belong to it goes out of the way, and is kept here."""
     with beside(paths.root, "incoming") as incoming:
         relation = _relation(remote, paths, incoming)
@@ -397,7 +409,9 @@ def give_up(link: Link) -> None:
     if not link.uploader.closed and link.taken is not None and link.remote is not None:
         prefix, generation = f"{link.remote.name}/generations", link.taken.generation
         guard = f"{prefix}/{generation + 1:06d}.json"  # whoever was taken over writes nothing more
-        beat = agent.Put(key=f"{prefix}/{beat_name(generation)}", data=encode_beat("released", 0), guard=guard)
+        beat = agent.Put(
+            key=f"{prefix}/{heartbeat_name(generation)}", data=encode_heartbeat("released", 0), guard=guard
+        )
         try:
             link.uploader.call(beat, timeout_s=RELEASE_S)
         except OSError as error:
@@ -523,10 +537,10 @@ def _renamed(there: Collection[str], here: Collection[str]) -> list[str]:
     return [error] if error in there and error not in here and (recovered in there or recovered in here) else []
 
 
-def _sweep(link: Link, replica: Replica, state: ExperimentState, *, new: bool) -> Sweep:
+def _sweep(link: Link, replica: Replica, state: ExperimentState, *, new: bool) -> Orphans:
     assert link.remote is not None
     replaced = {key.partition("/")[0] for key in link.remote.keys} if new else set()
-    return Sweep(
+    return Orphans(
         place=replica.place,
         root=state.root,
         generation=replica.generation,

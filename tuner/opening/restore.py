@@ -40,9 +40,9 @@ from tuner.experiment.state import ExperimentState
 from tuner.opening.fetch import Link
 from tuner.opening.start import STORED_SETTINGS
 from tuner.spec import Spec
-from tuner.syncer.remote import Remote, complete
+from tuner.syncer.remote_experiment import RemoteExperiment, complete
 from tuner.syncer.replica import Replica
-from tuner.syncer.streams.checkpoint_stream import Origin
+from tuner.syncer.streams.checkpoint_stream import CheckpointOrigin
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ def _continues_elsewhere(spec: Spec, source: Path | Elsewhere) -> bool:
         return False
     uploader: Uploader = ProcessUploader(config.place())
     try:
-        remote = Remote(uploader, uploader.uri, str(spec.name), timeout_s=config.sync_timeout)
+        remote = RemoteExperiment(uploader, uploader.uri, str(spec.name), timeout_s=config.sync_timeout)
         if not remote.exists:
             return False
         if spec.resume_choice.base is Base.NEW:
@@ -243,7 +243,7 @@ def _fetch(source: Elsewhere, target: Path, *, here: bool) -> str:
     try:
         timeout_s = source.config.sync_timeout
         name = source.name or _the_only_one(uploader, timeout_s)
-        remote = Remote(uploader, uploader.uri, name, timeout_s=timeout_s)
+        remote = RemoteExperiment(uploader, uploader.uri, name, timeout_s=timeout_s)
         if not remote.exists:
             raise ExperimentNotFoundError(f"restore: there is no experiment at {remote.uri}")
         paths = remote.fetch_books(target)
@@ -350,17 +350,17 @@ def find_origins(link: Link, settings: Mapping[str, Any], state: ExperimentState
         link.origins = link.origins or {}
         for dirname, name in names:
             if name in whole.get(dirname, ()):
-                link.origins[dirname, name] = Origin(place, f"{experiment}/{dirname}/{name}")
+                link.origins[dirname, name] = CheckpointOrigin(place, f"{experiment}/{dirname}/{name}")
 
 
 def _checkpoints_at(link: Link, place: str, name: str) -> dict[str, dict[str, bool]]:
     timeout_s = link.config.sync_timeout
     if place == link.uploader.uri:
-        return Remote(link.uploader, place, name, timeout_s=timeout_s).checkpoints()
+        return RemoteExperiment(link.uploader, place, name, timeout_s=timeout_s).checkpoints()
     try:
         uploader = InlineUploader({**link.config.place(), "place": place}, check=False)
         try:
-            return Remote(uploader, place, name, timeout_s=timeout_s).checkpoints()
+            return RemoteExperiment(uploader, place, name, timeout_s=timeout_s).checkpoints()
         finally:
             uploader.close()
     except StoreMissingError as error:

@@ -31,7 +31,7 @@ RELEASE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RemoteOwner:
     """Who owned the replica last."""
 
     highest: int
@@ -45,7 +45,7 @@ class Head:
         return self.state != "held"
 
 
-def as_ended_here(head: Head, paths: ExperimentPaths) -> Head:
+def as_ended_here(head: RemoteOwner, paths: ExperimentPaths) -> RemoteOwner:
     """The same, released where the record of that generation says so here: its end could not be told over there."""
     mine = read_record(paths.generation(head.highest))
     if head.record is None or mine is None or mine.id != head.record.id or not mine.released:
@@ -53,16 +53,16 @@ def as_ended_here(head: Head, paths: ExperimentPaths) -> Head:
     return replace(head, state=mine.state)
 
 
-def beat_name(generation: int) -> str:
+def heartbeat_name(generation: int) -> str:
     """The file of an owner's signs of life."""
     return f"{generation:06d}.beat"
 
 
-def encode_beat(state: str, beats: int) -> bytes:
+def encode_heartbeat(state: str, beats: int) -> bytes:
     return f"{state} {beats}\n".encode()
 
 
-def decode_beat(data: bytes) -> tuple[str, int]:
+def decode_heartbeat(data: bytes) -> tuple[str, int]:
     """(state, count); of what cannot be read nothing is believed but that it is held."""
     state, _, beats = data.decode(errors="replace").partition(" ")
     return (state, int(beats)) if beats.strip().isdigit() else ("held", 0)
@@ -95,24 +95,24 @@ class RemoteClaim:
         self._timeout_s, self._wait, self._say = timeout_s, wait, say
         self._processes = processes or Processes()
 
-    def head(self, keys: list[str]) -> Head:
+    def head(self, keys: list[str]) -> RemoteOwner:
         """The last owner, of all `keys` that the experiment has over there."""
         prefix = f"{self._name}/generations/"
         numbers = [parse_generation(key.removeprefix(prefix)) for key in keys if key.startswith(prefix)]
         highest = max(filter(None, numbers), default=0)
         if not highest:
-            return Head(0)
+            return RemoteOwner(0)
         try:
             key = f"{highest:06d}.json"
             record = decode_record(self._read(prefix + key), f"{self._place}/generations/{key}")
         except msgspec.DecodeError:
-            return Head(highest)
+            return RemoteOwner(highest)
         try:
-            return Head(highest, record, *decode_beat(self._read(prefix + beat_name(highest))))
+            return RemoteOwner(highest, record, *decode_heartbeat(self._read(prefix + heartbeat_name(highest))))
         except ObjectNotFoundError:
-            return Head(highest, record)
+            return RemoteOwner(highest, record)
 
-    def wait_until_free(self, head: Head, *, takeover: bool) -> bool:
+    def wait_until_free(self, head: RemoteOwner, *, takeover: bool) -> bool:
         """Return when the last owner is known to be gone. Raises OwnedElsewhereError: it lives.
 
         True: it was waited for, and may have brought more there meanwhile.
@@ -134,12 +134,12 @@ class RemoteClaim:
             f"{self._place} was last owned by {record}, which cannot be seen from here: waiting up to {STALE_S:.0f} s "
             "for a sign of life (takeover=True does not wait)"
         )
-        key = f"{self._name}/generations/{beat_name(head.highest)}"
+        key = f"{self._name}/generations/{heartbeat_name(head.highest)}"
         until = self._clock.monotonic() + STALE_S
         while self._clock.monotonic() < until:
             self._wait(LOOK_S)
             try:
-                state, beats = decode_beat(self._read(key))
+                state, beats = decode_heartbeat(self._read(key))
             except ObjectNotFoundError:
                 continue
             if state != "held":
@@ -163,7 +163,7 @@ class RemoteClaim:
         return self._uploader.call(agent.Read(key=key), timeout_s=self._timeout_s)
 
 
-class Hold:
+class RemoteLease:
     """A generation that was taken over there: its signs of life, and whether somebody has taken over since.
 
     Args:
@@ -219,7 +219,7 @@ class Hold:
 
     def _signed(self, state: str) -> agent.Put:
         self._beats += 1
-        return agent.Put(key=self._key, data=encode_beat(state, self._beats), guard=self.guard)
+        return agent.Put(key=self._key, data=encode_heartbeat(state, self._beats), guard=self.guard)
 
     def _look(self) -> None:
         try:

@@ -20,7 +20,7 @@ TRIES = 3
 """So often is looked in vain before it is left to the next start."""
 
 
-class Sweep:
+class Orphans:
     """Looks once before this owner pushes anything, and again at its end where a push of its own may have been cut off.
 
     Args:

@@ -44,17 +44,17 @@ class Patience:
         self.until = 0.0 if well else now + pause_s(self.failures)
 
 
-class Kind(Enum):
+class StepKind(Enum):
     PAYLOAD = "payload"
     MANIFEST = "manifest"
     REMOVE = "remove"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class QueueStep:
     """One thing to do on the replica."""
 
-    kind: Kind
+    kind: StepKind
     ref: CheckpointRef
     path: Path
     """Where the checkpoint lies, or lay, on its host."""
@@ -62,7 +62,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class _Upload:
+class _WaitingUpload:
     ref: CheckpointRef
     path: Path
     bytes: int
@@ -77,7 +77,7 @@ class _Upload:
 
 
 @dataclass(slots=True)
-class _Removal:
+class _WaitingRemoval:
     ref: CheckpointRef
     path: Path
     seq: int
@@ -85,16 +85,16 @@ class _Removal:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _TrialLane:
     """One trial: its steps are done one after another."""
 
-    uploads: dict[Order, _Upload] = field(default_factory=dict)
-    removals: dict[Order, _Removal] = field(default_factory=dict)
+    uploads: dict[Order, _WaitingUpload] = field(default_factory=dict)
+    removals: dict[Order, _WaitingRemoval] = field(default_factory=dict)
     present: set[Order] = field(default_factory=set)
     held: set[Order] = field(default_factory=set)
     parts: set[Order] = field(default_factory=set)
     """Those that were held: something of them may be there."""
-    running: Step | None = None
+    running: QueueStep | None = None
     failures: int = 0
     until: float = 0.0
     asked: int = 0
@@ -119,7 +119,7 @@ class Queue:
         self.error: str | None = None
         """Why the last step failed; None once one succeeded."""
         self._removes = removes
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, _TrialLane] = {}
         self._active: set[str] = set()
         self._ready: dict[str, None] = {}
         self._waits_for_journal: list[tuple[int, str]] = []
@@ -146,7 +146,7 @@ class Queue:
         lane = self._lane(ref.trial_id)
         lane.ended = False
         if ref.order not in lane.present and ref.order not in lane.uploads:
-            lane.uploads[ref.order] = _Upload(ref, path, size, seq, now, tried=tried)
+            lane.uploads[ref.order] = _WaitingUpload(ref, path, size, seq, now, tried=tried)
             self.backlog_bytes += size
             self.backlog_count += 1
         self._look_at(ref.trial_id)
@@ -188,7 +188,7 @@ class Queue:
             upload.forgotten = True
         touched = upload is None or upload.sent or upload.tried or ref.order in lane.parts
         if self._removes and (touched or busy):
-            lane.removals[ref.order] = _Removal(ref, path, seq, ended)
+            lane.removals[ref.order] = _WaitingRemoval(ref, path, seq, ended)
         self._look_at(ref.trial_id)
 
     def end(self, trial: str) -> None:
@@ -222,31 +222,31 @@ class Queue:
                 self._lanes[trial].asked = 0
                 self._look_at(trial)
 
-    def done(self, step: Step) -> None:
+    def done(self, step: QueueStep) -> None:
         """A step succeeded."""
         lane = self._lanes[step.ref.trial_id]
         lane.running, lane.failures, lane.until = None, 0, 0.0
         self.succeeded()
         order = step.ref.order
-        if step.kind is Kind.PAYLOAD and order in lane.uploads:
+        if step.kind is StepKind.PAYLOAD and order in lane.uploads:
             lane.uploads[order].sent = True
-        elif step.kind is Kind.MANIFEST:
+        elif step.kind is StepKind.MANIFEST:
             self._drop(lane, order)
             lane.parts.discard(order)
             lane.present.add(order)
-        elif step.kind is Kind.REMOVE:
+        elif step.kind is StepKind.REMOVE:
             del lane.removals[order]
             lane.present.discard(order)
             lane.parts.discard(order)
         self._look_at(step.ref.trial_id)
 
-    def failed(self, step: Step, error: str, now: float, *, transient: bool) -> None:
+    def failed(self, step: QueueStep, error: str, now: float, *, transient: bool) -> None:
         """A step failed and is tried again: after a pause of the whole replica if that may pass, else of its trial."""
         lane = self._lanes[step.ref.trial_id]
         lane.running = None
         self.error = error
         upload = lane.uploads.get(step.ref.order)
-        if step.kind is Kind.PAYLOAD and upload is not None:
+        if step.kind is StepKind.PAYLOAD and upload is not None:
             upload.tried = True
             if upload.forgotten:
                 self._drop(lane, step.ref.order)  # it need not be brought to its end: what arrived of it goes
@@ -269,7 +269,7 @@ class Queue:
 
     # --- what comes next ----------------------------------------------------------------------------
 
-    def next(self, now: float) -> Step | None:
+    def next(self, now: float) -> QueueStep | None:
         """The next step, which runs from now on until `done` or `failed`; None: nothing can be done now."""
         if now < self._gate:
             return None
@@ -331,7 +331,7 @@ class Queue:
         upload = lane.uploads.get(ref.order)
         running = lane.running
         return (upload is not None and upload.sent) or (
-            running is not None and running.kind is not Kind.REMOVE and running.ref.order == ref.order
+            running is not None and running.kind is not StepKind.REMOVE and running.ref.order == ref.order
         )
 
     def backlog(self, trial: str, now: float) -> tuple[int, float]:
@@ -355,8 +355,8 @@ class Queue:
 
     # --- within ---------------------------------------------------------------------------------------
 
-    def _lane(self, trial: str) -> _Lane:
-        return self._lanes.setdefault(trial, _Lane())
+    def _lane(self, trial: str) -> _TrialLane:
+        return self._lanes.setdefault(trial, _TrialLane())
 
     def _look_at(self, trial: str) -> None:
         """Something about the trial is another: `next` looks at it."""
@@ -369,24 +369,24 @@ class Queue:
         if lane.ended and not lane.held:
             del self._lanes[trial]  # a finished trial costs nothing
 
-    def _drop(self, lane: _Lane, order: Order) -> None:
+    def _drop(self, lane: _TrialLane, order: Order) -> None:
         upload = lane.uploads.pop(order, None)
         if upload is not None:
             self.backlog_bytes -= upload.bytes
             self.backlog_count -= 1
 
-    def _step(self, lane: _Lane, trial: str) -> Step | None:
+    def _step(self, lane: _TrialLane, trial: str) -> QueueStep | None:
         waits = []
         for upload in lane.uploads.values():
             if upload.sent and upload.seq <= self._journal:
-                return Step(Kind.MANIFEST, upload.ref, upload.path)
+                return QueueStep(StepKind.MANIFEST, upload.ref, upload.path)
             if upload.sent:
                 waits.append(upload.seq)
         for removal in lane.removals.values():
             if not self._may_go(lane, removal):
                 continue
             if removal.seq <= self._journal:
-                return Step(Kind.REMOVE, removal.ref, removal.path)
+                return QueueStep(StepKind.REMOVE, removal.ref, removal.path)
             waits.append(removal.seq)
         if waits and lane.asked != min(waits):
             lane.asked = min(waits)
@@ -397,9 +397,9 @@ class Queue:
         if not waiting:
             return None
         upload = lane.uploads[max(waiting)]  # the newest first: it is what a resume wants
-        return Step(Kind.PAYLOAD, upload.ref, upload.path, upload.bytes)
+        return QueueStep(StepKind.PAYLOAD, upload.ref, upload.path, upload.bytes)
 
-    def _may_go(self, lane: _Lane, removal: _Removal) -> bool:
+    def _may_go(self, lane: _TrialLane, removal: _WaitingRemoval) -> bool:
         """Whether it is not the last complete one over there that a resume could take (design rule R2)."""
         order = removal.ref.order
         if order in lane.uploads or order in lane.held:

@@ -31,15 +31,15 @@ from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
-from tuner.syncer.claim import Hold, beat_name
-from tuner.syncer.orphans import Sweep
+from tuner.syncer.claim import RemoteLease, heartbeat_name
+from tuner.syncer.orphans import Orphans
 from tuner.syncer.queue import Patience, Queue
-from tuner.syncer.remote import REPLACED
-from tuner.syncer.sink import Backlog, Copies, Then
-from tuner.syncer.streams.checkpoint_stream import CheckpointsPush, Origin
+from tuner.syncer.remote_experiment import REPLACED
+from tuner.syncer.sink import ReplicaBacklog, ReplicaSink, Then
+from tuner.syncer.streams.checkpoint_stream import CheckpointOrigin, CheckpointStream
 from tuner.syncer.streams.experiment_files import ExperimentFiles
-from tuner.syncer.streams.fetches import Fetches
-from tuner.syncer.streams.journal_stream import BooksPush
+from tuner.syncer.streams.fetches import CheckpointFetches
+from tuner.syncer.streams.journal_stream import JournalStream
 from tuner.syncer.streams.trial_files import AT_ONCE, Artifacts, TrialFiles
 from tuner.syncer.uploader import Uploader
 
@@ -72,7 +72,7 @@ class Pace:
     backlog_s: float = 86400.0
 
 
-class Replica(Copies):
+class Replica(ReplicaSink):
     """One replica of a running experiment.
 
     Args:
@@ -105,12 +105,12 @@ class Replica(Copies):
         self._there = there
         self.generation = generation
         self.guard = f"{self._name}/generations/{paths.generation(generation + 1).name}"
-        beats = f"{self._name}/generations/{beat_name(generation)}"
-        self._hold = Hold(uploader, place=place, key=beats, guard=self.guard, clock=clock, alone=alone)
+        beats = f"{self._name}/generations/{heartbeat_name(generation)}"
+        self._hold = RemoteLease(uploader, place=place, key=beats, guard=self.guard, clock=clock, alone=alone)
         self._queue = Queue(removes=uploader.can.delete)
-        self._checkpoints = CheckpointsPush(self._queue, place=place, name=self._name, guard=self.guard, clock=clock)
+        self._checkpoints = CheckpointStream(self._queue, place=place, name=self._name, guard=self.guard, clock=clock)
         self._files = TrialFiles(self._name, artifacts, self.guard)
-        self._books = BooksPush(
+        self._books = JournalStream(
             paths,
             journal,
             name=self._name,
@@ -133,8 +133,8 @@ class Replica(Copies):
         self.wanted: dict[str, list[str]] = {}
         """Directory of an ended trial -> its small files that are there and not here; they come beside the run."""
         self._fetching: dict[str, list[str]] = {}
-        self._fetches = Fetches()
-        self.sweep: Sweep | None = None
+        self._fetches = CheckpointFetches()
+        self.sweep: Orphans | None = None
         """Removes what killed uploads left; None: nothing can be looked for there."""
         self.halves: dict[str, list[str]] = {}
         """Directory of a trial that is not in the journal yet -> what a killed driver copied of its checkpoints."""
@@ -168,7 +168,7 @@ class Replica(Copies):
         state: ExperimentState,
         present: Mapping[str, Collection[str]] | None,
         touched: Collection[str],
-        origins: Mapping[tuple[str, str], Origin] = MappingProxyType({}),
+        origins: Mapping[tuple[str, str], CheckpointOrigin] = MappingProxyType({}),
         begun: Mapping[str, Collection[str]] = MappingProxyType({}),
     ) -> None:
         """Take up an experiment: what is kept here and not there goes there, what is there and not kept goes.
@@ -389,8 +389,8 @@ class Replica(Copies):
         return size > self._pace.backlog_bytes or age > self._pace.backlog_s
 
     @property
-    def backlog(self) -> Backlog:
-        return Backlog(self._queue.backlog_count, self._queue.backlog_bytes, self._queue.error)
+    def backlog(self) -> ReplicaBacklog:
+        return ReplicaBacklog(self._queue.backlog_count, self._queue.backlog_bytes, self._queue.error)
 
     # --- what comes back ----------------------------------------------------------------------------------
 

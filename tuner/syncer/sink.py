@@ -1,4 +1,4 @@
-"""What the loop tells of copies elsewhere, and asks. `Copies` alone makes none."""
+"""What the loop tells of copies elsewhere, and asks. `ReplicaSink` alone makes none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Then = Callable[[Problem], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class ReplicaBacklog:
     """How far the copy is behind, for people."""
 
     checkpoints: int = 0
@@ -27,7 +27,7 @@ class Backlog:
     """Why the last try failed; None once one succeeded."""
 
 
-class Copies:
+class ReplicaSink:
     """No copies. What does make some is `tuner.syncer.replica.Replica`."""
 
     place = ""
@@ -91,8 +91,8 @@ class Copies:
         return False
 
     @property
-    def backlog(self) -> Backlog:
-        return Backlog()
+    def backlog(self) -> ReplicaBacklog:
+        return ReplicaBacklog()
 
     # --- the end ----------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment.paths import ExperimentPaths, cache_of, is_history
 from tuner.experiment.reader import lies_at, load_with_journal, read_settings
 from tuner.experiment.state import ExperimentState
-from tuner.syncer.remote import Remote
+from tuner.syncer.remote_experiment import RemoteExperiment
 from tuner.syncer.uploader import InlineUploader
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def stored_settings(paths: ExperimentPaths, state: ExperimentState, there: Colle
 
 
 @contextmanager
-def opened(uri: str) -> Iterator[Remote]:
+def opened(uri: str) -> Iterator[RemoteExperiment]:
     """An experiment over there, to be read; it need not exist. Raises SettingError, TransferError."""
     check_scheme(uri)
     place, name = parent_and_name(uri)
@@ -77,7 +77,7 @@ def opened(uri: str) -> Iterator[Remote]:
         raise SettingError(f"{shown(uri)!r} is no experiment: scheme://bucket/experiment or host:/path is expected")
     uploader = InlineUploader({"place": place}, check=False)
     try:
-        yield Remote(uploader, uploader.uri, name, timeout_s=TIMEOUT_S)
+        yield RemoteExperiment(uploader, uploader.uri, name, timeout_s=TIMEOUT_S)
     finally:
         uploader.close()
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from trainables.config import CheckpointConfig
 from tuner.run import run
-from tuner.tools.prove import records
-from tuner.tools.prove.records import Point
+from tuner.tools.prove import run_records
+from tuner.tools.prove.run_records import KillPoint
+from tuner.tools.prove.run_watch import Watch, decided_by_timing
 from tuner.tools.prove.verdict import before_kills, judge
-from tuner.tools.prove.watch import Watch, decided_by_timing
 
 
 def prove(
@@ -51,11 +51,11 @@ def prove(
     by_time: dict[str, Any] = {key: settings.get(key) for key in ("scheduler", "search_alg", "stop", "time_budget_s")}
     with tempfile.TemporaryDirectory(prefix="prove-") as directory:
 
-        def experiment(name: str, points: Sequence[Point] = ()) -> Path:
+        def experiment(name: str, points: Sequence[KillPoint] = ()) -> Path:
             place = Path(directory, name)
             place.mkdir()
-            records.write_timing(place, 0, decided_by_timing(**by_time))
-            watch = Watch(place / f"0{records.SUFFIX}", points, victim="trial")
+            run_records.write_timing(place, 0, decided_by_timing(**by_time))
+            watch = Watch(place / f"0{run_records.SUFFIX}", points, victim="trial")
             run(
                 trainable,
                 config=config,
@@ -72,7 +72,7 @@ def prove(
         whole = experiment("whole")
         verdict = before_kills(whole)
         if verdict is None:
-            points = records.points(records.of_place(whole), kills=kills, seed=seed)
+            points = run_records.points(run_records.of_place(whole), kills=kills, seed=seed)
             killed = experiment("killed", points)
             verdict = judge(whole, killed, ignore=ignore, control=lambda: experiment("again"))
     if not verdict.proven:

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.clock import SystemClock
 from tuner.executors.base import Resources
 from tuner.executors.ray import connection
-from tuner.tools.machine import Facts, look
+from tuner.tools.machine import MachineFacts, look
 
 _PATIENCE_S = 120.0
 _ASKED = 5
@@ -18,14 +18,14 @@ _ASKED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ExaminedNode:
     """What was found out about a node."""
 
     ip: str
     resources: Resources
     here: bool
     """The driver's own node."""
-    facts: Facts | None = None
+    facts: MachineFacts | None = None
     clock_s: float = 0.0
     """How far its clock is ahead of the one here."""
     uncertain_s: float = 0.0
@@ -33,10 +33,12 @@ class Seen:
     """Why it could not be looked at; "" where it could."""
 
 
-class Looker:
+class NodeExaminer:
     """One per node."""
 
-    def look(self, storage: Path, packages: Mapping[str, str], mark: str, place: Mapping[str, Any] | None) -> Facts:
+    def look(
+        self, storage: Path, packages: Mapping[str, str], mark: str, place: Mapping[str, Any] | None
+    ) -> MachineFacts:
         return look(storage, packages, mark=mark, place=place)
 
     def time(self) -> float:
@@ -50,7 +52,7 @@ def look_at_nodes(
     mark: str,
     place: Mapping[str, Any] | None,
     runtime_env: Mapping[str, Any] | None = None,
-) -> list[Seen]:
+) -> list[ExaminedNode]:
     """Look at all of them at once; needs a connection. The arguments are those of `look`."""
     ray = connection.load()
     connection.check_environment(runtime_env, {})
@@ -61,7 +63,7 @@ def look_at_nodes(
     begun = []
     for node in connection.nodes():
         strategy = NodeAffinitySchedulingStrategy(node.id, soft=False)
-        actor = ray.remote(Looker).options(num_cpus=0, scheduling_strategy=strategy, **environment).remote()
+        actor = ray.remote(NodeExaminer).options(num_cpus=0, scheduling_strategy=strategy, **environment).remote()
         begun.append((node, actor, actor.look.remote(storage, packages, mark, place)))
     found = []
     for node, actor, looking in begun:
@@ -71,9 +73,9 @@ def look_at_nodes(
             ahead, uncertain = _clock(ray, actor)
         except ray.exceptions.RayError as error:
             lines = str(error).strip().splitlines() or [repr(error)]
-            found.append(Seen(**seen, problem=lines[-1].strip()))
+            found.append(ExaminedNode(**seen, problem=lines[-1].strip()))
         else:
-            found.append(Seen(**seen, facts=facts, clock_s=ahead, uncertain_s=uncertain))
+            found.append(ExaminedNode(**seen, facts=facts, clock_s=ahead, uncertain_s=uncertain))
         ray.kill(actor)
     return found
 

@@ -25,8 +25,8 @@ from tuner.experiment.hostile import said
 from tuner.experiment.paths import ExperimentPaths, is_history, parse_generation
 from tuner.experiment.reader import lies_at, load_with_journal
 from tuner.experiment.state import ExperimentState
-from tuner.syncer.claim import beat_name, encode_beat
-from tuner.syncer.remote import Remote
+from tuner.syncer.claim import encode_heartbeat, heartbeat_name
+from tuner.syncer.remote_experiment import RemoteExperiment
 
 _COPYING = ".copying"
 """In a copy that is not whole yet: the id of the experiment."""
@@ -43,7 +43,7 @@ class Copied:
     """Checkpoints that could not be copied, one line each."""
 
 
-def copy_experiment(source: Backend, remote: Remote, target: Backend, to: str) -> Copied:
+def copy_experiment(source: Backend, remote: RemoteExperiment, target: Backend, to: str) -> Copied:
     """Copy an experiment, dead or running, to the key `to` of another place.
 
     Args:
@@ -92,7 +92,7 @@ def check_room(target: Backend, to: str, known: Collection[str] = ()) -> None:
         )
 
 
-def _begin(remote: Remote, target: Backend, to: str) -> None:
+def _begin(remote: RemoteExperiment, target: Backend, to: str) -> None:
     """Note what is being copied, unless an earlier copy of the same was cut off there."""
     if target.exists(f"{to}/experiment.json"):
         raise ExperimentExistsError(f"there is an experiment at {target.url(to)}: `tuner sync` brings it up to date")
@@ -128,7 +128,7 @@ def _is_plain(key: str, there: Mapping[str, Collection[str]]) -> bool:
 
 
 def _checkpoints(
-    source: Backend, remote: Remote, target: Backend, to: str, chosen: Sequence[tuple[str, str]]
+    source: Backend, remote: RemoteExperiment, target: Backend, to: str, chosen: Sequence[tuple[str, str]]
 ) -> Copied:
     copied = Copied()
     for dirname, name in chosen:
@@ -172,4 +172,4 @@ def _push_generations(target: Backend, paths: ExperimentPaths, to: str, problems
         target.put(f"{to}/generations/{name}", encode_record(record, released=True))
     if names:
         highest = max(number for name in names if (number := parse_generation(name)) is not None)
-        target.put(f"{to}/generations/{beat_name(highest)}", encode_beat("released", 0))
+        target.put(f"{to}/generations/{heartbeat_name(highest)}", encode_heartbeat("released", 0))

@@ -26,8 +26,8 @@ from tuner.executors.pool import check_fits, check_fits_nodes, parse_resources
 from tuner.executors.ray import connection
 from tuner.executors.ray.leases import Shape, fitting, shape_of
 from tuner.experiment.paths import as_local_path, cache_of, default_storage
-from tuner.tools.cluster_nodes import Seen, look_at_nodes
-from tuner.tools.machine import Directory, Facts, distributions, look, nearest
+from tuner.tools.cluster_nodes import ExaminedNode, look_at_nodes
+from tuner.tools.machine import MachineFacts, TriedDirectory, distributions, look, nearest
 
 USED = ("tuner", "ray", "torch", "numpy", "pandas", "cloudpickle", "optuna", "sklearn", "transformers", "lightning")
 """Packages whose versions are compared where they are installed here."""
@@ -42,7 +42,7 @@ CLOCK_S = 1.0
 _SSH_S = 10.0
 
 
-class State(enum.Enum):
+class CheckState(enum.Enum):
     """How a check came out."""
 
     OK = "ok"
@@ -53,17 +53,17 @@ class State(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """One line."""
 
-    state: State
+    state: CheckState
     where: str
     said: str
     todo: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlannedRun:
     """The run that is to be checked.
 
     Args:
@@ -115,7 +115,7 @@ def imports_of(script: Path) -> list[str]:
     return [name for name in found if name not in sys.stdlib_module_names and name not in beside]
 
 
-def examine(plan: Plan) -> Iterator[Finding]:
+def examine(plan: PlannedRun) -> Iterator[CheckFinding]:
     """Look, and say what was found, as it is found. Raises SettingError for what cannot be meant."""
     storage, upload_dir = plan.places()
     place = None
@@ -139,7 +139,7 @@ def examine(plan: Plan) -> Iterator[Finding]:
             there = place if direct else None
             seen = look_at_nodes(storage, named, mark=mark, place=there, runtime_env=plan.runtime_env)
     except (TuneError, TrainablesError, ImportError) as error:
-        yield Finding(State.PROBLEM, "cluster", str(error))
+        yield CheckFinding(CheckState.PROBLEM, "cluster", str(error))
         return
     finally:
         if ours:
@@ -160,88 +160,92 @@ def examine(plan: Plan) -> Iterator[Finding]:
 # --- one machine ------------------------------------------------------------------------------------------
 
 
-def machine(where: str, facts: Facts, imports: Sequence[str]) -> Iterator[Finding]:
+def machine(where: str, facts: MachineFacts, imports: Sequence[str]) -> Iterator[CheckFinding]:
     """Versions, directories and limits of one machine."""
     there = [f"{name} {version}".strip() for name, version in facts.versions.items() if version is not None]
-    yield Finding(State.OK, where, f"Python {facts.python}, {', '.join(there)}")
+    yield CheckFinding(CheckState.OK, where, f"Python {facts.python}, {', '.join(there)}")
     for name in imports:
         if facts.versions.get(name, "") is None:
-            yield Finding(State.PROBLEM, where, f"{name} cannot be imported", f"install it: pip install {name}")
+            yield CheckFinding(
+                CheckState.PROBLEM, where, f"{name} cannot be imported", f"install it: pip install {name}"
+            )
     yield from _directory(where, "results", facts.storage, "choose another storage path, or change its owner")
     yield from _directory(where, "temporary files", facts.temporary, "set TMPDIR to a directory that can be written")
     if not facts.storage.problem:
         clones = "reflinks" if facts.storage.reflinks else "no reflinks: checkpoints that are lent are copied"
         if facts.storage.locks:
-            yield Finding(State.OK, where, f"{facts.storage.tried} has file locks and {clones}")
+            yield CheckFinding(CheckState.OK, where, f"{facts.storage.tried} has file locks and {clones}")
         else:
             said = f"{facts.storage.tried} has no file locks, and {clones}"
-            yield Finding(State.WARNING, where, said, "mount it with locks: two drivers must not own one experiment")
+            yield CheckFinding(
+                CheckState.WARNING, where, said, "mount it with locks: two drivers must not own one experiment"
+            )
     if facts.memory is not None:
-        yield Finding(State.OK, where, f"{_size(facts.memory)} of memory are free")
+        yield CheckFinding(CheckState.OK, where, f"{_size(facts.memory)} of memory are free")
     yield _limit(where, "open files", facts.files, LEAST_FILES, "-n")
     yield _limit(where, "processes", facts.processes, LEAST_PROCESSES, "-u")
     if facts.shm < LITTLE_SHM:
         todo = "a container gets more with --shm-size=2g: data loaders with workers need it, and so does Ray"
-        yield Finding(State.WARNING, where, f"/dev/shm has {_size(facts.shm)}", todo)
+        yield CheckFinding(CheckState.WARNING, where, f"/dev/shm has {_size(facts.shm)}", todo)
     else:
-        yield Finding(State.OK, where, f"/dev/shm has {_size(facts.shm)}")
+        yield CheckFinding(CheckState.OK, where, f"/dev/shm has {_size(facts.shm)}")
 
 
-def _directory(where: str, what: str, found: Directory, todo: str) -> Iterator[Finding]:
+def _directory(where: str, what: str, found: TriedDirectory, todo: str) -> Iterator[CheckFinding]:
     if found.problem:
-        yield Finding(State.PROBLEM, where, f"{what}: {found.tried} cannot be written: {found.problem}", todo)
+        yield CheckFinding(CheckState.PROBLEM, where, f"{what}: {found.tried} cannot be written: {found.problem}", todo)
         return
     free = "" if found.free is None else f", {_size(found.free)} free"
     said = f"{what}: {found.path} can be written{free}"
     more = "free some space, or choose another place"
     if found.free is not None and found.free < LEAST_DISK:
-        yield Finding(State.PROBLEM, where, said, more)
+        yield CheckFinding(CheckState.PROBLEM, where, said, more)
     elif found.free is not None and found.free < LITTLE_DISK:
-        yield Finding(
-            State.WARNING, where, said, f"{more}: keep_checkpoints_num and checkpoint_budget bound what is kept"
+        yield CheckFinding(
+            CheckState.WARNING, where, said, f"{more}: keep_checkpoints_num and checkpoint_budget bound what is kept"
         )
     else:
-        yield Finding(State.OK, where, said)
+        yield CheckFinding(CheckState.OK, where, said)
 
 
-def _limit(where: str, what: str, limit: int, least: int, option: str) -> Finding:
+def _limit(where: str, what: str, limit: int, least: int, option: str) -> CheckFinding:
     if limit == -1 or limit >= least:
-        return Finding(State.OK, where, f"{what}: {'no limit' if limit == -1 else f'up to {limit}'}")
-    return Finding(State.WARNING, where, f"{what}: up to {limit}", f"raise it: ulimit {option} {4 * least}")
+        return CheckFinding(CheckState.OK, where, f"{what}: {'no limit' if limit == -1 else f'up to {limit}'}")
+    return CheckFinding(CheckState.WARNING, where, f"{what}: up to {limit}", f"raise it: ulimit {option} {4 * least}")
 
 
-def resources(asked: Any, total: Resources) -> Iterator[Finding]:
+def resources(asked: Any, total: Resources) -> Iterator[CheckFinding]:
     """What there is, and whether what a trial asks for fits."""
-    yield Finding(State.OK, "here", f"resources: {_amounts(total)}")
+    yield CheckFinding(CheckState.OK, "here", f"resources: {_amounts(total)}")
     if asked is None:
         return
     try:
         amounts = parse_resources(asked)
         check_fits(amounts, total)
     except ResourceError as error:
-        yield Finding(State.PROBLEM, "here", str(error), "change resources_per_trial")
+        yield CheckFinding(CheckState.PROBLEM, "here", str(error), "change resources_per_trial")
     else:
-        yield Finding(
-            State.OK, "here", f"a trial asks for {_amounts(amounts)}: {fitting(total, shape_of(amounts))} at once"
+        yield CheckFinding(
+            CheckState.OK, "here", f"a trial asks for {_amounts(amounts)}: {fitting(total, shape_of(amounts))} at once"
         )
 
 
 # --- a cluster --------------------------------------------------------------------------------------------
 
 
-def cluster_resources(asked: Any, nodes: Sequence[Resources]) -> Iterator[Finding]:
+def cluster_resources(asked: Any, nodes: Sequence[Resources]) -> Iterator[CheckFinding]:
     """What the nodes have, and whether what a trial asks for fits on one."""
     for amounts, count in _counted(nodes):
-        yield Finding(State.OK, "cluster", f"{count} node{'s' * (count > 1)} with {_amounts(amounts)}")
+        yield CheckFinding(CheckState.OK, "cluster", f"{count} node{'s' * (count > 1)} with {_amounts(amounts)}")
     if asked is None:
         return
     try:
         amounts = parse_resources(asked)
         room = check_fits_nodes(amounts, nodes)
     except ResourceError as error:
-        yield Finding(State.PROBLEM, "cluster", str(error), "change resources_per_trial, or add a node")
+        yield CheckFinding(CheckState.PROBLEM, "cluster", str(error), "change resources_per_trial, or add a node")
     else:
-        yield Finding(State.OK, "cluster", f"a trial asks for {_amounts(amounts)}: {room} at once")
+        yield CheckFinding(CheckState.OK, "cluster", f"a trial asks for {_amounts(amounts)}: {room} at once")
 
 
 def _counted(nodes: Sequence[Resources]) -> list[tuple[dict[str, float], int]]:
@@ -255,31 +259,37 @@ def _counted(nodes: Sequence[Resources]) -> list[tuple[dict[str, float], int]]:
     ]
 
 
-def of_node(node: Seen, here: Facts, imports: Sequence[str], upload_dir: str | None) -> Iterator[Finding]:
+def of_node(
+    node: ExaminedNode, here: MachineFacts, imports: Sequence[str], upload_dir: str | None
+) -> Iterator[CheckFinding]:
     """What there is to say of another node."""
     if node.facts is None:
         todo = (
             "install tuner there, the same version as here" if "No module named" in node.problem else "see Ray's logs"
         )
-        yield Finding(State.PROBLEM, node.ip, f"it cannot be looked at: {node.problem}", todo)
+        yield CheckFinding(CheckState.PROBLEM, node.ip, f"it cannot be looked at: {node.problem}", todo)
         return
     facts, where = node.facts, f"{node.facts.hostname} ({node.ip})"
     yield from machine(where, facts, imports)
     yield from _versions(where, here, facts, imports)
     if abs(node.clock_s) - node.uncertain_s > CLOCK_S:
         said = f"its clock is {abs(node.clock_s):.1f} s {'ahead of' if node.clock_s > 0 else 'behind'} the one here"
-        yield Finding(State.WARNING, where, said, "have both set by NTP, e.g. chrony: times of results will not agree")
+        yield CheckFinding(
+            CheckState.WARNING, where, said, "have both set by NTP, e.g. chrony: times of results will not agree"
+        )
     else:
-        yield Finding(
-            State.OK, where, f"its clock is the one here, within {abs(node.clock_s) + node.uncertain_s:.1f} s"
+        yield CheckFinding(
+            CheckState.OK, where, f"its clock is the one here, within {abs(node.clock_s) + node.uncertain_s:.1f} s"
         )
     yield from _rights(where, facts, upload_dir)
 
 
-def _versions(where: str, here: Facts, there: Facts, imports: Sequence[str]) -> Iterator[Finding]:
+def _versions(where: str, here: MachineFacts, there: MachineFacts, imports: Sequence[str]) -> Iterator[CheckFinding]:
     if here.python.rpartition(".")[0] != there.python.rpartition(".")[0]:
         said = f"Python {there.python}, here {here.python}"
-        yield Finding(State.PROBLEM, where, said, "use the same version: functions are shipped as its bytecode")
+        yield CheckFinding(
+            CheckState.PROBLEM, where, said, "use the same version: functions are shipped as its bytecode"
+        )
     differ = False
     for name, version in here.versions.items():
         other = there.versions.get(name)
@@ -287,26 +297,30 @@ def _versions(where: str, here: Facts, there: Facts, imports: Sequence[str]) -> 
             continue  # or said already
         differ = True
         said = f"{name} {other}, here {version}" if other is not None else f"no {name}, here is {version or 'one'}"
-        state = State.PROBLEM if name in ALIKE else State.WARNING
+        state = CheckState.PROBLEM if name in ALIKE else CheckState.WARNING
         wanted = f"{name}=={version}" if version else name
-        yield Finding(state, where, said, f"install the same there ({wanted}), or with RayExecutor(runtime_env=...)")
+        yield CheckFinding(
+            state, where, said, f"install the same there ({wanted}), or with RayExecutor(runtime_env=...)"
+        )
     if not differ:
-        yield Finding(State.OK, where, "its packages are those of here")
+        yield CheckFinding(CheckState.OK, where, "its packages are those of here")
 
 
-def _kept(storage: Path, others: int, apart: int, upload_dir: str | None) -> Finding:
+def _kept(storage: Path, others: int, apart: int, upload_dir: str | None) -> CheckFinding:
     """Where checkpoints will lie."""
     if not apart:
-        return Finding(State.OK, "cluster", f"every node sees {storage}: checkpoints lie there, and are not copied")
+        return CheckFinding(
+            CheckState.OK, "cluster", f"every node sees {storage}: checkpoints lie there, and are not copied"
+        )
     own = "no other node sees" if apart == others else f"{apart} of {others} other nodes do not see"
     if upload_dir is not None:
         said = f"{own} {storage}: each keeps its own, and copies checkpoints to {shown(upload_dir)}"
     else:
         said = f"{own} {storage}: checkpoints are copied to the driver's disk as they are saved"
-    return Finding(State.OK, "cluster", said)
+    return CheckFinding(CheckState.OK, "cluster", said)
 
 
-def _ssh(node: Seen, plan: Plan) -> Finding:
+def _ssh(node: ExaminedNode, plan: PlannedRun) -> CheckFinding:
     assert node.facts is not None
     where = f"{node.facts.hostname} ({node.ip})"
     try:
@@ -321,26 +335,26 @@ def _ssh(node: Seen, plan: Plan) -> Finding:
         asked = plan.ssh_key is not None or plan.ssh_port is not None
         without = "a run with that ssh_key or ssh_port does not start" if asked else "without, they go through Ray"
         said = f"checkpoints cannot be fetched by rsync over ssh: {(str(error).splitlines() or [repr(error)])[0]}"
-        return Finding(State.PROBLEM if asked else State.WARNING, where, said, f"{remedy}; {without}")
-    return Finding(State.OK, where, "ssh and rsync reach it from here")
+        return CheckFinding(CheckState.PROBLEM if asked else CheckState.WARNING, where, said, f"{remedy}; {without}")
+    return CheckFinding(CheckState.OK, where, "ssh and rsync reach it from here")
 
 
-def _rights(where: str, facts: Facts, upload_dir: str | None) -> Iterator[Finding]:
+def _rights(where: str, facts: MachineFacts, upload_dir: str | None) -> Iterator[CheckFinding]:
     if upload_dir is None:
         return
-    place, state, todo = shown(upload_dir), State.PROBLEM, "mend the rights, or the credentials"
+    place, state, todo = shown(upload_dir), CheckState.PROBLEM, "mend the rights, or the credentials"
     if where != "here" and is_host(upload_dir):
-        state, todo = State.WARNING, "let ssh work from there too; without, copies go through the driver"
+        state, todo = CheckState.WARNING, "let ssh work from there too; without, copies go through the driver"
     failed = [(what, problem) for what, problem in facts.rights if problem]
     for what, problem in failed:
-        yield Finding(state, where, f"{place}: cannot {what}: {problem}", todo)
+        yield CheckFinding(state, where, f"{place}: cannot {what}: {problem}", todo)
     if not failed:
         done = ", ".join(what for what, _ in facts.rights)
-        yield Finding(State.OK, where, f"{place}: {done}")
+        yield CheckFinding(CheckState.OK, where, f"{place}: {done}")
 
 
 @contextlib.contextmanager
-def _mark(storage: Path, tried: Directory) -> Iterator[str]:
+def _mark(storage: Path, tried: TriedDirectory) -> Iterator[str]:
     """A file on the driver's disk for the time of the look: who sees it shares that disk."""
     name = f".check-{secrets.token_hex(8)}"
     if tried.problem:

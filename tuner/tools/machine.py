@@ -28,7 +28,7 @@ _SHM = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class TriedDirectory:
     """A directory as far as it was tried."""
 
     path: Path
@@ -44,15 +44,15 @@ class Directory:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MachineFacts:
     """What one machine has."""
 
     hostname: str
     python: str
     versions: Mapping[str, str | None]
     """Package -> its version; None: it is not there; "": it is, and nobody says which."""
-    storage: Directory
-    temporary: Directory
+    storage: TriedDirectory
+    temporary: TriedDirectory
     memory: int | None
     """Bytes that are free."""
     files: int
@@ -66,7 +66,7 @@ class Facts:
 
 def look(
     storage: Path, packages: Mapping[str, str], *, mark: str = "", place: Mapping[str, Any] | None = None
-) -> Facts:
+) -> MachineFacts:
     """Look at this machine.
 
     Args:
@@ -75,7 +75,7 @@ def look(
         mark: name of a file that the driver has left in the storage directory, or on the way to it.
         place: the place of the copies, as arguments of `open_backend`.
     """
-    return Facts(
+    return MachineFacts(
         hostname=socket.gethostname(),
         python=platform.python_version(),
         versions={name: version(name, distribution) for name, distribution in packages.items()},
@@ -105,17 +105,17 @@ def nearest(path: Path) -> Path:
     return next(place for place in (path, *path.parents) if fs.exists(place))
 
 
-def try_directory(path: Path, mark: str = "") -> Directory:
+def try_directory(path: Path, mark: str = "") -> TriedDirectory:
     """Write where results would be written."""
     tried = nearest(path)
     mine = tried / f".check-{secrets.token_hex(8)}"
     try:
         os.mkdir(mine)
     except OSError as error:
-        return Directory(path, tried, error.strerror or str(error))
+        return TriedDirectory(path, tried, error.strerror or str(error))
     try:
         fs.write_file(mine / "file", b"x" * 65536, fsync=True)
-        return Directory(
+        return TriedDirectory(
             path,
             tried,
             free=fs.free_bytes(tried),
@@ -124,7 +124,7 @@ def try_directory(path: Path, mark: str = "") -> Directory:
             mark=bool(mark) and any(fs.exists(place / mark) for place in (tried, *tried.parents)),
         )
     except OSError as error:
-        return Directory(path, tried, error.strerror or str(error))
+        return TriedDirectory(path, tried, error.strerror or str(error))
     finally:
         fs.remove_quietly(mine)
 

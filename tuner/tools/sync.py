@@ -30,8 +30,8 @@ from tuner.experiment.reader import is_experiment, lies_at, load_state, read_set
 from tuner.experiment.state import ExperimentState
 from tuner.opening import fetch as syncing
 from tuner.syncer import views
-from tuner.syncer.claim import Head, RemoteClaim, as_ended_here
-from tuner.syncer.remote import Relation, Remote, adopt, complete
+from tuner.syncer.claim import RemoteClaim, RemoteOwner, as_ended_here
+from tuner.syncer.remote_experiment import Relation, RemoteExperiment, adopt, complete
 from tuner.syncer.replica import Replica
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
@@ -111,7 +111,7 @@ def push(
     uploader: Uploader = InlineUploader(config.place()) if inline else ProcessUploader(config.place())
     link = syncing.Link(uploader, config)
     try:
-        remote = link.remote = Remote(uploader, uploader.uri, paths.root.name, timeout_s=config.sync_timeout)
+        remote = link.remote = RemoteExperiment(uploader, uploader.uri, paths.root.name, timeout_s=config.sync_timeout)
         link.highest = _free(remote, paths, clock)
         _check_older(remote, paths)
         ownership = claim(paths, clock=clock, above=link.highest)
@@ -147,7 +147,7 @@ def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> in
             ownership.release()
 
 
-def _bring_here(remote: Remote, paths: ExperimentPaths, incoming: Path, relation: Relation) -> int:
+def _bring_here(remote: RemoteExperiment, paths: ExperimentPaths, incoming: Path, relation: Relation) -> int:
     if relation is Relation.NEWER:
         remote.fetch_rest(paths.root, have=lambda key: key.startswith("blobs/") and fs.exists(paths.root / key))
         remote.fetch_log(incoming)
@@ -164,13 +164,13 @@ def _check_apart(uri: str, paths: ExperimentPaths) -> None:
         raise SettingError(f"{uri!r} is where the experiment itself lies: a copy needs another place")
 
 
-def _free(remote: Remote, paths: ExperimentPaths, clock: Clock) -> int:
+def _free(remote: RemoteExperiment, paths: ExperimentPaths, clock: Clock) -> int:
     """The highest generation over there, once its owner is known to be gone."""
     watch = RemoteClaim(
         remote.uploader, remote.name, place=remote.uri, clock=clock, timeout_s=views.TIMEOUT_S, wait=time.sleep
     )
 
-    def look() -> Head:
+    def look() -> RemoteOwner:
         return as_ended_here(watch.head([f"{remote.name}/{key}" for key in remote.keys]), paths)
 
     head = look()
@@ -182,7 +182,7 @@ def _free(remote: Remote, paths: ExperimentPaths, clock: Clock) -> int:
     return head.highest
 
 
-def _check_older(remote: Remote, paths: ExperimentPaths) -> None:
+def _check_older(remote: RemoteExperiment, paths: ExperimentPaths) -> None:
     with tempfile.TemporaryDirectory(prefix="books-") as directory:
         relation = _relation(remote, paths, Path(directory) / "incoming")
     if relation is Relation.NEWER:
@@ -193,14 +193,14 @@ def _check_older(remote: Remote, paths: ExperimentPaths) -> None:
         raise _diverged(remote, paths)
 
 
-def _relation(remote: Remote, paths: ExperimentPaths, incoming: Path) -> Relation:
+def _relation(remote: RemoteExperiment, paths: ExperimentPaths, incoming: Path) -> Relation:
     if remote.exists and is_experiment(paths) and read_settings(paths).get("id") != remote.settings().get("id"):
         return Relation.DIVERGED
     with lies_at(incoming, remote.uri):
         return remote.relation(paths, incoming)[0]
 
 
-def _diverged(remote: Remote, paths: ExperimentPaths) -> ExperimentDivergedError:
+def _diverged(remote: RemoteExperiment, paths: ExperimentPaths) -> ExperimentDivergedError:
     return ExperimentDivergedError(
         f"{paths.root} and {remote.uri} are two experiments, or two histories of one: nothing was touched. A resume "
         'with resume="LOCAL" or resume="REMOTE" chooses; `tuner cp` brings one of them elsewhere'
@@ -281,7 +281,7 @@ def _tell(fact: ev.AnyFact, journal: JournalWriter, state: ExperimentState) -> N
     journal.append(ev.encode(fact))
 
 
-def _fetch_checkpoints(remote: Remote, paths: ExperimentPaths) -> int:
+def _fetch_checkpoints(remote: RemoteExperiment, paths: ExperimentPaths) -> int:
     fetched = 0
     whole = complete(remote.checkpoints())
     for trial in load_state(paths).trials:

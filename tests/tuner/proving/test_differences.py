@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from tuner.tools.prove import files
+from tuner.tools.prove import compare_files
 from tuner.tools.prove.differences import differences
 
 NAN = float("nan")
@@ -88,7 +88,7 @@ def save(directory: Path, value: float) -> Path:
 
 
 def test_of_files_the_first_value_that_differs_is_named(tmp_path: Path) -> None:
-    found = list(files.compare(save(tmp_path / "one", 1.0), save(tmp_path / "two", 3.0)))
+    found = list(compare_files.compare(save(tmp_path / "one", 1.0), save(tmp_path / "two", 3.0)))
     array = "(2,) float32: 1 of 2 values differ, by at most 2"
     assert [f"{one.name} {one.text}" for one in found] == [
         f"a.pt: model.weight {array}",
@@ -108,7 +108,7 @@ def test_equal_values_in_other_bytes_are_no_difference(tmp_path: Path) -> None:
     for name, state in (("one", {"a": 1, "b": 2}), ("two", {"b": 2, "a": 1})):
         (tmp_path / name).mkdir()
         (tmp_path / name / "state.pkl").write_bytes(pickle.dumps(state))
-    assert list(files.compare(tmp_path / "one", tmp_path / "two")) == []
+    assert list(compare_files.compare(tmp_path / "one", tmp_path / "two")) == []
 
 
 class Moody:
@@ -123,6 +123,6 @@ def test_files_that_are_missing_and_files_that_cannot_be_read_are_named(tmp_path
         (tmp_path / name / "in").mkdir(parents=True)
         (tmp_path / name / "in" / f"{name}.bin").write_bytes(b"")
         (tmp_path / name / "moody.pkl").write_bytes(pickle.dumps(Moody()) + padding)
-    found = [f"{one.name} {one.text}" for one in files.compare(tmp_path / "one", tmp_path / "two")]
+    found = [f"{one.name} {one.text}" for one in compare_files.compare(tmp_path / "one", tmp_path / "two")]
     assert found[:2] == ["in/one.bin the file is missing", "in/two.bin the file is new"]
     assert "could not be read: ValueError" in found[2] and len(found) == 3

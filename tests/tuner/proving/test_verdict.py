@@ -13,10 +13,10 @@ from tuner.schedulers import ASHAScheduler, MedianStoppingRule
 from tuner.search import BasicVariantGenerator
 from tuner.search.optuna import OptunaSearch
 from tuner.stopper import CombinedStopper, TimeoutStopper
-from tuner.tools.prove import records
-from tuner.tools.prove.records import Point
+from tuner.tools.prove import run_records
+from tuner.tools.prove.run_records import KillPoint
+from tuner.tools.prove.run_watch import Watch, decided_by_timing
 from tuner.tools.prove.verdict import before_kills, judge
-from tuner.tools.prove.watch import Watch, decided_by_timing
 
 WHOLE = [1.0, 2.0, 3.0, 4.0]
 
@@ -47,16 +47,16 @@ def made(tmp_path: Path) -> Callable[..., Path]:
 
         place = tmp_path / name
         place.mkdir()
-        file = place / f"0{records.SUFFIX}"
+        file = place / f"0{run_records.SUFFIX}"
         space = {"losses": tune.grid_search(list(map(list, losses)))}
         tune.run(train, name="e", config=space, storage_path=place / "0", executor="inline", verbose=0,
                  callbacks=[Watch(file, [], victim="run")], raise_on_failed_trial=False)  # fmt: skip
-        records.write_timing(place, 0, timing.splitlines())
+        run_records.write_timing(place, 0, timing.splitlines())
         for reached in kills:
             kept = file.read_bytes()
             file.unlink()
-            records.write(file, "killed", 0, reached)
-            records.write(file, "start", 0, reached // 2 * 2)
+            run_records.write(file, "killed", 0, reached)
+            run_records.write(file, "start", 0, reached // 2 * 2)
             file.write_bytes(file.read_bytes() + kept)
         return place
 
@@ -172,9 +172,9 @@ def test_what_hinders_a_proof_is_seen_before_any_kill(
 
 
 def test_kills_lie_after_the_first_checkpoint_and_are_the_same_for_the_same_seed(made: Callable[..., Path]) -> None:
-    seen = records.of_place(made("whole", WHOLE, WHOLE))
-    possible = [Point(0, trial, iteration) for trial in (0, 1) for iteration in (3, 4)]
-    assert records.points(seen, kills=9, seed=0) == possible
-    drawn = [records.points(seen, kills=2, seed=seed) for seed in range(20)]
-    assert drawn == [records.points(seen, kills=2, seed=seed) for seed in range(20)]
+    seen = run_records.of_place(made("whole", WHOLE, WHOLE))
+    possible = [KillPoint(0, trial, iteration) for trial in (0, 1) for iteration in (3, 4)]
+    assert run_records.points(seen, kills=9, seed=0) == possible
+    drawn = [run_records.points(seen, kills=2, seed=seed) for seed in range(20)]
+    assert drawn == [run_records.points(seen, kills=2, seed=seed) for seed in range(20)]
     assert {point for points in drawn for point in points} == set(possible)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables.wire import CheckpointRef
-from tuner.syncer.queue import LONGEST_PAUSE_S, Kind, Queue, Step, pause_s
+from tuner.syncer.queue import LONGEST_PAUSE_S, Queue, QueueStep, StepKind, pause_s
 
 DIRECTORY = Path("/results")
 
@@ -27,7 +27,7 @@ def forget(queue: Queue, index: int, *, trial: str = "t", seq: int = 0, ended: b
     queue.forget(ref(index, trial), DIRECTORY / trial / f"checkpoint_{index:06d}", seq=seq, ended=ended)
 
 
-def take(queue: Queue, now: float = 0.0) -> Step:
+def take(queue: Queue, now: float = 0.0) -> QueueStep:
     step = queue.next(now)
     assert step is not None
     return step
@@ -42,7 +42,7 @@ def test_payload_then_manifest_and_the_manifest_waits_for_the_journal() -> None:
     queue = Queue()
     add(queue, 1, seq=7)
     step = take(queue)
-    assert step.kind is Kind.PAYLOAD and not queue.wants_journal
+    assert step.kind is StepKind.PAYLOAD and not queue.wants_journal
     assert queue.next(0.0) is None  # it runs
     queue.done(step)
     assert queue.next(0.0) is None and queue.wants_journal
@@ -50,7 +50,7 @@ def test_payload_then_manifest_and_the_manifest_waits_for_the_journal() -> None:
     assert queue.next(0.0) is None
     queue.journal_at(7)
     step = take(queue)
-    assert step.kind is Kind.MANIFEST and not queue.holds(ref(1))
+    assert step.kind is StepKind.MANIFEST and not queue.holds(ref(1))
     queue.done(step)
     assert queue.holds(ref(1)) and queue.empty and queue.backlog_bytes == 0
 
@@ -69,7 +69,7 @@ def test_while_a_manifest_waits_for_the_journal_what_comes_may_supersede_what_wa
     while (step := queue.next(0.0)) is not None:
         seen.append((step.kind, step.ref.index))
         queue.done(step)
-    assert seen == [(Kind.MANIFEST, 1), (Kind.PAYLOAD, 4), (Kind.MANIFEST, 4)]
+    assert seen == [(StepKind.MANIFEST, 1), (StepKind.PAYLOAD, 4), (StepKind.MANIFEST, 4)]
 
 
 def test_a_newer_one_supersedes_an_older_one_only_while_that_waits_and_is_not_kept() -> None:
@@ -85,10 +85,10 @@ def test_a_newer_one_supersedes_an_older_one_only_while_that_waits_and_is_not_ke
     while (step := queue.next(0.0)) is not None:
         seen.append((step.kind, step.ref.index))
         queue.done(step)
-    assert (Kind.MANIFEST, 4) in seen
+    assert (StepKind.MANIFEST, 4) in seen
     assert all(index != 1 for _, index in seen)
-    assert {index for kind, index in seen if kind is Kind.MANIFEST} == {2, 3, 4}
-    assert (Kind.REMOVE, 4) not in seen and queue.removals() == [ref(4)]  # nothing newer is there yet
+    assert {index for kind, index in seen if kind is StepKind.MANIFEST} == {2, 3, 4}
+    assert (StepKind.REMOVE, 4) not in seen and queue.removals() == [ref(4)]  # nothing newer is there yet
 
 
 def test_the_last_complete_one_goes_only_when_a_newer_one_is_there() -> None:
@@ -97,15 +97,15 @@ def test_the_last_complete_one_goes_only_when_a_newer_one_is_there() -> None:
     add(queue, 2)
     forget(queue, 1)
     payload = take(queue)
-    assert payload.kind is Kind.PAYLOAD
+    assert payload.kind is StepKind.PAYLOAD
     queue.failed(payload, "reset", 0.0, transient=True)
     payload = take(queue, 100.0)
-    assert payload.kind is Kind.PAYLOAD
+    assert payload.kind is StepKind.PAYLOAD
     queue.done(payload)
     manifest = take(queue)
-    assert manifest.kind is Kind.MANIFEST
+    assert manifest.kind is StepKind.MANIFEST
     queue.done(manifest)
-    assert take(queue).kind is Kind.REMOVE
+    assert take(queue).kind is StepKind.REMOVE
 
 
 def test_of_an_ended_trial_the_newest_may_go_when_all_that_is_kept_is_there() -> None:
@@ -117,7 +117,7 @@ def test_of_an_ended_trial_the_newest_may_go_when_all_that_is_kept_is_there() ->
     while (step := queue.next(0.0)) is not None:
         kinds.append((step.kind, step.ref.index))
         queue.done(step)
-    assert kinds == [(Kind.PAYLOAD, 3), (Kind.MANIFEST, 3), (Kind.REMOVE, 9)]
+    assert kinds == [(StepKind.PAYLOAD, 3), (StepKind.MANIFEST, 3), (StepKind.REMOVE, 9)]
 
 
 def test_a_removal_waits_until_the_journal_that_unreferences_is_there() -> None:
@@ -126,7 +126,7 @@ def test_a_removal_waits_until_the_journal_that_unreferences_is_there() -> None:
     forget(queue, 1, seq=4)
     assert queue.next(0.0) is None and queue.wants_journal
     queue.journal_at(4)
-    assert take(queue).kind is Kind.REMOVE
+    assert take(queue).kind is StepKind.REMOVE
 
 
 def test_without_deletion_nothing_is_removed() -> None:
@@ -221,7 +221,7 @@ def test_a_step_costs_the_same_with_many_trials() -> None:
         pass
     before = len(looked)
     queue.journal_at(1)
-    assert take(queue).kind is Kind.MANIFEST
+    assert take(queue).kind is StepKind.MANIFEST
     assert len(looked) - before <= 2
 
 
@@ -247,7 +247,7 @@ def test_any_run_leaves_exactly_what_is_kept_and_is_never_without(
     partly: set[int] = set()
     held: set[int] = set()
     brought: set[int] = set()
-    running: list[Step] = []
+    running: list[QueueStep] = []
     seq, now, had = 0, 0.0, False
     saves = random_.randrange(1, 25)
     index = 0
@@ -283,9 +283,9 @@ def test_any_run_leaves_exactly_what_is_kept_and_is_never_without(
             if random_.random() < failures:
                 queue.failed(step, "x", now, transient=random_.random() < 0.5)
             else:
-                if step.kind is Kind.PAYLOAD:
+                if step.kind is StepKind.PAYLOAD:
                     partly.add(step.ref.index)
-                elif step.kind is Kind.MANIFEST:
+                elif step.kind is StepKind.MANIFEST:
                     assert step.ref.index in partly
                     there.add(step.ref.index)
                     had = True
@@ -297,7 +297,7 @@ def test_any_run_leaves_exactly_what_is_kept_and_is_never_without(
             started = queue.next(now)
             if started is not None:
                 assert started.ref.index not in held
-                if started.kind is not Kind.REMOVE:
+                if started.kind is not StepKind.REMOVE:
                     assert started.ref.index in kept or started.ref.index in {r.index for r in queue.removals()}
                 running.append(started)
         assert there or not had
@@ -323,7 +323,7 @@ def test_what_was_let_go_of_is_not_tried_again_and_what_arrived_of_it_goes() -> 
     queue.failed(step, "the process that syncs ended", 0.0, transient=True)
     now = queue.due(0.0) or 0.0
     removal = take(queue, now)
-    assert (removal.kind, removal.ref.index) == (Kind.REMOVE, 1) and queue.backlog_count == 0
+    assert (removal.kind, removal.ref.index) == (StepKind.REMOVE, 1) and queue.backlog_count == 0
     queue.done(removal)
     assert queue.empty
 
@@ -332,7 +332,7 @@ def test_what_was_let_go_of_is_not_tried_again_and_what_arrived_of_it_goes() -> 
     queue.failed(step, "reset", now, transient=True)
     forget(queue, 2)  # before it is tried again
     removal = take(queue, queue.due(now) or now)
-    assert (removal.kind, removal.ref.index) == (Kind.REMOVE, 2) and queue.missing() == []
+    assert (removal.kind, removal.ref.index) == (StepKind.REMOVE, 2) and queue.missing() == []
 
 
 def test_what_an_older_owner_brought_a_part_of_goes_when_a_newer_one_supersedes_it() -> None:
@@ -340,8 +340,8 @@ def test_what_an_older_owner_brought_a_part_of_goes_when_a_newer_one_supersedes_
     queue.add(ref(1), DIRECTORY / "t" / ref(1).name, 10, seq=0, now=0.0, tried=True)
     add(queue, 2)
     forget(queue, 1)  # before its turn came in this life
-    for kind in (Kind.REMOVE, Kind.PAYLOAD, Kind.MANIFEST):
+    for kind in (StepKind.REMOVE, StepKind.PAYLOAD, StepKind.MANIFEST):
         step = take(queue)
-        assert (step.kind, step.ref) == (kind, ref(1) if kind is Kind.REMOVE else ref(2))
+        assert (step.kind, step.ref) == (kind, ref(1) if kind is StepKind.REMOVE else ref(2))
         queue.done(step)
     assert queue.empty

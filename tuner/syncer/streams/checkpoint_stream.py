@@ -1,6 +1,6 @@
 """Checkpoints on their way to a replica: what each step of the queue is as a job, and what came of it.
 
-A checkpoint comes from here, or, of an experiment that this one continues, from where it lies (`Origin`).
+A checkpoint comes from here, or, of an experiment that this one continues, from where it lies (`CheckpointOrigin`).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from tuner.clock import Clock
 from tuner.experiment import events as ev
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
-from tuner.syncer.queue import REFUSALS, Kind, Order, Queue, Step
+from tuner.syncer.queue import REFUSALS, Order, Queue, QueueStep, StepKind
 
 STEPS = 3
 """Checkpoints that are moved at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class CheckpointOrigin:
     """Where a checkpoint lies that neither this machine nor the replica has."""
 
     place: str
     key: str
 
 
-class CheckpointsPush:
+class CheckpointStream:
     """Carries out the steps of a queue.
 
     Args:
@@ -74,7 +74,9 @@ class CheckpointsPush:
         self._unpublished.get(trial.trial_id, {}).pop(record.order, None)
         self._queue.add(record.ref, path, record.bytes, seq=seq, now=self._clock.monotonic(), tried=tried)
 
-    def inherit(self, trial: Trial, record: CheckpointRecord, origin: Origin, seq: int, *, tried: bool = False) -> None:
+    def inherit(
+        self, trial: Trial, record: CheckpointRecord, origin: CheckpointOrigin, seq: int, *, tried: bool = False
+    ) -> None:
         """As `add`, of one that is copied from where it lies."""
         key = f"{self._name}/{trial.dirname}/{record.ref.name}"
         self._inherited[trial.directory / record.ref.name] = agent.CopyPayload(
@@ -125,24 +127,24 @@ class CheckpointsPush:
         self._sent.pop(path, None)
         self._queue.forget(ref, path, seq=seq, ended=ended)
 
-    def ended(self, step: Step, answer: Done | Failed) -> None:
+    def ended(self, step: QueueStep, answer: Done | Failed) -> None:
         """A step is done, or is not."""
         self.moving -= 1
         if isinstance(answer, Done):
             self._queue.done(step)
-            if step.kind is Kind.MANIFEST:
+            if step.kind is StepKind.MANIFEST:
                 self._inherited.pop(step.path, None)
                 self._sent.pop(step.path, None)
                 self.reading.discard(step.path)
                 self.facts.append(ev.CheckpointCopied(step.ref, self._place))
             return
         self._queue.failed(step, answer.message, self._clock.monotonic(), transient=answer.transient)
-        if step.kind is Kind.PAYLOAD:
+        if step.kind is StepKind.PAYLOAD:
             self.reading.discard(step.path)  # until it is tried again
-        inherited = step.path in self._inherited and step.kind is not Kind.REMOVE
+        inherited = step.path in self._inherited and step.kind is not StepKind.REMOVE
         if inherited and not answer.transient and not answer.type.startswith("Checkpoint"):
             self._refusals.append(answer.message)
-        if step.kind is not Kind.REMOVE and answer.type.startswith("Checkpoint"):
+        if step.kind is not StepKind.REMOVE and answer.type.startswith("Checkpoint"):
             if inherited:
                 del self._inherited[step.path]
                 self.lost.append(ev.CheckpointSetAside(step.ref, answer.message))
@@ -168,7 +170,7 @@ class CheckpointsPush:
         """Whether another step may begin."""
         return self.moving < STEPS
 
-    def begin(self, now: float) -> Iterable[tuple[Step, AnyJob]]:
+    def begin(self, now: float) -> Iterable[tuple[QueueStep, AnyJob]]:
         """The steps that begin now, each with its job."""
         while self.room and (step := self._queue.next(now)) is not None:
             self.moving += 1
@@ -178,16 +180,16 @@ class CheckpointsPush:
         """What did not arrive, one line each."""
         return [f"checkpoint {ref.trial_id}/{ref.name}" for ref in self._queue.missing()] + [*self.abandoned.values()]
 
-    def _job(self, step: Step) -> AnyJob:
+    def _job(self, step: QueueStep) -> AnyJob:
         key = f"{self._name}/{step.path.parent.name}/{step.ref.name}"
-        inherited = self._inherited.get(step.path) if step.kind is not Kind.REMOVE else None
+        inherited = self._inherited.get(step.path) if step.kind is not StepKind.REMOVE else None
         if inherited is not None:
-            whole = step.kind is Kind.MANIFEST
+            whole = step.kind is StepKind.MANIFEST
             return agent.CopyManifest(**msgspec.structs.asdict(inherited)) if whole else inherited
-        if step.kind is Kind.PAYLOAD:
+        if step.kind is StepKind.PAYLOAD:
             self.reading.add(step.path)
             sent = self._sent.get(step.path, {})
             return agent.PushPayload(directory=str(step.path), key=key, sent=sent, guard=self._guard)
-        if step.kind is Kind.MANIFEST:
+        if step.kind is StepKind.MANIFEST:
             return agent.PushManifest(directory=str(step.path), key=key, guard=self._guard)
         return agent.DeleteCheckpoint(key=key, guard=self._guard)

@@ -28,7 +28,7 @@ _NOT_WHOLE = {
 
 
 @dataclass(slots=True)
-class _Fetch:
+class _Wanted:
     job: FetchCheckpoint
     asked: list[Then]
     number: int = 0
@@ -41,15 +41,15 @@ class _Fetch:
         return answer.transient or (answer.type == AccessRefusedError.__name__ and not self.refused)
 
 
-class Fetches:
+class CheckpointFetches:
     """What is being fetched. What may pass is tried again after a pause, longer each time."""
 
     def __init__(self) -> None:
-        self._all: dict[str, _Fetch] = {}
+        self._all: dict[str, _Wanted] = {}
 
     def ask(self, job: FetchCheckpoint, then: Then) -> None:
         """Have it brought to its target; who asks for one that is on its way hears of that one."""
-        self._all.setdefault(job.target, _Fetch(job, [])).asked.append(then)
+        self._all.setdefault(job.target, _Wanted(job, [])).asked.append(then)
 
     @property
     def due_at(self) -> float | None:

@@ -26,7 +26,7 @@ CALM_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Under:
+class _RunningPush:
     """A push under way."""
 
     seq: int
@@ -36,7 +36,7 @@ class _Under:
     """Segments of this generation below it are sealed."""
 
 
-class BooksPush:
+class JournalStream:
     """Says when the books are to be pushed, and what. Sealed segments go there whole; a bucket cannot append.
 
     Args:
@@ -73,7 +73,7 @@ class BooksPush:
         """Of earlier generations, what the replica has never had."""
         self._sent = 0
         """So many segments of this generation have gone there, or are in a snapshot there."""
-        self._under: _Under | None = None
+        self._under: _RunningPush | None = None
         self._removing: set[str] = set()
 
     @property
@@ -145,7 +145,7 @@ class BooksPush:
             begun = any(name.startswith("journal/") for name in self._there)
             described = (str(self._paths.root), self._name, [self._paths.experiment_json.name])
             groups.insert(1 if begun else len(groups), described)
-        self._under, self._resend = _Under(self._journal.last_seq, now, sent, self._open_number), False
+        self._under, self._resend = _RunningPush(self._journal.last_seq, now, sent, self._open_number), False
         return agent.Push(groups=groups, guard=self._guard)
 
     def arrived(self, now: float, *, whole: bool) -> None:

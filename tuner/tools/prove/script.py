@@ -12,10 +12,10 @@ from pathlib import Path
 from trainables.starting import start_process
 from tuner import knobs
 from tuner.error import SettingError
-from tuner.tools.prove import records
-from tuner.tools.prove.records import Point
+from tuner.tools.prove import run_records
+from tuner.tools.prove.run_records import KillPoint
+from tuner.tools.prove.run_watch import ProofPlan
 from tuner.tools.prove.verdict import Verdict, before_kills, judge
-from tuner.tools.prove.watch import Plan
 
 SHOWN_LINES = 25
 
@@ -53,10 +53,10 @@ def prove_script(
         raise SettingError(f"{script} is not there, or is no file")
     command = [sys.executable, str(script), *arguments]
 
-    def run(name: str, points: Sequence[Point] = ()) -> Path:
+    def run(name: str, points: Sequence[KillPoint] = ()) -> Path:
         target = place / name
         target.mkdir()
-        Plan(seed, concurrent, points).write(target)
+        ProofPlan(seed, concurrent, points).write(target)
         _run(command, target, say)
         return target
 
@@ -66,7 +66,7 @@ def prove_script(
         early = before_kills(whole)
         if early is not None:
             return early
-        points = records.points(records.of_place(whole), kills=kills, seed=seed)
+        points = run_records.points(run_records.of_place(whole), kills=kills, seed=seed)
         told = ", ".join(f"trial {point.trial} at iteration {point.iteration}" for point in points)
         say(f"running again, to be killed at: {told}")
         killed = run("killed", points)
@@ -116,4 +116,4 @@ def _run(command: Sequence[str], place: Path, say: Callable[[str], None]) -> Non
 
 
 def _kills(place: Path) -> int:
-    return sum(len(trial.kills) for trials in records.of_place(place).values() for trial in trials.values())
+    return sum(len(trial.kills) for trials in run_records.of_place(place).values() for trial in trials.values())

@@ -14,9 +14,9 @@ from trainables import automatic
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import is_experiment, load_state
 from tuner.experiment.trial import Trial
-from tuner.tools.prove import files, records
+from tuner.tools.prove import compare_files, run_records
 from tuner.tools.prove.differences import Difference, differences
-from tuner.tools.prove.records import TrialRecord
+from tuner.tools.prove.run_records import TrialRecord
 
 AUTOMATIC = frozenset(
     {
@@ -99,7 +99,7 @@ class _Finding:
 
 def before_kills(whole: Path) -> Verdict | None:
     """What can be said of a run without a kill already: it failed, or there is nothing to continue. None: go on."""
-    seen = records.of_place(whole)
+    seen = run_records.of_place(whole)
     if not seen:
         return Verdict(False, NO_RUN)
     for state in _states(whole).values():
@@ -109,7 +109,7 @@ def before_kills(whole: Path) -> Verdict | None:
     trials = [trial for found in seen.values() for trial in found.values()]
     if not any(trial.saved for trial in trials):
         return Verdict(False, NOTHING_SAVED)
-    return None if records.points(seen, kills=1, seed=0) else Verdict(False, SAVED_LAST)
+    return None if run_records.points(seen, kills=1, seed=0) else Verdict(False, SAVED_LAST)
 
 
 def judge(whole: Path, killed: Path, *, ignore: Sequence[str], control: Callable[[], Path]) -> Verdict:
@@ -117,12 +117,12 @@ def judge(whole: Path, killed: Path, *, ignore: Sequence[str], control: Callable
 
     `control` makes another run without a kill; it is asked only where something differs.
     """
-    seen = records.of_place(killed)
+    seen = run_records.of_place(killed)
     kills = [(index, kill) for found in seen.values() for index, trial in sorted(found.items()) for kill in trial.kills]
     if not kills:
         return Verdict(False, NOT_KILLED)
     told = "; ".join(f"trial {index} at iteration {kill.iteration}, {_from(kill)}" for index, kill in kills)
-    first, timing = next(_findings(whole, killed, ignore), None), records.timing(whole)
+    first, timing = next(_findings(whole, killed, ignore), None), run_records.timing(whole)
     if first is not None and timing:
         first = next(_findings(whole, killed, ignore, timing), None)
         if first is None:
@@ -150,7 +150,7 @@ def _as_far(
 ) -> Verdict:
     """What can be said where the runs are the same as far as they took the same course."""
     lines = "\n".join(f"  - {line}" for number in sorted(timing) for line in timing[number])
-    first = records.of_place(whole)
+    first = run_records.of_place(whole)
     common = compared = 0
     for number, trials in seen.items():
         for index, trial in trials.items():
@@ -167,7 +167,7 @@ def _times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
 
 
-def _from(kill: records.Kill) -> str:
+def _from(kill: run_records.RecordedKill) -> str:
     if kill.went_on_from is None:
         return "and it never came back"
     return f"went on from {kill.went_on_from}" if kill.went_on_from else "began anew"
@@ -194,7 +194,7 @@ def _said(finding: _Finding) -> list[str]:
 def _states(place: Path) -> dict[int, Any]:
     """Experiment's number -> its state, of those that have one."""
     found = {}
-    for number in records.of_place(place):
+    for number in run_records.of_place(place):
         inside = sorted((place / str(number)).iterdir()) if (place / str(number)).is_dir() else []
         for paths in map(ExperimentPaths, inside):
             if is_experiment(paths):
@@ -209,7 +209,7 @@ def _findings(
 
     Of experiments in `timing` only what cannot come of another course.
     """
-    seen = records.of_place(whole), records.of_place(other)
+    seen = run_records.of_place(whole), run_records.of_place(other)
     states = _states(whole), _states(other)
     for number, state in states[0].items():
         there = {trial.index: trial for trial in states[1][number].trials} if number in states[1] else {}
@@ -238,7 +238,7 @@ def _compare(trial: Trial, again: Trial, seen: tuple[TrialRecord, TrialRecord], 
     state: list[Difference] = []
     if last is not None and now is not None:
         paths = trial.directory / last.ref.name, again.directory / now.ref.name
-        state = list(files.compare(*paths, ignore=(*NEVER_SAME, *ignore)))
+        state = list(compare_files.compare(*paths, ignore=(*NEVER_SAME, *ignore)))
         if last.iteration != now.iteration:
             other.append(f"its last checkpoint is that of iteration {last.iteration}, now {now.iteration}")
     elif last is not now:
@@ -285,7 +285,7 @@ def _user(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def _begins_anew(whole: Path, seen: Mapping[int, Mapping[int, TrialRecord]], number: int) -> bool:
     """Whether some trial's first results after a kill are those of a trial that begins."""
-    first = records.of_place(whole).get(number, {})
+    first = run_records.of_place(whole).get(number, {})
     for index, trial in seen[number].items():
         begun = _numbers(first.get(index, TrialRecord()).results.get(1, {}))
         for kill in trial.kills:

@@ -16,7 +16,7 @@ _TIMING = ".timing"
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class KillPoint:
     """Where a run is killed: when a trial reports that iteration."""
 
     experiment: int
@@ -27,7 +27,7 @@ class Point:
 
 
 @dataclass(slots=True)
-class Kill:
+class RecordedKill:
     """A kill that happened."""
 
     iteration: int
@@ -45,7 +45,7 @@ class TrialRecord:
     """What the trial had for each of them; None: nobody wrote it down."""
     saved: list[int] = field(default_factory=list)
     """Iterations of its checkpoints, in the order of the saves."""
-    kills: list[Kill] = field(default_factory=list)
+    kills: list[RecordedKill] = field(default_factory=list)
 
 
 def write(file: Path, what: str, trial: int, iteration: int, metrics: Any = None) -> None:
@@ -71,7 +71,7 @@ def read(file: Path) -> dict[int, TrialRecord]:
         elif what == "saved":
             trial.saved.append(iteration)
         elif what == "killed":
-            trial.kills.append(Kill(iteration))
+            trial.kills.append(RecordedKill(iteration))
         elif what == "start":
             config[event["trial"]] = event["metrics"]
             trial.results = {reached: kept for reached, kept in trial.results.items() if reached <= iteration}
@@ -97,10 +97,10 @@ def timing(place: Path) -> dict[int, list[str]]:
     return {number: lines for number, lines in found.items() if lines}
 
 
-def points(seen: dict[int, dict[int, TrialRecord]], *, kills: int, seed: int) -> list[Point]:
+def points(seen: dict[int, dict[int, TrialRecord]], *, kills: int, seed: int) -> list[KillPoint]:
     """So many places to kill such a run at, drawn from the seed: each after the first checkpoint of its trial."""
     possible = [
-        Point(experiment, index, iteration)
+        KillPoint(experiment, index, iteration)
         for experiment, trials in seen.items()
         for index, trial in sorted(trials.items())
         if trial.saved
@@ -111,9 +111,9 @@ def points(seen: dict[int, dict[int, TrialRecord]], *, kills: int, seed: int) ->
     return sorted(chosen, key=possible.index)
 
 
-def spent(trials: dict[int, TrialRecord], planned: Sequence[Point]) -> list[Point]:
+def spent(trials: dict[int, TrialRecord], planned: Sequence[KillPoint]) -> list[KillPoint]:
     """Which of one experiment's points were used: each kill is the first one planned for its trial up to there."""
-    used: list[Point] = []
+    used: list[KillPoint] = []
     for index, trial in trials.items():
         for kill in trial.kills:
             mine = [p for p in planned if p.trial == index and p.iteration <= kill.iteration and p not in used]

@@ -10,12 +10,12 @@ import pytest
 from trainables.transfer import agent
 from trainables.transfer.agent import Done, Failed
 from trainables.transfer.base import Leftover
-from tuner.syncer.orphans import TRIES, Sweep
+from tuner.syncer.orphans import TRIES, Orphans
 
 
-def sweep_of(tmp_path: Path, *, generation: int = 2, artifacts: bool = False) -> Sweep:
+def sweep_of(tmp_path: Path, *, generation: int = 2, artifacts: bool = False) -> Orphans:
     (tmp_path / "e" / "t").mkdir(parents=True, exist_ok=True)
-    return Sweep(
+    return Orphans(
         place="there/e",
         root=tmp_path / "e",
         generation=generation,
@@ -25,7 +25,7 @@ def sweep_of(tmp_path: Path, *, generation: int = 2, artifacts: bool = False) ->
     )
 
 
-def looked(sweep: Sweep, *found: Leftover) -> list[str]:
+def looked(sweep: Orphans, *found: Leftover) -> list[str]:
     """What is removed where that is found at the first look."""
     look = sweep.begin(at_rest=False, touch=False)
     assert look == agent.FindLeftovers(prefix="e") and sweep.holds

@@ -12,7 +12,7 @@ from tuner.clock import VirtualClock
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.paths import ExperimentPaths
-from tuner.syncer.streams.journal_stream import BooksPush
+from tuner.syncer.streams.journal_stream import JournalStream
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def journal(paths: ExperimentPaths) -> Iterator[JournalWriter]:
 
 def next_push(paths: ExperimentPaths, journal: JournalWriter, every_s: float | None, *, took: float) -> float | None:
     """When the second push may begin, after one that began at 100 s and took so long."""
-    books = BooksPush(paths, journal, name="e", guard="", there=(), every_s=every_s, removes=True, at_once=False)
+    books = JournalStream(paths, journal, name="e", guard="", there=(), every_s=every_s, removes=True, at_once=False)
     journal.append(ev.encode(ev.RunEnded("first", 0.0)))
     assert books.push(100.0, waited_for=True, closing=False, snapshots=True) is not None
     books.arrived(100.0 + took, whole=True)

@@ -51,7 +51,7 @@ class Relation(Enum):
     DIVERGED = "each has a generation that the other lacks"
 
 
-class Remote:
+class RemoteExperiment:
     """One experiment in one place.
 
     Args:
@@ -426,7 +426,7 @@ def bring_back(paths: ExperimentPaths, aside: Path) -> None:
 
 
 def complete(there: dict[str, dict[str, bool]]) -> dict[str, set[str]]:
-    """Of `Remote.checkpoints` those that are complete."""
+    """Of `RemoteExperiment.checkpoints` those that are complete."""
     return {dirname: {name for name, whole in names.items() if whole} for dirname, names in there.items()}
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
-from tuner.syncer.remote import Remote
+from tuner.syncer.remote_experiment import RemoteExperiment
 from tuner.syncer.uploader import InlineUploader
 
 
@@ -32,7 +32,7 @@ def test_checkpoints_are_looked_for_once_for_all_trials(tmp_path: Path) -> None:
         raw = msgspec.Raw(b"{}")
         state.apply(ev.TrialCreated(f"{number}", number, raw, name=f"t_{number}", dirname=f"t_{number}"))
     uploader = InlineUploader({"place": str(tmp_path / "there")})
-    remote = Remote(uploader, uploader.uri, "e", timeout_s=10)
+    remote = RemoteExperiment(uploader, uploader.uri, "e", timeout_s=10)
     remote.keys = counted = Counted(remote.keys)
 
     found = [remote.not_kept(trial) for trial in state.trials]

@@ -26,8 +26,8 @@ from tuner.schedulers import FIFOScheduler
 from tuner.search import BasicVariantGenerator
 from tuner.spec import Spec
 from tuner.stopper import CombinedStopper, TimeoutStopper, TrialTimeoutStopper
-from tuner.tools.prove import records
-from tuner.tools.prove.records import Point
+from tuner.tools.prove import run_records
+from tuner.tools.prove.run_records import KillPoint
 
 _PLAN = "plan.json"
 _numbers = itertools.count()
@@ -45,21 +45,21 @@ class Watch(Callback):
         victim: "run": the driver, and everybody with it; "trial": the trial's process.
     """
 
-    def __init__(self, file: Path, planned: Sequence[Point], *, victim: Literal["run", "trial"]) -> None:
+    def __init__(self, file: Path, planned: Sequence[KillPoint], *, victim: Literal["run", "trial"]) -> None:
         self._file, self._victim = file, victim
-        used = records.spent(records.read(file), planned)
+        used = run_records.spent(run_records.read(file), planned)
         self._left = [point for point in planned if point not in used]
 
     def on_trial_start(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         config = msgspec.json.decode(trial.raw_config)
-        records.write(self._file, "start", trial.index, trial.iteration, config)
+        run_records.write(self._file, "start", trial.index, trial.iteration, config)
 
     def on_checkpoint(self, iteration: int, trials: Any, trial: Trial, checkpoint: Checkpoint, **info: Any) -> None:
-        records.write(self._file, "saved", trial.index, trial.checkpoints[-1].iteration)
+        run_records.write(self._file, "saved", trial.index, trial.checkpoints[-1].iteration)
 
     def on_trial_result(self, iteration: int, trials: Any, trial: Trial, result: dict[str, Any], **info: Any) -> None:
         reached = result["training_iteration"]
-        records.write(self._file, "result", trial.index, reached, result)
+        run_records.write(self._file, "result", trial.index, reached, result)
         due = [point for point in self._left if point.trial == trial.index and point.iteration <= reached]
         if not due or not trial.own_checkpoints:
             return
@@ -67,7 +67,7 @@ class Watch(Callback):
         victim = os.getpid() if self._victim == "run" else result["pid"]
         if self._victim == "trial" and victim == os.getpid():
             raise SettingError("a trial in this very process cannot be killed: leave executor= away")
-        records.write(self._file, "killed", trial.index, reached)
+        run_records.write(self._file, "killed", trial.index, reached)
         os.kill(victim, signal.SIGKILL)
 
     def on_rollback(self, trial: Trial, iteration: int) -> None:
@@ -75,22 +75,22 @@ class Watch(Callback):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProofPlan:
     """What the runs of a script are to be like. It lies in the directory that TUNE_PROVE names."""
 
     seed: int
     """Of experiments for which the script gives none."""
     concurrent: int
     """Trials at once."""
-    points: Sequence[Point] = ()
+    points: Sequence[KillPoint] = ()
 
     def write(self, place: Path) -> None:
         (place / _PLAN).write_text(json.dumps(asdict(self)))
 
     @classmethod
-    def read(cls, place: Path) -> Plan:
+    def read(cls, place: Path) -> ProofPlan:
         stored = json.loads((place / _PLAN).read_text())
-        return cls(stored["seed"], stored["concurrent"], [Point(**point) for point in stored["points"]])
+        return cls(stored["seed"], stored["concurrent"], [KillPoint(**point) for point in stored["points"]])
 
 
 def redirect(spec: Spec) -> None:
@@ -104,7 +104,7 @@ def redirect(spec: Spec) -> None:
         return
     if experiment_to_restore(spec.restore) is not None:
         raise SettingError(f"restore={spec.restore!r}: `tuner prove` continues no experiment that was there before")
-    plan, number = Plan.read(Path(place)), next(_numbers)
+    plan, number = ProofPlan.read(Path(place)), next(_numbers)
     limit = spec.max_concurrent_trials
     spec.storage_path = Path(place, str(number))
     spec.resume_choice = replace(spec.resume_choice, base=Base.AUTO, only_errored=False)
@@ -119,11 +119,11 @@ def redirect(spec: Spec) -> None:
         time_budget_s=spec.time_budget_s,
         concurrent=spec.max_concurrent_trials,
     )
-    records.write_timing(Path(place), number, timing)
+    run_records.write_timing(Path(place), number, timing)
     if isinstance(spec.checkpoint_config, CheckpointConfig):
         spec.checkpoint_config = replace(spec.checkpoint_config, publish="blocking")  # the same saves before each kill
     mine = [point for point in plan.points if point.experiment == number]
-    file = Path(place, f"{number}{records.SUFFIX}")
+    file = Path(place, f"{number}{run_records.SUFFIX}")
     spec.callbacks = [*spec.callbacks, Watch(file, mine, victim="run")]
 
 
