@@ -32,7 +32,7 @@ from tuner.executors.pool import check_fits, parse_resources
 from tuner.executors.simulated import has_directories
 from tuner.experiment.blobs import Blobs, trust
 from tuner.experiment.driver_log import DriverLog
-from tuner.experiment.naming import Names
+from tuner.experiment.naming import TrialNames
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import is_experiment
 from tuner.experiment.resume import Base
@@ -219,7 +219,7 @@ def _plugins(
         num_samples=spec.num_samples,
         trial_prefix=str(settings["id"]),
         trainable_name=spec.trainable_name,
-        names=Names(spec.trial_name_creator, spec.trial_dirname_creator),
+        names=TrialNames(spec.trial_name_creator, spec.trial_dirname_creator),
         metric=spec.metric,
         strict_metrics=knobs.strict_metrics(),
         resources_for=partial(_resources_for, spec, fits),

@@ -38,7 +38,7 @@ from tuner.experiment.leftovers import Look, check_nothing_lost, clear_void, rem
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.reader import facts_of
 from tuner.experiment.resume import reconcile
-from tuner.experiment.standing import Results, Standing
+from tuner.experiment.standing import Results, StandingResult
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.logger.completing import complete
@@ -229,7 +229,7 @@ class Run:
         fetched = self.link is not None and self.link.fetched
         for trial in self.state.trials if fetched else ():
             if not trial.is_finished():  # of those that have ended the files may not be here yet
-                self.results.by_trial.setdefault(trial.trial_id, Standing())
+                self.results.by_trial.setdefault(trial.trial_id, StandingResult())
         notes = []
         for trial_id, standing in self.results.by_trial.items():
             trial = self._known(trial_id)

@@ -24,7 +24,7 @@ from tuner.executors.base import Resources
 from tuner.executors.pool import parse_resources
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
-from tuner.experiment.naming import Names, default_dirname
+from tuner.experiment.naming import TrialNames, default_dirname
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
@@ -60,7 +60,7 @@ class Plugins:
         num_samples: int,
         trial_prefix: str,
         trainable_name: str,
-        names: Names,
+        names: TrialNames,
         metric: str | Sequence[str] | None = None,
         strict_metrics: bool = True,
         resources_for: Callable[[Mapping[str, Any]], dict[str, float] | None] = lambda config: None,

@@ -15,7 +15,7 @@ from pathlib import Path
 from trainables.store import fs
 from tuner.experiment import history_format as packed
 from tuner.experiment import journal_format as form
-from tuner.experiment.history_format import Entry
+from tuner.experiment.history_format import PackEntry
 from tuner.experiment.journal_reader import JournalContents
 from tuner.experiment.paths import ExperimentPaths, parse_pack, parse_segment, parse_snapshot
 
@@ -35,7 +35,7 @@ class Recorded:
 class _Place:
     """Where a file of the history lies: in a pack, or still in the journal."""
 
-    entry: Entry
+    entry: PackEntry
     path: Path
     start: int | None = None
     """Where the pack's members begin; None: it is a file of its own."""
@@ -227,11 +227,11 @@ class History:
             path = self.paths.journal / name
             try:
                 if parsed := parse_snapshot(name):
-                    yield _Place(Entry(name, 0, 0, 0, last=parsed[1]), path)
+                    yield _Place(PackEntry(name, 0, 0, 0, last=parsed[1]), path)
                 elif parse_segment(name):
                     facts, _ = form.parse_lines(fs.read_file(path))
                     if facts and facts[0][0] <= self.contents.snapshot_seq:
-                        yield _Place(Entry(name, 0, 0, 0, facts[0][0], facts[-1][0]), path)
+                        yield _Place(PackEntry(name, 0, 0, 0, facts[0][0], facts[-1][0]), path)
             except FileNotFoundError:
                 continue  # it is in a pack by now
 

@@ -24,7 +24,7 @@ _INDEX_BYTES = 64 * 1024 * 1024
 """More than that no index has: a pack may come from a bucket, and what is in it from anybody."""
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class PackEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One file of a pack: a segment, or the snapshot of what came before the first of them."""
 
     name: str
@@ -46,20 +46,20 @@ class Index(msgspec.Struct, frozen=True):
     """What a pack holds, in the order of its facts."""
 
     format: int
-    files: list[Entry]
+    files: list[PackEntry]
 
 
 class _Metrics(msgspec.Struct, frozen=True):
     timestamp: float | None = None
 
 
-class _Timed(msgspec.Struct, frozen=True):
+class _TimedLine(msgspec.Struct, frozen=True):
     at: float | None = None
     metrics: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _decode_index = msgspec.json.Decoder(Index).decode
-_decode_timed = msgspec.json.Decoder(_Timed).decode
+_decode_timed = msgspec.json.Decoder(_TimedLine).decode
 _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
 
 
@@ -75,7 +75,7 @@ def time_of(body: bytes) -> float | None:
     return None if metrics is None else metrics.timestamp
 
 
-def pack(index: list[Entry], members: list[bytes]) -> bytes:
+def pack(index: list[PackEntry], members: list[bytes]) -> bytes:
     """The file of these members, in that order."""
     return compressed(msgspec.json.encode(Index(FORMAT, index)) + b"\n") + b"".join(members)
 
@@ -111,7 +111,7 @@ def read_index(path: Path) -> tuple[Index, int]:
     return index, read - len(unpacker.unused_data)
 
 
-def read_member(path: Path, start: int, entry: Entry) -> bytes:
+def read_member(path: Path, start: int, entry: PackEntry) -> bytes:
     """One file of a pack, as it was. Raises ValueError when it is damaged."""
     if min(entry.at, entry.size, entry.bytes) < 0:
         raise ValueError(f"{path.name} is damaged: its index makes no sense")
@@ -125,7 +125,7 @@ def read_member(path: Path, start: int, entry: Entry) -> bytes:
     return content
 
 
-def read_all(path: Path) -> Iterator[tuple[Entry, bytes]]:
+def read_all(path: Path) -> Iterator[tuple[PackEntry, bytes]]:
     """Every file of a pack. Raises ValueError when it is damaged."""
     index, start = read_index(path)
     for entry in index.files:

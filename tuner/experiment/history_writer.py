@@ -19,8 +19,8 @@ from tuner.clock import Clock
 from tuner.error import OwnedElsewhereError
 from tuner.experiment import history_format as packed
 from tuner.experiment import journal_format as form
-from tuner.experiment.history_format import Entry
-from tuner.experiment.journal_format import Link
+from tuner.experiment.history_format import PackEntry
+from tuner.experiment.journal_format import GenerationLink
 from tuner.experiment.paths import ExperimentPaths, parse_pack, parse_segment, parse_snapshot
 from tuner.experiment.reserve import is_full
 
@@ -65,12 +65,12 @@ class HistoryWriter:
         self._limit, self._threaded = limit, threaded
         self._since: dict[str, float] = {}
         """File of the journal -> when it was replaced, of those that are still to go."""
-        self._chain: Sequence[Link] = ()
+        self._chain: Sequence[GenerationLink] = ()
         self._packed: dict[str, int] | None = None
         """File -> its bytes, of those in a pack; None: not looked yet."""
         self._thread: threading.Thread | None = None
 
-    def replaced(self, names: Iterable[str], parents: Sequence[Link]) -> None:
+    def replaced(self, names: Iterable[str], parents: Sequence[GenerationLink]) -> None:
         """A snapshot stands for these files; `parents` is the chain of generations that the owner continues."""
         now = self._clock.monotonic()
         self._chain = parents
@@ -141,9 +141,9 @@ class HistoryWriter:
             )
         self.changes += 1
 
-    def _members(self, due: _Due) -> tuple[list[Entry], list[bytes]]:
+    def _members(self, due: _Due) -> tuple[list[PackEntry], list[bytes]]:
         """What goes into a pack: segments of this history that are in none yet, and the snapshot before the first."""
-        found: list[tuple[Entry, bytes]] = []
+        found: list[tuple[PackEntry, bytes]] = []
         for _, name in sorted((parsed, name) for name in due.names if (parsed := parse_segment(name))):
             if self._counts(name, due):
                 entry, member = _segment(self._paths.journal / name)
@@ -217,19 +217,19 @@ class HistoryWriter:
                 pass  # gone is what it was to be
 
 
-def _snapshot(path: Path) -> tuple[Entry, bytes]:
+def _snapshot(path: Path) -> tuple[PackEntry, bytes]:
     parsed = parse_snapshot(path.name)
     assert parsed is not None
     member, size = packed.compressed_file(path)
-    return Entry(path.name, size, 0, len(member), last=parsed[1]), member
+    return PackEntry(path.name, size, 0, len(member), last=parsed[1]), member
 
 
-def _segment(path: Path) -> tuple[Entry, bytes]:
+def _segment(path: Path) -> tuple[PackEntry, bytes]:
     data = fs.read_file(path)
     member = packed.compressed(data)
     facts, _ = form.parse_lines(data)
     if not facts:
-        return Entry(path.name, len(data), 0, len(member)), member
+        return PackEntry(path.name, len(data), 0, len(member)), member
     times = [when for _, body in facts if (when := packed.time_of(body)) is not None]
     since, until = min(times, default=None), max(times, default=None)
-    return Entry(path.name, len(data), 0, len(member), facts[0][0], facts[-1][0], since, until), member
+    return PackEntry(path.name, len(data), 0, len(member), facts[0][0], facts[-1][0], since, until), member

@@ -6,8 +6,8 @@ snapshots that take the place of older segments. Design.md section 7.
 
 from __future__ import annotations
 
-from tuner.experiment.journal_format import Link
+from tuner.experiment.journal_format import GenerationLink
 from tuner.experiment.journal_reader import JournalContents, read_journal
 from tuner.experiment.journal_writer import GRACE_S, JournalWriter
 
-__all__ = ["GRACE_S", "JournalContents", "JournalWriter", "Link", "read_journal"]
+__all__ = ["GRACE_S", "JournalContents", "JournalWriter", "GenerationLink", "read_journal"]

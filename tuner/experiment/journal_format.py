@@ -21,7 +21,7 @@ MARK_BYTES = len(_MARK)
 
 
 @dataclass(frozen=True)
-class Link:
+class GenerationLink:
     """One generation of a history: its number, its id, and the last fact that the next one took over."""
 
     generation: int
@@ -29,7 +29,7 @@ class Link:
     last_seq: int
 
 
-class Head(msgspec.Struct, frozen=True):
+class SegmentHead(msgspec.Struct, frozen=True):
     """What the first fact of a generation says of its parent."""
 
     kind: str = ""
@@ -47,7 +47,7 @@ class _SnapshotHead(msgspec.Struct, frozen=True):
     f: Literal[0]
 
 
-_decode_head = msgspec.json.Decoder(Head).decode
+_decode_head = msgspec.json.Decoder(SegmentHead).decode
 _decode_snapshot_head = msgspec.json.Decoder(_SnapshotHead).decode
 
 
@@ -79,23 +79,23 @@ def parse_lines(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
     return facts, rest
 
 
-def read_head(body: bytes) -> Head:
+def read_head(body: bytes) -> SegmentHead:
     """Whom a generation continues, from its first fact; nobody when that says nothing."""
     try:
         head = _decode_head(body)
     except (msgspec.DecodeError, RecursionError):
-        return Head()
-    return head if head.kind == "generation" else Head()
+        return SegmentHead()
+    return head if head.kind == "generation" else SegmentHead()
 
 
-def snapshot(generation: int, seq: int, parents: tuple[Link, ...], body: bytes) -> bytes:
+def snapshot(generation: int, seq: int, parents: tuple[GenerationLink, ...], body: bytes) -> bytes:
     """A snapshot's file."""
     chain = msgspec.json.encode([(link.generation, link.id, link.last_seq) for link in parents])
     head = b'{"format":%d,"generation":%d,"seq":%d,"parents":%b,"c":"%08x","f":'
     return b"".join((head % (FORMAT, generation, seq, chain, crc32(body)), body, b"}\n"))
 
 
-def parse_snapshot(data: bytes) -> tuple[tuple[Link, ...], bytes]:
+def parse_snapshot(data: bytes) -> tuple[tuple[GenerationLink, ...], bytes]:
     """The chain of parents and the body of a snapshot. Raises ValueError when it is damaged."""
     at = data.find(b',"f":') + 5
     body = data[at:-2]
@@ -105,4 +105,4 @@ def parse_snapshot(data: bytes) -> tuple[tuple[Link, ...], bytes]:
         raise ValueError("it is nested too deeply") from None
     if int(head.c, 16) != crc32(body) or not data.endswith(b"}\n"):
         raise ValueError("its checksum does not match")
-    return tuple(Link(*parent) for parent in head.parents), body
+    return tuple(GenerationLink(*parent) for parent in head.parents), body

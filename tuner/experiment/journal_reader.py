@@ -16,7 +16,7 @@ from tuner.error import ExperimentDamagedError, ExperimentDivergedError
 from tuner.experiment import formats
 from tuner.experiment import journal_format as form
 from tuner.experiment.generations import read_record
-from tuner.experiment.journal_format import Link
+from tuner.experiment.journal_format import GenerationLink
 from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
 
 WAY_OUT = (
@@ -51,7 +51,7 @@ class JournalContents:
     last_seq: int = 0
     generation: int = 0
     """The highest with facts; 0 when there are none."""
-    chain: tuple[Link, ...] = ()
+    chain: tuple[GenerationLink, ...] = ()
     """That generation and those it descends from, oldest first."""
     notes: list[str] = field(default_factory=list)
     """What was cut or set aside, one line each."""
@@ -114,21 +114,21 @@ class _Reader:
         highest = generation
         limit: int | None = None
         parts: list[list[tuple[int, bytes]]] = []
-        chain: list[Link] = []  # newest first
+        chain: list[GenerationLink] = []  # newest first
         child_names: str | None = None
         while True:
             id = self._id(generation, child_names)
             found = self._snapshot(generation, limit)
             facts = self._facts(generation)
             start = found[0] if found else None
-            head = form.Head()
+            head = form.SegmentHead()
             if start is None:
                 if facts and facts[0][0] > 1:
                     head = form.read_head(facts[0][1])
                 start = head.parent_seq
             part = self._part(generation, facts, start=start, limit=limit)
             parts.append(part)
-            chain.append(Link(generation, id, part[-1][0] if part else start))
+            chain.append(GenerationLink(generation, id, part[-1][0] if part else start))
             if found or not head.parent:
                 break
             generation, limit, child_names = head.parent, head.parent_seq, head.parent_id
@@ -222,7 +222,7 @@ class _Reader:
                 self._notes.append(f"{path.name}: a torn line at its end was cut ({cut} bytes)")
         return facts
 
-    def _snapshot(self, generation: int, limit: int | None) -> tuple[int, tuple[Link, ...], bytes] | None:
+    def _snapshot(self, generation: int, limit: int | None) -> tuple[int, tuple[GenerationLink, ...], bytes] | None:
         """The newest snapshot of that generation that the history holds: its number, its parents, its body."""
         for seq in sorted(self._snapshots.get(generation, ()), reverse=True):
             path = self._paths.snapshot(generation, seq)

@@ -13,7 +13,7 @@ from tuner.clock import Clock
 from tuner.error import StorageFullError
 from tuner.experiment import journal_format as form
 from tuner.experiment.history_writer import HISTORY_BYTES, HistoryWriter
-from tuner.experiment.journal_format import Link
+from tuner.experiment.journal_format import GenerationLink
 from tuner.experiment.journal_segment import OpenSegment
 from tuner.experiment.journal_sync import GroupSync
 from tuner.experiment.paths import ExperimentPaths, parse_segment, parse_snapshot
@@ -59,7 +59,7 @@ class JournalWriter:
         clock: Clock,
         sync: Literal["thread", "inline"] = "thread",
         on_durable: Callable[[], None] = _nothing,
-        parents: Sequence[Link] = (),
+        parents: Sequence[GenerationLink] = (),
         guard: Callable[[], None] = _nothing,
         history_bytes: int = HISTORY_BYTES,
     ) -> None:
@@ -285,10 +285,10 @@ class JournalWriter:
         if newest:
             fs.fsync_dir(self._paths.journal)
 
-    def _named_parent(self) -> tuple[Link, ...]:
+    def _named_parent(self) -> tuple[GenerationLink, ...]:
         facts, _ = form.parse_lines(self._pending[0])
         head = form.read_head(facts[0][1])
-        return (Link(head.parent, head.parent_id, head.parent_seq),) if head.parent else ()
+        return (GenerationLink(head.parent, head.parent_id, head.parent_seq),) if head.parent else ()
 
     def _write(self, count: int) -> None:
         """Write the first `count` pending lines, all or none."""

@@ -17,7 +17,7 @@ def default_dirname(trainable_name: str, trial_id: str) -> str:
     return f"{safe_name(trainable_name, limit=LIMIT - len(trial_id) - 1)}_{trial_id}"
 
 
-class Names:
+class TrialNames:
     """Applies the user's `trial_name_creator` and `trial_dirname_creator`, where there are any.
 
     A directory's name is made safe, and gets the trial's id where it does not hold it: two trials never share one.

@@ -34,31 +34,31 @@ _TRIAL_FILES = frozenset(
 )
 
 
-class _File:
+class _FileName:
     """A file of that name in a trial's directory: made when it is asked for, since nobody asks for all of them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     @overload
-    def __get__(self, paths: None, owner: type[TrialPaths]) -> _File: ...
+    def __get__(self, paths: None, owner: type[TrialPaths]) -> _FileName: ...
     @overload
     def __get__(self, paths: TrialPaths, owner: type[TrialPaths]) -> Path: ...
-    def __get__(self, paths: TrialPaths | None, owner: type[TrialPaths]) -> Path | _File:
+    def __get__(self, paths: TrialPaths | None, owner: type[TrialPaths]) -> Path | _FileName:
         return self if paths is None else paths.root / self.name
 
 
 class TrialPaths:
     """What a trial's directory holds, besides its checkpoints."""
 
-    trial_json = _File("trial.json")
-    params_json = _File("params.json")
-    result_json = _File("result.json")
-    progress_csv = _File("progress.csv")
-    error_txt = _File("error.txt")
-    error_recovered_txt = _File("error_recovered.txt")
-    stdout = _File("stdout")
-    stderr = _File("stderr")
+    trial_json = _FileName("trial.json")
+    params_json = _FileName("params.json")
+    result_json = _FileName("result.json")
+    progress_csv = _FileName("progress.csv")
+    error_txt = _FileName("error.txt")
+    error_recovered_txt = _FileName("error_recovered.txt")
+    stdout = _FileName("stdout")
+    stderr = _FileName("stderr")
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -13,7 +13,7 @@ from tuner.experiment.state import ExperimentState
 
 
 @dataclass(slots=True)
-class Standing:
+class StandingResult:
     """Of one trial."""
 
     results: dict[int, msgspec.Raw] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Results:
     """Notes by trial what facts say of results. A trial is in `by_trial` when anything was done to its files."""
 
     def __init__(self) -> None:
-        self.by_trial: dict[str, Standing] = {}
+        self.by_trial: dict[str, StandingResult] = {}
         self._began: dict[str, int] = {}
         """Trial -> the iteration that its last attempt went on from."""
 
@@ -70,5 +70,5 @@ class Results:
             if fact.ref.iteration > reached + 1:
                 found.ahead_of = min(found.ahead_of, reached)
 
-    def _of(self, trial: str) -> Standing:
-        return self.by_trial.setdefault(trial, Standing())
+    def _of(self, trial: str) -> StandingResult:
+        return self.by_trial.setdefault(trial, StandingResult())

@@ -15,7 +15,7 @@ from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
 from tuner.experiment.hostile import check_name, check_ref
 from tuner.experiment.trial import Trial, Trials
-from tuner.experiment.trial_records import CheckpointRecord, Clone, Rest, add_to_summary, tight
+from tuner.experiment.trial_records import CheckpointRecord, Clone, add_to_summary, tight
 
 
 class Snapshot(msgspec.Struct, omit_defaults=True):
@@ -91,19 +91,6 @@ class ExperimentState:
         else:
             self.borrowed[trial.trial_id] = start
 
-    @staticmethod
-    def _rests(trial: Trial, why: str, at: float | None) -> None:
-        """Note that the trial does not run from now on, or from when it was last heard of."""
-        ran_since = (trial.rests[-1].until if trial.rests else trial.started_at) or 0.0
-        if at is None:
-            at = trial.last_heard_of
-        trial.rests.append(Rest(why, max(at, ran_since), trial.iteration))
-
-    @staticmethod
-    def _rested(trial: Trial, at: float, iteration: int) -> None:
-        if trial.rests and trial.rests[-1].until is None:
-            trial.rests[-1].until, trial.rests[-1].iteration = at, iteration
-
     # --- one method per fact ------------------------------------------------------------------------
 
     def _generation(self, fact: ev.GenerationStarted) -> None:
@@ -142,7 +129,7 @@ class ExperimentState:
             trial.__dict__.pop("config", None)
         if trial.started_at is None:
             trial.started_at = fact.at
-        self._rested(trial, fact.at, fact.iteration)
+        trial.rested(fact.at, fact.iteration)
         trial.error = None
         self._status(trial, Trial.RUNNING)
 
@@ -282,7 +269,7 @@ class ExperimentState:
     def _attempt_ended(self, fact: ev.AttemptEnded) -> None:
         trial = self._by_id[fact.trial]
         trial.unsaved = {}
-        self._rests(trial, fact.why, fact.at)
+        trial.rest(fact.why, fact.at)
         if fact.why == "failed":
             trial.num_failures += 1
             trial.failures_in_row += 1
@@ -296,7 +283,7 @@ class ExperimentState:
         trial = self._by_id[fact.trial]
         trial.error = fact.error
         trial.ended_at, trial.end_reason = fact.at, fact.reason
-        self._rested(trial, fact.at, trial.iteration)
+        trial.rested(fact.at, trial.iteration)
         self._status(trial, fact.status)
         if fact.status == Trial.TERMINATED:
             self.borrowed.pop(fact.trial, None)
@@ -308,7 +295,7 @@ class ExperimentState:
         if trial.rests and trial.rests[-1].until == trial.ended_at:
             trial.rests[-1].until = None  # it was ended while it did not run
         elif trial.started_at is not None:
-            self._rests(trial, "failed" if trial.status == Trial.ERROR else "halted", trial.ended_at)
+            trial.rest("failed" if trial.status == Trial.ERROR else "halted", trial.ended_at)
         trial.num_failures = trial.num_lost = trial.failures_in_row = 0
         trial.end_reason = None
         trial.summary = {key: list(entry) for key, entry in trial._summary().items()}

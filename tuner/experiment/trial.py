@@ -247,6 +247,18 @@ class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
     def __repr__(self) -> str:
         return f"Trial({self.name}, {self.status}, iteration {self.iteration})"
 
+    # --- what `ExperimentState` notes ----------------------------------------------------------------
+
+    def rest(self, why: str, at: float | None) -> None:
+        """It does not run from now on, or from when it was last heard of."""
+        ran_since = (self.rests[-1].until if self.rests else self.started_at) or 0.0
+        self.rests.append(Rest(why, max(self.last_heard_of if at is None else at, ran_since), self.iteration))
+
+    def rested(self, at: float, iteration: int) -> None:
+        """The rest that goes on, if one does, ends."""
+        if self.rests and self.rests[-1].until is None:
+            self.rests[-1].until, self.rests[-1].iteration = at, iteration
+
     # --- compact keeping of finished trials ---------------------------------------------------------
 
     def compact(self) -> None:

@@ -9,14 +9,14 @@ import msgspec
 from trainables import tagged
 from trainables.history import missing_row
 from tuner.callback import Callback
-from tuner.experiment.standing import Standing
+from tuner.experiment.standing import StandingResult
 from tuner.experiment.trial import Trial
 from tuner.logger.json import JsonLoggerCallback
 from tuner.logger.rows import RowLogger
 from tuner.logger.tensorboard import TBXLoggerCallback
 
 
-def complete(loggers: Sequence[Callback], trial: Trial, standing: Standing) -> list[int]:
+def complete(loggers: Sequence[Callback], trial: Trial, standing: StandingResult) -> list[int]:
     """Have the loggers among these callbacks write the results that their files lack.
 
     Returns the iterations whose results are neither in `standing` nor in a file: their rows say that they are missing.

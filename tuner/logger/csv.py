@@ -13,7 +13,7 @@ from trainables import tagged
 from trainables.history import flatten, read_history
 from trainables.store import fs
 from tuner.experiment.paths import TrialPaths
-from tuner.experiment.standing import Standing
+from tuner.experiment.standing import StandingResult
 from tuner.experiment.trial import Trial
 from tuner.logger.rows import RowFile, RowLogger
 
@@ -111,7 +111,7 @@ class CSVLoggerCallback(RowLogger):
         self._files[trial.trial_id] = wide
         return wide
 
-    def _complete(self, trial: Trial, standing: Standing) -> list[int]:
+    def _complete(self, trial: Trial, standing: StandingResult) -> list[int]:
         path = self._path(trial)
         if fs.exists(_beside(path)):
             fs.unlink(_beside(path))

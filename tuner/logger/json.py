@@ -12,7 +12,7 @@ from trainables.errors import MetricError
 from trainables.history import missing_row, read_line, write_line
 from trainables.store import fs
 from tuner.experiment.paths import TrialPaths
-from tuner.experiment.standing import Standing
+from tuner.experiment.standing import StandingResult
 from tuner.experiment.trial import Trial
 from tuner.logger.rows import RowFile, RowLogger
 
@@ -41,7 +41,7 @@ class JsonLoggerCallback(RowLogger):
         except MetricError:  # only from a callback that put it there: report() refuses it
             return write_line({key: _writable(value) for key, value in result.items()})
 
-    def _complete(self, trial: Trial, standing: Standing) -> list[int]:
+    def _complete(self, trial: Trial, standing: StandingResult) -> list[int]:
         params = TrialPaths(trial.directory).params_json
         if not fs.exists(params) or fs.read_file(params) != _config(trial):
             fs.replace_file(params, _config(trial))
@@ -91,7 +91,7 @@ def _iteration(line: bytes) -> int | None:
     return reached if isinstance(reached, int) else None
 
 
-def _stands(iteration: int, line: bytes, standing: Standing) -> bool:
+def _stands(iteration: int, line: bytes, standing: StandingResult) -> bool:
     """Whether a row is none of an attempt whose results are void; the last one may say `done` before the journal."""
     if iteration <= standing.doubtful_after:
         return True

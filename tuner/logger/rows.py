@@ -16,7 +16,7 @@ from typing import Any
 
 from trainables.store import fs
 from tuner.callback import Trials
-from tuner.experiment.standing import Standing
+from tuner.experiment.standing import StandingResult
 from tuner.experiment.trial import Trial
 from tuner.logger.base import LoggerCallback
 
@@ -102,7 +102,7 @@ class RowLogger(LoggerCallback):
         """The result as a row; None when it was dealt with."""
 
     @abc.abstractmethod
-    def _complete(self, trial: Trial, standing: Standing) -> list[int]:
+    def _complete(self, trial: Trial, standing: StandingResult) -> list[int]:
         """Write the trial's file anew unless it is whole and has a row for each result that stands.
 
         Returns the iterations of which nobody has the result, each of which got a row that says so.
@@ -111,7 +111,7 @@ class RowLogger(LoggerCallback):
     def _opened(self, path: Path) -> RowFile:
         return RowFile(path)
 
-    def complete(self, trial: Trial, standing: Standing) -> list[int]:
+    def complete(self, trial: Trial, standing: StandingResult) -> list[int]:
         """Put back rows that a power cut took, or that a replica has only in its journal.
 
         Args:

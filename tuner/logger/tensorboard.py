@@ -28,7 +28,7 @@ from trainables.starting import start_thread
 from trainables.store import fs
 from tuner.callback import Trials
 from tuner.experiment.paths import TrialPaths
-from tuner.experiment.standing import Standing
+from tuner.experiment.standing import StandingResult
 from tuner.experiment.trial import Trial
 from tuner.logger.base import LoggerCallback
 
@@ -54,7 +54,7 @@ class TBXLoggerCallback(LoggerCallback):
         """The system gave no thread for it."""
         self._left_out = False
 
-    def complete(self, trial: Trial, standing: Standing) -> list[int]:
+    def complete(self, trial: Trial, standing: StandingResult) -> list[int]:
         """Write what the last driver's thread had not come to, or was not copied: a trial's results, before it runs.
 
         Nobody's results are missing for that: returns an empty list, as those do that keep rows.
@@ -198,7 +198,7 @@ class EventFile:
         self._size += len(record)
 
 
-def _rows(trial: Trial, standing: Standing) -> dict[int, dict[str, Any]]:
+def _rows(trial: Trial, standing: StandingResult) -> dict[int, dict[str, Any]]:
     """The results of a trial that stand, by iteration."""
     rows = {row.get("training_iteration"): row for row in read_history(TrialPaths(trial.directory).result_json)}
     for iteration, raw in standing.results.items():

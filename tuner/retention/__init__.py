@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tuner.retention.budget import BudgetLedger, Plan, Refusal
+from tuner.retention.budget import BudgetLedger, EvictionPlan, Refusal
 from tuner.retention.custodian import Custodian
 from tuner.retention.deleter import CouldNotDelete, Deleter
-from tuner.retention.manager import Ending, Notice, RetentionManager, TrialRetention
+from tuner.retention.manager import Ending, RetentionManager, ScoreWarning, TrialRetention
 
 __all__ = [
     "BudgetLedger",
@@ -13,8 +13,8 @@ __all__ = [
     "Custodian",
     "Deleter",
     "Ending",
-    "Notice",
-    "Plan",
+    "ScoreWarning",
+    "EvictionPlan",
     "Refusal",
     "RetentionManager",
     "TrialRetention",

@@ -16,7 +16,7 @@ from trainables.config import Budget, ScoreOrder
 from trainables.metrics import score_of
 from trainables.store.retention import Order, rank_key
 from trainables.wire import CheckpointRef
-from tuner.retention.manager import Record
+from tuner.retention.manager import HeldCheckpoint
 
 Key = tuple[str, Order]
 """(trial id, order): one checkpoint of the experiment."""
@@ -50,7 +50,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EvictionPlan:
     """What to forget now, least useful first, and by how many bytes that is not enough (0: it is)."""
 
     forget: tuple[CheckpointRef, ...] = ()
@@ -130,7 +130,7 @@ class BudgetLedger:
 
     # --- facts --------------------------------------------------------------------------------------
 
-    def saved(self, record: Record) -> None:
+    def saved(self, record: HeldCheckpoint) -> None:
         """A checkpoint was published and journaled."""
         self.gone(record.ref)  # told twice is told once
         trial_id, order = record.ref.trial_id, record.ref.order
@@ -213,7 +213,7 @@ class BudgetLedger:
             return None
         return self._refusal(trial_id, trial.held[trial.latest].bytes, in_use)
 
-    def plan(self, in_use: Collection[Key] = ()) -> Plan:
+    def plan(self, in_use: Collection[Key] = ()) -> EvictionPlan:
         """What to forget so that the rest fits. Changes nothing: what is done about it comes back by `gone`.
 
         Args:
@@ -221,7 +221,7 @@ class BudgetLedger:
         """
         excess = self.used - self.budget.size
         if excess <= 0:
-            return Plan()
+            return EvictionPlan()
         protected = {*in_use, *self._leaders()}
         forget: dict[Key, CheckpointRef] = {}
         for kind, heap in enumerate(self._going):
@@ -238,7 +238,7 @@ class BudgetLedger:
                     excess -= held.bytes
             for entry in true:
                 heapq.heappush(heap, entry)
-        return Plan(tuple(forget.values()), max(excess, 0))
+        return EvictionPlan(tuple(forget.values()), max(excess, 0))
 
     # --- within -------------------------------------------------------------------------------------
 

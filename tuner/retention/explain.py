@@ -25,7 +25,7 @@ LATEST = "latest"
 
 
 @dataclass(slots=True)
-class Life:
+class CheckpointLife:
     """What became of one checkpoint."""
 
     record: CheckpointRecord
@@ -40,7 +40,7 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RetentionStep:
     """Something after which retention decides about a trial."""
 
     trial_id: str
@@ -64,12 +64,12 @@ class Chronicle:
 
     state: ExperimentState
     facts: Iterable[ev.AnyFact]
-    lives: dict[str, dict[Order, Life]] = field(default_factory=dict, init=False)
+    lives: dict[str, dict[Order, CheckpointLife]] = field(default_factory=dict, init=False)
     """Trial -> its checkpoints by save order."""
-    steps: list[Step] = field(default_factory=list, init=False)
+    steps: list[RetentionStep] = field(default_factory=list, init=False)
     _reading: dict[str, CheckpointRef] = field(default_factory=dict, init=False)
     """Trial -> what its attempt started from, until it has something newer."""
-    _newest: Life | None = field(default=None, init=False)
+    _newest: CheckpointLife | None = field(default=None, init=False)
     """The last save, unless its trial has ended since: then that was the reason."""
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class Chronicle:
                 self._decide(trial_id)
 
     def _save(self, trial_id: str, record: CheckpointRecord) -> None:
-        self._newest = self.lives.setdefault(trial_id, {})[record.order] = Life(record)
+        self._newest = self.lives.setdefault(trial_id, {})[record.order] = CheckpointLife(record)
         self._decide(trial_id, saved=record)
 
     def _decide(self, trial_id: str, *, saved: CheckpointRecord | None = None, lost: Order | None = None) -> None:
@@ -131,16 +131,16 @@ class Chronicle:
         trial = self.state.trials.get(trial_id)
         assert trial is not None  # the state knows it
         life = trial.lineage[0] if trial.lineage else (0, 0)
-        self.steps.append(Step(trial_id, saved, lost, Ending.of(trial.status), self.in_use(trial_id), life))
+        self.steps.append(RetentionStep(trial_id, saved, lost, Ending.of(trial.status), self.in_use(trial_id), life))
 
-    def _goes(self, ref: CheckpointRef, gone: str, why: str, newest: Life | None) -> None:
+    def _goes(self, ref: CheckpointRef, gone: str, why: str, newest: CheckpointLife | None) -> None:
         life = self.lives.get(ref.trial_id, {}).get(ref.order)
         if life is not None:
             life.gone, life.why = gone, why
             if newest is not None:
                 life.newer, life.at = newest.record.ref, newest.record.saved_at
 
-    def _newest_of(self, ref: CheckpointRef) -> Life | None:
+    def _newest_of(self, ref: CheckpointRef) -> CheckpointLife | None:
         """The last save of the same trial, if there was one after this."""
         trial = self.state.trials.get(ref.trial_id)
         newest = max(self.lives.get(ref.trial_id, {}).items(), default=None, key=operator.itemgetter(0))
@@ -153,7 +153,7 @@ class Chronicle:
         return frozenset(ref.order for ref in refs if ref.trial_id == trial_id)
 
 
-def would_keep(steps: Iterable[Step], retention: TrialRetention) -> dict[str, list[CheckpointRecord]]:
+def would_keep(steps: Iterable[RetentionStep], retention: TrialRetention) -> dict[str, list[CheckpointRecord]]:
     """Trial -> what another retention would have kept, oldest first, had it decided after each step."""
     disks: dict[str, dict[Order, CheckpointRecord]] = {}
     for step in steps:

@@ -20,7 +20,7 @@ SHOWN_NAMES = 20
 """At most so many reported metrics are listed in a warning."""
 
 
-class Record(Protocol):
+class HeldCheckpoint(Protocol):
     """A published and journaled checkpoint; `tuner.experiment.trial.CheckpointRecord` is one."""
 
     @property
@@ -42,7 +42,7 @@ class Record(Protocol):
     def saved_at(self) -> float: ...
 
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=HeldCheckpoint)
 
 
 class Ending(Enum):
@@ -62,7 +62,7 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class ScoreWarning:
     """Something that a person should be told once."""
 
     cause: str
@@ -83,7 +83,9 @@ class TrialRetention:
         """What the journal says about what goes: the settings as text."""
         self._exact_at_end = isinstance(config, CheckpointStrategy)
 
-    def forget(self, records: Sequence[Record], ending: Ending, in_use: Collection[Order] = ()) -> list[CheckpointRef]:
+    def forget(
+        self, records: Sequence[HeldCheckpoint], ending: Ending, in_use: Collection[Order] = ()
+    ) -> list[CheckpointRef]:
         """What may go, oldest first.
 
         Args:
@@ -119,11 +121,11 @@ class RetentionManager(TrialRetention):
         self._metrics = list(dict.fromkeys([*named, *ranking_metrics(self.policy)]))
         self._told: set[tuple[str, str]] = set()
 
-    def observe(self, record: Record) -> list[Notice]:
+    def observe(self, record: HeldCheckpoint) -> list[ScoreWarning]:
         """To be called with every new checkpoint: what is wrong with its score, if that was not said before."""
         return [notice for name in self._metrics for notice in self._look_at(record, name)]
 
-    def _look_at(self, record: Record, name: str) -> list[Notice]:
+    def _look_at(self, record: HeldCheckpoint, name: str) -> list[ScoreWarning]:
         value = lookup(record.metrics, name)
         if value is MISSING:
             cause = "absent"
@@ -137,17 +139,19 @@ class RetentionManager(TrialRetention):
         if (cause, name) in self._told:
             return []
         self._told.add((cause, name))
-        return [Notice(f"score {cause}", f"{problem} of {_where(record)}{_CONSEQUENCE} {_reported(record, name)}")]
+        return [
+            ScoreWarning(f"score {cause}", f"{problem} of {_where(record)}{_CONSEQUENCE} {_reported(record, name)}")
+        ]
 
 
 _CONSEQUENCE = "; such a checkpoint ranks below every scored one and stays usable for a resume."
 
 
-def _where(record: Record) -> str:
+def _where(record: HeldCheckpoint) -> str:
     return f"trial {record.ref.trial_id} at iteration {record.iteration}"
 
 
-def _reported(record: Record, name: str) -> str:
+def _reported(record: HeldCheckpoint, name: str) -> str:
     near = nearest_keys(record.metrics, name)
     names = near + [key for key in metric_names(record.metrics) if key not in near and key != name]
     more = len(names) - SHOWN_NAMES

@@ -15,7 +15,7 @@ from trainables import tagged
 from trainables.history import frame, missing_row, read_history
 from trainables.wire import CheckpointRef
 from tuner.experiment import events as ev
-from tuner.experiment.standing import Results, Standing
+from tuner.experiment.standing import Results, StandingResult
 from tuner.experiment.state import ExperimentState
 from tuner.logger import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 from tuner.logger.completing import complete
@@ -52,7 +52,7 @@ def test_rows_that_the_journal_has_are_written_again_in_every_file(lab: Any) -> 
     trial = reported(lab, 3)
     trial.iteration = 5
 
-    assert complete([kind() for kind in KINDS], trial, Standing({4: raw(4, 4.0), 5: raw(5, 5.0)})) == []
+    assert complete([kind() for kind in KINDS], trial, StandingResult({4: raw(4, 4.0), 5: raw(5, 5.0)})) == []
 
     assert losses(trial)[0] == {1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0, 5: 5.0}
     assert losses(trial)[1] == {1: "1.0", 2: "2.0", 3: "3.0", 4: "4.0", 5: "5.0"}
@@ -63,7 +63,7 @@ def test_what_is_whole_is_left_as_it_is(lab: Any) -> None:
     trial = reported(lab, 3)
     before = {file.name: (file.stat().st_ino, file.read_bytes()) for file in trial.directory.iterdir()}
 
-    complete([kind() for kind in KINDS], trial, Standing({3: raw(3, 3.0)}))
+    complete([kind() for kind in KINDS], trial, StandingResult({3: raw(3, 3.0)}))
 
     assert before == {file.name: (file.stat().st_ino, file.read_bytes()) for file in trial.directory.iterdir()}
 
@@ -72,7 +72,7 @@ def test_a_result_that_nobody_has_is_a_row_that_says_so(lab: Any) -> None:
     trial = reported(lab, 3)
     trial.iteration = 6
 
-    assert complete([kind() for kind in KINDS], trial, Standing({6: raw(6, 6.0)})) == [4, 5]
+    assert complete([kind() for kind in KINDS], trial, StandingResult({6: raw(6, 6.0)})) == [4, 5]
 
     rows, table = losses(trial)
     assert rows == {1: 1.0, 2: 2.0, 3: 3.0, 4: None, 5: None, 6: 6.0}
@@ -83,7 +83,7 @@ def test_a_result_that_nobody_has_is_a_row_that_says_so(lab: Any) -> None:
     assert pd.read_csv(trial.directory / "progress.csv")["missing"].eq(True).tolist()[3:] == [True, True, False]
     assert steps(trial.directory) == {1, 2, 3, 6}
     before = {file.name: file.read_bytes() for file in trial.directory.iterdir()}
-    assert complete([kind() for kind in KINDS], trial, Standing()) == []  # it was said
+    assert complete([kind() for kind in KINDS], trial, StandingResult()) == []  # it was said
     assert before == {file.name: file.read_bytes() for file in trial.directory.iterdir()}
 
 
@@ -91,7 +91,7 @@ def test_a_trial_with_a_marked_row_goes_on(lab: Any) -> None:
     trial = reported(lab, 1)
     trial.iteration = 3
     loggers = [kind() for kind in KINDS]
-    complete(loggers, trial, Standing({3: raw(3, 3.0)}))
+    complete(loggers, trial, StandingResult({3: raw(3, 3.0)}))
     run = lab(*loggers)
     run.state.apply(ev.TrialCreated(trial.trial_id, 0, trial.raw_config, dirname=trial.dirname))
     (again,) = run.state.trials
@@ -109,7 +109,7 @@ def test_t03_rows_of_an_attempt_that_was_void_give_way_where_a_replica_still_had
     """The replica got its files before the trial went back to 2, and its journal after that."""
     trial = reported(lab, 6)
     trial.iteration = 4
-    standing = Standing({3: raw(3, -3.0), 4: raw(4, -4.0)}, void_after=2, fetched=fetched)
+    standing = StandingResult({3: raw(3, -3.0), 4: raw(4, -4.0)}, void_after=2, fetched=fetched)
 
     complete([kind() for kind in KINDS], trial, standing)
 
@@ -129,7 +129,7 @@ def test_a_last_row_that_says_done_is_kept(lab: Any) -> None:
     line = (trial.directory / "result.json").read_bytes()
     assert b'"done":true' in line
 
-    complete([JsonLoggerCallback()], trial, Standing({1: raw(1, 1.0)}, void_after=0, fetched=True))
+    complete([JsonLoggerCallback()], trial, StandingResult({1: raw(1, 1.0)}, void_after=0, fetched=True))
 
     assert (trial.directory / "result.json").read_bytes() == line
 
@@ -142,7 +142,7 @@ def test_without_result_json_the_table_keeps_the_rows_that_it_has(lab: Any) -> N
     run.finish()
     trial.iteration = 4
 
-    complete([CSVLoggerCallback()], trial, Standing({4: raw(4, 4.0)}))
+    complete([CSVLoggerCallback()], trial, StandingResult({4: raw(4, 4.0)}))
 
     with open(trial.directory / "progress.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -159,7 +159,7 @@ def test_an_event_file_that_a_killed_writer_left_torn_is_continued(lab: Any, cut
     file.write_bytes(file.read_bytes()[:-cut])
     assert steps(trial.directory) == {1, 2}
 
-    complete([TBXLoggerCallback()], trial, Standing({number: raw(number, number) for number in (1, 2, 3)}))
+    complete([TBXLoggerCallback()], trial, StandingResult({number: raw(number, number) for number in (1, 2, 3)}))
 
     assert steps(trial.directory) == {1, 2, 3}
 
@@ -170,7 +170,7 @@ def test_what_is_written_again_in_event_files_follows_a_purge(lab: Any) -> None:
 
     trial = reported(lab, 5)
     trial.iteration = 6
-    standing = Standing({3: raw(3, -3.0), 4: raw(4, -4.0), 5: raw(5, -5.0), 6: raw(6, -6.0)}, 2, fetched=True)
+    standing = StandingResult({3: raw(3, -3.0), 4: raw(4, -4.0), 5: raw(5, -5.0), 6: raw(6, -6.0)}, 2, fetched=True)
     complete([kind() for kind in KINDS], trial, standing)
 
     shown: list[tuple[int, float]] = []
@@ -211,18 +211,18 @@ def test_a_checkpoint_that_was_found_brings_its_result_along_and_tells_of_a_gap(
     for fact in results.noting(told, state):
         state.apply(fact)
 
-    assert results.by_trial["t"] == Standing({1: raw(1, 1.0), 7: raw(7, 7.0)}, ahead_of=1)
-    assert results.by_trial["v"] == Standing({5: raw(5, 5.0)})
+    assert results.by_trial["t"] == StandingResult({1: raw(1, 1.0), 7: raw(7, 7.0)}, ahead_of=1)
+    assert results.by_trial["v"] == StandingResult({5: raw(5, 5.0)})
     assert set(results.by_trial) == {"t", "v"}
     assert results.by_trial["t"].gaps({1, 7}, 7) == [2, 3, 4, 5, 6]
-    assert Standing(ahead_of=0).gaps({3}, 3) == [1, 2]
-    assert Standing().gaps({3}, 3) == Standing().gaps({3, 4, 5}, 4) == []
+    assert StandingResult(ahead_of=0).gaps({3}, 3) == [1, 2]
+    assert StandingResult().gaps({3}, 3) == StandingResult().gaps({3, 4, 5}, 4) == []
 
 
 def test_of_a_trial_without_any_row_nothing_is_said(lab: Any) -> None:
     run = lab(JsonLoggerCallback())
     trial = run.trial()
-    assert complete([JsonLoggerCallback()], trial, Standing()) == []
+    assert complete([JsonLoggerCallback()], trial, StandingResult()) == []
     trial.iteration = 3  # no file of rows was kept
-    assert complete([JsonLoggerCallback()], trial, Standing()) == []
+    assert complete([JsonLoggerCallback()], trial, StandingResult()) == []
     assert not (trial.directory / "result.json").exists()

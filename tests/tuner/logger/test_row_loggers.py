@@ -18,7 +18,7 @@ from trainables import tagged
 from trainables.history import read_history
 from trainables.store import fs
 from tuner.experiment.events import ErrorInfo
-from tuner.experiment.standing import Standing
+from tuner.experiment.standing import StandingResult
 from tuner.logger import CSVLoggerCallback, ErrorFileCallback, JsonLoggerCallback, LoggerCallback, default_loggers
 
 
@@ -385,7 +385,7 @@ def test_a_history_with_nan_is_cut_continued_and_completed_like_any_other(lab: A
     lost = tagged.dumps({"loss": math.nan, "training_iteration": 2})
     lines = (trial.directory / "result.json").read_bytes().splitlines(keepends=True)
     (trial.directory / "result.json").write_bytes(lines[0] + lines[2])
-    JsonLoggerCallback().complete(trial, Standing({2: msgspec.Raw(lost)}))
+    JsonLoggerCallback().complete(trial, StandingResult({2: msgspec.Raw(lost)}))
     assert iterations(trial)[0] == [1, 2, 3]
     assert b"$" not in (trial.directory / "result.json").read_bytes()
 
