@@ -15,6 +15,9 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that never go back, for deadlines and durations."""
 
+    def sleep(self, seconds: float) -> None:
+        """Return when so many seconds are over."""
+
 
 class SystemClock:
     """The machine's own clock."""
@@ -24,6 +27,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 class VirtualClock:
@@ -54,6 +60,8 @@ class VirtualClock:
         if seconds < 0:
             raise ValueError(f"a clock cannot go back by {-seconds} s")
         self._elapsed += seconds
+
+    sleep = advance
 
     def advance_to(self, monotonic: float) -> None:
         """Move on to a point of `monotonic()`; one that has passed changes nothing."""

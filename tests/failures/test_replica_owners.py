@@ -14,9 +14,7 @@ import signal
 import sys
 import threading
 import time
-import types
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +30,7 @@ from trainables.store import verify
 from trainables.transfer import agent, checkpoints
 from trainables.transfer.local import LocalBackend
 from tuner import cli
+from tuner.clock import SystemClock
 from tuner.error import ExperimentDivergedError, SettingError, TuneError
 from tuner.experiment.generations import read_record
 from tuner.experiment.paths import ExperimentPaths
@@ -338,7 +337,7 @@ def test_t04_what_an_owner_brings_while_its_end_is_waited_for_counts(tmp_path, t
             shutil.copytree(after, place)
         waits.append(seconds)
 
-    monkeypatch.setattr("tuner.opening.fetch.time", types.SimpleNamespace(sleep=wait))
+    monkeypatch.setattr(SystemClock, "sleep", lambda clock, seconds: wait(seconds))
     analysis = run(count_up, tmp_path / "b", config={"n": 6}, resume="AUTO", **copies(there))
 
     (trial,) = analysis.trials
@@ -504,7 +503,7 @@ def test_r12_the_last_words_of_an_owner_that_was_waited_for_are_read(tmp_path, t
         shutil.copytree(rest / "journal", root / "journal", dirs_exist_ok=True)
         shutil.copy(rest / "generations" / "000001.beat", root / "generations")
 
-    monkeypatch.setattr("tuner.opening.fetch.time", SimpleNamespace(sleep=last_words))
+    monkeypatch.setattr(SystemClock, "sleep", lambda clock, seconds: last_words(seconds))
     analysis = run(count_up, tmp_path / "b", config={"n": 6}, resume="AUTO", **copies(there))
     assert waits
     assert [row["training_iteration"] for row in rows(analysis.trials[0])] == [1, 2, 3, 4, 5, 6]

@@ -18,18 +18,17 @@ from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.clock import Clock, SystemClock
-from tuner.driver.driver import INLINE, Run
+from tuner.driver.driver import Run
 from tuner.driver.plugins import Plugins
 from tuner.error import (
     ExperimentExistsError,
     OwnedElsewhereError,
     SettingError,
 )
-from tuner.executors import InlineExecutor, LocalExecutor, RayExecutor, SimulatedExecutor, default
+from tuner.executors import default
 from tuner.executors.base import Executor, Resources
 from tuner.executors.local.pickled import check_shippable
 from tuner.executors.pool import check_fits, parse_resources
-from tuner.executors.simulated import has_directories
 from tuner.experiment.blobs import Blobs, trust
 from tuner.experiment.driver_log import DriverLog
 from tuner.experiment.naming import TrialNames
@@ -39,7 +38,6 @@ from tuner.experiment.resume import Base
 from tuner.logger import default_loggers
 from tuner.logger.policy import PolicyFiles
 from tuner.opening import fetch, temporary
-from tuner.opening.other_hosts import cluster_of
 from tuner.opening.restore import Inherited, inherit
 from tuner.opening.start import Opened, open_experiment, prepare, recover, remove_fetched, take_over_place
 from tuner.progress import default_reporter
@@ -59,16 +57,15 @@ def execute(spec: Spec) -> ExperimentAnalysis:
 
 def _logged(spec: Spec, driver_log: DriverLog) -> ExperimentAnalysis:
     redirect(spec)
-    executor = _executor(spec)
-    clock: Clock = executor.clock if isinstance(executor, SimulatedExecutor) else SystemClock()
+    executor = default.chosen(spec.executor)
+    clock = executor.clock
     fetch.check_apart(spec)
     inherited = inherit(spec, datetime.datetime.fromtimestamp(clock.time()))
-    cluster = cluster_of(executor)
+    hosts = executor.remote_hosts
     try:
         if spec.name is not None:
             take_over_place(spec, spec.name)
-        inline = isinstance(executor, INLINE)
-        link = fetch.connect(spec, inline=inline, wake=executor.wake, cluster=cluster is not None)
+        link = fetch.connect(spec, inline=executor.inline, wake=executor.wake, cluster=hosts is not None)
     except BaseException:
         _remove_inherited(inherited, spec, clock)
         raise
@@ -79,8 +76,8 @@ def _logged(spec: Spec, driver_log: DriverLog) -> ExperimentAnalysis:
             fetch.give_up(link)
         raise
     finally:
-        if cluster is not None:
-            cluster.release()  # also where nothing has begun
+        if hosts is not None:
+            hosts.release()  # also where nothing has begun
         if link is not None:
             link.close()
 
@@ -112,8 +109,8 @@ def _execute(
         raise
     finally:
         opened.beginning.wait_elsewhere()
-        if (cluster := cluster_of(executor)) is not None:
-            cluster.release()
+        if executor.remote_hosts is not None:
+            executor.remote_hosts.release()
         temporary.remove(opened.temporary)
         opened.beginning.close()
         opened.ownership.release()
@@ -131,10 +128,10 @@ def _open(spec: Spec, executor: Executor, clock: Clock, link: fetch.Link | None)
     now = datetime.datetime.fromtimestamp(clock.time())
     _fits(spec, executor)(parse_resources(spec.resources))
     strategy = spec.trainable.strategy if isinstance(spec.trainable, GroupTrainable) else ""
-    if strategy.endswith("SPREAD") and cluster_of(executor) is None:
+    if strategy.endswith("SPREAD") and executor.remote_hosts is None:
         no_effect(f"ScalingConfig(placement_strategy={strategy!r})", "trials run on this machine")
     spec.restore = _restore_path(spec.restore)
-    if spec.overwrite and not isinstance(executor, INLINE):
+    if spec.overwrite and not executor.inline:
         check_shippable(spec.trainable)  # before the old experiment goes
     while True:
         paths = ExperimentPaths(spec.storage / spec.experiment_name(now))
@@ -171,23 +168,6 @@ def _open(spec: Spec, executor: Executor, clock: Clock, link: fetch.Link | None)
             raise
 
 
-def _executor(spec: Spec) -> Executor:
-    chosen = spec.executor
-    if chosen is None:
-        return default.make()
-    if chosen == "local":
-        return LocalExecutor()
-    if chosen == "inline":
-        return InlineExecutor()
-    if chosen == "ray":
-        return RayExecutor()
-    if isinstance(chosen, (str, type)) or not hasattr(chosen, "run_once"):
-        accepted = "'local', 'inline', 'ray' and an Executor"
-        raise SettingError(f"executor={chosen!r} is not accepted; accepted are {accepted}")
-    made: Executor = chosen
-    return made
-
-
 def _plugins(
     spec: Spec, settings: Mapping[str, Any], paths: ExperimentPaths, clock: Clock, executor: Executor
 ) -> Plugins:
@@ -208,7 +188,7 @@ def _plugins(
     fits = _fits(spec, executor)
     policies = [PolicyFiles()] if getattr(scheduler, "log_config", True) else []
     trust(paths.root)
-    callbacks = CallbackList([*user, *(default_loggers(user) if has_directories(executor) else []), *policies])
+    callbacks = CallbackList([*user, *(default_loggers(user) if executor.directories else []), *policies])
     return Plugins(
         searcher=searcher,
         scheduler=scheduler,
@@ -229,8 +209,8 @@ def _plugins(
 
 def _fits(spec: Spec, executor: Executor) -> Callable[[Resources], object]:
     """What raises ResourceError, naming what is asked for and what there is now, if that can never run there."""
-    if (cluster := cluster_of(executor)) is not None:
-        return partial(cluster.check_fits, trainable=spec.trainable)
+    if executor.remote_hosts is not None:
+        return partial(executor.remote_hosts.check_fits, trainable=spec.trainable)
     return partial(check_fits, total=executor.total())
 
 

@@ -27,10 +27,8 @@ from tuner.error import (
     TrialsFailedError,
     TrialTimeoutError,
 )
-from tuner.executors import InlineExecutor, SimulatedExecutor
 from tuner.executors.base import Executor
 from tuner.executors.pool import parse_resources
-from tuner.executors.simulated import has_directories
 from tuner.experiment import events as ev
 from tuner.experiment.driver_log import DriverLog
 from tuner.experiment.journal import JournalWriter
@@ -53,8 +51,6 @@ from tuner.spec import Spec
 from tuner.syncer.replica import Replica
 from tuner.syncer.sink import ReplicaSink
 
-INLINE = (InlineExecutor, SimulatedExecutor)
-"""Executors that do everything on the loop's own thread."""
 FINAL_COMPACT_BYTES = 256 * 1024
 SHOWN_MISSING = 20
 
@@ -78,8 +74,8 @@ class Run:
         self.missing: list[str] = []
         """What did not reach the replica."""
         self.spec, self.opened, self.executor, self.clock = spec, opened, executor, clock
-        self.inline = isinstance(executor, INLINE)
-        self.cluster = other_hosts.cluster_of(executor)
+        self.inline = executor.inline
+        self.hosts = executor.remote_hosts
         contents = opened.contents
         self.state = ExperimentState.from_snapshot(opened.paths.root, contents.snapshot if contents else None)
         # First: when somebody else's callback fails at the start of a trial, that trial has started.
@@ -168,9 +164,9 @@ class Run:
         contents, ownership = self.opened.contents, self.opened.ownership
         if self.link is not None and contents is not None:
             inheriting.find_origins(self.link, self.opened.settings, self.state)
-        if self.cluster is not None:
+        if self.hosts is not None:
             other_hosts.join(
-                self.cluster, self.opened, self.state, self.link, self.spec.sync_config, self.reporter.announce
+                self.hosts, self.opened, self.state, self.link, self.spec.sync_config, self.reporter.announce
             )
         started = ev.GenerationStarted(ownership.generation)
         if contents is not None:
@@ -182,8 +178,8 @@ class Run:
         if contents is None:
             return
         remove_halves(self.state, self.touched)
-        if self.cluster is not None:
-            notes.extend(other_hosts.gather(self.cluster, self.state, fetch.elsewhere(self.link)))
+        if self.hosts is not None:
+            notes.extend(other_hosts.gather(self.hosts, self.state, fetch.elsewhere(self.link)))
         look = Look()
         reached = {trial.trial_id: trial.iteration for trial in self.state.trials if trial.status != trial.TERMINATED}
         facts, problems = reconcile(
@@ -251,7 +247,7 @@ class Run:
 
     def _describe_again(self, touched: Container[str]) -> None:
         """A power cut may have taken what identifies a trial: of those that go on, and those that were worked on."""
-        if not has_directories(self.executor):
+        if not self.executor.directories:
             return
         for trial in self.state.trials:
             if trial.attempt and (not trial.is_finished() or trial.trial_id in touched):
@@ -262,7 +258,7 @@ class Run:
 
     def _loop(self, journal: JournalWriter) -> TrialLoop:
         spec, config = self.spec, self.spec.checkpoint_config
-        directories = has_directories(self.executor)
+        directories = self.executor.directories
         stdout, stderr = _log_files(spec.log_to_file) if directories else (None, None)
         settings = LoopSettings(
             experiment_name=self.opened.paths.root.name,
@@ -272,8 +268,7 @@ class Run:
             class_api=spec.class_api,
             can_save=spec.class_api and saves(spec.trainable),
             resources=parse_resources(spec.resources),
-            # Inline ones begin only when the loop turns to them: all would be created before the first has a result.
-            max_concurrent=1 if isinstance(self.executor, InlineExecutor) else spec.max_concurrent_trials or None,
+            max_concurrent=self.executor.max_concurrent or spec.max_concurrent_trials or None,
             max_failures=spec.failure_config.max_failures,
             fail_fast=bool(spec.failure_config.fail_fast),
             time_budget_s=spec.time_budget_s,  # type: ignore[arg-type]
@@ -311,7 +306,7 @@ class Run:
             inline=self.inline,
             wake=self.executor.wake,
             is_read=self.copies.reads,
-            delete=delete_here if self.cluster is None else self.cluster.delete,
+            delete=delete_here if self.hosts is None else self.hosts.delete,
         )
         self.reporter.facts = self._progress
         self.plugins.callbacks.append(self.reporter)
@@ -325,7 +320,7 @@ class Run:
             custodian=custodian,
             clock=self.clock,
             copies=self.copies,
-            hosts=self.cluster,
+            hosts=self.hosts,
         )
 
     def _bring_inherited(self, replica: Replica, journal: JournalWriter) -> None:

@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainables.job import Job
 from trainables.wire import FromTrial, ToTrial
+from tuner.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from tuner.executors.remote_hosts import RemoteHosts
 
 Resources = Mapping[str, float]
 """{"cpu": 1, "gpu": 0.5, "custom": 2}; lower-case keys, amounts may be fractions."""
@@ -76,8 +80,23 @@ Dispatch = Callable[[Sequence[Event]], None]
 class Executor(Protocol):
     """Runs attempts. Every method is called from the loop's thread, except `wake`.
 
-    Life: `start` once, then any number of `launch` / `tell` / `kill` / `run_once`, then `shutdown`.
+    Life: `start` once, then any number of `launch` / `tell` / `kill` / `run_once`, then `shutdown`. The attributes say
+    what it is; those of who derives from this class are those of processes of this machine.
     """
+
+    inline: bool = False
+    """Everything happens on the loop's own thread, and in this process."""
+    max_concurrent: int | None = None
+    """So many attempts are begun at once, whatever the settings say; None: as many as have room."""
+    clock: Clock = SystemClock()
+    """The time that the whole run goes by."""
+    directories: bool = True
+    """Trials have directories; False: of each there is what the journal says."""
+
+    @property
+    def remote_hosts(self) -> RemoteHosts | None:
+        """The other hosts on which attempts run; None: they run on this one."""
+        return None
 
     def total(self) -> Resources:
         """What there is in all, by resource; known before `start`."""

@@ -1,24 +1,44 @@
-"""Which executor runs the trials where nobody says one."""
+"""Which executor runs the trials of one run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from tuner.error import SettingError
 from tuner.executors.base import Executor
 
-_chosen: Callable[[], Executor] | None = None
+_TRAITS = ("inline", "max_concurrent", "clock", "directories", "remote_hosts")
+_default: Callable[[], Executor] | None = None
 
 
 def use(make: Callable[[], Executor] | None) -> None:
-    """What makes the executor of every run from now on; None: processes of this machine."""
-    global _chosen
-    _chosen = make
+    """What makes the executor of every run from now on for which none is given; None: processes of this machine."""
+    global _default
+    _default = make
 
 
-def make() -> Executor:
-    """The executor of one run."""
-    if _chosen is not None:
-        return _chosen()
-    from tuner.executors.local import LocalExecutor
+def chosen(setting: Any) -> Executor:
+    """The executor that `executor=` means. Raises SettingError."""
+    if setting is None and _default is not None:
+        return _default()
+    if setting in (None, "local"):
+        from tuner.executors.local import LocalExecutor
 
-    return LocalExecutor()
+        return LocalExecutor()
+    if setting == "inline":
+        from tuner.executors.inline import InlineExecutor
+
+        return InlineExecutor()
+    if setting == "ray":
+        from tuner.executors.ray import RayExecutor
+
+        return RayExecutor()
+    if isinstance(setting, (str, type)) or not hasattr(setting, "run_once"):
+        accepted = "'local', 'inline', 'ray' and an Executor"
+        raise SettingError(f"executor={setting!r} is not accepted; accepted are {accepted}")
+    for trait in _TRAITS:  # one that has the methods need not derive from Executor
+        if not hasattr(setting, trait):
+            setattr(setting, trait, None if trait == "remote_hosts" else getattr(Executor, trait))
+    made: Executor = setting
+    return made

@@ -24,11 +24,11 @@ from trainables.wire import (
     ToTrial,
     nothing,
 )
-from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
+from tuner.executors.base import Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
 from tuner.executors.pool import detect
 
 
-class InlineExecutor:
+class InlineExecutor(Executor):
     """Runs every trial here, one at a time, so that a breakpoint in the trainable works.
 
     `run_once` runs a whole attempt; each of its messages is dispatched from within. Checkpoints are published before
@@ -41,6 +41,9 @@ class InlineExecutor:
         >>> executor.can_launch({"cpu": 1})
         True
     """
+
+    inline = True
+    max_concurrent = 1  # one begins only when the loop turns to it: all would be created before the first has a result
 
     def __init__(self) -> None:
         self._total, _ = detect()

@@ -22,7 +22,7 @@ from trainables.trainable import Trainable, saves
 from trainables.wire import Answer, AttemptErrored, Finished, Halt, Preempted, Report, ToTrial
 from tuner.clock import VirtualClock
 from tuner.error import SettingError
-from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
+from tuner.executors.base import Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
 from tuner.executors.pool import Nodes, Share, check_fits
 
 Model = Callable[[dict[str, Any]], Iterable[tuple[float, Mapping[str, Any]]]]
@@ -31,7 +31,7 @@ Model = Callable[[dict[str, Any]], Iterable[tuple[float, Mapping[str, Any]]]]
 _FIRST_PID = 100_000
 
 
-class SimulatedExecutor:
+class SimulatedExecutor(Executor):
     """Runs trials that are only described, on a clock that jumps from one event to the next.
 
     They save nothing: no scheduler can pause or clone one, and a trainable that saves when it is told to is refused.
@@ -53,6 +53,9 @@ class SimulatedExecutor:
         0.0
     """
 
+    inline = True
+    clock: VirtualClock
+
     def __init__(
         self,
         model: Model,
@@ -65,7 +68,7 @@ class SimulatedExecutor:
         directories: bool = True,
     ) -> None:
         self.directories = directories
-        self.clock = clock or VirtualClock()
+        self.clock: VirtualClock = clock or VirtualClock()
         self._model = model
         self._each: dict[str, float] = {"cpu": float(slots), **(resources or {})}
         self._nodes = Nodes(self._each, nodes)
@@ -228,11 +231,6 @@ class SimulatedExecutor:
         del self._attempts[attempt.trial_id]
         self._nodes.give_back(attempt.node, attempt.share)
         events.append(Exited(attempt.trial_id, attempt.number, status, reason))
-
-
-def has_directories(executor: object) -> bool:
-    """Whether its trials have directories: those of every executor but a simulated one that was told otherwise."""
-    return not isinstance(executor, SimulatedExecutor) or executor.directories
 
 
 class _Attempt:

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import logging
 import os
-import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from trainables.store import fs
 from trainables.transfer import agent
 from trainables.transfer.open import shown
 from tuner import knobs
-from tuner.clock import Clock, VirtualClock
+from tuner.clock import Clock
 from tuner.error import (
     ExperimentDamagedError,
     ExperimentDivergedError,
@@ -296,8 +295,7 @@ def _owned(
     """
     # Of an owner whose generation is known over there, it was looked at over there whether it lives.
     known = bool(before) and before[-1].id in {record.id for record in read_records(books)}
-    wait = clock.advance if isinstance(clock, VirtualClock) else time.sleep
-    ownership = claim(paths, takeover=spec.takeover or known, above=link.highest, clock=clock, wait=wait)
+    ownership = claim(paths, takeover=spec.takeover or known, above=link.highest, clock=clock, wait=clock.sleep)
     try:
         parent = ownership.parent.id if ownership.parent is not None else None
         yield ownership if parent == (before[-1].id if before else None) else None
@@ -426,7 +424,7 @@ def _claim(link: Link, clock: Clock) -> RemoteClaim:
         place=link.remote.uri,
         clock=clock,
         timeout_s=link.config.sync_timeout,
-        wait=clock.advance if isinstance(clock, VirtualClock) else time.sleep,
+        wait=clock.sleep,
     )
 
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol, cast
 
 from trainables.places import is_elsewhere, is_host
 from trainables.store import fs
 from trainables.sync_config import SyncConfig
 from trainables.wire import CheckpointRef
-from tuner.executors.base import Executor, Resources
-from tuner.executors.ray.protocol import Place, Uploading
+from tuner.executors.remote_hosts import ExperimentPlace, RemoteHosts, Uploading
 from tuner.experiment.generations import read_records
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.resume import Elsewhere
@@ -26,66 +23,13 @@ from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.opening.fetch import Link
 from tuner.opening.start import Opened
-from tuner.syncer.uploader import ProcessUploader, Uploader
+from tuner.syncer.uploader import ProcessUploader
 
 log = logging.getLogger(__name__)
 
 
-class Cluster(Executor, Protocol):
-    """What an executor has beside the rest whose trials run on other hosts, which may have disks of their own."""
-
-    say: Callable[[str], None]
-    """Where people are told what they should know."""
-    sync: Mapping[str, Any]
-    """How checkpoints come here: `syncer`, `options`, `ssh_key`, `ssh_port` of `open_backend`."""
-    upload_to: Uploading | None
-    """Where hosts copy their checkpoints themselves; None: they come here."""
-    keeps: Callable[[str, CheckpointRef], bool]
-    """Whether a checkpoint in that trial directory is needed; asked of nodes that come while the run goes on."""
-    found: Sequence[tuple[str, str, CheckpointRef, str]]
-    """(host, trial directory, checkpoint, digest) of what lay on the nodes' own disks at the start."""
-    experiment: str
-    """Its id, with which those of its trials begin."""
-
-    def check_fits(self, resources: Resources, trainable: Any) -> None:
-        """Raise ResourceError, naming the numbers, if the nodes can never hold what a trial asks for."""
-
-    def take_place(self, place: Place) -> None:
-        """Look at every node, and end what is left of older owners there; fills `found`.
-
-        Raises SettingError where a node cannot write to the experiment's directory.
-        """
-
-    @property
-    def uploads(self) -> bool:
-        """Hosts copy their checkpoints to the replica, and get them from there, themselves."""
-
-    def uploader(self, home: Uploader) -> Uploader:
-        """The replica's uploader, of which hosts do the part that concerns their own files."""
-
-    def holds(self, path: Path) -> bool:
-        """A host that lives has the checkpoint that would lie at that path here."""
-
-    def delete(self, host: str, path: Path) -> bool:
-        """Delete a checkpoint here and on every host that has it; from any thread. `Delete` of the deleter."""
-
-    def bring(self, host: str, dirname: str, ref: CheckpointRef, digest: str) -> str | None:
-        """Copy a checkpoint of another host here, now; why that was not possible, or None."""
-
-    def drop(self, host: str, dirname: str, ref: CheckpointRef) -> None:
-        """Delete what another host has and nobody needs. Raises KeyError when it is gone, OSError."""
-
-    def release(self) -> None:
-        """Let go of the nodes: until then their stores do what they are asked for. Doing it twice is no error."""
-
-
-def cluster_of(executor: Executor) -> Cluster | None:
-    """The executor, if its trials run on other hosts too."""
-    return cast(Cluster, executor) if hasattr(executor, "take_place") else None
-
-
 def join(
-    cluster: Cluster,
+    hosts: RemoteHosts,
     opened: Opened,
     state: ExperimentState,
     link: Link | None,
@@ -98,29 +42,35 @@ def join(
     """
     ownership = opened.ownership
     older = tuple(record.id for record in read_records(opened.paths) if record.generation < ownership.generation)
-    cluster.say = say
-    replaced = _Replaced(cluster, opened, state)
-    cluster.keeps = partial(_keeps, state, str(opened.settings["id"]), replaced)
-    cluster.sync = {
-        "syncer": sync.syncer if sync.upload_dir is None else "auto",
-        "options": sync.options if sync.upload_dir is None else "",
-        "ssh_key": sync.ssh_key,
-        "ssh_port": sync.ssh_port,
-    }
-    if link is not None and isinstance(link.uploader, ProcessUploader) and is_elsewhere(str(sync.upload_dir)):
-        cluster.upload_to = Uploading(sync.place(), sync.sync_timeout, needed=not is_host(str(sync.upload_dir)))
-    record = opened.paths.generation(ownership.generation)
-    cluster.take_place(Place(opened.paths.root, record, ownership.id, str(opened.settings["id"]), older))
-    if link is not None and cluster.uploads:
-        link.uploader = cluster.uploader(link.uploader)
+    replaced = _Replaced(hosts, opened, state)
+    itself = link is not None and isinstance(link.uploader, ProcessUploader) and is_elsewhere(str(sync.upload_dir))
+    experiment = str(opened.settings["id"])
+    hosts.take_place(
+        ExperimentPlace(
+            opened.paths.root, opened.paths.generation(ownership.generation), ownership.id, experiment, older
+        ),
+        sync={
+            "syncer": sync.syncer if sync.upload_dir is None else "auto",
+            "options": sync.options if sync.upload_dir is None else "",
+            "ssh_key": sync.ssh_key,
+            "ssh_port": sync.ssh_port,
+        },
+        upload_to=Uploading(sync.place(), sync.sync_timeout, needed=not is_host(str(sync.upload_dir)))
+        if itself
+        else None,
+        keeps=partial(_keeps, state, experiment, replaced),
+        say=say,
+    )
+    if link is not None and hosts.uploads:
+        link.uploader = hosts.uploader(link.uploader)
     opened.beginning.elsewhere = replaced.remove
 
 
 class _Replaced:
     """What nodes have on their own disks of the experiment that `overwrite=True` replaces; nothing, where none is."""
 
-    def __init__(self, cluster: Cluster, opened: Opened, state: ExperimentState) -> None:
-        self._cluster, self._beginning, self._state = cluster, opened.beginning, state
+    def __init__(self, hosts: RemoteHosts, opened: Opened, state: ExperimentState) -> None:
+        self._hosts, self._beginning, self._state = hosts, opened.beginning, state
         aside = ExperimentPaths(opened.paths.replaced)
         there = opened.beginning.replaces
         self._id = str(json.loads(fs.read_file(aside.experiment_json))["id"]) if there else ""
@@ -137,35 +87,35 @@ class _Replaced:
 
     def remove(self) -> None:
         """Delete it on every node."""
-        for host, dirname, ref, _ in self._cluster.found:
+        for host, dirname, ref, _ in self._hosts.found:
             if self.has(dirname, ref):
                 try:
-                    self._cluster.drop(host, dirname, ref)
+                    self._hosts.drop(host, dirname, ref)
                 except (OSError, KeyError) as error:  # the node does not answer, or is gone: so is what it had
                     log.info("checkpoint %s of the experiment that was replaced stays on a node: %s", ref.name, error)
 
 
-def gather(cluster: Cluster, state: ExperimentState, elsewhere: Elsewhere) -> list[str]:
+def gather(hosts: RemoteHosts, state: ExperimentState, elsewhere: Elsewhere) -> list[str]:
     """Bring what unfinished trials may go on from, delete the rest; returns what people should know.
 
     What is kept, and is in the replica too (`elsewhere`), stays where it is; so does what another experiment saved.
     """
     notes = []
     by_dirname = {trial.dirname: trial for trial in state.trials}
-    for host, dirname, ref, digest in cluster.found:
+    for host, dirname, ref, digest in hosts.found:
         trial = by_dirname.get(dirname)
         known = trial is not None and any(record.ref == ref for record in trial.checkpoints)
-        if not ref.trial_id.startswith(cluster.experiment):
+        if not ref.trial_id.startswith(hosts.experiment):
             continue
         if trial is None or not (known or _continues(trial, ref)):
             try:
-                cluster.drop(host, dirname, ref)
+                hosts.drop(host, dirname, ref)
             except KeyError:
                 pass  # the node is gone, and what it had with it
             except OSError as error:  # it does not answer; the next start asks again
                 notes.append(f"{dirname}: checkpoint {ref.name}, which nobody needs, stays on a node: {error}")
         elif not fs.is_dir(trial.directory / ref.name) and not (known and elsewhere(trial, ref)):
-            problem = cluster.bring(host, dirname, ref, digest)
+            problem = hosts.bring(host, dirname, ref, digest)
             if problem is not None:
                 notes.append(f"{trial.name}: checkpoint {ref.name} could not be brought here: {problem}")
     return notes

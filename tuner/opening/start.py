@@ -10,7 +10,6 @@ import logging
 import os
 import secrets
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -23,7 +22,7 @@ import cloudpickle
 from trainables.config import Budget
 from trainables.places import kernels_filesystem
 from trainables.store import fs
-from tuner.clock import Clock, VirtualClock
+from tuner.clock import Clock
 from tuner.error import (
     ExperimentDamagedError,
     ExperimentExistsError,
@@ -379,8 +378,7 @@ def recover(spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
 
 
 def _claim(spec: Spec, paths: ExperimentPaths, clock: Clock, above: int = 0) -> Ownership:
-    wait = clock.advance if isinstance(clock, VirtualClock) else time.sleep
-    return claim(paths, takeover=spec.takeover, above=above, clock=clock, wait=wait)
+    return claim(paths, takeover=spec.takeover, above=above, clock=clock, wait=clock.sleep)
 
 
 @contextlib.contextmanager

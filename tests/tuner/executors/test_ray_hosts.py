@@ -27,7 +27,8 @@ from trainables.wire import CheckpointRef
 from tuner.executors.local.pickled import ship
 from tuner.executors.ray import connection
 from tuner.executors.ray import host as hosts
-from tuner.executors.ray.protocol import Place, Setup, Uploading
+from tuner.executors.ray.protocol import Setup
+from tuner.executors.remote_hosts import ExperimentPlace, Uploading
 
 root, id = Path(sys.argv[1]), uuid.uuid4().hex
 ray.init(
@@ -35,7 +36,7 @@ ray.init(
     object_store_memory=80 * 2**20,
 )
 (node,) = connection.nodes()
-host = hosts.Host(node.id, node.ip, None, Place(root / "exp", root / "no record", id, "e"), number=1)
+host = hosts.Host(node.id, node.ip, None, ExperimentPlace(root / "exp", root / "no record", id, "e"), number=1)
 assert not host.looked().shared
 
 

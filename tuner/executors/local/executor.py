@@ -22,7 +22,7 @@ from trainables.starting import no_process
 from trainables.wire import Answer, AttemptErrored, Finished, Preempted, Report, ToTrial, decode_from_trial, frame
 from tuner.clock import Clock, SystemClock
 from tuner.error import TuneError
-from tuner.executors.base import Dispatch, Event, Exited, Launch, Message, Resources, Started
+from tuner.executors.base import Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
 from tuner.executors.local.attempt_process import BLOCKS, HELLO
 from tuner.executors.local.forkserver import NUMBER
 from tuner.executors.local.keeper import CANNOT_FORK, EXITED
@@ -40,7 +40,7 @@ _ENDED_BY_US = -signal.SIGKILL
 _MAX_FALSE_STARTS = 3
 
 
-class LocalExecutor:
+class LocalExecutor(Executor):
     """Runs every attempt in a fresh process of this machine.
 
     Args:

@@ -18,7 +18,7 @@ from trainables.transfer.agent import AnyJob, Done, Failed
 from trainables.transfer.open import shown
 from trainables.wire import Answer, CheckpointRef, Report, ToTrial
 from tuner.error import SettingError
-from tuner.executors.base import Dispatch, Event, Launch, Message, Resources
+from tuner.executors.base import Dispatch, Event, Executor, Launch, Message, Resources
 from tuner.executors.local.pickled import ship
 from tuner.executors.ray import connection, groups, sources
 from tuner.executors.ray.attempts import Attempts
@@ -26,10 +26,11 @@ from tuner.executors.ray.host import Host
 from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.leases import Lease, Leases
 from tuner.executors.ray.nodes import Found, Nodes
-from tuner.executors.ray.protocol import OWNER_FILE, Place, Setup, Uploading
+from tuner.executors.ray.protocol import OWNER_FILE, Setup
 from tuner.executors.ray.stores import Stores
 from tuner.executors.ray.transfers import Carrier
 from tuner.executors.ray.uploads import ClusterUploader
+from tuner.executors.remote_hosts import ExperimentPlace, Uploading
 from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ _ADDRESS = re.compile(r"auto|[^\s/]+:\d+")
 _WAIT_S = 60.0
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """Runs every attempt in a process of some node of a Ray cluster.
 
     Trials are placed by Ray: each holds a slot with its resources on one node, and slots are used again. A checkpoint
@@ -86,17 +87,17 @@ class RayExecutor:
 
     def _be_new(self) -> None:
         """Nothing is known of any run: it may be used for another one."""
-        self.say: Callable[[str], None] = log.info
-        self.sync: Mapping[str, Any] = {}
-        self.upload_to: Uploading | None = None
-        self.keeps: Callable[[str, CheckpointRef], bool] = lambda dirname, ref: True
+        self._say: Callable[[str], None] = log.info
+        self._sync: Mapping[str, Any] = {}
+        self._upload_to: Uploading | None = None
+        self._keeps: Callable[[str, CheckpointRef], bool] = lambda dirname, ref: True
         self.found: Sequence[Found] = []
         self.experiment = ""
         hosts: dict[str, Host] = {}
         self._hosts: Mapping[str, Host] = hosts
         self._inbox = Inbox()
         self._leases = Leases(self._on_lease, time.monotonic)
-        self._carrier = Carrier(lambda: self.sync)
+        self._carrier = Carrier(lambda: self._sync)
         self._stores = Stores(hosts, self._carrier)
         self._attempts = Attempts(hosts, self._inbox, self._leases, self._stores, self._carrier)
         self._nodes = Nodes(
@@ -109,7 +110,7 @@ class RayExecutor:
             leaves=self._attempts.halt_on,
             lost=self._lost,
             busy=self._attempts.directories,
-            keeps=lambda dirname, ref: self.keeps(dirname, ref),
+            keeps=lambda dirname, ref: self._keeps(dirname, ref),
         )
         self._waits_since: float | None = None
         self._way: Future[str] | None = None
@@ -139,7 +140,7 @@ class RayExecutor:
             pickled, modules = ray.put(shipped.path.read_bytes()), ray.put(sources.collect())
         finally:
             shipped.path.unlink(missing_ok=True)
-        uploading = b"" if self.upload_to is None else cloudpickle.dumps(self.upload_to)
+        uploading = b"" if self._upload_to is None else cloudpickle.dumps(self._upload_to)
         self._leases.meant = groups.meant_by(trainable)
         self._nodes.begin(
             Setup(shipped.imports, marker, Path(temporary), Path.cwd(), uploading=uploading), pickled, modules
@@ -199,22 +200,35 @@ class RayExecutor:
         self._leases.close()
         self._attempts.forget()
 
-    # --- Cluster ----------------------------------------------------------------------------------------
+    # --- RemoteHosts ------------------------------------------------------------------------------------
+
+    @property
+    def remote_hosts(self) -> RayExecutor:
+        return self
 
     def check_fits(self, resources: Resources, trainable: Any) -> None:
         self._connect()
         groups.check_fits(resources, [node.resources for node in connection.nodes()], trainable)
 
-    def take_place(self, place: Place) -> None:
+    def take_place(
+        self,
+        place: ExperimentPlace,
+        *,
+        sync: Mapping[str, Any],
+        upload_to: Uploading | None,
+        keeps: Callable[[str, CheckpointRef], bool],
+        say: Callable[[str], None],
+    ) -> None:
         self._connect()
+        self._sync, self._upload_to, self._keeps, self._say = sync, upload_to, keeps, say
         self.experiment, self._stores.root = place.experiment, place.root
         self._leases.owner = place.id
         self._leases.end_older(place.older)
         self.found = self._nodes.look(place)
-        if self.upload_to is not None and (problem := self._nodes.open_uploads(self.upload_to)) is not None:
-            self.say(problem)
-            self.upload_to = None
-        self._stores.replicated = self.upload_to is not None
+        if self._upload_to is not None and (problem := self._nodes.open_uploads(self._upload_to)) is not None:
+            self._say(problem)
+            self._upload_to = None
+        self._stores.replicated = self._upload_to is not None
         self._say_how()
 
     @property
@@ -285,15 +299,17 @@ class RayExecutor:
             self._waits_since = time.monotonic()
         elif time.monotonic() - self._waits_since > _WAIT_S:
             self._waits_since = math.inf  # once
-            self.say(f"nothing runs: no node has had room for a trial that asks for {wanted}, for {_WAIT_S:.0f} s")
+            self._say(f"nothing runs: no node has had room for a trial that asks for {wanted}, for {_WAIT_S:.0f} s")
 
     def _say_how(self) -> None:
         count = f"{len(self._hosts)} node{'s' if len(self._hosts) != 1 else ''}"
         others = [host for host in self._hosts.values() if not host.shared]
         if not others:
-            self.say(f"{count}; every one sees {self._stores.root}, so checkpoints are not copied between nodes")
-        elif self.upload_to is not None:
-            self.say(f"{count}; each copies its checkpoints to {shown(str(self.upload_to.arguments['place']))} itself")
+            self._say(f"{count}; every one sees {self._stores.root}, so checkpoints are not copied between nodes")
+        elif self._upload_to is not None:
+            self._say(
+                f"{count}; each copies its checkpoints to {shown(str(self._upload_to.arguments['place']))} itself"
+            )
         else:
             self._way = Future()
             start_thread(self._find_way, name="tuner-way", args=(count, others[0], self._way))
@@ -312,4 +328,4 @@ class RayExecutor:
         """Say how checkpoints come here, once that is known, or wait for it. Raises what is wrong with a chosen way."""
         if self._way is not None and (wait or self._way.done()):
             way, self._way = self._way, None
-            self.say(way.result())
+            self._say(way.result())

@@ -18,8 +18,9 @@ from tuner.error import SettingError, TuneError
 from tuner.executors.ray import connection
 from tuner.executors.ray.line import AgentLine, connect
 from tuner.executors.ray.node_agent import Agent
-from tuner.executors.ray.protocol import Looked, Order, Place, Setup, pack_orders
+from tuner.executors.ray.protocol import Looked, Order, Setup, pack_orders
 from tuner.executors.ray.uploads import LOST
+from tuner.executors.remote_hosts import ExperimentPlace
 
 _PATIENCE_S = 120.0
 """For the start of an agent: Ray may have to install what `runtime_env` names."""
@@ -47,7 +48,7 @@ class Host:
         node: str,
         ip: str,
         runtime_env: Mapping[str, Any] | None,
-        place: Place,
+        place: ExperimentPlace,
         *,
         number: int,
         busy: frozenset[str] = frozenset(),

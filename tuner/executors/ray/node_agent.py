@@ -49,14 +49,13 @@ from tuner.executors.ray.protocol import (
     Looked,
     Order,
     Output,
-    Place,
     Setup,
     Tell,
-    Uploading,
     pack_heard,
     unpack_orders,
 )
 from tuner.executors.ray.uploads import HostUploads
+from tuner.executors.remote_hosts import ExperimentPlace, Uploading
 from tuner.experiment.paths import ExperimentPaths
 
 log = logging.getLogger(__name__)
@@ -96,7 +95,7 @@ class Agent:
         # A thread of its own: whatever else hangs here, trials end when their driver is gone.
         start_thread(self._watch_driver, name="tuner-watch")
 
-    async def look(self, place: Place, marker: str, busy: frozenset[str]) -> Looked:
+    async def look(self, place: ExperimentPlace, marker: str, busy: frozenset[str]) -> Looked:
         """End what is left of older owners, and of an agent with the same mark; say what lies here.
 
         `busy`: directories of trials that run elsewhere just now, which this host may see.
@@ -158,7 +157,7 @@ class Agent:
 
     # --- within -----------------------------------------------------------------------------------------
 
-    def _look(self, place: Place, marker: str, busy: frozenset[str]) -> Looked:
+    def _look(self, place: ExperimentPlace, marker: str, busy: frozenset[str]) -> Looked:
         for id in (*place.older, marker):
             end_marked(MARKER, id)
         root, name = place.root, socket.gethostname()

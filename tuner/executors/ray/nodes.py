@@ -21,8 +21,9 @@ from tuner.executors.ray.host import AgentError, Host
 from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.leases import Lease, Leases
 from tuner.executors.ray.line import AgentLine
-from tuner.executors.ray.protocol import HEARTBEAT_S, Broken, Output, Place, Setup, Uploading, unpack_heard
+from tuner.executors.ray.protocol import HEARTBEAT_S, Broken, Output, Setup, unpack_heard
 from tuner.executors.ray.stores import Stores
+from tuner.executors.remote_hosts import ExperimentPlace, Uploading
 
 log = logging.getLogger(__name__)
 
@@ -66,13 +67,13 @@ class Nodes:
         self._runtime_env = runtime_env
         self._on_heard, self._on_leaves, self._on_lost = heard, leaves, lost
         self._busy, self._keeps = busy, keeps
-        self._place: Place | None = None
+        self._place: ExperimentPlace | None = None
         self._begin: Callable[[Host], None] | None = None
         self._numbers = itertools.count(1)
         self._useless: Counter[str] = Counter()
         self._ending = threading.Event()
 
-    def look(self, place: Place) -> list[Found]:
+    def look(self, place: ExperimentPlace) -> list[Found]:
         """Start an agent on every node, have it end what older owners left there, and say what lies there.
 
         Raises SettingError where a node cannot write to the experiment's directory.

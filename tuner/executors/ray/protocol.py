@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import Literal, Union
 
 from trainables.wire import CheckpointRef, ToTrial, decode_from_trial, decode_to_trial, encode
 from tuner.executors.base import Event, Launch, Message
@@ -21,20 +21,6 @@ SILENT_S = 12.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where an experiment lies, as the driver has it."""
-
-    root: Path
-    record: Path
-    """The generation's record: a host that reads the same id there sees the driver's own directory."""
-    id: str
-    experiment: str
-    """Id of the experiment."""
-    older: tuple[str, ...] = ()
-    """Ids of earlier generations: what still runs with one of these marks is ended."""
-
-
-@dataclass(frozen=True, slots=True)
 class Looked:
     """What an agent found on its host."""
 
@@ -45,17 +31,6 @@ class Looked:
     """(trial directory, checkpoint, digest of its manifest) of what lies there; empty where it is shared."""
     problem: str = ""
     """Why the directory cannot be used; "" where it can."""
-
-
-@dataclass(frozen=True, slots=True)
-class Uploading:
-    """The place to which hosts copy their checkpoints themselves."""
-
-    arguments: dict[str, Any]
-    """Of `trainables.transfer.open.open_backend`."""
-    timeout_s: float
-    needed: bool
-    """A host that cannot use it is an error; else everything goes through the driver."""
 
 
 @dataclass(frozen=True, slots=True)
