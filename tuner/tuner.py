@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from trainables.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
 from trainables.places import parent_and_name
 from trainables.settings import checked_arguments, checked_names
@@ -18,6 +16,7 @@ from tuner import knobs
 from tuner.analysis import ResultGrid
 from tuner.driver.build import execute
 from tuner.error import ExperimentNotFoundError, SettingError, TuneError
+from tuner.experiment import unpickling
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import is_experiment, read_settings
@@ -259,5 +258,5 @@ def _stored(paths: ExperimentPaths) -> tuple[dict[str, Any], SyncConfig | None]:
     stored = read_settings(paths)
     if not stored.get("settings_blob") or "sync_config" in stored.get("settings_lost", ()):
         return stored, None
-    pickled = cloudpickle.loads(Blobs(paths.blobs).get(stored["settings_blob"])).get("sync_config")
-    return stored, None if pickled is None else cloudpickle.loads(pickled)
+    pickled = unpickling.loads(Blobs(paths.blobs).get(stored["settings_blob"])).get("sync_config")
+    return stored, None if pickled is None else unpickling.loads(pickled)

@@ -23,6 +23,7 @@ from tuner.error import ExperimentDamagedError, MetricMissingError, ResourceErro
 from tuner.executors.base import Resources
 from tuner.executors.pool import parse_resources
 from tuner.experiment import events as ev
+from tuner.experiment import unpickling
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.naming import TrialNames, default_dirname
 from tuner.experiment.reason import Reason, ReasonKind
@@ -385,7 +386,7 @@ class Plugins:
         for name, digest in state.plugins.items():
             if self._blobs is None:
                 return
-            saved = cloudpickle.loads(self._blobs.get(digest))
+            saved = unpickling.loads(self._blobs.get(digest))
             if name == "metrics":
                 self._seen.update(saved["state"]["seen"])
                 self._unused.intersection_update(saved["state"]["unused"])

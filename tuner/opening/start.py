@@ -33,7 +33,7 @@ from tuner.error import (
     StorageFullError,
     TuneError,
 )
-from tuner.experiment import formats, replacing
+from tuner.experiment import formats, replacing, unpickling
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.generations import read_records
 from tuner.experiment.journal import JournalContents, read_journal
@@ -233,7 +233,7 @@ def prepare(spec: Spec, paths: ExperimentPaths, clock: Clock) -> Prepared:
     if planned.action is Action.RESUME:
         settings = read_settings(paths)
         if not spec.space_given and settings.get("space_blob"):
-            spec.param_space = cloudpickle.loads(Blobs(paths.blobs).get(settings["space_blob"]))
+            spec.param_space = unpickling.loads(Blobs(paths.blobs).get(settings["space_blob"]))
         if spec.stored:
             _take_over(spec, settings, paths)
         holds: dict[str, Any] = {**spec.settings(), **_plugins_of(spec)}
@@ -293,9 +293,9 @@ def take_over_place(spec: Spec, name: str) -> None:
     if "sync_config" in spec.stored and is_experiment(paths):
         settings = read_settings(paths)
         if settings.get("settings_blob"):
-            stored = cloudpickle.loads(Blobs(paths.blobs).get(settings["settings_blob"]))
+            stored = unpickling.loads(Blobs(paths.blobs).get(settings["settings_blob"]))
             if "sync_config" in stored:
-                spec.sync_config = cloudpickle.loads(stored["sync_config"])
+                spec.sync_config = unpickling.loads(stored["sync_config"])
 
 
 def open_experiment(
@@ -487,9 +487,9 @@ def _take_over(spec: Spec, settings: dict[str, Any], paths: ExperimentPaths) -> 
             "Tuner.restore(path, trainable, tune_config=..., run_config=...)"
         )
     if settings.get("settings_blob"):
-        for name, data in cloudpickle.loads(Blobs(paths.blobs).get(settings["settings_blob"])).items():
+        for name, data in unpickling.loads(Blobs(paths.blobs).get(settings["settings_blob"])).items():
             if name in spec.stored:
-                setattr(spec, name, cloudpickle.loads(data))
+                setattr(spec, name, unpickling.loads(data))
         spec.budget = Budget.of(spec.checkpoint_budget)
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import cloudpickle
 
 from tuner.error import SettingError
+from tuner.experiment import unpickling
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.search.state import picklable_state
 
@@ -297,7 +298,7 @@ class TrialScheduler:
 
     def restore(self, checkpoint_path: str | Path) -> None:
         """Read the state from a file that `save` wrote. The file is unpickled: only use your own."""
-        self.set_state(cloudpickle.loads(Path(checkpoint_path).read_bytes()))
+        self.set_state(unpickling.loads(Path(checkpoint_path).read_bytes()))
 
 
 def check_metric(who: str, metric: Any, mode: Any) -> None:
