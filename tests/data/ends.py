@@ -29,7 +29,19 @@ def trial_of(trial: Any) -> dict[str, Any]:
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     scores = {str(row["training_iteration"]): row["score"] for row in rows}
     assert len(scores) == len(rows), f"{file} holds an iteration twice"
-    return {"status": trial.status, "config": told(trial.config), "scores": scores}
+    return {"status": trial.status, "config": _short(told(trial.config)), "scores": scores}
+
+
+def _short(told: Any) -> Any:
+    """With a hash in place of what is large."""
+    text = json.dumps(told)
+    if len(text) < 10_000:
+        return told
+    if "dict" in told:
+        items = {"dict": [[key, _short(item)] for key, item in told["dict"]]}
+        if len(json.dumps(items)) < 10_000:
+            return items
+    return {"large": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
 def stored_of(experiment: Path) -> dict[str, Any]:

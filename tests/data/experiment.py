@@ -41,6 +41,8 @@ class Experiment:
     more arguments of that one call."""
     compacts: bool = False
     """Its journal was compacted again and again; what a snapshot replaced is gone with "gone"."""
+    packs: bool = False
+    """What a snapshot replaced was packed into the history at once."""
     replica: str = ""
     """"directory" or "s3": where copies go."""
     alike: bool = True

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import trainables as train
 import tuner as tune
-from tuner.schedulers import FIFOScheduler
+from trainables.store import retention
+from tuner.schedulers import Decision, FIFOScheduler, Reason, Reasoned, ReasonKind
 from tuner.search import Searcher
 from tuner.stopper import Stopper
 
@@ -93,3 +95,57 @@ class Hears(tune.Callback):
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.heard = [tuple(pair) for pair in state["heard"]]
+
+
+class Explains(FIFOScheduler):
+    """Stops every second trial at its second result, and says why."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.added: list[str] = []
+
+    def on_trial_add(self, trial: Any) -> None:
+        self.added.append(trial.trial_id)
+
+    def on_trial_result(self, trial: Any, result: dict[str, Any]) -> Any:
+        rank = self.added.index(trial.trial_id) % 2 + 1
+        if rank == 1 or result["training_iteration"] < 2:
+            return super().on_trial_result(trial, result)
+        value = float(result["score"])
+        reason = Reason(ReasonKind.WORSE, metric="score", value=value, rank=rank, of=2, cut=value + 1)
+        return Reasoned(Decision.STOP, reason)
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "added": self.added}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.added = list(state["added"])
+
+
+class Limits(Stopper):
+    """Stops a trial at its third result, and says why."""
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> Any:
+        iteration = result["training_iteration"]
+        return iteration >= 3 and Reason(ReasonKind.CRITERION, metric="training_iteration", value=iteration, cut=3.0)
+
+    def stop_all(self) -> bool:
+        return False
+
+
+class Names(tune.Callback):
+    """Holds classes of the package, as settings of a user's own may."""
+
+    def __init__(self) -> None:
+        places = (tune.schedulers, tune.search, tune.stopper, tune.logger)
+        named = [getattr(place, name) for place in places for name in place.__all__]
+        named += [getattr(tune, name) for name in _PUBLIC] + [train.CheckpointStrategy, train.ScalingConfig]
+        named += [getattr(retention, name) for name in _POLICIES]
+        self.classes = [found for found in named if isinstance(found, type)]
+
+
+_PUBLIC = [
+    "Budget", "CLIReporter", "Callback", "Checkpoint", "CheckpointConfig", "FailureConfig", "JupyterNotebookReporter",
+    "PlacementGroupFactory", "ProgressReporter", "ResumeConfig", "RunConfig", "SyncConfig", "Trainable", "TuneConfig",
+]  # fmt: skip
+_POLICIES = ["All", "AnyOf", "Best", "Earliest", "EveryN", "EveryT", "Latest", "Pareto", "Pinned", "RetentionPolicy"]

@@ -21,7 +21,7 @@ import numpy as np
 
 import trainables as train
 import tuner as tune
-from tests.data.values import Kind, alike, odd_values
+from tests.data.values import Kind, alike, large_values, odd_values
 from trainables.data_parallel_trainer import DataParallelTrainer
 
 PACE = "SAMPLES_PACE"
@@ -160,6 +160,13 @@ def checks_its_config(config: dict[str, Any]) -> None:
     for name, value in odd_values().items():
         if name != "trial":
             assert alike(config[name], value), (name, config[name], value)
+    walk({"x": config["x"]})
+
+
+def checks_its_large_config(config: dict[str, Any]) -> None:
+    """Fails unless what is large in its config is what was given."""
+    for name, value in large_values().items():
+        assert alike(config[name], value), name
     walk({"x": config["x"]})
 
 

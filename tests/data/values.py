@@ -120,3 +120,28 @@ def policy(place: Path) -> Path:
     file = place / "policy.txt"
     file.write_text("\n".join(map(json.dumps, POLICY)))
     return file
+
+
+def large_values() -> dict[str, Any]:
+    """A config's values that lie beside the journal: JSON, JSON in a dict of a dict, arrays."""
+    return {
+        "table": [0.5, "a"] * 10_000,
+        "model": {"words": {f"word {number}": 7 for number in range(6_000)}, "small": [1, 2]},
+        "text": "n\u00e4her " * 12_000,
+        "array": np.full((100, 100), 3, dtype=np.int64),
+    }
+
+
+def earlier(place: Path) -> Path:
+    """An experiment that another one continues: a sample of this format."""
+    from tests.data.unpacking import unpack
+
+    directory = place / "earlier"
+    if not directory.exists():
+        directory.mkdir()
+        unpack("0.1.0-format-2", "compacted", directory)
+    return directory / "storage" / "compacted"
+
+
+def directory_name(trial: Any) -> str:
+    return f"of-{trial.trial_id}"

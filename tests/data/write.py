@@ -1,8 +1,8 @@
 """Writes the samples of what a version of the package stores: `python -m tests.data.write [NAME ...]`, as root.
 
-Run it once for a version that stores something in another way than the one before, in a checkout of that version, and
-commit what it wrote under tests/data/<version>/. A sample is never written again and never removed: a format once
-written is read. tests/tuner/experiment/test_stored_samples.py reads and continues all of them.
+Run it once for a format (`tuner.experiment.formats`), in a checkout that writes it, and commit what it wrote under
+tests/data/<version>-format-<format>/ (the first format's are in 0.1.0/). A sample is never written again and never
+removed: a format once written is read. tests/tuner/experiment/test_stored_samples.py reads and continues all of them.
 
 Each experiment is run twice: once to its end, which index.json keeps as what the sample is to come to, and once as
 its `killed` says, with real SIGKILLs of its driver; what is on disk then is the sample. No name of the machine that
@@ -27,7 +27,7 @@ from typing import Any
 
 from tests.data import ends
 from tests.data.experiment import Experiment
-from tests.data.experiments import BY_NAME, EXPERIMENTS
+from tests.data.experiments import BY_NAME, LATER
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -95,6 +95,8 @@ def live(name: str, place: Path, replica: str | None, kill: list[Any]) -> None:
     experiment = BY_NAME[name]
     if experiment.compacts:
         journal_writer.COMPACT_BYTES = 3000
+    if experiment.packs:
+        journal_writer.JournalWriter.compact.__kwdefaults__["grace_s"] = 0.0
     more = kill.pop() if isinstance(kill[-1], dict) else {}
     arm(kill, place / "facts")
     try:
@@ -207,12 +209,13 @@ def write(names: list[str]) -> None:
     from importlib.metadata import version
 
     from tests.servers import s3
+    from tuner.experiment.formats import FORMAT
 
-    target = HERE / version("tuner")
+    target = HERE / f"{version('tuner')}-format-{FORMAT}"
     target.mkdir(exist_ok=True)
     index_file = target / "index.json"
     index = {entry["name"]: entry for entry in json.loads(index_file.read_text())} if index_file.exists() else {}
-    for experiment in EXPERIMENTS:
+    for experiment in LATER:
         if experiment.name in index or (names and experiment.name not in names):
             continue
         with ExitStack() as stack:
