@@ -1,7 +1,8 @@
 """What earlier versions stored is read for good: each sample of tests/data is listed, shown, verified and continued.
 
 How the samples came about is said in tests/data/write.py; what each comes to, in the index.json beside them: the end of
-the same run, by the same version, that nobody killed.
+the same run, by the same version, that nobody killed. Of the formats after the first, `make test` takes those that have
+no like among the first's, and a few others; `make soak` takes all.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 import tuner as tune
 from tests.data import ends
 from tests.data.experiment import Experiment
-from tests.data.experiments import BY_NAME
+from tests.data.experiments import BY_NAME, is_new
 from tests.data.unpacking import INDEX, unpack
 from tests.servers import s3
 from trainables.transfer.open import open_backend
@@ -27,18 +28,22 @@ from tuner.cli import main
 from tuner.experiment import lock
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-samples = pytest.mark.parametrize(
-    "entry",
-    [
-        pytest.param(
-            entry, marks=pytest.mark.torch if entry["name"] == "gp" else (), id=f"{entry['version']}-{entry['name']}"
-        )
-        for entry in INDEX
-    ],
-)
-copied = pytest.mark.parametrize(
-    "entry", [pytest.param(entry, id=f"{entry['version']}-{entry['name']}") for entry in INDEX if entry["replica"]]
-)
+_OTHERS = {"compacted", "damaged", "finished", "replica_killed", "rolled_back"}
+
+
+def each(entries: Iterable[dict[str, Any]]) -> pytest.MarkDecorator:
+    """A test of each of these samples."""
+    params = []
+    for entry in entries:
+        name, version = entry["name"], entry["version"]
+        marks = [pytest.mark.torch] if name == "gp" else []
+        if name not in _OTHERS and not is_new(name, version):
+            marks.append(pytest.mark.soak)
+        params.append(pytest.param(entry, marks=marks, id=f"{version}-{name}"))
+    return pytest.mark.parametrize("entry", params)
+
+
+samples = each(INDEX)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +138,7 @@ def test_it_is_read(entry: dict[str, Any], place: Path, capsys: pytest.CaptureFi
     assert tree_of(place) == before, "nothing was changed"
 
 
-@pytest.mark.parametrize("entry", [entry for entry in INDEX if entry["name"] in ("errors_killed", "odd_values_killed")])
+@each(entry for entry in INDEX if entry["name"] in ("errors_killed", "odd_values_killed"))
 def test_a_report_is_made_of_it(entry: dict[str, Any], place: Path, tmp_path: Path) -> None:
     assert say("report", place / "storage" / entry["name"], "--output", tmp_path / "report.html") == 0
     assert entry["stored"]["trials"][0][0] in (tmp_path / "report.html").read_text()
@@ -149,7 +154,7 @@ def test_it_is_continued_to_its_right_end(
     assert verified(place / "storage" / entry["name"], capsys)["problems"] == []
 
 
-@copied
+@each(entry for entry in INDEX if entry["replica"])
 @pytest.mark.parametrize("resume", ["AUTO", "REMOTE"])
 def test_its_copy_is_continued_on_a_machine_that_has_nothing(
     entry: dict[str, Any], place: Path, resume: str, capsys: pytest.CaptureFixture[str]
