@@ -14,7 +14,7 @@ from trainables.history import flatten
 from trainables.settings import seconds
 from trainables.trainable import Trainable
 from tuner.error import ResourceError, SerializationError, SettingError
-from tuner.executors.local.pickled import check_shippable
+from tuner.executors.local.pickled import check_picklable
 from tuner.registry import resolve_trainable
 
 __all__ = [
@@ -73,7 +73,7 @@ def merge_dicts(d1: Mapping[str, Any], d2: Mapping[str, Any]) -> dict[str, Any]:
 def diagnose_serialization(trainable: Any) -> bool:
     """Whether a trainable can be sent to its trials; what cannot is printed."""
     try:
-        check_shippable(trainable)
+        check_picklable(trainable)
     except SerializationError as error:
         sys.stdout.write(f"{error}\n")
         return False

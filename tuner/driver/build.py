@@ -27,7 +27,7 @@ from tuner.error import (
 )
 from tuner.executors import default
 from tuner.executors.base import Executor, Resources
-from tuner.executors.local.pickled import check_shippable
+from tuner.executors.local.pickled import check_picklable
 from tuner.executors.pool import check_fits, parse_resources
 from tuner.experiment.blobs import Blobs, trust
 from tuner.experiment.driver_log import DriverLog
@@ -132,7 +132,7 @@ def _open(spec: Spec, executor: Executor, clock: Clock, link: fetch.Link | None)
         no_effect(f"ScalingConfig(placement_strategy={strategy!r})", "trials run on this machine")
     spec.restore = _restore_path(spec.restore)
     if spec.overwrite and not executor.inline:
-        check_shippable(spec.trainable)  # before the old experiment goes
+        check_picklable(spec.trainable)  # before the old experiment goes
     while True:
         paths = ExperimentPaths(spec.storage / spec.experiment_name(now))
         recover(spec, paths, clock)

@@ -59,6 +59,10 @@ class Message:
     body: FromTrial
 
 
+KILLED = -9
+"""`Exited.status` of what was ended by SIGKILL."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exited:
     """The attempt is over: no process of it is left, its resources are free, all its messages were delivered before."""

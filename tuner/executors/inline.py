@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import sys
 import threading
 from collections import deque
@@ -24,8 +23,9 @@ from trainables.wire import (
     ToTrial,
     nothing,
 )
-from tuner.executors.base import Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
+from tuner.executors.base import KILLED, Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
 from tuner.executors.pool import detect
+from tuner.executors.reactor import Reactor
 
 
 class InlineExecutor(Executor):
@@ -50,15 +50,13 @@ class InlineExecutor(Executor):
         self._trainable: Any = None
         self._queue: deque[Launch] = deque()
         self._link: _Link | None = None
-        self._wake_fd = -1
-        self._waking = threading.RLock()  # of a signal handler's thread too, which may hold it already
+        self._reactor = Reactor()
 
     def total(self) -> Resources:
         return self._total
 
     def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
         self._trainable = trainable
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
         return not self._queue and self._link is None
@@ -76,39 +74,27 @@ class InlineExecutor(Executor):
     def kill(self, trial_id: str) -> None:
         if self._link is not None and self._link.trial_id == trial_id:
             self._link.killed = True
-        for launch in self._queue:
-            if launch.job.trial_id == trial_id:
-                self._queue.remove(launch)
-                self._queue.append(_Killed(launch.job, launch.resources))
-                return
+        elif (launch := next((each for each in self._queue if each.job.trial_id == trial_id), None)) is not None:
+            self._queue.remove(launch)
+            exited = Exited(trial_id, launch.job.attempt, KILLED, "killed")
+            self._reactor.call_soon(lambda events: events.append(exited))
 
     def run_once(self, dispatch: Dispatch, timeout: float | None) -> None:
-        if self._queue:
-            launch = self._queue.popleft()
-            if isinstance(launch, _Killed):
-                dispatch([Exited(launch.job.trial_id, launch.job.attempt, -9, "killed")])
-            else:
-                self._run(launch, dispatch)
-            return
-        poll = select.poll()
-        poll.register(self._wake_fd, select.POLLIN)
-        if poll.poll(None if timeout is None else max(0.0, timeout) * 1000):
-            os.eventfd_read(self._wake_fd)
+        events: list[Event] = []
+        self._reactor.wait(0.0 if self._queue else timeout, events)
+        if events:
+            dispatch(events)
+        elif self._queue:
+            self._run(self._queue.popleft(), dispatch)
 
     def wake(self) -> None:
-        with self._waking:  # a number that was closed meanwhile may be another file's
-            if self._wake_fd >= 0:
-                os.eventfd_write(self._wake_fd, 1)
+        self._reactor.wake()
 
     def owned_processes(self) -> list[tuple[int, int]]:
         return []
 
     def shutdown(self, *, grace_s: float = 0.0) -> None:
         self._queue.clear()
-        with self._waking:
-            wake, self._wake_fd = self._wake_fd, -1
-            if wake >= 0:
-                os.close(wake)
 
     def _run(self, launch: Launch, dispatch: Dispatch) -> None:
         from trainables.runtime.worker import run_job  # the driver needs it for this executor only
@@ -129,12 +115,8 @@ class InlineExecutor(Executor):
             restore()
         if link.failure is not None:
             raise link.failure
-        status, reason = (-9, "killed") if link.killed else (0, None)
+        status, reason = (KILLED, "killed") if link.killed else (0, None)
         dispatch([Exited(job.trial_id, job.attempt, status, reason)])
-
-
-class _Killed(Launch):
-    """Stands in the queue for a launch that was killed before it began."""
 
 
 class _Link:

@@ -22,7 +22,7 @@ from trainables.trainable import Trainable, saves
 from trainables.wire import Answer, AttemptErrored, Finished, Halt, Preempted, Report, ToTrial
 from tuner.clock import VirtualClock
 from tuner.error import SettingError
-from tuner.executors.base import Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
+from tuner.executors.base import KILLED, Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
 from tuner.executors.pool import Nodes, Share, check_fits
 
 Model = Callable[[dict[str, Any]], Iterable[tuple[float, Mapping[str, Any]]]]
@@ -160,7 +160,7 @@ class SimulatedExecutor(Executor):
     def _lose(self, node: int, events: list[Event]) -> None:
         self._nodes.lose(node)
         for attempt in [attempt for attempt in self._attempts.values() if attempt.node == node]:
-            self._over(attempt, -9, "lost", events)
+            self._over(attempt, KILLED, "lost", events)
 
     def _at(self, seconds: float, attempt: _Attempt | int, what: str) -> None:
         heapq.heappush(self._heap, (self.clock.monotonic() + seconds, next(self._order), attempt, what))
@@ -187,7 +187,7 @@ class SimulatedExecutor(Executor):
             self._next(attempt)
             return False
         if what in ("killed", "timeout"):
-            self._over(attempt, -9, what, events)
+            self._over(attempt, KILLED, what, events)
             return False
         last: Finished | AttemptErrored | Preempted = Finished()
         if what == "preempted":

@@ -24,7 +24,7 @@ import cloudpickle, msgspec, ray
 from trainables.store import publish, staging
 from trainables.transfer.agent import PushManifest, PushPayload
 from trainables.wire import CheckpointRef
-from tuner.executors.local.pickled import ship
+from tuner.executors.local.pickled import write_trainable
 from tuner.executors.ray import connection
 from tuner.executors.ray import host as hosts
 from tuner.executors.ray.protocol import Setup
@@ -49,7 +49,7 @@ def beat():
 threading.Thread(target=beat, daemon=True).start()
 uploading = cloudpickle.dumps(Uploading({"place": str(root / "mount" / "copies")}, 30.0, needed=False))
 (root / "temporary").mkdir()
-shipped = ship(lambda config: None, root / "temporary")
+shipped = write_trainable(lambda config: None, root / "temporary")
 setup = Setup(shipped.imports, id, root / "temporary", Path.cwd(), uploading=uploading)
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from tuner.error import SettingError
 from tuner.executors.ray import connection, nodes
-from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.leases import Lease, Leases
 from tuner.executors.ray.nodes import Nodes
+from tuner.executors.reactor import Reactor
 
 ONE, TWO = {"cpu": 1.0}, {"cpu": 2.0}
 
@@ -130,10 +130,10 @@ def test_no_slot_on_a_node_that_was_given_up_is_waited_for(
 ) -> None:
     monkeypatch.setattr(nodes, "Host", Unwritable)
     hosts: dict[str, Any] = {}
-    inbox = Inbox()
+    reactor = Reactor()
     unused: Any = None
     cluster = Nodes(
-        hosts, inbox, leases, unused, runtime_env=None, heard=unused, leaves=unused, lost=unused,
+        hosts, reactor, leases, unused, runtime_env=None, heard=unused, leaves=unused, lost=unused,
         busy=frozenset, keeps=lambda dirname, ref: True,
     )  # fmt: skip
     cluster._place = object()  # type: ignore[assignment]
@@ -147,7 +147,7 @@ def test_no_slot_on_a_node_that_was_given_up_is_waited_for(
         (host,) = hosts.values()
         for then in host.waiting:
             then(None)
-        inbox.wait(0.0, [])
+        reactor.wait(0.0, [])
     assert asked(leases) == []
     assert not leases.has_room(ONE, ())
     assert len(asked(leases)) == 1

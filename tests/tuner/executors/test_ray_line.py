@@ -168,7 +168,7 @@ import asyncio, os, sys, time
 from pathlib import Path
 from trainables.job import Job
 from tuner.executors.base import Exited, Launch
-from tuner.executors.local.pickled import pack, ship
+from tuner.executors.local.pickled import pickle_job, write_trainable
 from tuner.executors.ray import node_agent as agents
 from tuner.executors.ray.line import connect
 from tuner.executors.ray.protocol import HEARTBEAT_S, Kill, Setup, pack_orders, unpack_heard
@@ -188,7 +188,7 @@ def drive(line):
         generation=1, original_cwd=home, index=0, attempt=1, seed=1,
     )
     out = home / "t0" / "stdout"
-    launch = Launch(job, {"cpu": 1.0}, stdout=out, stderr=out, tee=True, packed=pack(job, "the config"))
+    launch = Launch(job, {"cpu": 1.0}, stdout=out, stderr=out, tee=True, packed=pickle_job(job, "the config"))
     line.send(pack_orders([launch]))
     size, since = 0, time.monotonic()
     while not size or time.monotonic() - since < 1:  # until the trial is held up: nobody reads what it writes
@@ -208,7 +208,7 @@ def drive(line):
 
 async def main():
     agent = agents.Agent()
-    shipped = ship(train, home)
+    shipped = write_trainable(train, home)
 
     async def beat():
         while True:

@@ -34,11 +34,11 @@ from tuner.executors.base import Launch, Resources
 from tuner.executors.ray.attempts import Attempts
 from tuner.executors.ray.engine_files import Files
 from tuner.executors.ray.host import Host
-from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.node_agent import _check
 from tuner.executors.ray.stores import Stores
 from tuner.executors.ray.transfers import Carrier
 from tuner.executors.ray.uploads import ClusterUploader
+from tuner.executors.reactor import Reactor
 from tuner.experiment.state import ExperimentState
 from tuner.opening.other_hosts import gather
 from tuner.syncer.uploader import InlineUploader
@@ -276,18 +276,18 @@ class OneSlot:
 def test_only_a_checkpoint_that_is_missing_or_damaged_is_unusable(
     tmp_path: Path, problem: Exception, said: bool | None, why: str
 ) -> None:
-    scene, inbox = Scene(tmp_path), Inbox()
+    scene, reactor = Scene(tmp_path), Reactor()
 
     def supply(*_: Any) -> None:
         raise problem
 
     scene.stores.supply = supply  # type: ignore[method-assign]
     scene.hosts["a"].temporary = lambda path: path  # type: ignore[method-assign]
-    attempts = Attempts(scene.hosts, inbox, OneSlot(), scene.stores, scene.carrier)  # type: ignore[arg-type]
+    attempts = Attempts(scene.hosts, reactor, OneSlot(), scene.stores, scene.carrier)  # type: ignore[arg-type]
     attempts.launch(Launch(job_of(scene, checkpoint_path=scene.root / KEY), {"cpu": 1.0}))
     events: list[Any] = []
     while not events:
-        inbox.wait(5.0, events)
+        reactor.wait(5.0, events)
     *before, exited = events
     assert exited.reason == why
     assert [(event.body.type, event.body.disk) for event in before] == (
@@ -314,7 +314,7 @@ def test_a_checkpoint_that_a_host_cannot_read_just_now_is_not_set_aside_there(
 
 def test_after_the_run_nothing_that_waited_for_a_slot_asks_for_one(tmp_path: Path) -> None:
     scene, leases = Scene(tmp_path), NoRoom()
-    attempts = Attempts(scene.hosts, Inbox(), leases, scene.stores, scene.carrier)  # type: ignore[arg-type]
+    attempts = Attempts(scene.hosts, Reactor(), leases, scene.stores, scene.carrier)  # type: ignore[arg-type]
     job = job_of(scene)
     attempts.launch(Launch(job, {"cpu": 1.0}))
     assert attempts.queued and leases.asked == 1

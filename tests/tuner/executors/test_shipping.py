@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tuner.executors.local.pickled import imports_of, pack, ship
+from tuner.executors.local.pickled import imports_of, pickle_job, write_trainable
 
 MODULE = """
 import json
@@ -45,7 +45,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_what_a_trainable_of_a_module_will_import(module: types.ModuleType, tmp_path: Path) -> None:
-    shipped = ship(module.trainable, tmp_path)
+    shipped = write_trainable(module.trainable, tmp_path)
     assert shipped.imports == {
         "users_module": set(),
         "concurrent": {"futures"},
@@ -57,7 +57,7 @@ def test_what_a_trainable_of_a_module_will_import(module: types.ModuleType, tmp_
 def test_what_a_trainable_of_the_script_refers_to(tmp_path: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(MODULE.replace("import json", "import json, string"), namespace)
-    shipped = ship(namespace["trainable"], tmp_path)
+    shipped = write_trainable(namespace["trainable"], tmp_path)
     assert {"json", "decimal", "concurrent", "importlib"} <= set(shipped.imports)
     assert "xml.dom" not in shipped.imports and "__main__" not in shipped.imports
 
@@ -65,7 +65,7 @@ def test_what_a_trainable_of_the_script_refers_to(tmp_path: Path) -> None:
 def test_an_optimizer_of_torch_is_foreseen(tmp_path: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec("def f(config):\n import torch\n torch.optim.SGD([])\n", namespace)
-    assert {"torch", "torch._dynamo"} <= set(ship(namespace["f"], tmp_path).imports)
+    assert {"torch", "torch._dynamo"} <= set(write_trainable(namespace["f"], tmp_path).imports)
 
 
 def test_relative_and_star_imports_are_read_right() -> None:
@@ -76,5 +76,5 @@ def test_relative_and_star_imports_are_read_right() -> None:
 def test_plain_values_go_the_fast_way_and_others_by_value() -> None:
     import pickle
 
-    assert pack({"lr": 0.1}, "x") == pickle.dumps({"lr": 0.1}, 5)
-    assert pickle.loads(pack({"f": lambda: 3}, "x"))["f"]() == 3
+    assert pickle_job({"lr": 0.1}, "x") == pickle.dumps({"lr": 0.1}, 5)
+    assert pickle.loads(pickle_job({"f": lambda: 3}, "x"))["f"]() == 3

@@ -39,7 +39,7 @@ BLOCKS = struct.Struct("<IQ")
 
 
 @dataclass(slots=True)
-class Shared:
+class Preloaded:
     """What trials inherit from the server."""
 
     trainable: Any
@@ -51,7 +51,7 @@ class Shared:
     """What the thread limits were before the server lowered them."""
 
 
-def run(fds: list[int], keeper: int, shared: Shared) -> NoReturn:
+def run(fds: list[int], keeper: int, shared: Preloaded) -> NoReturn:
     """Be the process of an attempt. `fds`: main, side, and for `tee` the pipes for stdout and stderr."""
     status = 1
     try:
@@ -77,7 +77,7 @@ def run(fds: list[int], keeper: int, shared: Shared) -> NoReturn:
         os._exit(status)
 
 
-def _run(setup: dict[str, Any], packed: bytes, link: SocketLink, pipes: list[int], shared: Shared) -> int:
+def _run(setup: dict[str, Any], packed: bytes, link: SocketLink, pipes: list[int], shared: Preloaded) -> int:
     try:
         _redirect(setup, pipes)
         _environment(setup, shared)
@@ -133,7 +133,7 @@ def _renew(name: str, fd: int) -> None:
     setattr(sys, f"__{name}__", stream)
 
 
-def _environment(setup: dict[str, Any], shared: Shared) -> None:
+def _environment(setup: dict[str, Any], shared: Preloaded) -> None:
     cpus = max(1, int(setup["cpus"]))
     for name, users in shared.environment.items():
         knobs.set_variable(name, str(cpus) if users is None else users)

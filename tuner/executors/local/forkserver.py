@@ -7,6 +7,7 @@ Messages to and from the driver are packets of one socket; a number stands for a
     server -> driver   P <number> <pid>        it runs
                        D <number>              it died, and nothing is left of its trial
                        U <module> NUL <why>    this module is not preloaded
+                       W <why>                 it is preloaded, though forking is not safe with it
                        R                       everything is preloaded
 
 It ends, descendants first, when the driver's end of the socket closes or the driver dies.
@@ -25,8 +26,8 @@ import types
 from typing import Any, NoReturn
 
 from tuner.executors.local import preload
-from tuner.executors.local.attempt_process import Shared
-from tuner.executors.local.keeper import Keeper, Wakeups
+from tuner.executors.local.attempt_process import Preloaded
+from tuner.executors.local.keeper import Keeper, SignalPipe
 from tuner.executors.local.process_tree import adopt_orphans, children, die_with_parent, end_children, kill
 
 NUMBER = struct.Struct("<cII")
@@ -94,14 +95,14 @@ def _prepare_and_serve(init: dict[str, Any], control: socket.socket) -> None:
         preload.preload([(init["worker"], []), *init["modules"]], set(init["skip"]))
         if "" not in init["skip"]:
             trainable = preload.load(init["trainable"])
-    except preload.Unsafe as unsafe:
+    except preload.UnsafeToFork as unsafe:
         if unsafe.module not in ("site", init["worker"]):
             control.send(b"U" + unsafe.module.encode() + b"\0" + unsafe.why.encode())
             _again(init, unsafe.module)
-        control.send(b"U\0" + f"trials are forked although {unsafe}".encode())
+        control.send(b"W" + f"{unsafe.why} ({unsafe.module})".encode())
     preload.settle()
     control.send(b"R")
-    shared = Shared(trainable, init["trainable"], init["worker"], init["environment"])
+    shared = Preloaded(trainable, init["trainable"], init["worker"], init["environment"])
     _Server(control, parent, shared).serve()
 
 
@@ -116,13 +117,13 @@ def _again(init: dict[str, Any], module: str) -> NoReturn:
 
 
 class _Server:
-    def __init__(self, control: socket.socket, parent: int, shared: Shared) -> None:
+    def __init__(self, control: socket.socket, parent: int, shared: Preloaded) -> None:
         self._control = control
         self._parent = parent
         self._shared = shared
         self._keepers: dict[int, int] = {}
         self._dead: list[int] = []
-        self._wakeups = Wakeups()
+        self._wakeups = SignalPipe()
         # held open by this process alone: keepers see its end when this process ends
         self._alive, self._life = os.pipe()
 

@@ -21,14 +21,14 @@ import sys
 from typing import NoReturn
 
 from tuner.executors.local import attempt_process
-from tuner.executors.local.attempt_process import Shared
+from tuner.executors.local.attempt_process import Preloaded
 from tuner.executors.local.process_tree import adopt_orphans, die_with_parent, end_children, kill, kill_group
 
 EXITED = struct.Struct("<cIi")
 CANNOT_FORK = 71  # EX_OSERR
 
 
-class Wakeups:
+class SignalPipe:
     """Makes SIGCHLD and SIGTERM readable as a descriptor, so that one poll waits for everything."""
 
     def __init__(self) -> None:
@@ -56,9 +56,9 @@ class Wakeups:
 class Keeper:
     """The life of one keeper process."""
 
-    def __init__(self, control: int, alive: int, server: int, shared: Shared) -> None:
+    def __init__(self, control: int, alive: int, server: int, shared: Preloaded) -> None:
         adopt_orphans()
-        self._wakeups = Wakeups()
+        self._wakeups = SignalPipe()
         die_with_parent(server, signal.SIGTERM)
         self._control = socket.socket(fileno=control)
         self._alive = alive

@@ -1,33 +1,31 @@
-"""The driver's ends of the sockets and pipes of its trials."""
+"""The driver's ends of a trial's sockets and output pipes: none of them ever blocks."""
 
 from __future__ import annotations
 
 import os
-import select
 import socket
 import sys
 from pathlib import Path
 from typing import Protocol, TextIO
 
 from trainables.wire import Frames
+from tuner.executors.reactor import Action, Reactor
 
 _READ = 65536
 
 
-class Line:
-    """One socket of a trial: never blocks; what does not fit into the kernel's buffer waits for `flush`."""
+class TrialSocket:
+    """One socket of a trial: what does not fit into the kernel's buffer is sent when there is room."""
 
-    __slots__ = ("_epoll", "_outbox", "_sock", "fd", "frames", "open")
+    __slots__ = ("_outbox", "_reactor", "_sock", "fd", "frames")
 
-    def __init__(self, sock: socket.socket, epoll: select.epoll) -> None:
+    def __init__(self, sock: socket.socket, reactor: Reactor, ready: Action) -> None:
         sock.setblocking(False)
-        self._sock = sock
-        self._epoll = epoll
+        self._sock, self._reactor = sock, reactor
         self._outbox = bytearray()
         self.fd = sock.fileno()
         self.frames = Frames()
-        self.open = True
-        epoll.register(self.fd, select.EPOLLIN)
+        reactor.watch(self.fd, ready)
 
     def read(self) -> bytes | None:
         """What there is; b"" at the end, None when there is nothing now."""
@@ -51,31 +49,28 @@ class Line:
             return  # the trial is gone, its end is on the way
         if sent < len(data):
             self._outbox += memoryview(data)[sent:]
-            self._epoll.modify(self.fd, select.EPOLLIN | select.EPOLLOUT)
+            self._reactor.when_writable(self.fd, self._flush)
 
-    def flush(self) -> None:
-        """Go on with what waits; called when the socket is writable."""
+    def _flush(self) -> None:
         try:
             del self._outbox[: self._sock.send(self._outbox)]
         except BlockingIOError:
             return
         except ConnectionError:
             self._outbox.clear()
-        if not self._outbox and self.open:
-            self._epoll.modify(self.fd, select.EPOLLIN)
+        if not self._outbox:
+            self._reactor.when_writable(self.fd, None)
 
     def hush(self) -> None:
-        """Wait for this line no more; what is left can be read still."""
-        if self.open:
-            self.open = False
-            self._epoll.unregister(self.fd)
+        """Wait for it no more; what is left can be read still."""
+        self._reactor.forget(self.fd)
 
     def close(self) -> None:
         self.hush()
         self._sock.close()
 
 
-class Shown(Protocol):
+class TextSink(Protocol):
     """Where output is shown beside its file."""
 
     def write(self, text: str, /) -> object: ...
@@ -83,20 +78,18 @@ class Shown(Protocol):
     def flush(self) -> object: ...
 
 
-class Tee:
+class OutputPipe:
     """Output of a trial on its way to its file and to wherever it is shown as well."""
 
-    __slots__ = ("_epoll", "_file", "_shown", "fd", "open", "pipe")
+    __slots__ = ("_fd", "_file", "_reactor", "_shown", "pipe")
 
-    def __init__(self, path: Path, shown: Shown | None, epoll: select.epoll) -> None:
+    def __init__(self, path: Path, shown: TextSink | None, reactor: Reactor) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.fd, self.pipe = os.pipe()
-        os.set_blocking(self.fd, False)
+        self._fd, self.pipe = os.pipe()
+        os.set_blocking(self._fd, False)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._shown = shown
-        self._epoll = epoll
-        self.open = True
-        epoll.register(self.fd, select.EPOLLIN)
+        self._shown, self._reactor = shown, reactor
+        reactor.watch(self._fd, lambda events: self.pump())
 
     def close_pipe(self) -> None:
         """The trial has its end now."""
@@ -107,11 +100,11 @@ class Tee:
     def pump(self) -> bool:
         """Pass on what there is; False when there is nothing more now."""
         try:
-            data = os.read(self.fd, _READ)
+            data = os.read(self._fd, _READ)
         except BlockingIOError:
             return False
         if not data:
-            self.hush()
+            self._reactor.forget(self._fd)
             return False
         for write in (self._to_file, self._to_shown):
             try:
@@ -130,15 +123,10 @@ class Tee:
             self._shown.write(data.decode(errors="replace"))
             self._shown.flush()
 
-    def hush(self) -> None:
-        if self.open:
-            self.open = False
-            self._epoll.unregister(self.fd)
-
     def close(self) -> None:
-        self.hush()
+        self._reactor.forget(self._fd)
         self.close_pipe()
-        os.close(self.fd)
+        os.close(self._fd)
         os.close(self._file)
 
 

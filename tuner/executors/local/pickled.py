@@ -37,7 +37,7 @@ Imports = dict[str, set[str]]
 """Modules to import, each with the names that are wanted from it (some may be modules themselves)."""
 
 
-class Shipped:
+class TrainableFile:
     """A trainable on disk, written once for all trials.
 
     Attributes:
@@ -50,7 +50,7 @@ class Shipped:
         self.imports = imports
 
 
-def ship(trainable: Any, directory: Path) -> Shipped:
+def write_trainable(trainable: Any, directory: Path) -> TrainableFile:
     """Write a trainable into a fresh file of `directory`. Raises SerializationError, which names the variable."""
     directory.mkdir(parents=True, exist_ok=True)
     fd, name = tempfile.mkstemp(prefix="trainable-", suffix=".pickle", dir=directory)
@@ -65,38 +65,31 @@ def ship(trainable: Any, directory: Path) -> Shipped:
         os.unlink(name)
         if isinstance(error, OSError):
             raise
-        raise _unshippable(trainable, error) from error
+        raise _unpicklable_trainable(trainable, error) from error
     for module in getattr(trainable, "preload", ()):  # a trainer's: what its group needs
         pickler.note_module(module)
     pickler.note_root(getattr(trainable, "train_loop", trainable))
     if os.path.getsize(name) > _LARGE:
         _warn_of_large(trainable)
-    return Shipped(Path(name), pickler.imports)
+    return TrainableFile(Path(name), pickler.imports)
 
 
-def check_shippable(trainable: Any) -> None:
-    """Raise SerializationError, as `ship` would; nothing is written, and a large array is not copied."""
+def check_picklable(trainable: Any) -> None:
+    """Raise SerializationError, as `write_trainable` would; nothing is written, and a large array is not copied."""
     try:
-        cloudpickle.Pickler(_Nowhere(), protocol=_PICKLE).dump(trainable)
+        cloudpickle.Pickler(_Counter(), protocol=_PICKLE).dump(trainable)
     except Exception as error:
-        raise _unshippable(trainable, error) from error
+        raise _unpicklable_trainable(trainable, error) from error
 
 
-class _Nowhere(io.RawIOBase):
-    """Takes everything and keeps nothing."""
-
-    def write(self, data: Any) -> int:
-        return len(data)
-
-
-def _unshippable(trainable: Any, error: Exception) -> SerializationError:
+def _unpicklable_trainable(trainable: Any, error: Exception) -> SerializationError:
     return SerializationError(
         f"the trainable cannot be sent to its trials: {_culprit(trainable) or _named(trainable)}: {error}. "
         "Create it inside the trainable, or pass what it is made from in the config"
     )
 
 
-def pack(value: Any, what: str) -> bytes:
+def pickle_job(value: Any, what: str) -> bytes:
     """Pickle a job. Classes and functions of `__main__` go by value, because a trial has another `__main__`."""
     try:
         data = pickle.dumps(value, _PICKLE)
@@ -268,7 +261,7 @@ def _warn_of_large(trainable: Any) -> None:
 
 
 class _Counter(io.RawIOBase):
-    """Counts what is written to it."""
+    """Counts what is written to it, and keeps nothing."""
 
     size = 0
 

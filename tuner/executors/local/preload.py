@@ -18,7 +18,7 @@ from typing import Any
 from tuner.executors.local.process_tree import thread_count
 
 
-class Unsafe(Exception):
+class UnsafeToFork(Exception):
     """Forking is not safe any more.
 
     Attributes:
@@ -32,17 +32,17 @@ class Unsafe(Exception):
 
 
 def check(module: str) -> None:
-    """Raise `Unsafe` unless this process has one thread and no GPU context."""
+    """Raise `UnsafeToFork` unless this process has one thread and no GPU context."""
     threads = thread_count()
     if threads > 1:
-        raise Unsafe(module, f"{threads - 1} more thread{'s' if threads > 2 else ''} running after its import")
+        raise UnsafeToFork(module, f"{threads - 1} more thread{'s' if threads > 2 else ''} running after its import")
     for fd in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{fd}")
         except OSError:
             continue  # the listing's own
         if target.startswith("/dev/nvidia"):
-            raise Unsafe(module, "a GPU is in use after its import")
+            raise UnsafeToFork(module, "a GPU is in use after its import")
 
 
 def preload(modules: list[tuple[str, list[str]]], skip: set[str]) -> None:

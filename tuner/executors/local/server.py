@@ -14,7 +14,7 @@ from typing import Any
 from trainables.starting import start_process
 from tuner import knobs
 from tuner.executors.local import forkserver
-from tuner.executors.local.pickled import Shipped
+from tuner.executors.local.pickled import TrainableFile
 from tuner.executors.local.process_tree import end_marked
 
 MARKER = "TUNER_OWNER"
@@ -25,7 +25,7 @@ class ForkServer:
     """One life of the fork server process."""
 
     def __init__(
-        self, shipped: Shipped, *, worker: str, lock_fds: Sequence[int], marker: str, skip: Sequence[str] = ()
+        self, trainable: TrainableFile, *, worker: str, lock_fds: Sequence[int], marker: str, skip: Sequence[str] = ()
     ) -> None:
         self.marker = marker
         self.ready = False
@@ -44,9 +44,9 @@ class ForkServer:
                 "argv": list(sys.argv),
                 "flags": flags,
                 "worker": worker,
-                "modules": [(name, sorted(names)) for name, names in shipped.imports.items()],
+                "modules": [(name, sorted(names)) for name, names in trainable.imports.items()],
                 "skip": list(skip),
-                "trainable": str(shipped.path),
+                "trainable": str(trainable.path),
                 "environment": limits,
             }
         )

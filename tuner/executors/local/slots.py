@@ -1,80 +1,228 @@
-"""What the driver knows of a running attempt, of a keeper, and when somebody's time is up."""
+"""The driver's end of the fork server and its keepers: what waits gets one, and what became of it is told."""
 
 from __future__ import annotations
 
-import heapq
 import itertools
+import logging
 import socket
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from tuner.executors.base import Launch
-from tuner.executors.local.lines import Line, Tee
-from tuner.executors.local.server import ForkServer
-from tuner.executors.pool import Share
+from tuner.error import TuneError
+from tuner.executors.base import KILLED, Event
+from tuner.executors.local.attempts import LocalAttempt
+from tuner.executors.local.forkserver import NUMBER
+from tuner.executors.local.keeper import CANNOT_FORK, EXITED
+from tuner.executors.local.process_tree import start_time
+from tuner.executors.local.server import ForkServer, describe
+from tuner.executors.reactor import Reactor
+
+log = logging.getLogger(__name__)
+
+_MAX_FALSE_STARTS = 3
 
 
 @dataclass(slots=True, eq=False)
-class Keeper:
+class Slot:
     """One keeper process, idle when it has no attempt."""
 
     number: int
     control: socket.socket
     server: ForkServer
     pid: int = 0
-    attempt: Attempt | None = None
+    attempt: LocalAttempt | None = None
     gone: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class Attempt:
-    """One attempt from its launch to its exit."""
+class Slots:
+    """Places attempts on keepers, of which it has as many forked as are needed at once.
 
-    launch: Launch
-    share: Share
-    main: Line
-    side: Line
-    ends: list[socket.socket]
-    tees: list[Tee]
-    trial_id: str = field(init=False)
-    number: int = field(init=False)
-    keeper: Keeper | None = None
-    pid: int = 0
-    reason: str | None = None
-    """Why it was told to end."""
-    over: bool = False
+    Args:
+        start: starts a fork server that preloads none of the modules named.
+        modules: those that it preloads else; "" stands for the trainable.
+        ended: called when nothing of an attempt is left, with its pid (0: not known) and exit status.
+    """
 
-    def __post_init__(self) -> None:
-        self.trial_id = self.launch.job.trial_id
-        self.number = self.launch.job.attempt
+    def __init__(
+        self,
+        reactor: Reactor,
+        start: Callable[[Sequence[str]], ForkServer],
+        modules: Iterable[str],
+        ended: Callable[[LocalAttempt, int, int, list[Event]], None],
+    ) -> None:
+        self._reactor, self._start, self._ended = reactor, start, ended
+        self._modules = [*modules, ""]
+        self._unsafe: list[str] = []
+        self._waiting: deque[LocalAttempt] = deque()
+        self._numbers = itertools.count(1)
+        self._slots: dict[int, Slot] = {}
+        self._idle: list[Slot] = []
+        self._false_starts = 0
+        self.server: ForkServer | None = None
+        self._start_server()
 
-    def hand_over(self) -> None:
-        """Close our copies of the trial's ends. Kept until its keeper lives: a server may die before it forks one."""
-        for end in self.ends:
-            end.close()
-        for tee in self.tees:
-            tee.close_pipe()
+    @property
+    def usable(self) -> bool:
+        """Attempts can be placed; else the server is gone, and what it left is being ended."""
+        return self.server is None or not self.server.gone
 
+    def add(self, attempt: LocalAttempt) -> None:
+        """Have an attempt run, with the next `place`."""
+        self._waiting.append(attempt)
 
-class Deadlines:
-    """When running attempts are to be ended, and why; what is over is forgotten on the way."""
+    def place(self) -> None:
+        """Give those that wait a keeper."""
+        while self._waiting and self.usable:
+            slot = self._idle.pop() if self._idle else self._fork_keeper()
+            if slot is None:
+                return
+            attempt = self._waiting[0]
+            fds = [*(end.fileno() for end in attempt.ends), *(output.pipe for output in attempt.outputs)]
+            try:
+                socket.send_fds(slot.control, [b"L"], fds)
+            except ConnectionError:  # no wider: a signal handler of the user's may raise an OSError right here
+                continue  # it died just now and will be reported; the attempt has not begun
+            self._waiting.popleft()
+            slot.attempt, attempt.keeper = attempt, slot.control
+            if slot.pid:
+                attempt.hand_over()
+            if attempt.reason is not None:
+                attempt.end(None)
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Attempt, str | None]] = []
-        self._order = itertools.count()
+    def processes(self) -> list[tuple[int, int]]:
+        """(pid, start time) of the server and of each keeper."""
+        pids = [slot.pid for slot in self._slots.values() if slot.pid and not slot.gone]
+        if self.server is not None and not self.server.gone:
+            pids.insert(0, self.server.pid)
+        return [(pid, started) for pid in pids if (started := start_time(pid)) is not None]
 
-    def add(self, when: float, attempt: Attempt, reason: str | None) -> None:
-        heapq.heappush(self._heap, (when, next(self._order), attempt, reason))
+    def close(self) -> None:
+        """End all of it. Returns when no process is left."""
+        for slot in self._slots.values():
+            self._reactor.forget(slot.control.fileno())
+            slot.control.close()
+        if self.server is not None:
+            self._reactor.forget(self.server.control.fileno())
+            self.server.end()
 
-    def next(self) -> float | None:
-        """The earliest that still matters."""
-        heap = self._heap
-        while heap and heap[0][2].over:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
+    # --- beginning ----------------------------------------------------------------------------------------
 
-    def passed(self, now: Callable[[], float]) -> Iterator[tuple[Attempt, str | None]]:
-        """Take out those that have passed."""
-        while (when := self.next()) is not None and when <= now():
-            _, _, attempt, reason = heapq.heappop(self._heap)
-            yield attempt, reason
+    def _start_server(self) -> None:
+        self.server = self._start(self._unsafe)
+        self._reactor.watch(self.server.control.fileno(), self._on_server)
+
+    def _fork_keeper(self) -> Slot | None:
+        if self.server is None:
+            self._start_server()
+        assert self.server is not None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        slot = Slot(next(self._numbers), ours, self.server)
+        asked = self.server.fork_keeper(slot.number, theirs)
+        theirs.close()
+        if not asked:
+            ours.close()  # the server just died; its end is on the way
+            return None
+        self._slots[slot.number] = slot
+        ours.setblocking(False)
+        self._reactor.watch(ours.fileno(), lambda events: self._on_keeper(slot, events))
+        return slot
+
+    # --- what they say ------------------------------------------------------------------------------------
+
+    def _on_keeper(self, slot: Slot, events: list[Event]) -> None:
+        while True:
+            try:
+                data = slot.control.recv(64)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                data = b""
+            if not data:
+                break
+            _, pid, status = EXITED.unpack(data)
+            attempt, slot.attempt = slot.attempt, None
+            self._idle.append(slot)
+            if attempt is not None:
+                self._ended(attempt, pid, status, events)
+        slot.gone = True
+        if slot.attempt is not None:
+            slot.attempt.keeper = None
+        if slot in self._idle:
+            self._idle.remove(slot)
+        self._reactor.forget(slot.control.fileno())
+        slot.control.close()
+        if slot.server.gone:
+            self._after_server(events)
+
+    def _on_server(self, events: list[Event]) -> None:
+        server = self.server
+        assert server is not None
+        while (data := server.receive()) is not None:
+            kind = data[:1]
+            if kind == b"R":
+                server.ready = True
+            elif kind == b"U":
+                self._on_unsafe(*data[1:].decode().split("\0", 1))
+            elif kind == b"W":
+                log.warning("trials are forked although that is not safe: %s", data[1:].decode())
+            elif kind == b"P":
+                _, number, pid = NUMBER.unpack(data)
+                slot = self._slots[number]
+                slot.pid = pid
+                if slot.attempt is not None:
+                    slot.attempt.hand_over()
+            elif kind == b"D":
+                self._keeper_lost(self._slots[NUMBER.unpack(data)[1]], events)
+            else:
+                server.gone = True
+                self._reactor.forget(server.control.fileno())
+                server.control.close()
+                self._after_server(events)
+                return
+
+    def _on_unsafe(self, module: str, why: str) -> None:
+        if module in self._unsafe:
+            return
+        self._unsafe.append(module)
+        if module:
+            log.warning("module %s is not loaded ahead, each trial imports it itself: %s", module, why)
+        else:
+            log.warning("the trainable is not loaded ahead, each trial loads it itself: %s", why)
+
+    # --- their ends ---------------------------------------------------------------------------------------
+
+    def _keeper_lost(self, slot: Slot, events: list[Event]) -> None:
+        """The server says that a keeper died and that nothing is left below it."""
+        if not slot.gone:
+            self._on_keeper(slot, events)  # it may have said something before
+        del self._slots[slot.number]
+        attempt, slot.attempt = slot.attempt, None
+        if attempt is None:
+            return
+        if slot.pid:
+            attempt.reason = attempt.reason or "lost"
+            self._ended(attempt, 0, KILLED, events)
+        elif slot.server.gone:
+            self._waiting.append(attempt)  # it never began
+        else:
+            self._ended(attempt, 0, CANNOT_FORK, events)
+
+    def _after_server(self, events: list[Event]) -> None:
+        """The server died. Its keepers end their trials and go; when the last one has, what is left is swept up."""
+        server = self.server
+        assert server is not None
+        if any(not slot.gone for slot in self._slots.values()):
+            return
+        server.process.wait()
+        server.sweep()
+        how = describe(server.process.returncode)
+        log.warning("the fork server %s; another one is started", how)
+        self.server = None
+        if not server.ready:
+            self._false_starts += 1
+            if self._false_starts >= _MAX_FALSE_STARTS:
+                raise TuneError(f"the process that trials are forked from does not start: it {how}; see its output")
+            self._unsafe = list(self._modules)  # whatever it was, the trials may do better
+        for slot in list(self._slots.values()):
+            self._keeper_lost(slot, events)

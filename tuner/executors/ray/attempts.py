@@ -26,16 +26,16 @@ from trainables.wire import (
 )
 from tuner.executors.base import Event, Exited, Launch, Message
 from tuner.executors.local.lines import terminal
-from tuner.executors.local.pickled import pack
+from tuner.executors.local.pickled import pickle_job
 from tuner.executors.ray import connection
 from tuner.executors.ray.arriving import Arriving, Coming
 from tuner.executors.ray.groups import across, deputy_of, trial_of
 from tuner.executors.ray.host import Host
-from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.leases import Lease, Leases
 from tuner.executors.ray.protocol import Kill, Output, Tell
 from tuner.executors.ray.stores import Stores
 from tuner.executors.ray.transfers import Carrier, Landing
+from tuner.executors.reactor import Reactor
 
 log = logging.getLogger(__name__)
 
@@ -95,9 +95,9 @@ class Attempts:
     """
 
     def __init__(
-        self, hosts: Mapping[str, Host], inbox: Inbox, leases: Leases, stores: Stores, carrier: Carrier
+        self, hosts: Mapping[str, Host], reactor: Reactor, leases: Leases, stores: Stores, carrier: Carrier
     ) -> None:
-        self._hosts, self._inbox, self._leases = hosts, inbox, leases
+        self._hosts, self._reactor, self._leases = hosts, reactor, leases
         self._stores, self._carrier = stores, carrier
         self._all: dict[str, _Attempt] = {}
         self._queued: deque[Launch] = deque()
@@ -192,7 +192,7 @@ class Attempts:
                     self._stores.supply(other, source, launch.digest)
 
         self._carrier.beside(
-            host, supply, lambda error: self._inbox.put(lambda events: self._there(attempt, error, events))
+            host, supply, lambda error: self._reactor.call_soon(lambda events: self._there(attempt, error, events))
         )
 
     def _told_apart(self, launch: Launch, lease: Lease, host: Host) -> Launch:
@@ -208,7 +208,7 @@ class Attempts:
         return dataclasses.replace(
             launch,
             resources={"cpu": float(launch.resources.get("cpu", 1.0))},
-            packed=pack(job, f"the config of trial {job.trial_id}"),
+            packed=pickle_job(job, f"the config of trial {job.trial_id}"),
             job=dataclasses.replace(job, config={}),
             tee=launch.stdout is not None and (launch.tee or not host.shared),
             environment=environment,
@@ -304,7 +304,7 @@ class Attempts:
         path = attempt.launch.job.directory / body.ref.name
 
         def arrived(problem: Exception | None) -> None:
-            self._inbox.put(lambda events: self._arrived(attempt, coming, body, problem, events))
+            self._reactor.call_soon(lambda events: self._arrived(attempt, coming, body, problem, events))
 
         host, landing = attempt.host, attempt.landing
         self._carrier.beside(

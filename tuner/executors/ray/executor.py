@@ -19,17 +19,17 @@ from trainables.transfer.open import shown
 from trainables.wire import Answer, CheckpointRef, Report, ToTrial
 from tuner.error import SettingError
 from tuner.executors.base import Dispatch, Event, Executor, Launch, Message, Resources
-from tuner.executors.local.pickled import ship
+from tuner.executors.local.pickled import write_trainable
 from tuner.executors.ray import connection, groups, sources
 from tuner.executors.ray.attempts import Attempts
 from tuner.executors.ray.host import Host
-from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.leases import Lease, Leases
 from tuner.executors.ray.nodes import Found, Nodes
 from tuner.executors.ray.protocol import OWNER_FILE, Setup
 from tuner.executors.ray.stores import Stores
 from tuner.executors.ray.transfers import Carrier
 from tuner.executors.ray.uploads import ClusterUploader
+from tuner.executors.reactor import Reactor
 from tuner.executors.remote_hosts import ExperimentPlace, Uploading
 from tuner.syncer.uploader import Uploader
 
@@ -95,14 +95,14 @@ class RayExecutor(Executor):
         self.experiment = ""
         hosts: dict[str, Host] = {}
         self._hosts: Mapping[str, Host] = hosts
-        self._inbox = Inbox()
+        self._reactor = Reactor()
         self._leases = Leases(self._on_lease, time.monotonic)
         self._carrier = Carrier(lambda: self._sync)
         self._stores = Stores(hosts, self._carrier)
-        self._attempts = Attempts(hosts, self._inbox, self._leases, self._stores, self._carrier)
+        self._attempts = Attempts(hosts, self._reactor, self._leases, self._stores, self._carrier)
         self._nodes = Nodes(
             hosts,
-            self._inbox,
+            self._reactor,
             self._leases,
             self._stores,
             runtime_env=self._runtime_env,
@@ -135,15 +135,15 @@ class RayExecutor(Executor):
         self._connect()
         ray = connection.load()
         (Path(temporary) / OWNER_FILE).write_text(marker)
-        shipped = ship(trainable, Path(temporary))
+        written = write_trainable(trainable, Path(temporary))
         try:
-            pickled, modules = ray.put(shipped.path.read_bytes()), ray.put(sources.collect())
+            pickled, modules = ray.put(written.path.read_bytes()), ray.put(sources.collect())
         finally:
-            shipped.path.unlink(missing_ok=True)
+            written.path.unlink(missing_ok=True)
         uploading = b"" if self._upload_to is None else cloudpickle.dumps(self._upload_to)
         self._leases.meant = groups.meant_by(trainable)
         self._nodes.begin(
-            Setup(shipped.imports, marker, Path(temporary), Path.cwd(), uploading=uploading), pickled, modules
+            Setup(written.imports, marker, Path(temporary), Path.cwd(), uploading=uploading), pickled, modules
         )
 
     def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
@@ -172,7 +172,7 @@ class RayExecutor(Executor):
         until = None if timeout is None else now + max(0.0, timeout)
         if (idle := self._leases.idle_until()) is not None:
             until = idle if until is None else min(until, idle)
-        self._inbox.wait(0.0 if events else None if until is None else until - now, events)
+        self._reactor.wait(0.0 if events else None if until is None else until - now, events)
         self._leases.tidy()
         self._attempts.launch_queued()
         self._say_who_waits()
@@ -183,7 +183,7 @@ class RayExecutor(Executor):
         self._flush()
 
     def wake(self) -> None:
-        self._inbox.put(lambda events: None)
+        self._reactor.call_soon(lambda events: None)
 
     def owned_processes(self) -> list[tuple[int, int]]:
         return []  # agents end with Ray's job, or when they hear nothing of it any more
@@ -270,7 +270,7 @@ class RayExecutor(Executor):
 
     def _on_lease(self, lease: Lease, answer: Any) -> None:
         """From any thread."""
-        self._inbox.put(lambda events: self._granted(lease, answer))
+        self._reactor.call_soon(lambda events: self._granted(lease, answer))
 
     def _granted(self, lease: Lease, answer: Any) -> None:
         if self._leases.on_granted(lease, answer):

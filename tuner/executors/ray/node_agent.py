@@ -31,7 +31,7 @@ from trainables.transfer.agent import decode_job
 from trainables.wire import CheckpointRef, SavePublished
 from tuner.executors.base import Event, Exited, Launch, Message
 from tuner.executors.local.executor import LocalExecutor
-from tuner.executors.local.pickled import Shipped
+from tuner.executors.local.pickled import TrainableFile
 from tuner.executors.local.process_tree import end_marked
 from tuner.executors.local.server import MARKER
 from tuner.executors.ray import sources
@@ -203,7 +203,7 @@ class Agent:
                 os.chdir(setup.cwd if setup.cwd.is_dir() else home)
             self._alive_at = time.monotonic()  # it has just called
             self._cleaner = Cleaner(home, setup.temporary)
-            self._runner = Runner(Shipped(trainable, setup.imports), setup, self._tell)
+            self._runner = Runner(TrainableFile(trainable, setup.imports), setup, self._tell)
             self._runner.start()
 
     def _open_uploads(self, uploading: bytes) -> None:
@@ -288,14 +288,10 @@ class Agent:
 class Runner(threading.Thread):
     """The thread that a local executor belongs to: orders go in, events come out."""
 
-    def __init__(self, shipped: Shipped, setup: Setup, tell: Callable[[Sequence[Heard]], None]) -> None:
+    def __init__(self, trainable: TrainableFile, setup: Setup, tell: Callable[[Sequence[Heard]], None]) -> None:
         super().__init__(name="tuner-runner", daemon=True)
         self._executor = _Executor(tell)
-        self._shipped, self._setup, self._tell = shipped, setup, tell
-        self._orders: list[Order] = []
-        self._line: tuple[AgentLine, Callable[[], None]] | None = None
-        self._lock = threading.Lock()
-        self._ready = threading.Event()
+        self._trainable, self._setup, self._tell = trainable, setup, tell
         self._ending = False
         self._jobs: dict[str, Job] = {}
         self._directories: set[Path] = set()
@@ -304,20 +300,24 @@ class Runner(threading.Thread):
 
     def order(self, orders: list[Order]) -> None:
         """From another thread."""
-        self._ready.wait()
-        with self._lock:
-            self._orders += orders
-        self._executor.wake()
+        self._executor.reactor.call_soon(lambda events: self._carry_out_all(orders))
 
     def adopt(self, line: AgentLine, ended: Callable[[], None]) -> None:
         """Take orders from there from now on; from another thread."""
-        with self._lock:
-            self._line = (line, ended)
-        self._executor.wake()
+        reactor = self._executor.reactor
+
+        def ready(events: list[Event]) -> None:
+            batches = line.receive()
+            if batches is None:
+                reactor.forget(line.fileno())
+                ended()
+            for batch in batches or ():
+                self._carry_out_all(unpack_orders(batch))
+
+        reactor.call_soon(lambda events: reactor.watch(line.fileno(), ready))
 
     def end(self) -> None:
         """End all; from another thread."""
-        self._ready.wait()
         self._ending = True
         self._executor.wake()
         self.join()
@@ -337,22 +337,13 @@ class Runner(threading.Thread):
                 self._tell([Broken(f"{type(error).__name__}: {error}")])
             except Exception:
                 os._exit(1)  # Ray tells it then
-        finally:
-            self._ready.set()
 
     def _run(self) -> None:
         executor = self._executor
         temporary = take_temporary(self._setup)
-        executor.start_shipped(self._shipped, marker=self._setup.marker)
-        self._ready.set()
+        executor.start_written(self._trainable, marker=self._setup.marker)
         try:
             while not self._ending:
-                with self._lock:
-                    orders, self._orders = self._orders, []
-                    adopted, self._line = self._line, None
-                if adopted is not None:
-                    executor.listen(adopted[0], self._carry_out_all, adopted[1])
-                self._carry_out_all(orders)
                 executor.run_once(self._heard, None)
         finally:
             executor.shutdown()
@@ -407,23 +398,7 @@ class _Executor(LocalExecutor):
         super().__init__(cpus=_PLENTY, gpus=0)
         self._tell_driver = tell
 
-    def listen(self, line: AgentLine, carry_out: Callable[[Sequence[Order]], None], ended: Callable[[], None]) -> None:
-        """Wait for orders beside everything else."""
-
-        def ready(mask: int, events: list[Event]) -> None:
-            batches = line.receive()
-            if batches is None:
-                assert self._epoll is not None
-                del self._handlers[line.fileno()]
-                self._epoll.unregister(line.fileno())
-                ended()
-            else:
-                for batch in batches:
-                    carry_out(unpack_orders(batch))
-
-        self._watch(line.fileno(), ready)
-
-    def _shown(self, launch: Launch, name: Literal["stdout", "stderr"]) -> _Echo:
+    def shown(self, launch: Launch, name: Literal["stdout", "stderr"]) -> _Echo:
         return _Echo(launch, name, self._tell_driver)
 
 

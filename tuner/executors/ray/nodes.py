@@ -18,11 +18,11 @@ from tuner.error import TuneError
 from tuner.executors.base import Event
 from tuner.executors.ray import connection
 from tuner.executors.ray.host import AgentError, Host
-from tuner.executors.ray.inbox import Inbox
 from tuner.executors.ray.leases import Lease, Leases
 from tuner.executors.ray.line import AgentLine
 from tuner.executors.ray.protocol import HEARTBEAT_S, Broken, Output, Setup, unpack_heard
 from tuner.executors.ray.stores import Stores
+from tuner.executors.reactor import Reactor
 from tuner.executors.remote_hosts import ExperimentPlace, Uploading
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Nodes:
     def __init__(
         self,
         hosts: dict[str, Host],
-        inbox: Inbox,
+        reactor: Reactor,
         leases: Leases,
         stores: Stores,
         *,
@@ -63,7 +63,7 @@ class Nodes:
         busy: Callable[[], frozenset[str]],
         keeps: Callable[[str, CheckpointRef], bool],
     ) -> None:
-        self._hosts, self._inbox, self._leases, self._stores = hosts, inbox, leases, stores
+        self._hosts, self._reactor, self._leases, self._stores = hosts, reactor, leases, stores
         self._runtime_env = runtime_env
         self._on_heard, self._on_leaves, self._on_lost = heard, leaves, lost
         self._busy, self._keeps = busy, keeps
@@ -114,10 +114,10 @@ class Nodes:
 
         def begin(host: Host, pickled: Any, modules: Any) -> None:
             def failed(error: BaseException) -> None:
-                self._inbox.put(lambda events: self._fail(host, error, events))
+                self._reactor.call_soon(lambda events: self._fail(host, error, events))
 
             def begun() -> None:
-                self._inbox.put(lambda events: self._listen(host))
+                self._reactor.call_soon(lambda events: self._listen(host))
 
             host.begin(setup, pickled, modules, begun, failed)
 
@@ -174,7 +174,7 @@ class Nodes:
             self._when_looked(self._add(node), None)
 
     def _when_looked(self, host: Host, lease: Lease | None) -> None:
-        host.when_looked(lambda done: self._inbox.put(lambda events: self._joined(host, lease)))
+        host.when_looked(lambda done: self._reactor.call_soon(lambda events: self._joined(host, lease)))
 
     def _joined(self, host: Host, lease: Lease | None) -> None:
         """A node that came later has looked around."""
@@ -221,22 +221,22 @@ class Nodes:
                 log.debug("Ray does not say which nodes there are: %s", error)
                 continue
             for id in drained - leaving:
-                self._inbox.put(partial(self._drain, id))
+                self._reactor.call_soon(partial(self._drain, id))
             leaving |= drained
             for node in there:
                 if node.id not in greeted:
-                    self._inbox.put(partial(self._greet, node))
+                    self._reactor.call_soon(partial(self._greet, node))
             greeted |= {node.id for node in there}
 
     def _listen(self, host: Host) -> None:
-        host.listen(lambda answer: self._inbox.put(lambda events: self._heard(host, answer, events)))
+        host.listen(lambda answer: self._reactor.call_soon(lambda events: self._heard(host, answer, events)))
         if (line := host.line) is not None:
-            self._inbox.watch(line.fileno(), partial(self._read, host, line))
+            self._reactor.watch(line.fileno(), partial(self._read, host, line))
 
     def _read(self, host: Host, line: AgentLine, events: list[Event]) -> None:
         batches = line.receive()
         if batches is None:
-            self._inbox.forget(line.fileno())
+            self._reactor.forget(line.fileno())
             self._lost(host, ConnectionError(f"the line to {host.name} has ended"), events)
             return
         for batch in batches:
