@@ -23,7 +23,7 @@ from trainables.transfer import open as opening
 from trainables.transfer.agent import Done, Failed
 from trainables.transfer.base import Backend, Progress, unwatched
 from trainables.transfer.fsspec import MemoryBackend
-from trainables.transfer.objects import Source
+from trainables.transfer.local_files import Source
 from tuner.opening import fetch
 from tuner.syncer.uploader import InlineUploader
 

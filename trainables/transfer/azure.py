@@ -24,7 +24,8 @@ from trainables.errors import (
 )
 from trainables.transfer.base import Entry
 from trainables.transfer.clouds import CloudBackend
-from trainables.transfer.objects import BUSY, Sink, Source, escaped, unescaped
+from trainables.transfer.local_files import Sink, Source
+from trainables.transfer.objects import BUSY, escaped, unescaped
 
 _BLOCK = 8 * 1024 * 1024
 _BLOCKS_AT_ONCE = 4

@@ -1,4 +1,4 @@
-"""What every back end of `transfer` is: a place elsewhere that holds files under keys, and what it can do.
+"""The storage back end interface: a remote place that holds files under keys, and what it is capable of.
 
 A key is a relative path with `/` below the back end's URI. Back ends move bytes and nothing else: what a checkpoint is
 lies in `transfer.checkpoints`, order and retries over whole jobs in the driver's queue.
@@ -12,7 +12,7 @@ import socket
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainables.errors import ObjectNotFoundError, TransferError
@@ -64,6 +64,23 @@ class Leftover:
     """What else the back end needs to remove it."""
 
 
+@dataclass(frozen=True, slots=True)
+class PushRequest:
+    """The arguments of one `Backend.push`."""
+
+    source: Path
+    prefix: str
+    names: Sequence[str]
+    same: Mapping[str, str] = field(default_factory=dict)
+    exclusive: bool = False
+    receipts: MutableMapping[str, str] = field(default_factory=dict)
+    progress: Progress = unwatched
+
+    def keys(self) -> dict[str, str]:
+        """name -> its key. Raises TransferError for a name that leads out of the place."""
+        return {name: joined(self.prefix, name) for name in self.names}
+
+
 class Backend(ABC):
     """A place that holds files under keys. Safe to use from several threads.
 
@@ -87,7 +104,6 @@ class Backend(ABC):
         Raises TransferError with the cause and the remedy, within about `timeout_s` seconds also when nobody answers.
         """
 
-    @abstractmethod
     def push(
         self,
         source: Path,
@@ -108,6 +124,12 @@ class Backend(ABC):
             receipts: filled with name -> checksum that the place computed ("" where it has none), file by file as they
                 arrive, so that a second try can leave out what is there.
         """
+        kept: MutableMapping[str, str] = {} if receipts is None else receipts
+        self._push(PushRequest(source, prefix, names, same or {}, exclusive, kept, progress))
+
+    @abstractmethod
+    def _push(self, request: PushRequest) -> None:
+        """Do what `push` says."""
 
     def tidy(self, prefix: str) -> None:
         """Remove what a killed push under that prefix left half done; nothing else is being pushed there.
@@ -150,9 +172,19 @@ class Backend(ABC):
         Where the back end cannot do that by itself, the files come through this machine. Raises ObjectNotFoundError
         when there is nothing of one of the names.
         """
+        if self.can.copy:
+            keys = {name: (joined(source, name), joined(prefix, name)) for name in names}
+            self._copy_all(keys, {} if receipts is None else receipts, progress)
+            return
         with tempfile.TemporaryDirectory(prefix="transfer-") as directory:
             self.fetch(source, Path(directory), names, progress=progress)
             self.push(Path(directory), prefix, names, receipts=receipts, progress=progress)
+
+    def _copy_all(
+        self, keys: Mapping[str, tuple[str, str]], receipts: MutableMapping[str, str], progress: Progress
+    ) -> None:
+        """Do what `copy` says, over there: name -> (its key, the key of the copy)."""
+        raise NotImplementedError
 
     def put(self, key: str, data: bytes, *, exclusive: bool = False) -> None:
         """Write a small file. Raises ObjectExistsError, with `exclusive`, where there is one."""
@@ -197,6 +229,9 @@ class Backend(ABC):
         """Remove everything under `prefix`, which may not be empty. Nothing there is no error."""
         if not prefix:
             raise ValueError("an empty prefix is the whole place")
+        self._delete_tree(checked_key(prefix))
+
+    def _delete_tree(self, prefix: str) -> None:
         self.delete([entry.key for entry in self.list(prefix)])
 
     def renew(self) -> None:

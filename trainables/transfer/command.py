@@ -14,7 +14,8 @@ from trainables.errors import InvalidSettingError, TransferError
 from trainables.settings import unknown_fields
 from trainables.transfer import programs
 from trainables.transfer.base import Can, checked_key
-from trainables.transfer.copying import CopyingBackend, Deadline, within
+from trainables.transfer.copying import CopyingBackend
+from trainables.transfer.deadline import Deadline, within
 
 DELETE_LIKE = """sh -c 'aws s3 rm "$0" && aws s3 rm --recursive "$0"' {target}"""
 """`aws s3 rm` alone removes a file, with --recursive only what is in a directory."""
@@ -58,11 +59,6 @@ class _DeletingBackend(CopyingBackend):
             return
         for key in keys:
             self._remove(checked_key(key))
-
-    def delete_tree(self, prefix: str) -> None:
-        if not prefix:
-            raise ValueError("an empty prefix is the whole place")
-        self.delete([prefix])
 
     def _remove(self, key: str, limit_s: float | None = None) -> None:
         assert self._delete is not None
@@ -146,10 +142,10 @@ class FunctionBackend(_DeletingBackend):
         self._f = f
 
     def _upload(self, local: str, remote: str, limit_s: float | None) -> None:
-        within(limit_s, self.uri, lambda: self._call(local, remote))
+        within(limit_s, lambda: self._call(local, remote), self.uri)
 
     def _download(self, remote: str, local: str, limit_s: float | None) -> None:
-        within(limit_s, self.uri, lambda: self._call(remote, local))
+        within(limit_s, lambda: self._call(remote, local), self.uri)
 
     def _call(self, source: str, target: str) -> None:
         try:

@@ -16,16 +16,15 @@ import secrets
 import shutil
 import tempfile
 import threading
-import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from trainables.errors import ObjectNotFoundError, TransferCorruptError, TransferError
-from trainables.starting import start_thread
 from trainables.store import fs, staging
-from trainables.transfer.base import Backend, Can, Progress, checked_key, joined, unwatched
+from trainables.transfer.base import Backend, Can, Progress, PushRequest, checked_key, joined, unwatched
+from trainables.transfer.deadline import Deadline, left
 
 log = logging.getLogger(__name__)
 
@@ -94,27 +93,20 @@ class CopyingBackend(Backend):
                         path.rmdir()
                 raise
 
-    def push(
-        self,
-        source: Path,
-        prefix: str,
-        names: Sequence[str],
-        *,
-        same: Mapping[str, str] | None = None,
-        exclusive: bool = False,
-        receipts: MutableMapping[str, str] | None = None,
-        progress: Progress = unwatched,
-    ) -> None:
-        if prefix:
-            checked_key(prefix)
+    def _push(self, request: PushRequest) -> None:
+        if request.prefix:
+            checked_key(request.prefix)
+        names = request.names
         if not names:
             return
-        with self._view(source, names) as view:
-            self._send(view, prefix, None)
+        with self._view(request.source, names) as view:
+            self._send(view, request.prefix, None)
             size = sum((view / name).stat().st_size for name in names)
-        progress(size)
-        if receipts is not None:
-            receipts.update(dict.fromkeys(names, ""))
+        request.progress(size)
+        request.receipts.update(dict.fromkeys(names, ""))
+
+    def _delete_tree(self, prefix: str) -> None:
+        self.delete([prefix])
 
     def fetch(
         self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
@@ -278,44 +270,6 @@ class CopyingBackend(Backend):
             self._download(f"{self.url(self._probe_at)}/", f"{back}/", left(deadline))
             file = back / "file"
             return file.read_bytes() if file.is_file() else b""
-
-
-class Deadline:
-    """A moment after which nothing is waited for."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-
-    @property
-    def left(self) -> float:
-        """Seconds until then."""
-        return max(0.1, self._end - time.monotonic())
-
-
-def left(deadline: Deadline | None) -> float | None:
-    """Seconds until then; None without a deadline."""
-    return None if deadline is None else deadline.left
-
-
-def within(limit_s: float | None, uri: str, call: Callable[[], None]) -> None:
-    """Call a user's code; with a limit in a thread, which is left behind when it does not return in time."""
-    if limit_s is None:
-        call()
-        return
-    raised: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            call()
-        except BaseException as error:  # raised where it was called from
-            raised.append(error)
-
-    thread = start_thread(work, name="transfer-user")
-    thread.join(limit_s)
-    if thread.is_alive():
-        raise TransferError(f"{uri}: no answer in time", transient=True)
-    if raised:
-        raise raised[0]
 
 
 def _anything(directory: Path) -> bool:

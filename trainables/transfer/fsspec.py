@@ -20,7 +20,8 @@ from trainables.errors import (
     TransferError,
 )
 from trainables.transfer.base import Can, Entry
-from trainables.transfer.objects import ObjectBackend, Sink, Source, escaped, on_disk, unescaped
+from trainables.transfer.local_files import Sink, Source, on_disk
+from trainables.transfer.objects import ObjectBackend, escaped, unescaped
 
 _BLOCK = 4 * 1024 * 1024
 

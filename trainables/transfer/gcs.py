@@ -22,7 +22,8 @@ from trainables.errors import (
 )
 from trainables.transfer.base import Entry
 from trainables.transfer.clouds import CloudBackend
-from trainables.transfer.objects import BUSY, Sink, Source, escaped, unescaped
+from trainables.transfer.local_files import Sink, Source
+from trainables.transfer.objects import BUSY, escaped, unescaped
 
 _TIMEOUT = (10, 60)
 """Seconds until there is a connection, and between two bytes of an answer."""

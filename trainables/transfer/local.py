@@ -25,7 +25,8 @@ from trainables.errors import (
 )
 from trainables.store import fs
 from trainables.transfer.base import Entry, Leftover, checked_key
-from trainables.transfer.objects import ObjectBackend, Sink, Source
+from trainables.transfer.local_files import Sink, Source
+from trainables.transfer.objects import ObjectBackend
 
 PREFIX = ".transfer-"
 """Of files that are still being written. No key, and in no listing."""
@@ -50,10 +51,8 @@ class LocalBackend(ObjectBackend):
         super().__init__((uri or os.fspath(root)).rstrip("/"))
         self.root = Path(os.path.abspath(root))
 
-    def delete_tree(self, prefix: str) -> None:
-        if not prefix:
-            raise ValueError("an empty prefix is the whole place")
-        directory = self._path(checked_key(prefix))
+    def _delete_tree(self, prefix: str) -> None:
+        directory = self._path(prefix)
         if not fs.is_dir(directory):
             return
         with self._saying(prefix):

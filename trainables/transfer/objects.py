@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import secrets
 from abc import abstractmethod
@@ -11,15 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from concurrent.futures import FIRST_EXCEPTION, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
 
 from trainables.errors import ObjectNotFoundError, TransferError
-from trainables.starting import start_thread
 from trainables.store import fs
 from trainables.threads import Threads
-from trainables.transfer.base import Backend, Entry, Progress, check_name, checked_key, joined, unwatched
-
-T = TypeVar("T")
+from trainables.transfer.base import Backend, Entry, Progress, PushRequest, check_name, checked_key, joined, unwatched
+from trainables.transfer.deadline import within
+from trainables.transfer.local_files import Sink, Source, on_disk
 
 BUSY = {429, 502, 503, 504}
 """Statuses of HTTP with which an overloaded server sends everybody away for a while."""
@@ -87,36 +83,25 @@ class ObjectBackend(Backend):
 
         within(timeout_s, look, self.uri)
 
-    def push(
-        self,
-        source: Path,
-        prefix: str,
-        names: Sequence[str],
-        *,
-        same: Mapping[str, str] | None = None,
-        exclusive: bool = False,
-        receipts: MutableMapping[str, str] | None = None,
-        progress: Progress = unwatched,
-    ) -> None:
-        if exclusive and not self.can.exclusive:
+    def _push(self, request: PushRequest) -> None:
+        if request.exclusive and not self.can.exclusive:
             raise TransferError(f"{self.uri}: nothing can be created exclusively there")
-        targets = {name: joined(prefix, name) for name in names}
-        known = same if same is not None and self.can.reuse else {}
+        targets = request.keys()
+        known = request.same if self.can.reuse else {}
 
         def one(name: str) -> None:
             key = targets[name]
             receipt = None
             with self._saying(key):
                 if name in known:
-                    receipt = self._copied(known[name], key, exclusive=exclusive)
+                    receipt = self._copied(known[name], key, exclusive=request.exclusive)
                 if receipt is None:
-                    with Source(source / name, _stoppable(progress)) as file:
-                        receipt = self._send(file, key, exclusive=exclusive)
-            if receipts is not None:
-                receipts[name] = receipt
+                    with Source(request.source / name, _stoppable(request.progress)) as file:
+                        receipt = self._send(file, key, exclusive=request.exclusive)
+            request.receipts[name] = receipt
 
         self._each(one, list(targets))
-        with self._saying(prefix):
+        with self._saying(request.prefix):
             self._settle(list(targets.values()))
 
     def fetch(
@@ -142,31 +127,18 @@ class ObjectBackend(Backend):
 
         self._each(one, list(sources))
 
-    def copy(
-        self,
-        source: str,
-        prefix: str,
-        names: Sequence[str],
-        *,
-        receipts: MutableMapping[str, str] | None = None,
-        progress: Progress = unwatched,
+    def _copy_all(
+        self, keys: Mapping[str, tuple[str, str]], receipts: MutableMapping[str, str], progress: Progress
     ) -> None:
-        if not self.can.copy:
-            super().copy(source, prefix, names, receipts=receipts, progress=progress)
-            return
-        known = {name: joined(source, name) for name in names}
-        targets = {name: joined(prefix, name) for name in names}
-
         def one(name: str) -> None:
             _stoppable(progress)(0)  # nothing moves here; who watches may stop it, and hears that it goes on
-            with self._saying(known[name]):
-                receipt = self._copy(known[name], targets[name], exclusive=False)
-            if receipts is not None:
-                receipts[name] = receipt
+            known, target = keys[name]
+            with self._saying(known):
+                receipts[name] = self._copy(known, target, exclusive=False)
 
-        self._each(one, list(targets))
-        with self._saying(prefix):
-            self._settle(list(targets.values()))
+        self._each(one, list(keys))
+        with self._saying(""):
+            self._settle([target for _, target in keys.values()])
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         with self._saying(prefix):
@@ -178,18 +150,14 @@ class ObjectBackend(Backend):
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in [checked_key(key) for key in keys]:  # one by one: the order is what others rely on
-            with self._saying(key):
-                self._remove(key)
+            self._delete_one(key)
 
-    def delete_tree(self, prefix: str) -> None:
-        if not prefix:
-            raise ValueError("an empty prefix is the whole place")
+    def _delete_tree(self, prefix: str) -> None:
+        self._each(self._delete_one, [entry.key for entry in self.list(prefix)])
 
-        def one(key: str) -> None:
-            with self._saying(key):
-                self._remove(key)
-
-        self._each(one, [entry.key for entry in self.list(prefix)])
+    def _delete_one(self, key: str) -> None:
+        with self._saying(key):
+            self._remove(key)
 
     def _copied(self, known: str, key: str, *, exclusive: bool) -> str | None:
         try:
@@ -242,121 +210,6 @@ class ObjectBackend(Backend):
             raise failure from error
 
 
-class Source:
-    """A local file that is being sent: what is read of it counts as moved, and its end stays where it was."""
-
-    def __init__(self, path: Path, progress: Progress = unwatched) -> None:
-        self.path = path
-        self.name = os.fspath(path)
-        self._progress = progress
-
-    def __enter__(self) -> Source:
-        with on_disk(self.path):
-            self._file = open(self.path, "rb", buffering=0)
-            self.size = os.fstat(self._file.fileno()).st_size
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def read(self, count: int | None = -1) -> bytes:
-        left = self.size - self._file.tell()
-        wanted = left if count is None or count < 0 else min(count, left)
-        data = self.peek(wanted)
-        if data:
-            self._progress(len(data))
-        return data
-
-    def peek(self, count: int) -> bytes:
-        """Read on without telling anybody."""
-        with on_disk(self.path):
-            parts = []
-            while count and (part := self._file.read(count)):
-                parts.append(part)
-                count -= len(part)
-        if count:
-            raise TransferError(f"{self.path} was shortened while it was being sent", transient=True)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def read_at(self, buffer: bytearray | memoryview, offset: int) -> None:
-        """Fill a buffer from there on, from any thread, without telling anybody."""
-        view = memoryview(buffer)
-        with on_disk(self.path):
-            while view and (count := os.preadv(self._file.fileno(), [view], offset)):
-                view, offset = view[count:], offset + count
-        if view:
-            raise TransferError(f"{self.path} was shortened while it was being sent", transient=True)
-
-    def moved(self, count: int) -> None:
-        """Tell of bytes that have moved."""
-        self._progress(count)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        return (
-            self._file.seek(self.size + offset, os.SEEK_SET)
-            if whence == os.SEEK_END
-            else self._file.seek(offset, whence)
-        )
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-
-class Sink:
-    """A local file that is being fetched: what is written to it counts as moved."""
-
-    def __init__(self, path: Path, progress: Progress = unwatched) -> None:
-        self.path = path
-        self._progress = progress
-
-    def __enter__(self) -> Sink:
-        with on_disk(self.path):
-            self._fd = fs.create(self.path, exclusive=True)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        fs.close(self._fd)
-
-    def write(self, data: bytes | memoryview) -> int:
-        with on_disk(self.path):
-            fs.write(self._fd, data)
-        self._progress(len(data))
-        return len(data)
-
-    def write_at(self, data: bytes, offset: int) -> None:
-        """Write there, from any thread."""
-        view = memoryview(data)
-        with on_disk(self.path):
-            while view:
-                count = os.pwrite(self._fd, view, offset)
-                view, offset = view[count:], offset + count
-        self._progress(len(data))
-
-    def restart(self) -> None:
-        """Forget what was written."""
-        with on_disk(self.path):
-            fs.truncate(self.path, 0)
-            os.lseek(self._fd, 0, os.SEEK_SET)
-
-    def tell(self) -> int:
-        return os.lseek(self._fd, 0, os.SEEK_CUR)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def seekable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-
 # --- names -------------------------------------------------------------------------------------------------
 
 
@@ -393,42 +246,3 @@ def _stoppable(progress: Progress) -> Progress:
             raise _Stopped(error) from error
 
     return told
-
-
-@contextmanager
-def on_disk(path: Path) -> Iterator[None]:
-    """Turn what this host's disk says about `path` into a TransferError; trying again does not help."""
-    try:
-        yield
-    except TransferError:
-        raise
-    except OSError as error:
-        text = f"{path}: {error.strerror or error}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            text += f"; {fs.free_bytes(path)} bytes are free there"
-        raise TransferError(text) from error
-
-
-def within(seconds: float, call: Callable[[], T], uri: str) -> T:
-    """What `call` returns or raises; TransferError when it has not ended after so many seconds.
-
-    The thread that it runs in is left to itself then: nothing can end what waits inside a library.
-    """
-    outcome: list[Any] = []
-
-    def run() -> None:
-        try:
-            outcome.append((call(), None))
-        except BaseException as error:
-            outcome.append((None, error))
-
-    thread = start_thread(run, name="transfer-check")
-    thread.join(seconds)
-    if not outcome:
-        raise TransferError(
-            f"{uri} did not answer within {seconds:g} s: look at the address, the network and the proxy", transient=True
-        )
-    result, error = outcome[0]
-    if error is not None:
-        raise error
-    return result  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ import posixpath
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,18 @@ from trainables.errors import (
 )
 from trainables.store.manifest import stays_inside
 from trainables.transfer import programs
-from trainables.transfer.base import Backend, Can, Entry, Leftover, Progress, check_name, checked_key, joined, unwatched
+from trainables.transfer.base import (
+    Backend,
+    Can,
+    Entry,
+    Leftover,
+    Progress,
+    PushRequest,
+    check_name,
+    checked_key,
+    joined,
+    unwatched,
+)
 from trainables.transfer.programs import Ended
 from trainables.transfer.ssh import Ssh, failure, parse
 
@@ -116,33 +127,23 @@ class RsyncBackend(Backend):
             )
         self._fsync = min(here, there) >= _FSYNC_SINCE
 
-    def push(
-        self,
-        source: Path,
-        prefix: str,
-        names: Sequence[str],
-        *,
-        same: Mapping[str, str] | None = None,
-        exclusive: bool = False,
-        receipts: MutableMapping[str, str] | None = None,
-        progress: Progress = unwatched,
-    ) -> None:
+    def _push(self, request: PushRequest) -> None:
+        source, prefix, names = request.source, request.prefix, request.names
         _checked(prefix, names)
         sizes = {name: _size(source, name) for name in names}
-        if exclusive:
+        if request.exclusive:
             taken = self._present(prefix, names)
             if taken:
                 raise ObjectExistsError(f"{self.url(joined(prefix, min(taken)))} is there already")
-        known, new = _split(names, same or {})
+        known, new = _split(names, request.same)
         # Content over there is compared by checksum before it is linked; what is new is sent without looking.
         # Neither side says a word while it hashes; that the host is gone is noticed by ssh.
         compared = ["--checksum", f"--timeout={_HASHING_S}"]
         jobs = [(chunk, [*compared, *_link_dests(prefix, bases)]) for bases, chunk in known]
         jobs += [(chunk, ["--ignore-times"]) for chunk in _chunks(new, sizes)]
         for chunk, options in jobs:
-            self._send(source, prefix, chunk, options, progress)
-            if receipts is not None:
-                receipts.update(dict.fromkeys(chunk, ""))
+            self._send(source, prefix, chunk, options, request.progress)
+            request.receipts.update(dict.fromkeys(chunk, ""))
 
     def fetch(
         self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
@@ -220,10 +221,8 @@ class RsyncBackend(Backend):
             script = '[ -d "$1" ] || exit 0; cd "$1" && { xargs -0 rmdir -- 2>/dev/null || :; }'
             self._each(script, deepest_first, "delete empty directories")
 
-    def delete_tree(self, prefix: str) -> None:
-        if not prefix:
-            raise ValueError("an empty prefix is the whole place")
-        self._each('[ -d "$1" ] || exit 0; cd "$1" && xargs -0 rm -rf --', [checked_key(prefix)], "delete")
+    def _delete_tree(self, prefix: str) -> None:
+        self._each('[ -d "$1" ] || exit 0; cd "$1" && xargs -0 rm -rf --', [prefix], "delete")
 
     def renew(self) -> None:
         self._ssh.disconnect()

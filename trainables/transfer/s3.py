@@ -30,7 +30,9 @@ from trainables.errors import (
 from trainables.threads import Threads
 from trainables.transfer.base import Entry, Leftover, Progress, check_name, checked_key, joined
 from trainables.transfer.crc import combined
-from trainables.transfer.objects import ObjectBackend, Sink, Source, escaped, unescaped, within
+from trainables.transfer.deadline import within
+from trainables.transfer.local_files import Sink, Source
+from trainables.transfer.objects import ObjectBackend, escaped, unescaped
 
 log = logging.getLogger(__name__)
 
@@ -116,12 +118,10 @@ class S3Backend(ObjectBackend):
                 self._client.delete_object(Bucket=self.bucket, Key=names[0])
             self._delete(names[1:])
 
-    def delete_tree(self, prefix: str) -> None:
-        if not prefix:
-            raise ValueError("an empty prefix is the whole place")
+    def _delete_tree(self, prefix: str) -> None:
         with self._saying(prefix):
             found: list[str] = []
-            for page in self._pages(self._name(f"{checked_key(prefix)}/")):
+            for page in self._pages(self._name(f"{prefix}/")):
                 found += [entry["Key"] for entry in page.get("Contents", ())]
             self._delete(found)
 

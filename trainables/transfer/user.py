@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from trainables.errors import InvalidSettingError, TransferError
 from trainables.transfer.base import Can, checked_key
-from trainables.transfer.copying import CopyingBackend, within
+from trainables.transfer.copying import CopyingBackend
+from trainables.transfer.deadline import within
 
 _logger = logging.getLogger(__name__)
 
@@ -127,11 +128,6 @@ class SyncerBackend(CopyingBackend):
         for key in keys:
             self._do("delete", self.url(checked_key(key)))
 
-    def delete_tree(self, prefix: str) -> None:
-        if not prefix:
-            raise ValueError("an empty prefix is the whole place")
-        self.delete([prefix])
-
     def renew(self) -> None:
         reset = getattr(self._syncer, "reset", None)
         if reset is not None:
@@ -143,13 +139,13 @@ class SyncerBackend(CopyingBackend):
             close()
 
     def _upload(self, local: str, remote: str, limit_s: float | None) -> None:
-        within(limit_s, self.uri, lambda: self._do("sync_up", local.rstrip("/"), remote.rstrip("/")))
+        within(limit_s, lambda: self._do("sync_up", local.rstrip("/"), remote.rstrip("/")), self.uri)
 
     def _download(self, remote: str, local: str, limit_s: float | None) -> None:
-        within(limit_s, self.uri, lambda: self._do("sync_down", remote.rstrip("/"), local.rstrip("/")))
+        within(limit_s, lambda: self._do("sync_down", remote.rstrip("/"), local.rstrip("/")), self.uri)
 
     def _remove(self, key: str, limit_s: float) -> None:
-        within(limit_s, self.uri, lambda: self._do("delete", self.url(key)))
+        within(limit_s, lambda: self._do("delete", self.url(key)), self.uri)
 
     def _do(self, method: str, *directories: str) -> None:
         wait = getattr(self._syncer, "wait", None)

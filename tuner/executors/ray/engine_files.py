@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainables.errors import ObjectExistsError, ObjectNotFoundError, TransferError
 from trainables.store import fs
 from trainables.threads import Threads
-from trainables.transfer.base import Backend, Can, Entry, Progress, joined, unwatched
+from trainables.transfer.base import Backend, Can, Entry, Progress, PushRequest, joined, unwatched
 from trainables.transfer.local import PREFIX, LocalBackend
-from trainables.transfer.objects import on_disk
+from trainables.transfer.local_files import on_disk
 
 PIECE = 8 * 1024 * 1024
 """Bytes in one message."""
@@ -97,18 +97,9 @@ class EngineBackend(Backend):
     def check(self, timeout_s: float = 10.0) -> None:
         self._call("entries", ".check")
 
-    def push(
-        self,
-        source: Path,
-        prefix: str,
-        names: Sequence[str],
-        *,
-        same: Mapping[str, str] | None = None,
-        exclusive: bool = False,
-        receipts: MutableMapping[str, str] | None = None,
-        progress: Progress = unwatched,
-    ) -> None:
-        parts = {name: _beside(joined(prefix, name)) for name in names}
+    def _push(self, request: PushRequest) -> None:
+        source, names, keys = request.source, request.names, request.keys()
+        parts = {name: _beside(key) for name, key in keys.items()}
         try:
             sizes = [(name, fs.size(source / name)) for name in names]
         except OSError as error:
@@ -117,13 +108,12 @@ class EngineBackend(Backend):
             for batch in _batches(sizes):
                 data = [(parts[name], offset, _read(source / name, offset, count)) for name, offset, count in batch]
                 window.add(self._ask("write", data))
-                progress(sum(len(piece) for _, _, piece in data))
+                request.progress(sum(len(piece) for _, _, piece in data))
         try:
-            self._call("place", [(parts[name], joined(prefix, name)) for name in names], exclusive)
+            self._call("place", [(parts[name], keys[name]) for name in names], request.exclusive)
         except FileExistsError as error:
-            raise ObjectExistsError(f"{self.url(prefix)} is there already") from error
-        if receipts is not None:
-            receipts.update(dict.fromkeys(names, ""))
+            raise ObjectExistsError(f"{self.url(request.prefix)} is there already") from error
+        request.receipts.update(dict.fromkeys(names, ""))
 
     def fetch(
         self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
@@ -162,7 +152,7 @@ class EngineBackend(Backend):
     def delete(self, keys: Sequence[str]) -> None:
         self._call("delete", list(keys))
 
-    def delete_tree(self, prefix: str) -> None:
+    def _delete_tree(self, prefix: str) -> None:
         self._call("delete_tree", prefix)
 
     def _call(self, what: str, *arguments: Any) -> Any:

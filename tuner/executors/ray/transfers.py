@@ -8,7 +8,7 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from trainables.starting import start_thread
 from trainables.store import fs, manifest, staging, tree
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import checkpoints
-from trainables.transfer.base import Backend, Progress, unwatched
+from trainables.transfer.base import Backend, Progress, PushRequest, unwatched
 from trainables.transfer.open import open_backend
 from trainables.transfer.rsync import RsyncBackend
 from tuner.executors.ray.engine_files import PIECE, EngineBackend
@@ -264,20 +264,11 @@ class RsyncBesideEngine(RsyncBackend):
         else:
             super().fetch(prefix, target, names, progress=progress)
 
-    def push(
-        self,
-        source: Path,
-        prefix: str,
-        names: Sequence[str],
-        *,
-        same: Mapping[str, str] | None = None,
-        exclusive: bool = False,
-        receipts: MutableMapping[str, str] | None = None,
-        progress: Progress = unwatched,
-    ) -> None:
-        many = len(names) > _MANY and sum(fs.size(source / name) for name in names) <= PIECE
-        push = self._engine.push if many or list(names) == [MANIFEST_NAME] else super().push
-        push(source, prefix, names, same=same, exclusive=exclusive, receipts=receipts, progress=progress)
+    def _push(self, request: PushRequest) -> None:
+        names = request.names
+        many = len(names) > _MANY and sum(fs.size(request.source / name) for name in names) <= PIECE
+        push = self._engine._push if many or list(names) == [MANIFEST_NAME] else super()._push
+        push(request)
 
 
 class _CopyThreads:
