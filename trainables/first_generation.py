@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import os
-import pickle
-import queue
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.checkpoint_config import CheckpointStrategy
 from trainables.config import FailureConfig, RunConfig, ScalingConfig
-from trainables.data_parallel_trainer import DataParallelTrainer, GroupTrainable
-from trainables.errors import InvalidSettingError, SessionError, TrainingFailedError
+from trainables.data_parallel_trainer import DataParallelTrainer
+from trainables.door import driver
+from trainables.errors import InvalidSettingError, SessionError
 from trainables.group.framework import Framework
-from trainables.runtime.attempt import Attempt
 from trainables.settings import checked_arguments, checked_names, instance_of, invalid, whole_number
-from trainables.starting import start_thread
 from trainables.store import fs
-
-RETURNED_FILE = "returned.pkl"
-"""In the trial's directory: what the workers returned."""
+from trainables.training_run import TrainingIterator, TrainingRun, WholeConfigTrainable
 
 
 @checked_names
@@ -68,7 +62,7 @@ class Trainer:
         self._logdir: Path | None = None
         self._started = False
         self._runs = 0
-        self._run: _Run | None = None
+        self._run: TrainingRun | None = None
 
     # ------------------------------------------------------------ its life
 
@@ -134,7 +128,7 @@ class Trainer:
     def to_tune_trainable(self, train_func: Callable[..., Any], dataset: None = None) -> Callable[..., Any]:
         """A trainable for `tune.run`: each trial runs the function in a group of its own, with the trial's config."""
         _dataset(dataset)
-        return _WholeConfig(self._trainer(train_func, None, None))
+        return WholeConfigTrainable(self._trainer(train_func, None, None))
 
     # ------------------------------------------------------------ what there is
 
@@ -167,7 +161,7 @@ class Trainer:
 
     def _next_run(
         self, train_func: Any, config: Any, dataset: None, checkpoint: Any, strategy: CheckpointStrategy | None
-    ) -> _Run:
+    ) -> TrainingRun:
         if not self._started or self._logdir is None:
             raise SessionError("this Trainer is not started: call start() before run(), and shutdown() at the end")
         if strategy is not None:
@@ -180,7 +174,7 @@ class Trainer:
         _dataset(dataset)
         trainer = self._trainer(train_func, config, self._hook)
         name = self._next_name()
-        self._run = _Run(
+        self._run = TrainingRun(
             trainer,
             self._logdir / name,
             RunConfig(
@@ -216,153 +210,6 @@ class Trainer:
         return trainer
 
 
-class TrainingIterator:
-    """The results of a run that goes on while it is iterated over; given up, it ends at its next result."""
-
-    def __init__(self, run: _Run) -> None:
-        self._run = run
-        self._results: queue.SimpleQueue[list[dict[str, Any]] | None] = queue.SimpleQueue()
-        self._error: BaseException | None = None
-        self._over = False
-        # The thread lives as long as the run: processes are ended when the thread that started them is.
-        self._thread = start_thread(self._execute, name="trainer-run")
-
-    def __iter__(self) -> Iterator[list[dict[str, Any]]]:
-        return self
-
-    def __next__(self) -> list[dict[str, Any]]:
-        results = None if self._over else self._results.get()
-        if results is not None:
-            return results
-        self._over = True
-        self._thread.join()
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
-        raise StopIteration
-
-    def is_finished(self) -> bool:
-        """Whether the run has ended and all its results were seen."""
-        return self._over
-
-    def get_final_results(self, force: bool = False) -> list[Any]:
-        """What each worker returned, by rank.
-
-        Args:
-            force: pass over the results that were not seen; else they are an error.
-        """
-        if not self._over and not force:
-            raise SessionError("the run has not ended yet: iterate to the end, or get_final_results(force=True)")
-        for _ in self:
-            pass
-        return self._run.returned
-
-    def close(self) -> None:
-        """End the run at its next result."""
-        self._run.closed.set()
-        for _ in self:
-            pass
-
-    def _execute(self) -> None:
-        try:
-            self._run.execute(self._results.put)
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._results.put(None)
-
-
-class _Run:
-    """One run: an experiment of one trial."""
-
-    def __init__(
-        self, trainer: DataParallelTrainer, directory: Path, settings: RunConfig, start: Checkpoint | None
-    ) -> None:
-        self.directory = directory
-        self.closed = threading.Event()
-        self.returned: list[Any] = []
-        self.best: Path | None = None
-        self._trainer, self._settings, self._start = trainer, settings, start
-        self._latest: bytes | None = None
-
-    def execute(self, sink: Callable[[list[dict[str, Any]]], None]) -> None:
-        """Run to the end; every result goes to `sink`."""
-        from tuner.callback import Callback  # the door upstairs
-        from tuner.tuner import Tuner
-
-        run = self
-
-        class Watcher(Callback):
-            changes_results = False
-
-            def on_trial_result(self, *, result: dict[str, Any], **info: Any) -> None:  # type: ignore[override]
-                if session.SAVE_ONLY not in result:
-                    sink(result[session.ALL_RANKS])
-
-            def on_checkpoint(self, *, checkpoint: Checkpoint, **info: Any) -> None:  # type: ignore[override]
-                run._latest = checkpoint.to_bytes()
-
-        settings = self._settings
-        settings.callbacks = [Watcher()]
-        settings.stop = lambda trial_id, result: self.closed.is_set()
-        self._trainer.resume_from_checkpoint, self._trainer.trainable_kind = self._start, _Collecting
-        space = self._trainer.param_space
-        try:
-            result = Tuner(self._trainer, param_space=space, run_config=settings).fit()[0]
-        finally:
-            self._link_checkpoints()
-        if result.best_checkpoints:
-            self.best = self.directory / "checkpoints" / Path(result.best_checkpoints[-1][0].path).name
-        if result.error is not None:
-            raise TrainingFailedError(
-                f"the run failed: {result.error}\nWhat it saved is in {self.directory}"
-            ) from result.error
-        returned = Path(result.path or "", RETURNED_FILE)
-        if returned.exists():
-            self.returned = pickle.loads(returned.read_bytes())
-
-    def latest(self) -> dict[str, Any] | None:
-        return None if self._latest is None else session.without_added(Checkpoint.from_bytes(self._latest).to_dict())
-
-    def _link_checkpoints(self) -> None:
-        """`<run>/checkpoints/checkpoint_000003`, where scripts look, leads to what lies in the trial's directory."""
-        shown = self.directory / "checkpoints"
-        if not self.directory.is_dir():
-            return  # it was refused before anything was made
-        fs.make_dirs(shown)
-        for link in shown.iterdir():
-            fs.unlink(link)
-        for path in sorted(self.directory.glob("*/checkpoint_*")):
-            if path.parent != shown:
-                fs.symlink(os.path.relpath(path, shown), shown / path.name)
-
-
-class _Collecting(GroupTrainable):
-    collects = True
-
-    def __call__(self, config: Mapping[str, Any]) -> None:
-        returned = self.lead(config)
-        attempt = session.current()
-        assert isinstance(attempt, Attempt)
-        (attempt.job.directory / RETURNED_FILE).write_bytes(pickle.dumps(returned))
-
-
-class _WholeConfig(GroupTrainable):
-    """The trial's config is the function's."""
-
-    def __init__(self, trainer: DataParallelTrainer) -> None:
-        super().__init__(trainer.without_settings())
-
-    def checked_space(self, space: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(space)
-
-    def resources_for(self, config: Mapping[str, Any]) -> None:
-        """What all get: a `scaling_config` in it is the function's own."""
-
-    def __call__(self, config: Mapping[str, Any]) -> None:
-        self.lead({"train_loop_config": dict(config)})
-
-
 def _checked_backend(backend: Any) -> Any:
     from trainables.torch.torch_config import TorchConfig
 
@@ -370,7 +217,7 @@ def _checked_backend(backend: Any) -> Any:
         return TorchConfig()
     if isinstance(backend, TorchConfig | Framework):
         return backend
-    raise invalid("Trainer: backend", backend, "'torch', a TorchConfig, or a Backend")
+    raise invalid("Trainer: backend", backend, "'torch', a TorchConfig, or a Framework")
 
 
 def _checked_callbacks(callbacks: Any) -> list[Any]:
@@ -404,13 +251,7 @@ def _tell(callbacks: Sequence[Any], name: str, *arguments: Any, **named: Any) ->
 
 def _new_logdir() -> Path:
     """`train_<date>_<time>` among the results, made unique."""
-    import time as calendar
-
-    from tuner.clock import SystemClock
-    from tuner.experiment.paths import default_storage
-
-    now = calendar.localtime(SystemClock().time())
-    base = path = default_storage() / calendar.strftime("train_%Y-%m-%d_%H-%M-%S", now)
+    base = path = driver().default_storage() / time.strftime("train_%Y-%m-%d_%H-%M-%S")
     number = 1
     while path.exists():
         number += 1

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainables.checkpoint import Checkpoint
-from trainables.config import RunConfig, ScalingConfig
+from trainables.door import driver
 from trainables.errors import TrainingFailedError
 from trainables.places import is_elsewhere
-from trainables.settings import instance_of, invalid
+from trainables.tunable_trainer import TunableTrainer
 
 if TYPE_CHECKING:
     from trainables.result import Result
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="BaseTrainer")
 
 
-class BaseTrainer:
+class BaseTrainer(TunableTrainer):
     """One training, of as many processes as `scaling_config` says. `Tuner(trainer)` runs many.
 
     Args:
@@ -31,38 +29,7 @@ class BaseTrainer:
     Subclasses say in `as_trainable` what a trial of theirs runs.
     """
 
-    def __init__(
-        self,
-        *,
-        scaling_config: ScalingConfig | None = None,
-        run_config: RunConfig | None = None,
-        resume_from_checkpoint: Checkpoint | None = None,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> None:
-        name = type(self).__name__
-        for setting, value, kind in (
-            ("scaling_config", scaling_config, ScalingConfig),
-            ("run_config", run_config, RunConfig),
-            ("resume_from_checkpoint", resume_from_checkpoint, Checkpoint),
-        ):
-            if value is not None:
-                instance_of(f"{name}: {setting}", value, (kind,))
-        if metadata is not None and not isinstance(metadata, Mapping):
-            raise invalid(f"{name}: metadata", metadata, "None, or a dict")
-        self.scaling_config = ScalingConfig() if scaling_config is None else scaling_config
-        self.run_config = RunConfig() if run_config is None else run_config
-        self.resume_from_checkpoint = resume_from_checkpoint
-        self.metadata = dict(metadata or {})
-        self._restored: tuple[str, dict[str, Any]] | None = None
-
-    @property
-    def param_space(self) -> dict[str, Any]:
-        """What `fit()` runs with; a Tuner's own space is laid over it."""
-        return {}
-
-    def as_trainable(self) -> Callable[[Mapping[str, Any]], Any]:
-        """The function that a trial runs: its config may hold what the trainer was given, to be overridden."""
-        raise NotImplementedError(f"{type(self).__name__} needs a method as_trainable() that returns what a trial runs")
+    _restored: tuple[str, dict[str, Any]] | None = None
 
     def fit(self) -> Result:
         """Train to the end; return the result.
@@ -70,13 +37,11 @@ class BaseTrainer:
         Raises TrainingFailedError when the training failed more than `max_failures` times, with the last failure as its
         cause, and what `Tuner.fit` raises before anything was started.
         """
-        from tuner.tuner import Tuner  # the one door upstairs: only when it is called
-
         if self._restored is not None:
             path, how = self._restored
-            tuner = Tuner.restore(path, self, **how)
+            tuner = driver().Tuner.restore(path, self, **how)
         else:
-            tuner = Tuner(self, param_space=self.param_space, run_config=self.run_config)
+            tuner = driver().Tuner(self, param_space=self.param_space, run_config=self.run_config)
         result: Result = tuner.fit()[0]
         if result.error is not None:
             raise TrainingFailedError(
@@ -100,9 +65,7 @@ class BaseTrainer:
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
         """True if there is an experiment at `path`, here or elsewhere ("s3://...")."""
-        from tuner.tuner import Tuner
-
-        return Tuner.can_restore(path)  # type: ignore[arg-type]
+        return driver().Tuner.can_restore(path)  # type: ignore[arg-type]
 
     @classmethod
     def restore(cls: type[T], path: str | os.PathLike[str], *arguments: Any, **settings: Any) -> T:

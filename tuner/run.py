@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.config import Budget, CheckpointConfig, FailureConfig, RunConfig, SyncConfig, parse_score_attr
-from trainables.trainer import BaseTrainer
+from trainables.tunable_trainer import TunableTrainer
 from trainables.warned import warn
 from tuner.analysis import ExperimentAnalysis
 from tuner.driver.build import execute
@@ -128,7 +128,7 @@ def run(
     if isinstance(run_or_experiment, Experiment):
         experiment = run_or_experiment
         return run(experiment.run, **{"name": experiment.name, **experiment.arguments})
-    own = run_or_experiment.run_config if isinstance(run_or_experiment, BaseTrainer) else RunConfig()
+    own = run_or_experiment.run_config if isinstance(run_or_experiment, TunableTrainer) else RunConfig()
     checkpointing: Any = checkpoint_config or own.checkpoint_config
     if keep_checkpoints_num is not None:
         checkpointing = replace(checkpointing, num_to_keep=keep_checkpoints_num)

@@ -14,12 +14,12 @@ from typing import Any
 
 from trainables.checkpoint import Checkpoint
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, SyncConfig, parse_bytes
-from trainables.data_parallel_trainer import GroupTrainable
+from trainables.group_trainable import GroupTrainable
 from trainables.masking import masked
 from trainables.store.retention import policy_for
 from trainables.trainable import Trainable, saves
-from trainables.trainer import BaseTrainer
 from trainables.transfer.open import shown
+from trainables.tunable_trainer import TunableTrainer
 from tuner.callback import Callback
 from tuner.error import SettingError
 from tuner.experiment.paths import (
@@ -88,7 +88,7 @@ class Spec:
     """What one trial asks for, from its config, where that is not the same for all; None from it: what all ask for."""
 
     def __post_init__(self) -> None:
-        if self.restore is None and isinstance(self.trainable, BaseTrainer):
+        if self.restore is None and isinstance(self.trainable, TunableTrainer):
             self.restore = self.trainable.resume_from_checkpoint
         self.trainable, self.trainable_name = resolve_trainable(self.trainable)
         self.class_api = inspect.isclass(self.trainable) and issubclass(self.trainable, Trainable)

@@ -11,7 +11,7 @@ from typing import Any
 from trainables.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
 from trainables.places import parent_and_name
 from trainables.settings import checked_arguments, checked_names
-from trainables.trainer import BaseTrainer
+from trainables.tunable_trainer import TunableTrainer
 from tuner import knobs
 from tuner.analysis import ResultGrid
 from tuner.driver.build import execute
@@ -81,7 +81,7 @@ class Tuner:
         for name, value, kind in (("tune_config", tune_config, TuneConfig), ("run_config", run_config, RunConfig)):
             if value is not None and not isinstance(value, kind):
                 raise SettingError(f"{name}={value!r} is not accepted; accepted is a {kind.__name__}")
-        if run_config is None and isinstance(trainable, BaseTrainer):
+        if run_config is None and isinstance(trainable, TunableTrainer):
             run_config = trainable.run_config
         tune, run = tune_config or TuneConfig(), run_config or RunConfig()
         self._results: ResultGrid | None = None

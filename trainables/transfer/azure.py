@@ -22,10 +22,8 @@ from trainables.errors import (
     TransferCorruptError,
     TransferError,
 )
-from trainables.transfer.base import Entry
-from trainables.transfer.clouds import CloudBackend
+from trainables.transfer.clouds import BUSY, TRANSIENT, CloudBackend
 from trainables.transfer.local_files import Sink, Source
-from trainables.transfer.objects import BUSY, escaped, unescaped
 
 _BLOCK = 8 * 1024 * 1024
 _BLOCKS_AT_ONCE = 4
@@ -33,7 +31,6 @@ _TIMEOUTS = {"connection_timeout": 10, "read_timeout": 60}
 """Seconds until there is a connection, and between two bytes of an answer."""
 _MARK = "writer"
 _EXISTS = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet"}
-_TRANSIENT = {408, 429, 500, 502, 503, 504}
 
 
 class AzureBackend(CloudBackend):
@@ -47,24 +44,16 @@ class AzureBackend(CloudBackend):
         patient: repeat a request that failed in passing.
     """
 
+    needs = ("azure-storage-blob", "azure")
+
     def __init__(self, uri: str, *, patient: bool = True) -> None:
-        super().__init__(uri)
-        try:
-            import azure.storage.blob
-        except ImportError as error:
-            raise MissingExtraError(f'{uri} needs azure-storage-blob: pip install "tuner[azure]"') from error
-        self._library = azure.storage.blob
-        self._retries = 4 if patient else 0
+        super().__init__(uri, patient=patient)
         self._container_name, _, self._host = self._place.partition("@")
 
-    def children(self, prefix: str = "") -> list[str]:
-        above = self._name(prefix) + "/" if prefix or self._root else ""
-        with self._saying(prefix):
-            found = self._connected().walk_blobs(name_starts_with=above or None, delimiter="/")
-            return sorted(unescaped(item.name[len(above) :]) for item in found)
+    def _import(self) -> Any:
+        import azure.storage.blob
 
-    def _prober(self) -> AzureBackend:
-        return AzureBackend(self.uri, patient=False)
+        return azure.storage.blob
 
     # --- one blob ------------------------------------------------------------------------------------------
 
@@ -135,12 +124,13 @@ class AzureBackend(CloudBackend):
                 raise
             return None
 
-    def _walk(self, prefix: str) -> Iterator[Entry]:
-        above = f"{self._root}/" if self._root else ""
-        found = self._connected().list_blobs(name_starts_with=above + escaped(prefix) or None, include=["metadata"])
-        for blob in found:
+    def _objects(self, above: str) -> Iterator[tuple[str, int]]:
+        for blob in self._client.list_blobs(name_starts_with=above or None, include=["metadata"]):
             if (blob.metadata or {}).get("hdi_isfolder") != "true":  # directories of a hierarchical account
-                yield Entry(unescaped(blob.name[len(above) :]), int(blob.size))
+                yield blob.name, blob.size
+
+    def _level(self, above: str) -> Iterator[str]:
+        return (item.name for item in self._client.walk_blobs(name_starts_with=above or None, delimiter="/"))
 
     def _remove(self, key: str) -> None:
         from azure.core.exceptions import ResourceNotFoundError
@@ -177,7 +167,7 @@ class AzureBackend(CloudBackend):
         if isinstance(error, exceptions.ServiceRequestError | exceptions.ServiceResponseError):
             return TransferError(f"{url} cannot be reached: {text}", transient=True)
         kind = StoreBusyError if status in BUSY else TransferError
-        return kind(f"{url}: {text}", transient=status in _TRANSIENT)
+        return kind(f"{url}: {text}", transient=status in TRANSIENT)
 
     # --- the library ---------------------------------------------------------------------------------------
 
@@ -185,7 +175,9 @@ class AzureBackend(CloudBackend):
         return self._service().get_container_client(self._container_name)
 
     def _service(self) -> Any:
-        retries = self._library.ExponentialRetry(initial_backoff=1, increment_base=2, retry_total=self._retries)
+        retries = self._library.ExponentialRetry(
+            initial_backoff=1, increment_base=2, retry_total=4 if self._patient else 0
+        )
         options: dict[str, Any] = {
             "retry_policy": retries,
             "max_single_put_size": _BLOCK,
@@ -220,7 +212,7 @@ class AzureBackend(CloudBackend):
         return DefaultAzureCredential()
 
     def _blob(self, key: str) -> Any:
-        return self._connected().get_blob_client(self._name(key))
+        return self._client.get_blob_client(self._name(key))
 
 
 def _code(error: Exception) -> str:

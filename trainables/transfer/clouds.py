@@ -1,48 +1,100 @@
-"""What Azure and Google have in common: one client of the service's own library, under a prefix of a bucket."""
+"""What the object stores of the clouds have in common: one client of the vendor's own library, under a prefix."""
 
 from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, Self
 
-from trainables.transfer.objects import ObjectBackend, escaped
+from trainables.errors import MissingExtraError
+from trainables.transfer.base import Entry, checked_key
+from trainables.transfer.objects import ObjectBackend, escaped, unescaped
+
+BUSY = {429, 502, 503, 504}
+"""Statuses of HTTP with which an overloaded server sends everybody away for a while."""
+TRANSIENT = {408, 500, *BUSY}
 
 
 class CloudBackend(ObjectBackend):
-    """Objects under a prefix, through one client that is made when it is first needed.
+    """Objects under a prefix of a bucket, through one client that is made when it is first needed.
 
     Args:
         uri: `scheme://bucket` or `scheme://bucket/path`.
+        patient: repeat a request that failed in passing.
+
+    Raises:
+        MissingExtraError: the vendor's library is not installed.
     """
 
-    def __init__(self, uri: str) -> None:
+    needs: ClassVar[tuple[str, str]]
+    """The library's package, and the extra that brings it."""
+
+    def __init__(self, uri: str, *, patient: bool = True) -> None:
         super().__init__(uri.rstrip("/"))
-        self._place, _, self._root = self.uri.partition("://")[2].partition("/")
+        self._place, _, root = self.uri.partition("://")[2].partition("/")
+        self._above = f"{root}/" if root else ""
+        self._patient = patient
+        try:
+            self._library = self._import()
+        except ImportError as error:
+            package, extra = self.needs
+            raise MissingExtraError(f'{uri} needs {package}: pip install "tuner[{extra}]"') from error
         self._lock = threading.Lock()
-        self._client: Any = None
+        self._made: Any = None
 
-    def renew(self) -> None:
-        with self._lock:
-            old, self._client = self._client, None
-        if old is not None:
-            old.close()  # idle connections; a request that is under way ends on its own
+    # --- what a vendor's library must be able to do --------------------------------------------------------
 
-    def close(self) -> None:
-        with self._lock:
-            if self._client is not None:
-                self._client.close()
+    @abstractmethod
+    def _import(self) -> Any:
+        """The library."""
 
     @abstractmethod
     def _connect(self) -> Any:
         """A new client, which has a `close()`."""
 
-    def _connected(self) -> Any:
+    @abstractmethod
+    def _objects(self, above: str) -> Iterable[tuple[str, int]]:
+        """Name and size of every object whose name starts with `above`."""
+
+    @abstractmethod
+    def _level(self, above: str) -> Iterable[str]:
+        """The names that start with `above`, each only up to the next slash."""
+
+    # --- what follows from it ------------------------------------------------------------------------------
+
+    def children(self, prefix: str = "") -> list[str]:
+        above = self._name(f"{checked_key(prefix)}/" if prefix else "")
+        with self._saying(prefix):
+            found = {name[len(above) :] for name in self._level(above)}
+        return sorted(unescaped(name) for name in found - {"", "/"})
+
+    def renew(self) -> None:
         with self._lock:
-            if self._client is None:
-                self._client = self._connect()
-            return self._client
+            old, self._made = self._made, None
+        if old is not None:
+            old.close()  # idle connections; a request that is under way ends on its own
+
+    def close(self) -> None:
+        with self._lock:
+            if self._made is not None:
+                self._made.close()
+
+    def _prober(self) -> Self:
+        return type(self)(self.uri, patient=False)
+
+    def _walk(self, prefix: str) -> Iterator[Entry]:
+        for name, size in self._objects(self._name(prefix)):
+            if not name.endswith("/"):  # what consoles make to show an empty directory
+                yield Entry(unescaped(name[len(self._above) :]), int(size))
+
+    @property
+    def _client(self) -> Any:
+        with self._lock:
+            if self._made is None:
+                self._made = self._connect()
+            return self._made
 
     def _name(self, key: str) -> str:
         """The object's name."""
-        return "/".join(part for part in (self._root, escaped(key)) if part)
+        return self._above + escaped(key)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from trainables.errors import InvalidSettingError, TransferError
 from trainables.settings import unknown_fields
@@ -27,7 +29,13 @@ class _DeletingBackend(CopyingBackend):
     """Copies somehow, and removes with a command, where there is one."""
 
     def __init__(
-        self, uri: str, delete_template: str | None, options: str | Sequence[str] = (), *, timeout_s: float
+        self,
+        copier: Any,
+        uri: str,
+        delete_template: str | None = None,
+        *,
+        options: str | Sequence[str] = (),
+        timeout_s: float = 1800.0,
     ) -> None:
         super().__init__(uri)
         if uri.startswith("-"):
@@ -36,8 +44,13 @@ class _DeletingBackend(CopyingBackend):
         self._delete = _taken_apart(delete_template, ("target",)) if delete_template is not None else None
         self._options = _words(options) if isinstance(options, str) else [str(word) for word in options]
         self._timeout_s = timeout_s
+        self._copier = self._checked(copier)
         if self._delete is not None:
             self.can = Can(list=False, verify=False, exclusive=False, reuse=False, copy=False)
+
+    @abstractmethod
+    def _checked(self, copier: Any) -> Any:
+        """What copies, made ready. Raises InvalidSettingError."""
 
     def _check_probe(self, deadline: Deadline) -> None:
         if self._delete is None:
@@ -78,7 +91,7 @@ class CommandBackend(_DeletingBackend):
     """Copies with a command.
 
     Args:
-        template: a command with `{source}` and `{target}`, and perhaps `{options}`. It is taken apart once, as a shell
+        copier: a command with `{source}` and `{target}`, and perhaps `{options}`. It is taken apart once, as a shell
             would, and each value stands in as it is: nothing of it is ever read by a shell of this host.
         uri: the place. What it means is the command's business.
         delete_template: a command with `{target}` that removes the file or directory of that name with all that is in
@@ -90,56 +103,40 @@ class CommandBackend(_DeletingBackend):
         InvalidSettingError: a field is missing or unknown, or the command would delete.
     """
 
-    def __init__(
-        self,
-        template: str,
-        uri: str,
-        delete_template: str | None = None,
-        *,
-        options: str | Sequence[str] = (),
-        timeout_s: float = 1800.0,
-    ) -> None:
-        super().__init__(uri, delete_template, options, timeout_s=timeout_s)
-        self._copy = _taken_apart(template, ("source", "target"))
-        for word in self._copy:
+    def _checked(self, copier: Any) -> list[str]:
+        words = _taken_apart(copier, ("source", "target"))
+        for word in words:
             if _DELETING.match(word):
                 raise InvalidSettingError(
-                    f"the sync command {template!r} has {word}: a manifest is sent alone, after its checkpoint, and "
+                    f"the sync command {copier!r} has {word}: a manifest is sent alone, after its checkpoint, and "
                     "that would remove the checkpoint again. Leave it out"
                 )
+        return words
 
     def _upload(self, local: str, remote: str, limit_s: float | None) -> None:
-        program = _filled(self._copy, {"source": local, "target": remote}, self._options)
-        self._run(program, "push", limit_s)
+        self._run(self._filled({"source": local, "target": remote}), "push", limit_s)
 
     def _download(self, remote: str, local: str, limit_s: float | None) -> None:
-        program = _filled(self._copy, {"source": remote, "target": local}, self._options)
-        self._run(program, "fetch", limit_s)
+        self._run(self._filled({"source": remote, "target": local}), "fetch", limit_s)
+
+    def _filled(self, directories: Mapping[str, str]) -> list[str]:
+        return _filled(self._copier, directories, self._options)
 
 
 class FunctionBackend(_DeletingBackend):
     """Copies with a function `f(source, target)`, which raises when it cannot.
 
     Args:
-        f: called with two directories; one of them is below `uri`, and both end in `/`.
+        copier: called with two directories; one of them is below `uri`, and both end in `/`.
         uri: the place. What it means is the function's business.
         delete_template, options: as of a command.
         timeout_s: seconds after which the command that deletes is ended. The function itself is never interrupted.
     """
 
-    def __init__(
-        self,
-        f: Callable[[str, str], object],
-        uri: str,
-        delete_template: str | None = None,
-        *,
-        options: str | Sequence[str] = (),
-        timeout_s: float = 1800.0,
-    ) -> None:
-        super().__init__(uri, delete_template, options, timeout_s=timeout_s)
-        if not callable(f):
-            raise InvalidSettingError(f"{f!r} cannot copy: a function f(source, target) is accepted")
-        self._f = f
+    def _checked(self, copier: Any) -> Callable[[str, str], object]:
+        if not callable(copier):
+            raise InvalidSettingError(f"{copier!r} cannot copy: a function f(source, target) is accepted")
+        return copier  # type: ignore[no-any-return]
 
     def _upload(self, local: str, remote: str, limit_s: float | None) -> None:
         within(limit_s, lambda: self._call(local, remote), self.uri)
@@ -149,11 +146,11 @@ class FunctionBackend(_DeletingBackend):
 
     def _call(self, source: str, target: str) -> None:
         try:
-            self._f(source, target)
+            self._copier(source, target)
         except TransferError:
             raise
         except Exception as error:
-            name = getattr(self._f, "__name__", repr(self._f))
+            name = getattr(self._copier, "__name__", repr(self._copier))
             raise TransferError(
                 f"{self.uri}: {name}({source!r}, {target!r}) raised {type(error).__name__}: {error}", transient=True
             ) from error

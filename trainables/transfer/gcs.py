@@ -12,7 +12,6 @@ from typing import Any
 
 from trainables.errors import (
     AccessRefusedError,
-    MissingExtraError,
     ObjectExistsError,
     ObjectNotFoundError,
     StoreBusyError,
@@ -20,17 +19,14 @@ from trainables.errors import (
     TransferCorruptError,
     TransferError,
 )
-from trainables.transfer.base import Entry
-from trainables.transfer.clouds import CloudBackend
+from trainables.transfer.clouds import BUSY, TRANSIENT, CloudBackend
 from trainables.transfer.local_files import Sink, Source
-from trainables.transfer.objects import BUSY, escaped, unescaped
 
 _TIMEOUT = (10, 60)
 """Seconds until there is a connection, and between two bytes of an answer."""
 _RETRY_S = 60.0
 """So long one request is repeated before the transfer is given up, for the queue to try it again."""
 _CHUNK = 8 * 1024 * 1024
-_TRANSIENT = {408, 429, 500, 502, 503, 504}
 _MARK = "writer"
 
 
@@ -44,25 +40,12 @@ class GcsBackend(CloudBackend):
         patient: repeat a request that failed in passing.
     """
 
-    def __init__(self, uri: str, *, patient: bool = True) -> None:
-        super().__init__(uri)
-        try:
-            from google.cloud import storage
-        except ImportError as error:
-            raise MissingExtraError(f'{uri} needs google-cloud-storage: pip install "tuner[gcs]"') from error
-        self._library = storage
-        self._patient = patient
-        self._bucket_name = self._place
+    needs = ("google-cloud-storage", "gcs")
 
-    def children(self, prefix: str = "") -> list[str]:
-        above = self._name(prefix) + "/" if prefix or self._root else ""
-        with self._saying(prefix):
-            found = self._connected().list_blobs(self._bucket_name, prefix=above, delimiter="/", timeout=_TIMEOUT)
-            names = [blob.name for blob in found]
-            return sorted(unescaped(name[len(above) :]) for name in (*names, *found.prefixes))
+    def _import(self) -> Any:
+        from google.cloud import storage
 
-    def _prober(self) -> GcsBackend:
-        return GcsBackend(self.uri, patient=False)
+        return storage
 
     # --- one object ----------------------------------------------------------------------------------------
 
@@ -116,13 +99,14 @@ class GcsBackend(CloudBackend):
         blob = self._bucket().get_blob(self._name(key), timeout=_TIMEOUT)
         return None if blob is None else int(blob.size)
 
-    def _walk(self, prefix: str) -> Iterator[Entry]:
-        above = f"{self._root}/" if self._root else ""
-        start = above + escaped(prefix)
+    def _objects(self, above: str) -> Iterator[tuple[str, int]]:
         fields = "items(name,size),nextPageToken"
-        for blob in self._connected().list_blobs(self._bucket_name, prefix=start, fields=fields, timeout=_TIMEOUT):
-            if not blob.name.endswith("/"):  # what consoles make to show a folder
-                yield Entry(unescaped(blob.name[len(above) :]), int(blob.size))
+        for blob in self._client.list_blobs(self._place, prefix=above, fields=fields, timeout=_TIMEOUT):
+            yield blob.name, blob.size
+
+    def _level(self, above: str) -> list[str]:
+        found = self._client.list_blobs(self._place, prefix=above, delimiter="/", timeout=_TIMEOUT)
+        return [*(blob.name for blob in found), *found.prefixes]
 
     def _remove(self, key: str) -> None:
         from google.api_core.exceptions import NotFound
@@ -171,10 +155,10 @@ class GcsBackend(CloudBackend):
             case 412:
                 return ObjectExistsError(f"{url} is there already")
         kind = StoreBusyError if code in BUSY else TransferError
-        return kind(f"{url}: {code} {text}", transient=code in _TRANSIENT)
+        return kind(f"{url}: {code} {text}", transient=code in TRANSIENT)
 
     def _no_bucket(self) -> StoreMissingError:
-        return StoreMissingError(f"there is no bucket {self._bucket_name}: make it, or mend the address {self.uri}")
+        return StoreMissingError(f"there is no bucket {self._place}: make it, or mend the address {self.uri}")
 
     # --- the library ---------------------------------------------------------------------------------------
 
@@ -182,7 +166,7 @@ class GcsBackend(CloudBackend):
         return self._library.Client()
 
     def _bucket(self) -> Any:
-        return self._connected().bucket(self._bucket_name)
+        return self._client.bucket(self._place)
 
     def _blob(self, key: str, **more: Any) -> Any:
         return self._bucket().blob(self._name(key), **more)

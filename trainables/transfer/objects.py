@@ -17,9 +17,6 @@ from trainables.transfer.base import Backend, Entry, Progress, PushRequest, chec
 from trainables.transfer.deadline import within
 from trainables.transfer.local_files import Sink, Source, on_disk
 
-BUSY = {429, 502, 503, 504}
-"""Statuses of HTTP with which an overloaded server sends everybody away for a while."""
-
 _TRICKY = re.compile(r"[\x00-\x1f\x7f\\]|\.(?=/|$)|%(?=[0-9A-F]{2})")
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
 

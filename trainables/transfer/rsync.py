@@ -11,8 +11,7 @@ import posixpath
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from trainables.errors import (
@@ -22,7 +21,6 @@ from trainables.errors import (
     TransferCorruptError,
     TransferError,
 )
-from trainables.store.manifest import stays_inside
 from trainables.transfer import programs
 from trainables.transfer.base import (
     Backend,
@@ -37,26 +35,15 @@ from trainables.transfer.base import (
     unwatched,
 )
 from trainables.transfer.programs import Ended
+from trainables.transfer.rsync_batches import batches
+from trainables.transfer.rsync_output import PROGRESS_OPTIONS, ProgressWatch, Version, all_absent, listed, version_in
 from trainables.transfer.ssh import Ssh, failure, parse
 
-_CHUNK = 1024 * 1024 * 1024
-"""Bytes that one rsync is given to push: a second try leaves out the chunks that have arrived."""
-_HASHING_S = 24 * 3600
-"""Seconds without a byte while known content is compared: as long as the largest takes to be read over there."""
-_LINK_DESTS = 20
-"""So many directories of known content rsync takes at once."""
 _FSYNC_SINCE = (3, 2, 4)
 _OLDEST_HERE, _OLDEST_THERE = (3, 1, 0), (3, 0, 0)
-_VERSION = re.compile(rb"^rsync\s+version v?(\d+)\.(\d+)\.(\d+)", re.MULTILINE)
-_PROGRESS = re.compile(r"(\d+)\s+\d+%")
-_LISTED = re.compile(rb"([-a-z])\S{9,}\s+(\d+) \d{4}/\d\d/\d\d \d\d:\d\d:\d\d (.+)")
-_ESCAPED = re.compile(rb"\\#(\d{3})")
 _UNWRITABLE_HERE = re.compile(r"\[(?:receiver|generator)\].*(?:No space|quota|Permission denied|Read-only)", re.I)
 _HALF = re.compile(r"\.(.+)\.[A-Za-z0-9]{6}")
 """As rsync calls a file that is on its way; it removes them itself, unless the host over there dies."""
-_ABSENT = "No such file or directory (2)"
-_HUNG_UP = "write error: Broken pipe (32)"
-"""What this side may add when the other had nothing to send and was gone first."""
 _VANISHED = 24
 
 
@@ -106,26 +93,20 @@ class RsyncBackend(Backend):
         for program, package in (("rsync", "rsync"), ("ssh", "openssh-client")):
             if shutil.which(program) is None:
                 raise TransferError(f"{self.uri}: there is no {program} on this host: install it ({package})")
-        here = _version(programs.run(["rsync", "--version"], timeout_s=timeout_s).out)
-        if here is None or here < _OLDEST_HERE:
-            raise TransferError(
-                f"{self.uri}: the rsync of this host is too old: install {_dotted(_OLDEST_HERE)} or newer"
-            )
-        name = check_name()
-        ended = self._ssh.run(
-            'rsync --version || exit; mkdir -p -- "$1" && printf x >"$1/$2" && rm -f -- "$1/$2"',
-            self._root,
-            name,
-            timeout_s=timeout_s,
-        )
+        here = version_in(programs.run(["rsync", "--version"], timeout_s=timeout_s).out)
+        self._refuse_older(here, _OLDEST_HERE, "of this host")
+        script = 'rsync --version || exit; mkdir -p -- "$1" && printf x >"$1/$2" && rm -f -- "$1/$2"'
+        ended = self._ssh.run(script, self._root, check_name(), timeout_s=timeout_s)
         if ended.code != 0:
             raise failure(self.uri, "write there", ended)
-        there = _version(ended.out)
-        if there is None or there < _OLDEST_THERE:
-            raise TransferError(
-                f"{self.uri}: the rsync over there is too old: install {_dotted(_OLDEST_THERE)} or newer"
-            )
-        self._fsync = min(here, there) >= _FSYNC_SINCE
+        there = version_in(ended.out)
+        self._refuse_older(there, _OLDEST_THERE, "over there")
+        self._fsync = _can_fsync(here, there)
+
+    def _refuse_older(self, version: Version | None, oldest: Version, whose: str) -> None:
+        if version is None or version < oldest:
+            wanted = ".".join(map(str, oldest))
+            raise TransferError(f"{self.uri}: the rsync {whose} is too old: install {wanted} or newer")
 
     def _push(self, request: PushRequest) -> None:
         source, prefix, names = request.source, request.prefix, request.names
@@ -135,13 +116,7 @@ class RsyncBackend(Backend):
             taken = self._present(prefix, names)
             if taken:
                 raise ObjectExistsError(f"{self.url(joined(prefix, min(taken)))} is there already")
-        known, new = _split(names, request.same)
-        # Content over there is compared by checksum before it is linked; what is new is sent without looking.
-        # Neither side says a word while it hashes; that the host is gone is noticed by ssh.
-        compared = ["--checksum", f"--timeout={_HASHING_S}"]
-        jobs = [(chunk, [*compared, *_link_dests(prefix, bases)]) for bases, chunk in known]
-        jobs += [(chunk, ["--ignore-times"]) for chunk in _chunks(new, sizes)]
-        for chunk, options in jobs:
+        for chunk, options in batches(prefix, names, request.same, sizes):
             self._send(source, prefix, chunk, options, request.progress)
             request.receipts.update(dict.fromkeys(chunk, ""))
 
@@ -157,16 +132,16 @@ class RsyncBackend(Backend):
             if not names:
                 raise ObjectNotFoundError(f"{self.url(prefix)}: there is nothing")
         target.mkdir(parents=True, exist_ok=True)
-        watch = _Watch(progress)
+        watch = ProgressWatch(progress)
         ended = self._rsync(
-            ["--ignore-times", *_PROGRESS_OPTIONS, self._source(), f"{os.path.abspath(target)}/"],
+            ["--ignore-times", *PROGRESS_OPTIONS, self._source(), f"{os.path.abspath(target)}/"],
             [f"./{prefix}/./{name}" if prefix else f"./{name}" for name in names],
             watch,
         )
         if "skipping non-regular file" in watch.text:
             raise TransferCorruptError(f"{self.url(prefix)}: a link, or no plain file: {watch.text.strip()[-300:]}")
         if ended.code != 0:
-            if _all_absent(ended):
+            if all_absent(ended):
                 raise ObjectNotFoundError(f"{self.url(prefix)}: not everything is there ({ended.last_lines})")
             if _UNWRITABLE_HERE.search(ended.err):
                 raise TransferError(f"{self.uri}: could not write to {target} ({ended.last_lines})")
@@ -237,13 +212,13 @@ class RsyncBackend(Backend):
         self, source: Path, prefix: str, names: Sequence[str], options: Sequence[str], progress: Progress
     ) -> None:
         there = posixpath.join(self._root, prefix)
-        command = [*options, *_PROGRESS_OPTIONS, "--copy-links", "--chmod=Du+rwx,Fu+rw"]
+        command = [*options, *PROGRESS_OPTIONS, "--copy-links", "--chmod=Du+rwx,Fu+rw"]
         # The shell over there reads this; everything else goes through rsync's own protocol.
         command.append(f"--rsync-path=mkdir -p -- {shlex.quote(there)} && rsync")
         if self._syncs():
             command.append("--fsync")
         command += [f"{os.path.abspath(source)}/", self._place.removesuffix(self._root) + there.rstrip("/") + "/"]
-        ended = self._rsync(command, [f"./{name}" for name in names], _Watch(progress))
+        ended = self._rsync(command, [f"./{name}" for name in names], ProgressWatch(progress))
         if ended.code == 0:
             return
         for name in names:
@@ -263,18 +238,19 @@ class RsyncBackend(Backend):
 
     def _all(self, prefix: str) -> Iterator[tuple[str, int, str]]:
         """Kind, size and key of everything under a prefix."""
-        ended = self._rsync(["--recursive", "--list-only", self._source(), "."], [f"./{prefix}" if prefix else "."])
-        if ended.code not in (0, _VANISHED) and not _all_absent(ended):
-            raise failure(self.uri, "list", ended)
-        return _parsed(self.uri, ended.out)
+        return self._list(["--recursive"], [f"./{prefix}" if prefix else "."])
 
     def _present(self, prefix: str, names: Sequence[str]) -> set[str]:
         """Those of the names that are files over there."""
         keys = {joined(prefix, name): name for name in names}
-        ended = self._rsync(["--list-only", self._source(), "."], [f"./{key}" for key in keys])
-        if ended.code not in (0, _VANISHED) and not _all_absent(ended):
+        found = self._list([], [f"./{key}" for key in keys])
+        return {keys[key] for kind, _, key in found if kind == "-" and key in keys}
+
+    def _list(self, options: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, int, str]]:
+        ended = self._rsync([*options, "--list-only", self._source(), "."], names)
+        if ended.code not in (0, _VANISHED) and not all_absent(ended):
             raise failure(self.uri, "list", ended)
-        return {keys[key] for kind, _, key in _parsed(self.uri, ended.out) if kind == "-" and key in keys}
+        return listed(self.uri, ended.out)
 
     def _each(self, script: str, keys: Iterable[str], what: str) -> None:
         stdin = b"".join(f"./{key}\0".encode() for key in keys)
@@ -289,7 +265,7 @@ class RsyncBackend(Backend):
             path = re.sub(r"([*?\[\\])", r"\\\1", path)
         return f"{head}{path.rstrip('/')}/"
 
-    def _rsync(self, options: Sequence[str], names: Sequence[str], watch: _Watch | None = None) -> Ended:
+    def _rsync(self, options: Sequence[str], names: Sequence[str], watch: ProgressWatch | None = None) -> Ended:
         command = ["env", "LC_ALL=C", "rsync", "--secluded-args", "--no-human-readable", "--from0", "--files-from=-"]
         command += [f"--timeout={max(1, int(self._timeout_s))}", "-e", self._ssh.as_option(min(self._timeout_s, 20))]
         return programs.run([*command, *options], stdin=b"".join(f"{name}\0".encode() for name in names), watch=watch)
@@ -297,38 +273,12 @@ class RsyncBackend(Backend):
     def _syncs(self) -> bool:
         """Whether both sides can be told to make a file durable before it gets its name."""
         if self._fsync is None:
-            versions = [_version(programs.run(["rsync", "--version"], timeout_s=self._timeout_s).out)]
+            here = version_in(programs.run(["rsync", "--version"], timeout_s=self._timeout_s).out)
             ended = self._ssh.run("rsync --version", timeout_s=self._timeout_s)
             if ended.code != 0:
                 raise failure(self.uri, "push", ended)
-            versions.append(_version(ended.out))
-            self._fsync = all(version is not None and version >= _FSYNC_SINCE for version in versions)
+            self._fsync = _can_fsync(here, version_in(ended.out))
         return self._fsync
-
-
-_PROGRESS_OPTIONS = ("--info=progress2,nonreg",)
-
-
-@dataclass(slots=True)
-class _Watch:
-    """Makes progress of what rsync prints."""
-
-    progress: Progress
-    text: str = ""
-    """All but the progress."""
-    _rest: str = ""
-    _told: int = 0
-
-    def __call__(self, piece: str) -> None:
-        *lines, self._rest = re.split(r"[\r\n]", self._rest + piece)
-        for line in lines:
-            found = _PROGRESS.match(line.strip())
-            if found is None:
-                self.text += line + "\n"
-            elif int(found[1]) > self._told:
-                moved = int(found[1]) - self._told
-                self._told += moved
-                self.progress(moved)
 
 
 def _file(uri: str, name: str, path: str | os.PathLike[str] | None) -> Path | None:
@@ -358,70 +308,5 @@ def _checked(prefix: str, names: Iterable[str] = ()) -> None:
         checked_key(name)
 
 
-def _split(names: Sequence[str], same: Mapping[str, str]) -> tuple[list[tuple[list[str], list[str]]], list[str]]:
-    """Names whose content lies over there under the same name in another directory, in groups with those
-    directories; and the others."""
-    bases: dict[str, list[str]] = {}
-    new = []
-    for name in names:
-        key = same.get(name, "")
-        if key == name or key.endswith(f"/{name}"):
-            bases.setdefault(key[: -len(name)].rstrip("/"), []).append(name)
-        else:
-            new.append(name)
-    grouped = []
-    found = sorted(bases)
-    for start in range(0, len(found), _LINK_DESTS):
-        some = found[start : start + _LINK_DESTS]
-        grouped.append((some, [name for base in some for name in bases[base]]))
-    return grouped, new
-
-
-def _link_dests(prefix: str, bases: Iterable[str]) -> list[str]:
-    """Directories of known content, relative to where the files will be."""
-    return [f"--link-dest={posixpath.relpath(f'/{base}', f'/{prefix}')}" for base in bases]
-
-
-def _chunks(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    chunk: list[str] = []
-    size = 0
-    for name in names:
-        if chunk and size + sizes[name] > _CHUNK:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(name)
-        size += sizes[name]
-    if chunk:
-        yield chunk
-
-
-def _parsed(uri: str, listing: bytes) -> Iterator[tuple[str, int, str]]:
-    """Kind, size and key of each line of `rsync --list-only`, in which odd bytes are written as `\\#ooo`."""
-    for line in listing.split(b"\n"):
-        found = _LISTED.fullmatch(line)
-        if found is None:
-            continue
-        kind, size, name = found[1].decode(), int(found[2]), found[3]
-        if kind == "l":
-            name = name.partition(b" -> ")[0]
-        key = _ESCAPED.sub(lambda escape: bytes([int(escape[1], 8)]), name).decode("utf-8", "surrogateescape")
-        if key != "." and not stays_inside(key):
-            raise TransferCorruptError(f"{uri}: a file of the name {key!r} is refused: it leads out of there")
-        yield kind, size, key
-
-
-def _all_absent(ended: Ended) -> bool:
-    """Whether rsync complains of nothing but that something is not there."""
-    said = [line for line in ended.err.splitlines() if line.startswith("rsync: ") and not line.endswith(_HUNG_UP)]
-    if ended.code == 12 and said and "] change_dir " in said[0]:  # the whole place is not there: the other side gave up
-        said = said[:1]
-    return ended.code in (3, 12, 23) and bool(said) and all(line.endswith(_ABSENT) for line in said)
-
-
-def _version(text: bytes) -> tuple[int, int, int] | None:
-    found = _VERSION.search(text)
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
-
-
-def _dotted(version: tuple[int, int, int]) -> str:
-    return ".".join(map(str, version))
+def _can_fsync(*versions: Version | None) -> bool:
+    return all(version is not None and version >= _FSYNC_SINCE for version in versions)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.checkpoint import Checkpoint
-from trainables.data_parallel_trainer import GroupTrainable
+from trainables.group_trainable import GroupTrainable
 from trainables.settings import no_effect
 from trainables.store import verify
 from trainables.store.manifest import is_published

@@ -15,8 +15,8 @@ from typing import Any
 import cloudpickle
 
 from trainables.config import SyncConfig
-from trainables.data_parallel_trainer import GroupTrainable
 from trainables.errors import InvalidSettingError
+from trainables.group_trainable import GroupTrainable
 from trainables.job import Replicated
 from trainables.store import fs
 from trainables.transfer import agent

@@ -23,7 +23,7 @@ from trainables.errors import (
     TransferCorruptError,
     TransferError,
 )
-from trainables.transfer import s3
+from trainables.transfer import s3_sending
 from trainables.transfer.s3 import S3Backend
 
 MB = 1_000_000
@@ -172,12 +172,12 @@ def test_a_large_file_that_exists_is_not_sent_first(backend: S3Backend, proxy: C
 # --- copies ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [s3.COPY_LIMIT, 5 * MB], ids=["at once", "in parts"])
+@pytest.mark.parametrize("limit", [s3_sending.COPY_LIMIT, 5 * MB], ids=["at once", "in parts"])
 def test_known_content_is_copied_over_there(
     backend: S3Backend, proxy: ChecksumProxy, source: Path, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3, "COPY_LIMIT", limit)
-    monkeypatch.setattr(s3, "COPY_PART", 6 * MB)
+    monkeypatch.setattr(s3_sending, "COPY_LIMIT", limit)
+    monkeypatch.setattr(s3_sending, "COPY_PART", 6 * MB)
     first: dict[str, str] = {}
     second: dict[str, str] = {}
     backend.push(source, "old", ["large"], receipts=first)

@@ -1,0 +1,37 @@
+"""The door upstairs: the one place where `trainables` reaches the driver, and only when a trainer is run.
+
+No module of `tuner` imports this one, nor one that imports it: what the driver needs of trainers lies in
+`trainables.tunable_trainer` and `trainables.group_trainable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuner.callback import Callback
+    from tuner.tuner import Tuner
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What trainers use of `tuner`."""
+
+    Tuner: type[Tuner]
+    Callback: type[Callback]
+    default_storage: Callable[[], Path]
+
+
+def driver() -> Driver:
+    """The parts of `tuner` that a trainer's `fit()`, `run()` and `restore()` need, imported at this call.
+
+    A trial's process never calls it: what runs inside a trial does without the driver's code.
+    """
+    from tuner.callback import Callback
+    from tuner.experiment.paths import default_storage
+    from tuner.tuner import Tuner
+
+    return Driver(Tuner, Callback, default_storage)
