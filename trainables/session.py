@@ -241,7 +241,7 @@ def _is_number(key: str, value: Any) -> bool:
     """Whether a value of a dict to save can stand in a result: numpy objects, Fractions and others cannot."""
     if not isinstance(value, numbers.Number) and not (getattr(value, "shape", None) == () and hasattr(value, "item")):
         return False
-    from trainables.tagged import plain_metrics
+    from trainables.plain_metrics import plain_metrics
 
     try:
         plain_metrics({key: value})

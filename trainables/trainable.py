@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainables import tagged
 from trainables.automatic import NODE_IP, PID, AutomaticKeys
 from trainables.checkpoint import DICT_FILE, Checkpoint
 from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError, MetricError
 from trainables.job import Job
+from trainables.plain_metrics import plain_metrics
 from trainables.store import fs, staging, tree
 
 _NOTE = "trainable"
@@ -111,7 +111,7 @@ class Trainable:
         result = self.step()
         if not isinstance(result, Mapping):
             raise MetricError(f"{type(self).__name__}.step() returned {type(result).__name__}, not a dict of metrics")
-        complete = self._keys.complete(tagged.plain_metrics(result))
+        complete = self._keys.complete(plain_metrics(result))
         self.log_result(complete)
         return complete
 

@@ -98,14 +98,14 @@ class TrainingRun:
         """Run to the end; every result goes to `sink`."""
         run, upstairs = self, driver()
 
-        class Watcher(upstairs.Callback):  # type: ignore[misc,name-defined]
+        class Watcher(upstairs.Callback):
             changes_results = False
 
-            def on_trial_result(self, *, result: dict[str, Any], **info: Any) -> None:  # type: ignore[override]
+            def on_trial_result(self, *, result: dict[str, Any], **info: Any) -> None:
                 if session.SAVE_ONLY not in result:
                     sink(result[session.ALL_RANKS])
 
-            def on_checkpoint(self, *, checkpoint: Checkpoint, **info: Any) -> None:  # type: ignore[override]
+            def on_checkpoint(self, *, checkpoint: Checkpoint, **info: Any) -> None:
                 run._latest = checkpoint.to_bytes()
 
         settings = self._settings

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from trainables import tagged
 from trainables.errors import MetricError
+from trainables.plain_metrics import plain_metrics
 
 
 class Colour(enum.Enum):
@@ -223,7 +224,7 @@ def test_what_contains_itself_is_named() -> None:
     with pytest.raises(MetricError, match="self/self"):
         tagged.dumps(loop)
     with pytest.raises(MetricError, match="self/self"):
-        tagged.plain_metrics(loop)
+        plain_metrics(loop)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +234,7 @@ def test_what_contains_itself_is_named() -> None:
 )
 def test_a_metric_that_cannot_be_written_is_named_with_its_key(value: Any) -> None:
     with pytest.raises(MetricError, match="eval/model"):
-        tagged.plain_metrics({"loss": 1.0, "eval": {"model": value}})
+        plain_metrics({"loss": 1.0, "eval": {"model": value}})
 
 
 def test_a_value_that_cannot_be_pickled_is_named_with_its_key() -> None:
@@ -242,7 +243,7 @@ def test_a_value_that_cannot_be_pickled_is_named_with_its_key() -> None:
 
 
 def test_scalars_of_numpy_become_numbers_in_metrics() -> None:
-    read = tagged.plain_metrics(
+    read = plain_metrics(
         {
             "a": np.float32(0.5),
             "b": {"c": np.int64(3)},
@@ -267,23 +268,23 @@ def test_everything_json_or_its_tags_hold_may_be_a_metric() -> None:
         "set": {1},
         "p": pathlib.Path("a"),
     }
-    assert tagged.plain_metrics(metrics) == metrics
-    assert tagged.loads(tagged.dumps(tagged.plain_metrics(metrics))) == metrics
+    assert plain_metrics(metrics) == metrics
+    assert tagged.loads(tagged.dumps(plain_metrics(metrics))) == metrics
 
 
 def test_an_int_enum_is_its_number_in_metrics() -> None:
-    assert type(tagged.plain_metrics({"a": Level.LOW})["a"]) is int
+    assert type(plain_metrics({"a": Level.LOW})["a"]) is int
 
 
 def test_a_numpy_array_may_be_a_metric() -> None:
-    read = tagged.loads(tagged.dumps(tagged.plain_metrics({"confusion": np.eye(2)})))
+    read = tagged.loads(tagged.dumps(plain_metrics({"confusion": np.eye(2)})))
     assert np.array_equal(read["confusion"], np.eye(2))
 
 
 @pytest.mark.torch
 def test_scalars_of_torch_become_numbers_in_metrics() -> None:
     torch = pytest.importorskip("torch")
-    read = tagged.plain_metrics(
+    read = plain_metrics(
         {
             "a": torch.tensor(0.5, requires_grad=True),
             "b": torch.tensor(3),
@@ -297,7 +298,7 @@ def test_scalars_of_torch_become_numbers_in_metrics() -> None:
 
 def test_plain_metrics_does_not_change_what_it_was_given() -> None:
     metrics = {"a": {"b": np.float32(1)}}
-    tagged.plain_metrics(metrics)["a"]["b"] = 5
+    plain_metrics(metrics)["a"]["b"] = 5
     assert type(metrics["a"]["b"]) is np.float32
 
 

@@ -26,7 +26,8 @@ from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointError, MetricError
 from trainables.group.framework import Framework
 from trainables.history import read_line, write_line
-from trainables.tagged import dumps, loads, plain_metrics
+from trainables.plain_metrics import plain_metrics
+from trainables.tagged import dumps, loads
 from trainables.torch import TorchCheckpoint
 from tuner.experiment.blobs import Blobs
 

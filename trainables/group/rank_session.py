@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from trainables import knobs, session, tagged
+from trainables import knobs, session
 from trainables.automatic import TimeSource
 from trainables.checkpoint import Checkpoint
 from trainables.context import TrainContext
@@ -41,6 +41,7 @@ from trainables.group.rank_messages import (
     Stopping,
 )
 from trainables.job import Job
+from trainables.plain_metrics import plain_metrics
 from trainables.runtime.attempt import TrialExit, step_number
 from trainables.runtime.seeding import seed_everything
 from trainables.runtime.tracebacks import ELSEWHERE, message_of, user_traceback
@@ -156,7 +157,7 @@ class RankSession:
         with self._asking:
             if self._over:
                 raise TrialExit  # the function swallowed the first one
-            plain = dict(tagged.plain_metrics(metrics))
+            plain = dict(plain_metrics(metrics))
             self._last = plain
             staged, failure = self._stage(checkpoint)
             kept = None if staged is None or self._uploads is None else self._uploads.keep(staged)

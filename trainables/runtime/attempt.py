@@ -18,6 +18,7 @@ from trainables.checkpoint import Checkpoint
 from trainables.context import TrainContext
 from trainables.errors import CheckpointBudgetError, InvalidSettingError, PublishError, SessionError
 from trainables.job import Job
+from trainables.plain_metrics import plain_metrics
 from trainables.runtime.saving import Saver, Staged
 from trainables.wire import Answer, AttemptErrored, DriverLink, Finished, Listening, Preempted, Report, SaveUploaded
 
@@ -85,7 +86,7 @@ class Attempt:
         with self._reporting:
             if self._over:
                 raise TrialExit  # the function swallowed the first one
-            plain = tagged.plain_metrics(metrics)
+            plain = plain_metrics(metrics)
             self._last_metrics = plain
             staged, lent, failure = self._stage(checkpoint)
             self._report(plain, staged, lent, failure)

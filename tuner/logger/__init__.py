@@ -35,7 +35,7 @@ def pretty_print(result: Mapping[str, Any], exclude: Sequence[str] | None = None
     """
     import yaml
 
-    from trainables.tagged import plain_metrics
+    from trainables.plain_metrics import plain_metrics
 
     left_out = {"config", "hist_stats", *(exclude or ())}
     shown = {key: value for key, value in result.items() if value is not None and key not in left_out}
