@@ -22,7 +22,7 @@ class Syncer(ABC):
     `sync_up`, `sync_down` and `delete` may start something in the background: then `wait` waits for it and raises what
     went wrong, and `retry` starts the last one again. What they copy is contents: the files of `local_dir`, at any
     depth, are those of `remote_dir` afterwards; what else is there stays. `check_syncer` of
-    `trainables.transfer.conformance_syncer` tells whether a Syncer does all that.
+    `trainables.testing.syncers` tells whether a Syncer does all that.
 
     Args:
         sync_period: seconds between two copies for `sync_up_if_needed` and `sync_down_if_needed`.

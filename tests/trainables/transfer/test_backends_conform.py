@@ -12,9 +12,9 @@ import pytest
 from tests.servers.azure import Azurite, azurite
 from tests.servers.gcs import Gcs, gcs
 from tests.servers.xfs import xfs
+from trainables.testing.backends import CHECKS, Check, check_backend
 from trainables.transfer.azure import AzureBackend
 from trainables.transfer.base import Backend, Can, Progress, unwatched
-from trainables.transfer.conformance import CHECKS, Check, check_backend
 from trainables.transfer.fsspec import FsspecBackend, MemoryBackend
 from trainables.transfer.gcs import GcsBackend
 from trainables.transfer.local import LocalBackend
@@ -84,7 +84,7 @@ def test_gcs_conforms(check: Check, gcs_server: Gcs, monkeypatch: pytest.MonkeyP
 def test_a_whole_bucket_conforms_too(azure_server: Azurite, gcs_server: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azure_server.connection_string())
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.url)
-    from trainables.transfer.conformance import it_says_what_it_holds
+    from trainables.testing.backends import it_says_what_it_holds
 
     run(it_says_what_it_holds, AzureBackend(f"az://{azure_server.container()}"))
     run(it_says_what_it_holds, GcsBackend(f"gs://{gcs_server.bucket()}/"))

@@ -24,10 +24,10 @@ from trainables.errors import (
 )
 from trainables.store import fs, publish, staging, verify
 from trainables.store.manifest import MANIFEST_NAME, Published
+from trainables.testing.files import ByteCounter
 from trainables.transfer import checkpoints
 from trainables.transfer.base import Can, Entry, Progress, unwatched
 from trainables.transfer.checkpoints import ContentIndex
-from trainables.transfer.conformance import Moved
 from trainables.transfer.fsspec import MemoryBackend
 from trainables.transfer.local import LocalBackend
 from trainables.transfer.objects import ObjectBackend
@@ -80,7 +80,7 @@ def content(root: Path) -> dict[str, bytes]:
 def test_a_checkpoint_comes_back_as_it_was(backend: ObjectBackend, save: Save, tmp_path: Path) -> None:
     files = {"model.bin": os.urandom(50_000), "a b/$(x)": b"odd", "empty": b"", "deep/er/file": b"x" * 10_000}
     published = save(7, files, ("logs/none", "nothing"))
-    moved = Moved()
+    moved = ByteCounter()
     key = push(backend, published)
     target = tmp_path / "cache" / "here"
     fetched = checkpoints.fetch(backend, key, target, digest=published.digest, progress=moved)
@@ -104,7 +104,7 @@ def test_what_others_have_brought_is_not_sent_unless_it_is_another(
     sent |= checkpoints.push_part(backend, tmp_path / "part", key, ["changed"], index=ContentIndex())
     assert not list(checkpoints.listed(backend, TRIAL).complete)
 
-    moved = Moved()
+    moved = ByteCounter()
     assert push(backend, published, sent=sent, progress=moved) == key
     assert 200_000 <= moved.bytes < 300_000
     fetched = checkpoints.fetch(backend, key, tmp_path / "cache")
@@ -219,7 +219,7 @@ def test_a_second_try_leaves_out_what_arrived(backend: ObjectBackend, save: Save
     with pytest.raises(ConnectionError):
         checkpoints.push_payload(backend, published.path, key, index=ContentIndex(), receipts=receipts, progress=cut)
     assert len(receipts) == 1
-    moved = Moved()
+    moved = ByteCounter()
     checkpoints.push_payload(backend, published.path, key, index=ContentIndex(), receipts=receipts, progress=moved)
     assert moved.bytes == 200_000
     checkpoints.push_manifest(backend, published.path, key)
@@ -231,7 +231,7 @@ def test_a_second_try_leaves_out_what_arrived(backend: ObjectBackend, save: Save
 
 def test_unchanged_content_is_not_sent_again(backend: ObjectBackend, save: Save, tmp_path: Path) -> None:
     """20 checkpoints of which 90 % never changes: at most 0.15 of the whole is sent."""
-    index, base, moved, whole = ContentIndex(), os.urandom(900_000), Moved(), 0
+    index, base, moved, whole = ContentIndex(), os.urandom(900_000), ByteCounter(), 0
     for number in range(1, 21):
         published = save(number, {"base": base, "head": os.urandom(100_000)})
         key = push(backend, published, index=index, progress=moved)
@@ -241,7 +241,7 @@ def test_unchanged_content_is_not_sent_again(backend: ObjectBackend, save: Save,
 
 
 def test_a_clone_of_another_trial_costs_no_bytes(backend: ObjectBackend, save: Save) -> None:
-    index, moved = ContentIndex(), Moved()
+    index, moved = ContentIndex(), ByteCounter()
     published = save(1, {"weights": os.urandom(500_000)})
     push(backend, published, index=index)
     checkpoints.push_payload(backend, published.path, "exp/clone/checkpoint", index=index, progress=moved)
@@ -249,7 +249,7 @@ def test_a_clone_of_another_trial_costs_no_bytes(backend: ObjectBackend, save: S
 
 
 def test_what_was_deleted_meanwhile_is_sent(backend: ObjectBackend, save: Save, tmp_path: Path) -> None:
-    index, moved = ContentIndex(), Moved()
+    index, moved = ContentIndex(), ByteCounter()
     weights = os.urandom(500_000)
     first = push(backend, save(1, {"weights": weights}), index=index)
     backend.delete_tree(first)  # by somebody who does not know the index

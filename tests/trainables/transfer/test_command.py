@@ -20,9 +20,10 @@ from trainables.errors import (
     TransferCorruptError,
     TransferError,
 )
+from trainables.testing.backends import CHECKS, Check
+from trainables.testing.files import ODD_NAMES
 from trainables.transfer.base import Backend
 from trainables.transfer.command import CommandBackend, FunctionBackend
-from trainables.transfer.conformance import CHECKS, ODD_NAMES, Check
 
 RSYNC = "rsync -savz {source} {target}"
 

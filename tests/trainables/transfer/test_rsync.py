@@ -30,8 +30,9 @@ from trainables.errors import (
 )
 from trainables.store import delete, publish, staging, verify
 from trainables.store.manifest import MANIFEST_NAME
+from trainables.testing.backends import CHECKS, Check
+from trainables.testing.files import ODD_NAMES
 from trainables.transfer.base import Backend
-from trainables.transfer.conformance import CHECKS, ODD_NAMES, Check
 from trainables.transfer.rsync import RsyncBackend
 from trainables.wire import CheckpointRef
 

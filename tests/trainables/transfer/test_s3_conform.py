@@ -9,7 +9,7 @@ import pytest
 
 from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
 from tests.servers.s3_checksums import ChecksumProxy
-from trainables.transfer.conformance import CHECKS, Check
+from trainables.testing.backends import CHECKS, Check
 from trainables.transfer.s3 import S3Backend
 
 _NUMBERS = itertools.count()

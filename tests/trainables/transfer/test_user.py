@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from trainables.errors import InvalidSettingError, TransferError
-from trainables.transfer.conformance import CHECKS, Check
-from trainables.transfer.conformance_syncer import check_syncer
+from trainables.testing.backends import CHECKS, Check
+from trainables.testing.syncers import check_syncer
 from trainables.transfer.user import Syncer, SyncerBackend
 
 

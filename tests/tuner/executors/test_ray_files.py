@@ -13,9 +13,9 @@ import pytest
 from trainables.errors import TransferError
 from trainables.store import publish, staging
 from trainables.store.manifest import Published
+from trainables.testing.backends import CHECKS, Check
 from trainables.transfer import checkpoints
 from trainables.transfer.checkpoints import ContentIndex
-from trainables.transfer.conformance import CHECKS, Check
 from trainables.wire import CheckpointRef
 from tuner.executors.ray.engine_files import PIECE, EngineBackend, Files
 from tuner.executors.ray.transfers import RsyncBesideEngine
