@@ -198,7 +198,7 @@ def test_nothing_below_floor_5_asks_for_the_time() -> None:
 def test_plug_ins_and_state_do_no_input_or_output() -> None:
     """Schedulers, searchers, stoppers, pure policies and the state get facts and return values."""
     pure = ("tuner.schedulers", "tuner.stopper", "tuner.experiment.state", "tuner.experiment.events")
-    pure += ("trainables.store.retention",)
+    pure += ("trainables.store.retention", "trainables.store.pareto_front")
     forbidden = {"os", "shutil", "subprocess", "socket", "threading", "tempfile", "random.seed"}
     wrong = []
     for module, tree in modules().items():

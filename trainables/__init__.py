@@ -31,55 +31,23 @@ if TYPE_CHECKING:
     from trainables.session import world_size as world_size
     from trainables.trainable import Trainable as Trainable
 
-_HOME = {
-    "Checkpoint": "checkpoint",
-    "CheckpointConfig": "config",
-    "CheckpointStrategy": "config",
-    "FailureConfig": "config",
-    "Result": "result",
-    "RunConfig": "config",
-    "ScalingConfig": "config",
-    "SyncConfig": "config",
-    "TrainContext": "context",
-    "Trainable": "trainable",
-    "Trainer": "first_generation",
-    "checkpoint_dir": "session",
-    "get_checkpoint": "session",
-    "get_context": "session",
-    "load_checkpoint": "session",
-    "local_rank": "session",
-    "report": "session",
-    "save_checkpoint": "session",
-    "world_rank": "session",
-    "world_size": "session",
+_NAMES = {
+    "checkpoint": "Checkpoint",
+    "config": "CheckpointConfig CheckpointStrategy FailureConfig RunConfig ScalingConfig SyncConfig",
+    "context": "TrainContext",
+    "first_generation": "Trainer",
+    "result": "Result",
+    "session": "checkpoint_dir get_checkpoint get_context load_checkpoint local_rank report save_checkpoint "
+    "world_rank world_size",
+    "trainable": "Trainable",
 }
-"""Where each public name lives."""
+"""Module -> the public names that live in it."""
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 _MODULES = {"errors", "seeding", "session", "testing"}
 """Submodules that are reached as attributes: `train.session.report`."""
 
-__all__ = [
-    "Checkpoint",
-    "CheckpointConfig",
-    "CheckpointStrategy",
-    "FailureConfig",
-    "Result",
-    "RunConfig",
-    "ScalingConfig",
-    "SyncConfig",
-    "TrainContext",
-    "Trainable",
-    "Trainer",
-    "checkpoint_dir",
-    "get_checkpoint",
-    "get_context",
-    "load_checkpoint",
-    "local_rank",
-    "report",
-    "save_checkpoint",
-    "world_rank",
-    "world_size",
-]
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:

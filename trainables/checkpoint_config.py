@@ -51,9 +51,31 @@ def _resolve_score(owner: str, attribute: str | None, order: str) -> tuple[str |
     return name, prefixed
 
 
+@dataclass(repr=False)
+class _RankedConfig(Config):
+    """How many checkpoints stay, and what ranks them."""
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: str = "max"
+
+    def _check_ranking(self, least: int, accepted: str) -> None:
+        name = type(self).__name__
+        if self.num_to_keep is not None:
+            self.num_to_keep = whole_number(f"{name}: num_to_keep", self.num_to_keep, least=least, accepted=accepted)
+        one_of(f"{name}: checkpoint_score_order", self.checkpoint_score_order, ("max", "min"))
+        text_or_none(f"{name}: checkpoint_score_attribute", self.checkpoint_score_attribute)
+        self.score  # noqa: B018  # raises where attribute and order contradict each other
+
+    @property
+    def score(self) -> tuple[str | None, ScoreOrder]:
+        """(attribute, order) as they count: `"min-loss"` is ("loss", "min")."""
+        return _resolve_score(type(self).__name__, self.checkpoint_score_attribute, self.checkpoint_score_order)
+
+
 @checked_names
 @dataclass(repr=False)
-class CheckpointConfig(Config):
+class CheckpointConfig(_RankedConfig):
     """Which checkpoints are made and which of them stay.
 
     With `num_to_keep=N` the best N stay, and the latest when it is not among them: up to N + 1 directories.
@@ -77,9 +99,6 @@ class CheckpointConfig(Config):
     ('loss', 'min')
     """
 
-    num_to_keep: int | None = None
-    checkpoint_score_attribute: str | None = None
-    checkpoint_score_order: str = "max"
     checkpoint_frequency: int = 0
     checkpoint_at_end: bool | None = None
     _checkpoint_keep_all_ranks: bool = False
@@ -88,14 +107,9 @@ class CheckpointConfig(Config):
     publish: str = "background"
 
     def __post_init__(self) -> None:
-        if self.num_to_keep is not None:
-            accepted = "None (all are kept), or a whole number >= 1 (the best so many, and the latest beside them)"
-            self.num_to_keep = whole_number(
-                "CheckpointConfig: num_to_keep", self.num_to_keep, least=1, accepted=accepted
-            )
-        one_of("CheckpointConfig: checkpoint_score_order", self.checkpoint_score_order, ("max", "min"))
-        text_or_none("CheckpointConfig: checkpoint_score_attribute", self.checkpoint_score_attribute)
-        _resolve_score("CheckpointConfig", self.checkpoint_score_attribute, self.checkpoint_score_order)
+        self._check_ranking(
+            1, "None (all are kept), or a whole number >= 1 (the best so many, and the latest beside them)"
+        )
         accepted = "0 (class trainables do not save by themselves), or a whole number >= 1 (every so many iterations)"
         frequency: Any = self.checkpoint_frequency
         if frequency is None:
@@ -126,15 +140,10 @@ class CheckpointConfig(Config):
                 raise invalid("CheckpointConfig: keep", self.keep, accepted)
         self.keep = tuple(policies)
 
-    @property
-    def score(self) -> tuple[str | None, ScoreOrder]:
-        """(attribute, order) as they count: `"min-loss"` is ("loss", "min")."""
-        return _resolve_score("CheckpointConfig", self.checkpoint_score_attribute, self.checkpoint_score_order)
-
 
 @checked_names
 @dataclass(repr=False)
-class CheckpointStrategy(Config):
+class CheckpointStrategy(_RankedConfig):
     """Retention of the first generation's `Trainer.run`: exactly the best `num_to_keep` stay when the run has ended.
 
     Args:
@@ -143,24 +152,11 @@ class CheckpointStrategy(Config):
         checkpoint_score_order: "max" or "min".
     """
 
-    num_to_keep: int | None = None
     checkpoint_score_attribute: str | None = RECENCY
-    checkpoint_score_order: str = "max"
 
     def __post_init__(self) -> None:
-        if self.num_to_keep is not None:
-            accepted = "None (all are kept), 0 (none stays on disk), or a whole number >= 1 (the best so many)"
-            self.num_to_keep = whole_number(
-                "CheckpointStrategy: num_to_keep", self.num_to_keep, least=0, accepted=accepted
-            )
-        one_of("CheckpointStrategy: checkpoint_score_order", self.checkpoint_score_order, ("max", "min"))
-        text_or_none("CheckpointStrategy: checkpoint_score_attribute", self.checkpoint_score_attribute)
-        _resolve_score("CheckpointStrategy", self.checkpoint_score_attribute, self.checkpoint_score_order)
-
-    @property
-    def score(self) -> tuple[str | None, ScoreOrder]:
-        """(attribute, order) as they count."""
-        return _resolve_score("CheckpointStrategy", self.checkpoint_score_attribute, self.checkpoint_score_order)
+        accepted = "None (all are kept), 0 (none stays on disk), or a whole number >= 1 (the best so many)"
+        self._check_ranking(0, accepted)
 
 
 @checked_names

@@ -64,8 +64,6 @@ class Trainer:
         self._runs = 0
         self._run: TrainingRun | None = None
 
-    # ------------------------------------------------------------ its life
-
     def start(self, initialization_hook: Callable[[], None] | None = None) -> None:
         """Make ready to run. `initialization_hook` is called in each worker before the function of each run."""
         self._hook = initialization_hook
@@ -130,8 +128,6 @@ class Trainer:
         _dataset(dataset)
         return WholeConfigTrainable(self._trainer(train_func, None, None))
 
-    # ------------------------------------------------------------ what there is
-
     @property
     def logdir(self) -> Path | None:
         """Where the runs lie; None before `start()`."""
@@ -156,8 +152,6 @@ class Trainer:
     def latest_checkpoint(self) -> dict[str, Any] | None:
         """What the latest run saved last, also when the strategy has removed it from the disk."""
         return None if self._run is None else self._run.latest()
-
-    # ------------------------------------------------------------ inside
 
     def _next_run(
         self, train_func: Any, config: Any, dataset: None, checkpoint: Any, strategy: CheckpointStrategy | None

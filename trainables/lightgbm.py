@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
-from trainables import session
-from trainables.checkpoint import Checkpoint
-from trainables.reporting import Metrics, checked_metrics, chosen, library, not_here, report_saved, saved_file
-from trainables.settings import whole_number
+from trainables.boosting import BoostingCallback
+from trainables.reporting import library, not_here
 
 _lightgbm = library("lightgbm", extra="lightgbm")
 
@@ -18,7 +15,7 @@ _ALONE = "call lightgbm.train in a function, with RayTrainReportCallback: one pr
 __getattr__ = not_here(__name__, dict.fromkeys(("LightGBMTrainer", "LightGBMConfig", "get_network_params"), _ALONE))
 
 
-class RayTrainReportCallback:
+class RayTrainReportCallback(BoostingCallback):
     """Reports the evaluation of each round of `lightgbm.train`, and checkpoints the model.
 
     A trial that was interrupted goes on from its model with the rounds that are left:
@@ -37,7 +34,7 @@ class RayTrainReportCallback:
 
     Args:
         metrics: Which to report, such as "valid-auc"; a dict renames; None for all.
-        filename: The model's name in the checkpoint.
+        filename: The model's name in the checkpoint; None: "model.txt".
         frequency: Rounds between two checkpoints, counted over all attempts; 0: none before the end.
         checkpoint_at_end: Save with the last round that was asked for. A training that `early_stopping` ends has none:
             give a frequency there.
@@ -47,46 +44,15 @@ class RayTrainReportCallback:
     """
 
     CHECKPOINT_NAME: ClassVar[str] = "model.txt"
-
-    def __init__(
-        self,
-        metrics: Metrics = None,
-        filename: str = CHECKPOINT_NAME,
-        frequency: int = 0,
-        checkpoint_at_end: bool = True,
-        results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-    ) -> None:
-        self._metrics = checked_metrics("RayTrainReportCallback", metrics)
-        self._filename = filename
-        self._frequency = whole_number("RayTrainReportCallback: frequency", frequency, least=0)
-        self._checkpoint_at_end = checkpoint_at_end
-        self._postprocess = results_postprocessing_fn
-
-    @classmethod
-    def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Any:
-        """The `lightgbm.Booster` in a checkpoint that this callback reported under that `filename`.
-
-        Raises CheckpointNotFoundError when there is none in it.
-        """
-        with checkpoint.as_directory() as directory:
-            return _lightgbm.Booster(model_file=str(saved_file(checkpoint, directory, filename)))
+    booster = _lightgbm.Booster
 
     def __call__(self, env: Any) -> None:
         """Report the round, with a checkpoint if its turn has come."""
-        metrics = chosen(self._metrics, _evaluated(env), "lightgbm's evaluations")
-        if self._postprocess:
-            metrics = self._postprocess(metrics)
+        metrics = self._picked(_evaluated(env), "lightgbm's evaluations")
         done = env.iteration + 1
-        due = bool(self._frequency) and done % self._frequency == 0
-        if (due or (self._checkpoint_at_end and done == env.end_iteration)) and _is_model(env.model):
-            report_saved(metrics, lambda directory: env.model.save_model(directory / self._filename))
-        else:
-            session.report(metrics)
-
-
-def _is_model(model: Any) -> bool:
-    """`lightgbm.cv` has several, none of which is the model."""
-    return isinstance(model, _lightgbm.Booster)
+        due = self._due(done) or (self._checkpoint_at_end and done == env.end_iteration)
+        # `lightgbm.cv` has several models, none of which is the model.
+        self._report(metrics, env.model, save=due and isinstance(env.model, self.booster))
 
 
 def _evaluated(env: Any) -> dict[str, Any]:

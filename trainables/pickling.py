@@ -26,7 +26,7 @@ def write(data: dict[str, Any], path: Path, dump: Dump | None = None) -> None:
     """
     dump = dump or _dump
     fd = fs.create(path)
-    writer = _Writer(fd)
+    writer = FileWriter(fd)
     try:
         dump(data, writer)
     except Exception as error:
@@ -48,8 +48,8 @@ def read(file: IO[bytes], name: str) -> Any:
         raise CheckpointError(f"{name}: its dict cannot be unpickled: {_why_not(error)} ({size} bytes)") from error
 
 
-class _Writer:
-    """What a pickler writes to, so that no second copy of the data is made in memory."""
+class FileWriter:
+    """What a pickler writes to, so that no second copy is made in memory; it remembers what the disk refused."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -72,7 +72,7 @@ class _Writer:
         """Nothing is held back; `torch.save` asks for it."""
 
 
-class _Nowhere:
+class _DiscardingWriter:
     """What a pickler writes to that is only to find out whether it can."""
 
     @staticmethod
@@ -89,7 +89,7 @@ def _unpicklable(data: Any, dump: Dump, path: tuple[str, ...] = ()) -> str:
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, (list, tuple)) else ()
     for key, value in items if len(path) < _NAMED else ():
         try:
-            dump(value, _Nowhere())
+            dump(value, _DiscardingWriter())
         except Exception:
             return _unpicklable(value, dump, (*path, str(key)))
     if not path:
@@ -103,9 +103,6 @@ def _why_not(error: Exception) -> str:
     if isinstance(error, (EOFError, pickle.UnpicklingError)):
         return f"it was cut short or damaged: {error}"
     return f"{type(error).__name__}: {error}"
-
-
-# --- tensors ----------------------------------------------------------------------------------------------
 
 
 def _dump(value: Any, file: Any) -> None:

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import orjson
 
 from trainables.errors import MetricError
-from trainables.tagged_kinds import BLOBS, INLINE, NAMED, READERS, SCALARS, KeyPath, name_of, tag, tagged
+from trainables.tagged_kinds import BLOBS, INLINE, READERS, SCALARS, KeyPath, name_of, tag, tagged
+from trainables.tagged_kinds import NAMED as NAMED
 from trainables.tagged_kinds import BlobRef as BlobRef
 from trainables.tagged_kinds import BlobSink as BlobSink
 
@@ -31,9 +32,6 @@ class BlobSource(Protocol):
 
 _SMALL = SCALARS - {str}
 _PLAIN = SCALARS | {dict, list}
-
-
-# --- writing ------------------------------------------------------------------------------------------
 
 
 def dumps(value: Any, *, blobs: BlobSink | None = None) -> bytes:
@@ -118,9 +116,6 @@ def _is_finite(value: Any) -> bool:
     if type(value) is list:
         return all(map(_is_finite, value))
     return True
-
-
-# --- reading ------------------------------------------------------------------------------------------
 
 
 class _NotOpened(Exception):

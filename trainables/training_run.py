@@ -97,8 +97,9 @@ class TrainingRun:
     def execute(self, sink: Callable[[list[dict[str, Any]]], None]) -> None:
         """Run to the end; every result goes to `sink`."""
         run, upstairs = self, driver()
+        callback: Any = upstairs.Callback
 
-        class Watcher(upstairs.Callback):
+        class Watcher(callback):  # type: ignore[misc]
             changes_results = False
 
             def on_trial_result(self, *, result: dict[str, Any], **info: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,23 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def bytes(self) -> int:
         """Size of the user's files."""
         return sum(entry.size for entry in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A checkpoint, wherever it lies, by its manifest."""
+
+    manifest: Manifest
+    digest: str
+    """BLAKE3 of the manifest file, hex."""
+
+    @property
+    def ref(self) -> CheckpointRef:
+        return self.manifest.ref
+
+    @property
+    def bytes(self) -> int:
+        return self.manifest.bytes
 
 
 class Published(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ import msgspec
 
 from trainables.errors import CheckpointError, PublishError
 from trainables.store import fs, manifest, staging, tree
-from trainables.store.manifest import MANIFEST_NAME, FileEntry, Manifest, Published
+from trainables.store.manifest import MANIFEST_NAME, Described, FileEntry, Manifest, Published
 from trainables.wire import CheckpointRef
 
 _INLINE_FILES = 2
@@ -26,21 +26,10 @@ _THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedCheckpoint(Described):
     """A staged directory that is durable and has its manifest; nobody sees it yet."""
 
     staged: Path
-    manifest: Manifest
-    digest: str
-    """BLAKE3 of the manifest file, hex."""
-
-    @property
-    def ref(self) -> CheckpointRef:
-        return self.manifest.ref
-
-    @property
-    def bytes(self) -> int:
-        return self.manifest.bytes
 
 
 def checkpoint_name(iteration: int, generation: int, attempt: int, taken: int = 0) -> str:
@@ -66,7 +55,7 @@ def prepare(
     metrics: msgspec.Raw,
     created: float,
     extra: Mapping[str, Any] | None = None,
-) -> Prepared:
+) -> PreparedCheckpoint:
     """Hash everything in `staged`, make it durable, write the manifest.
 
     `created` is in seconds since the epoch; `extra` is plain JSON for the manifest. Raises PublishError when the
@@ -78,12 +67,7 @@ def prepare(
             raise CheckpointError(f"{staged / MANIFEST_NAME}: that name is reserved in a checkpoint; use another one")
         entries = seal(found, staged)
         content = Manifest(
-            name=ref.name,
-            trial_id=ref.trial_id,
-            generation=ref.generation,
-            attempt=ref.attempt,
-            index=ref.index,
-            iteration=ref.iteration,
+            **msgspec.structs.asdict(ref),
             created=created,
             files=entries,
             directories=found.empty_directories(),
@@ -94,10 +78,10 @@ def prepare(
         # Last: readers believe nothing without it, so everything that it names must be durable before.
         fs.write_file(staged / MANIFEST_NAME, data, fsync=True, exclusive=True)
         fs.fsync_dir(staged)
-        return Prepared(staged, content, manifest.digest(data))
+        return PreparedCheckpoint(content, manifest.digest(data), staged)
 
 
-def commit(prepared: Prepared, final: Path) -> Published:
+def commit(prepared: PreparedCheckpoint, final: Path) -> Published:
     """Give a prepared checkpoint its final name, beside where it was staged. It exists from then on.
 
     Raises PublishError when the name is taken, or the disk does not take it; nothing is visible then.

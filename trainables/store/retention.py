@@ -12,21 +12,19 @@ from __future__ import annotations
 import abc
 import heapq
 import math
-import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from trainables.config import RECENCY, CheckpointConfig, CheckpointStrategy, ScoreOrder
+from trainables.checkpoint_config import RECENCY, CheckpointConfig, CheckpointStrategy, ScoreOrder
 from trainables.errors import InvalidSettingError
 from trainables.metrics import score_of
 from trainables.settings import invalid, one_of, seconds, whole_number
+from trainables.store.pareto_front import Order as Order
+from trainables.store.pareto_front import Point, front_of, negated
 
-Order = tuple[int, int, int]
-"""(generation, attempt, index) of a save: what is older and what is newer within a trial."""
 
-
-class View(Protocol):
+class CheckpointView(Protocol):
     """One complete checkpoint, as policies see it; whatever has these four may be given to them."""
 
     @property
@@ -44,12 +42,12 @@ class View(Protocol):
         """When it was saved, in seconds; only `EveryT` looks at it."""
 
 
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=CheckpointView)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The plainest `View`."""
+    """The plainest `CheckpointView`."""
 
     order: Order
     iteration: int
@@ -63,7 +61,7 @@ RankKey = tuple[int, float, Order]
 
 def rank_key(score: float | None, order: ScoreOrder, saved: Order) -> RankKey:
     """Where a checkpoint ranks: a number above NaN, NaN above no score at all; of equals the earlier is better."""
-    earlier = (-saved[0], -saved[1], -saved[2])
+    earlier = negated(saved)
     if score is None:
         return (0, 0.0, earlier)
     if math.isnan(score):
@@ -85,12 +83,10 @@ class Ranking:
     metric: str | None = None
     order: ScoreOrder = "max"
 
-    def key(self, checkpoint: View) -> RankKey:
+    def key(self, checkpoint: CheckpointView) -> RankKey:
         """Compares checkpoints: greater is better."""
         if self.metric is None:
-            generation, attempt, index = checkpoint.order
-            newer = checkpoint.order if self.order == "max" else (-generation, -attempt, -index)
-            return (0, 0.0, newer)
+            return (0, 0.0, checkpoint.order if self.order == "max" else negated(checkpoint.order))
         return rank_key(score_of(checkpoint.metrics, self.metric), self.order, checkpoint.order)
 
     def best(self, checkpoints: Iterable[V]) -> list[V]:
@@ -110,7 +106,7 @@ class RetentionPolicy(abc.ABC):
     __slots__ = ()
 
     @abc.abstractmethod
-    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+    def keep(self, checkpoints: Sequence[CheckpointView]) -> Collection[Order]:
         """The orders of those to keep, of a trial's checkpoints, oldest first."""
 
     def __or__(self, other: RetentionPolicy) -> AnyOf:
@@ -122,38 +118,38 @@ class RetentionPolicy(abc.ABC):
 class All(RetentionPolicy):
     """Keeps everything."""
 
-    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+    def keep(self, checkpoints: Sequence[CheckpointView]) -> Collection[Order]:
         return [checkpoint.order for checkpoint in checkpoints]
 
 
 @dataclass(frozen=True, slots=True)
-class Latest(RetentionPolicy):
-    """Keeps the `n` newest."""
+class _Counting(RetentionPolicy):
+    """Of a number, which is at least 1."""
 
     n: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", whole_number("Latest: n", self.n, least=1))
+        object.__setattr__(self, "n", whole_number(f"{type(self).__name__}: n", self.n, least=1))
 
-    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+
+@dataclass(frozen=True, slots=True)
+class Latest(_Counting):
+    """Keeps the `n` newest."""
+
+    def keep(self, checkpoints: Sequence[CheckpointView]) -> Collection[Order]:
         return [checkpoint.order for checkpoint in Ranking(self.n).best(checkpoints)]
 
 
 @dataclass(frozen=True, slots=True)
-class Earliest(RetentionPolicy):
+class Earliest(_Counting):
     """Keeps the `n` oldest."""
 
-    n: int = 1
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n", whole_number("Earliest: n", self.n, least=1))
-
-    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+    def keep(self, checkpoints: Sequence[CheckpointView]) -> Collection[Order]:
         return [checkpoint.order for checkpoint in Ranking(self.n, order="min").best(checkpoints)]
 
 
 @dataclass(frozen=True, slots=True)
-class Best(RetentionPolicy):
+class Best(_Counting):
     """Keeps the `n` best by a metric; of equal scores the earlier."""
 
     n: int
@@ -161,26 +157,23 @@ class Best(RetentionPolicy):
     order: ScoreOrder = "max"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", whole_number("Best: n", self.n, least=1))
+        _Counting.__post_init__(self)
         metric: Any = self.metric
         if not isinstance(metric, str) or not metric:
             raise invalid("Best: metric", metric, 'a metric\'s name, as "auc" or "eval/auc"')
         one_of("Best: order", self.order, ("max", "min"))
 
-    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+    def keep(self, checkpoints: Sequence[CheckpointView]) -> Collection[Order]:
         return [checkpoint.order for checkpoint in Ranking(self.n, self.metric, self.order).best(checkpoints)]
 
 
 @dataclass(frozen=True, slots=True)
-class EveryN(RetentionPolicy):
+class EveryN(_Counting):
     """Keeps those whose iteration is a multiple of `n`."""
 
     n: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n", whole_number("EveryN: n", self.n, least=1))
-
-    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+    def keep(self, checkpoints: Sequence[CheckpointView]) -> Collection[Order]:
         return [checkpoint.order for checkpoint in checkpoints if checkpoint.iteration % self.n == 0]
 
 
@@ -193,7 +186,7 @@ class EveryT(RetentionPolicy):
     def __post_init__(self) -> None:
         seconds("EveryT: seconds", self.seconds, zero=False)
 
-    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+    def keep(self, checkpoints: Sequence[CheckpointView]) -> Collection[Order]:
         kept: list[Order] = []
         last = -math.inf
         for checkpoint in sorted(checkpoints, key=lambda each: each.order):
@@ -212,7 +205,7 @@ class Pinned(RetentionPolicy):
     [(1, 1, 1)]
     """
 
-    which: Collection[int] | Callable[[View], bool]
+    which: Collection[int] | Callable[[CheckpointView], bool]
 
     def __post_init__(self) -> None:
         which = self.which
@@ -227,7 +220,7 @@ class Pinned(RetentionPolicy):
             raise invalid("Pinned: which", which, accepted) from error
         object.__setattr__(self, "which", iterations)
 
-    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+    def keep(self, checkpoints: Sequence[CheckpointView]) -> Collection[Order]:
         which = self.which
         if callable(which):
             return [checkpoint.order for checkpoint in checkpoints if which(checkpoint)]
@@ -266,48 +259,15 @@ class Pareto(RetentionPolicy):
         if self.limit is not None:
             object.__setattr__(self, "limit", whole_number("Pareto: limit", self.limit, least=1))
 
-    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
-        # What beats a point in all metrics stands before it in this order: each is compared with the front so far.
-        points = sorted((self._point(each) for each in checkpoints), reverse=True)
-        front: list[_Point] = []
-        for point in points:
-            if not any(all(map(operator.ge, other[0], point[0])) for other in front):
-                front.append(point)
-        while self.limit is not None and len(front) > self.limit:
-            room = _room(front)
-            front.remove(min(front, key=lambda point: (room[point], point[1])))
-        return sorted(_order(point) for point in front)
+    def keep(self, checkpoints: Sequence[CheckpointView]) -> Collection[Order]:
+        return sorted(negated(order) for _, order in front_of(map(self._point, checkpoints), self.limit))
 
-    def _point(self, checkpoint: View) -> _Point:
-        scores = (score_of(checkpoint.metrics, name) for name in self.metrics)
-        keys = (
-            rank_key(score, order, checkpoint.order) for score, order in zip(scores, self.metrics.values(), strict=True)
+    def _point(self, checkpoint: CheckpointView) -> Point:
+        ranks = (
+            rank_key(score_of(checkpoint.metrics, name), order, checkpoint.order)
+            for name, order in self.metrics.items()
         )
-        generation, attempt, index = checkpoint.order
-        return tuple(key[:2] for key in keys), (-generation, -attempt, -index)
-
-
-_Point = tuple[tuple[tuple[int, float], ...], Order]
-"""How a checkpoint ranks in each metric, greater is better, and its order, the earlier the greater."""
-
-
-def _order(point: _Point) -> Order:
-    generation, attempt, index = point[1]
-    return -generation, -attempt, -index
-
-
-def _room(front: Sequence[_Point]) -> dict[_Point, float]:
-    """How much room each point of a front has: infinite at its ends."""
-    room = dict.fromkeys(front, 0.0)
-    for axis in range(len(front[0][0])):
-        line = sorted(front, key=lambda point: (point[0][axis], point[1]))
-        numbers = [value if rank == 2 else -math.inf for rank, value in (point[0][axis] for point in line)]
-        room[line[0]] = room[line[-1]] = math.inf
-        whole = numbers[-1] - numbers[0]
-        for before, point, after in zip(numbers, line[1:], numbers[2:], strict=False):
-            if after > before:
-                room[point] += (after - before) / whole if math.isfinite(whole) else math.isinf(after - before)
-    return room
+        return tuple(rank[:2] for rank in ranks), negated(checkpoint.order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +279,7 @@ class AnyOf(RetentionPolicy):
     def __post_init__(self) -> None:
         object.__setattr__(self, "policies", tuple(self.policies))
 
-    def keep(self, checkpoints: Sequence[View]) -> Collection[Order]:
+    def keep(self, checkpoints: Sequence[CheckpointView]) -> Collection[Order]:
         return {order for policy in self.policies for order in policy.keep(checkpoints)}
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from trainables.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
 from trainables.store import fs, manifest, staging, tree
@@ -13,27 +15,35 @@ from trainables.store.manifest import MANIFEST_NAME, FileEntry, Manifest, Publis
 BROKEN_PREFIX = ".broken-"
 
 
+C = TypeVar("C")
+W = TypeVar("W")
+"""A path, or a key at a remote place."""
+
+
 @dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Generic[W]):
     """A checkpoint that cannot be used."""
 
-    path: Path
+    where: W
     reason: str
 
 
 @dataclass(slots=True)
-class Listing:
-    """What lies in a trial's directory."""
+class Listing(Generic[C, W]):
+    """What lies in a trial's directory, here or at a remote place."""
 
-    complete: list[Published] = field(default_factory=list)
+    complete: list[C] = field(default_factory=list)
     """With a manifest, and every file of it present with its size; the oldest save first."""
-    broken: list[Broken] = field(default_factory=list)
+    broken: list[Broken[W]] = field(default_factory=list)
     """With a manifest that cannot be read, or with a file missing or of another size."""
-    unknown: list[Path] = field(default_factory=list)
-    """Directories without a manifest, or with another's. Never used, never deleted."""
+    unknown: list[W] = field(default_factory=list)
+    """Directories without a manifest, or with another's: still being pushed, or not ours. Never used, never deleted."""
 
 
-def scan(trial_dir: Path) -> Listing:
+LocalListing = Listing[Published, Path]
+
+
+def scan(trial_dir: Path) -> LocalListing:
     """Look at every directory that is not hidden. Nothing is hashed and nothing changed.
 
     Raises CheckpointError when a newer version of this library wrote one of them, or one cannot be read just now.
@@ -41,8 +51,8 @@ def scan(trial_dir: Path) -> Listing:
     return _scan(trial_dir, pass_over_unread=False)
 
 
-def _scan(trial_dir: Path, *, pass_over_unread: bool) -> Listing:
-    listing = Listing()
+def _scan(trial_dir: Path, *, pass_over_unread: bool) -> LocalListing:
+    listing = LocalListing()
     for name in _names(trial_dir):
         path = trial_dir / name
         if name.startswith(".") or not fs.is_dir(path):
@@ -86,18 +96,18 @@ def check(path: Path, *, digest: str | None = None) -> Manifest:
     published = manifest.read(path)
     if digest is not None and digest != published.digest:
         raise CheckpointCorruptError(f"{path / MANIFEST_NAME} is not the one that was published")
-    for entry in published.manifest.files:
-        reason = _wrong(path, entry)
-        if reason is not None:
-            raise CheckpointCorruptError(reason)
-    return published.manifest
+    return _hashed(published, published.manifest.files)
 
 
 def quick(path: Path) -> Manifest:
     """Like `check`, but only files whose size or mtime is not the manifest's are hashed."""
     published = manifest.read(path)
-    for entry, _ in _differing(published, look_at_mtime=True):
-        reason = _wrong(path, entry)
+    return _hashed(published, [entry for entry, _ in _differing(published, look_at_mtime=True)])
+
+
+def _hashed(published: Published, entries: Iterable[FileEntry]) -> Manifest:
+    for entry in entries:
+        reason = _wrong(published.path, entry)
         if reason is not None:
             raise CheckpointCorruptError(reason)
     return published.manifest

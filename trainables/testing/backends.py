@@ -47,9 +47,6 @@ def check_backend(make: Callable[[], Backend]) -> None:
             backend.close()
 
 
-# --- the checks --------------------------------------------------------------------------------------------
-
-
 def what_was_pushed_can_be_fetched(backend: Backend) -> None:
     """A tree arrives as it was, whole or by name, into a directory that need not be there."""
     content = {"empty": b"", "a/b/deep": b"x", "large": os.urandom(6_000_001), "a/middle": os.urandom(70_000)}

@@ -39,64 +39,27 @@ if TYPE_CHECKING:
     from trainables.torch.torch_trainer import TorchTrainer as TorchTrainer
     from trainables.torch.train_state import TrainState as TrainState
 
-_HOME = {
-    "AdvancedTooFarError": "trainables.errors",
-    "AtomicDirectory": "trainables.torch.atomic_directory",
-    "DistributedShardedDataset": "trainables.torch.sharded",
-    "HasNotResetProgressError": "trainables.errors",
-    "InterruptableDistributedGroupedBatchSampler": "trainables.torch.grouped",
-    "InterruptableDistributedSampler": "trainables.torch.samplers",
-    "InterruptableSampler": "trainables.torch.samplers",
-    "InterruptibleSampler": "trainables.torch.samplers",
-    "MetricsTracker": "trainables.torch.metrics",
-    "TimestampedTimer": "trainables.torch.timing",
-    "TorchCheckpoint": "trainables.torch.torch_checkpoint",
-    "TorchConfig": "trainables.torch.torch_config",
-    "TorchTrainer": "trainables.torch.torch_trainer",
-    "TrainState": "trainables.torch.train_state",
-    "accelerate": "trainables.torch.prepare",
-    "async_save": "trainables.torch.sharded_state",
-    "atomic_torch_save": "trainables.torch.atomic_save",
-    "backward": "trainables.torch.prepare",
-    "enable_reproducibility": "trainables.torch.prepare",
-    "get_device": "trainables.torch.prepare",
-    "get_devices": "trainables.torch.prepare",
-    "load_sharded": "trainables.torch.sharded_state",
-    "prepare_data_loader": "trainables.torch.prepare",
-    "prepare_model": "trainables.torch.prepare",
-    "prepare_optimizer": "trainables.torch.prepare",
-    "save_sharded": "trainables.torch.sharded_state",
+_NAMES = {
+    "trainables.errors": "AdvancedTooFarError HasNotResetProgressError",
+    "trainables.torch.atomic_directory": "AtomicDirectory",
+    "trainables.torch.atomic_save": "atomic_torch_save",
+    "trainables.torch.grouped": "InterruptableDistributedGroupedBatchSampler",
+    "trainables.torch.metrics": "MetricsTracker",
+    "trainables.torch.prepare": "accelerate backward enable_reproducibility get_device get_devices prepare_data_loader "
+    "prepare_model prepare_optimizer",
+    "trainables.torch.samplers": "InterruptableDistributedSampler InterruptableSampler InterruptibleSampler",
+    "trainables.torch.sharded": "DistributedShardedDataset",
+    "trainables.torch.sharded_state": "async_save load_sharded save_sharded",
+    "trainables.torch.timing": "TimestampedTimer",
+    "trainables.torch.torch_checkpoint": "TorchCheckpoint",
+    "trainables.torch.torch_config": "TorchConfig",
+    "trainables.torch.torch_trainer": "TorchTrainer",
+    "trainables.torch.train_state": "TrainState",
 }
-"""Where each public name lives."""
+"""Module -> the public names that live in it."""
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "AdvancedTooFarError",
-    "AtomicDirectory",
-    "DistributedShardedDataset",
-    "HasNotResetProgressError",
-    "InterruptableDistributedGroupedBatchSampler",
-    "InterruptableDistributedSampler",
-    "InterruptableSampler",
-    "InterruptibleSampler",
-    "MetricsTracker",
-    "TimestampedTimer",
-    "TorchCheckpoint",
-    "TorchConfig",
-    "TorchTrainer",
-    "TrainState",
-    "accelerate",
-    "async_save",
-    "atomic_torch_save",
-    "backward",
-    "enable_reproducibility",
-    "get_device",
-    "get_devices",
-    "load_sharded",
-    "prepare_data_loader",
-    "prepare_model",
-    "prepare_optimizer",
-    "save_sharded",
-]
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:

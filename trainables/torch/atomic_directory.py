@@ -200,8 +200,6 @@ class AtomicDirectory:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- the master's part ------------------------------------------------------------------------------------
-
     def _open(self, sync_config: SyncConfig | None) -> str | None:
         keep_last = None if self.keep_last == -1 else self.keep_last
         shelf = NumberedCheckpoints(Path(self.output_directory), self.name, keep_last=keep_last)
@@ -231,8 +229,6 @@ class AtomicDirectory:
     def _owned(self) -> NumberedCheckpoints:
         assert self._shelf is not None
         return self._shelf
-
-    # --- what the ranks agree on ------------------------------------------------------------------------------
 
     def _check_ranks(self) -> None:
         assert self._agreement is not None

@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from trainables.pickling import FileWriter
 from trainables.settings import invalid
 from trainables.store import fs, staging
 
@@ -48,15 +49,15 @@ def atomic_torch_save(obj: Any, f: str | os.PathLike[str], **kwargs: Any) -> Non
     with staging.disk_errors(path):
         _remove_leftovers(path)
         beside, fd = _claimed(path)
-    file = _File(fd)
+    file = FileWriter(fd)
     try:
         with staging.disk_errors(path, remove=beside):
             try:
                 # To an object, not to a path: torch writes the name of the path into the file.
                 torch.save(obj, file, **kwargs)  # type: ignore[arg-type]
             except RuntimeError:
-                if file.error is not None:
-                    raise file.error from None  # torch's own message does not say what the disk said
+                if file.refused is not None:
+                    raise file.refused from None  # torch's own message does not say what the disk said
                 raise
             _as_private(beside, path)
             fs.fsync(fd)
@@ -72,26 +73,6 @@ def _as_private(beside: Path, path: Path) -> None:
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode != stat.S_IMODE(beside.stat().st_mode):
             fs.chmod(beside, mode)
-
-
-class _File:
-    """What torch writes to; it remembers what the disk said."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self.error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data)
-        try:
-            fs.write(self._fd, view)
-        except OSError as error:
-            self.error = error
-            raise
-        return view.nbytes
-
-    def flush(self) -> None:
-        """Nothing is held back."""
 
 
 def _claimed(path: Path) -> tuple[Path, int]:

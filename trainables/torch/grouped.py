@@ -7,14 +7,11 @@ from collections.abc import Hashable, Iterable
 from itertools import chain, cycle, islice
 from typing import Any
 
-from torch.utils.data import DistributedSampler
-
 from trainables.settings import invalid, whole_number
-from trainables.torch.interruptable import BySegments
-from trainables.torch.samplers import checked_ranks
+from trainables.torch.interruptable import BySegments, SharedOut
 
 
-class InterruptableDistributedGroupedBatchSampler(BySegments[list[int]], DistributedSampler[list[int]]):
+class InterruptableDistributedGroupedBatchSampler(BySegments[list[int]], SharedOut[list[int]]):
     """Batches whose samples are all of one group (images of like shape, texts of like length), one for each rank.
 
     For `DataLoader(dataset, batch_sampler=...)`. It goes through the epoch in the order of torch's
@@ -65,7 +62,6 @@ class InterruptableDistributedGroupedBatchSampler(BySegments[list[int]], Distrib
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        num_replicas, rank = checked_ranks(num_replicas, rank)
         super().__init__(dataset, num_replicas, rank, shuffle, seed, drop_last)
         self.batch_size = whole_number("batch_size", batch_size, least=1)
         as_list = getattr(group_ids, "tolist", None)
@@ -74,7 +70,6 @@ class InterruptableDistributedGroupedBatchSampler(BySegments[list[int]], Distrib
             raise invalid(
                 "group_ids", f"<{len(self.group_ids)} of them>", f"one for each of the {len(dataset)} samples"
             )
-        self._begin()
 
     @property
     def num_batches(self) -> int:

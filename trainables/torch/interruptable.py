@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import torch
+from torch.utils.data import DistributedSampler
 
 from trainables.errors import AdvancedTooFarError, HasNotResetProgressError
 from trainables.settings import flag, invalid, whole_number
+from trainables.torch.ranks import checked_ranks
 
 Item = TypeVar("Item")
 
@@ -33,8 +35,24 @@ class Interruptable(Generic[Item]):
     _place = "position"
     """Which part of a state says where it stands, beside `progress`."""
 
+    def __init__(
+        self,
+        dataset: Any,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        self._set_up(dataset, num_replicas, rank, shuffle, seed, drop_last)
+        self._begin()
+
+    @abstractmethod
+    def _set_up(self, dataset: Any, num_replicas: int | None, rank: int | None, *more: Any) -> None:
+        """Set the attributes named above from what the constructor got; `more`: shuffle, seed, drop_last."""
+
     def _begin(self) -> None:
-        """Set up; for the constructors."""
+        """Check the rest, and stand at the start of an epoch."""
         flag("shuffle", self.shuffle)
         flag("drop_last", self.drop_last)
         whole_number("seed", self.seed, least=0)
@@ -246,6 +264,13 @@ class Cursor(Iterator[Any]):
     def _seek(self) -> None:
         self._items = self._sampler._rest()
         self._next = self._sampler._taken
+
+
+class SharedOut(Interruptable[Item], DistributedSampler[Item]):
+    """Gives each rank its share of the dataset, as torch's `DistributedSampler` does."""
+
+    def _set_up(self, dataset: Any, num_replicas: int | None, rank: int | None, *more: Any) -> None:
+        DistributedSampler.__init__(self, dataset, *checked_ranks(num_replicas, rank), *more)
 
 
 class BySegments(Interruptable[Item]):

@@ -6,14 +6,10 @@ manifest; the pointer file names the latest, and the link is for people and scri
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import logging
 import os
 import re
 import secrets
-import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +17,10 @@ from pathlib import Path
 import msgspec
 
 from trainables.automatic import TimeSource
-from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, InvalidSettingError, SessionError
+from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, InvalidSettingError
 from trainables.settings import invalid
 from trainables.store import delete, fs, manifest, publish, staging, verify
+from trainables.torch.saver_locks import saver_locks
 from trainables.wire import CheckpointRef
 
 _log = logging.getLogger(__name__)
@@ -80,8 +77,6 @@ class NumberedCheckpoints:
         self._links_refused = False
         self._owns = False
 
-    # --- start ------------------------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Find what is there: remove what a killed save left, set aside what is broken, mend pointer and link.
 
@@ -90,13 +85,13 @@ class NumberedCheckpoints:
         if fs.exists(self.directory) and not fs.is_dir(self.directory):
             raise invalid("AtomicDirectory: output_directory", os.fspath(self.directory), "a directory, there or not")
         fs.make_dirs(self.directory)
-        _owned.claim(self.directory / self.names.owner)
+        saver_locks.claim(self.directory / self.names.owner)
         self._owns = True
         self._remove_leftovers()
         listing = verify.scan(self.directory)
         for broken in listing.broken:
-            if self.names.parse(broken.path.name) is not None:
-                self._set_aside(broken.path, broken.reason)
+            if self.names.parse(broken.where.name) is not None:
+                self._set_aside(broken.where, broken.reason)
         found = [self.names.parse(each.path.name) for each in listing.complete]
         self._complete = sorted((each for each in found if each is not None), key=lambda each: each.index)
         while self._complete and not self._is_whole(self._complete[-1]):
@@ -114,7 +109,7 @@ class NumberedCheckpoints:
         """Another process may start here; the last call."""
         if self._owns:
             self._owns = False
-            _owned.release(self.directory / self.names.owner)
+            saver_locks.release(self.directory / self.names.owner)
 
     def adopt(self, name: str) -> None:
         """Take up a checkpoint that was brought here from a copy, as the latest."""
@@ -124,8 +119,6 @@ class NumberedCheckpoints:
         self._complete.sort(key=lambda each: each.index)
         self._last = max(self._last, known.index)
         self._point_to(self._complete[-1].name)
-
-    # --- one save ---------------------------------------------------------------------------------------------
 
     def prepare(self, *, forced: bool) -> Path:
         """A new, empty directory for the next checkpoint; nobody takes it for one before `publish`.
@@ -170,8 +163,6 @@ class NumberedCheckpoints:
         self.prune()  # last: at every instant there is a complete one that the pointer names
         return saving
 
-    # --- what is there ------------------------------------------------------------------------------------------
-
     def latest(self) -> str | None:
         """The name of the newest complete checkpoint; else what pointer or link name, as cycling_utils left them."""
         if self._complete:
@@ -196,8 +187,6 @@ class NumberedCheckpoints:
                     self._complete.remove(each)
             except OSError as error:
                 _log.warning("could not delete %s, will try again: %s", self.directory / each.name, error)
-
-    # --- inside -------------------------------------------------------------------------------------------------
 
     def _point_to(self, name: str) -> None:
         if self._pointed_to() != name:
@@ -271,72 +260,6 @@ class NumberedCheckpoints:
         for name in fs.listdir(self.directory):
             if name.startswith(prefixes):
                 fs.remove_quietly(self.directory / name)
-
-
-class _Owned:
-    """Which savers are this process's: it holds a lock for each, which the kernel lets go however the process ends.
-
-    Several in one process share it. Forked children, as a loader's workers, do not have it: it is fcntl's, not flock's.
-    """
-
-    def __init__(self) -> None:
-        self._held: dict[tuple[int, Path], tuple[int, int]] = {}
-        """(process, path) -> (descriptor, how many savers). Closing any other descriptor would lose the lock."""
-
-    def claim(self, path: Path) -> None:
-        """Raises SessionError when another process of this machine holds it."""
-        key = (os.getpid(), path)
-        if key in self._held:
-            fd, count = self._held[key]
-            self._held[key] = fd, count + 1
-            return
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
-                return  # who cannot write it cannot save either, but may look
-            raise
-        me = f"process {os.getpid()} on {socket.gethostname()}"
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                who = os.pread(fd, 1000, 0).decode(errors="replace")
-                if _same_host(who, me):
-                    os.close(fd)
-                    raise SessionError(
-                        f"AtomicDirectory: {_said(who, path)}. End it, or give this one another name= or "
-                        "output_directory. To look at its latest checkpoint read the link to it"
-                    ) from None
-                # Of a machine that is gone a network filesystem may keep the lock: that must not hold up a job.
-                _log.warning(
-                    "%s, or was when that machine ended; if it still runs, end one of the two", _said(who, path)
-                )
-        with contextlib.suppress(OSError):  # it is for messages only
-            os.truncate(fd, 0)
-            os.pwrite(fd, me.encode(), 0)
-        self._held[key] = fd, 1
-
-    def release(self, path: Path) -> None:
-        key = (os.getpid(), path)
-        if key in self._held:
-            fd, count = self._held.pop(key)
-            if count > 1:
-                self._held[key] = fd, count - 1
-            else:
-                os.close(fd)
-
-
-def _same_host(who: str, me: str) -> bool:
-    return who.rpartition(" on ")[2] in ("", me.rpartition(" on ")[2])
-
-
-def _said(who: str, path: Path) -> str:
-    name = path.name.removeprefix(".").removesuffix(".owner")
-    return f"{who or 'another process'} is saving into {path.parent} as {name!r}"
-
-
-_owned = _Owned()
 
 
 def surplus(checkpoints: list[Numbered], keep_last: int | None) -> list[Numbered]:

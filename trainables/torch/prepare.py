@@ -226,20 +226,21 @@ class DeviceLoader:
 
 def moved(batch: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
     """A batch on a device: tensors, and dicts, lists and (named) tuples of them; anything else as it is."""
+    return _changed(batch, lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+
+def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A value with each tensor in it changed: in dicts, lists and (named) tuples."""
     import torch
 
-    def move(part: Any) -> Any:
-        return moved(part, device, non_blocking=non_blocking)
-
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=non_blocking)
-    if isinstance(batch, Mapping):
-        return {key: move(part) for key, part in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*map(move, batch))
-    if isinstance(batch, list | tuple):
-        return type(batch)(map(move, batch))
-    return batch
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: _changed(part, change) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [_changed(part, change) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
 
 
 def _shared(loader: DataLoader[Any]) -> DataLoader[Any]:
@@ -261,26 +262,10 @@ def _shared(loader: DataLoader[Any]) -> DataLoader[Any]:
         shuffle=isinstance(loader.sampler, RandomSampler),
         drop_last=False,
     )
-    options: dict[str, Any] = {}
+    kept = "batch_size num_workers collate_fn pin_memory drop_last timeout worker_init_fn generator".split()
     if loader.num_workers:
-        options = {
-            "prefetch_factor": loader.prefetch_factor,
-            "persistent_workers": loader.persistent_workers,
-            "multiprocessing_context": loader.multiprocessing_context,
-        }
-    return DataLoader(
-        loader.dataset,
-        batch_size=loader.batch_size,
-        sampler=sampler,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        drop_last=loader.drop_last,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        generator=loader.generator,
-        **options,
-    )
+        kept += ["prefetch_factor", "persistent_workers", "multiprocessing_context"]
+    return DataLoader(loader.dataset, sampler=sampler, **{name: getattr(loader, name) for name in kept})
 
 
 _OWN_SAMPLER = (
@@ -298,28 +283,15 @@ def _autocast(model: torch.nn.Module, device: torch.device) -> None:
 
     forward: Callable[..., Any] = model.forward
     dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
+    half = (torch.float16, torch.bfloat16)
 
     def in_mixed_precision(*arguments: Any, **named: Any) -> Any:
         with torch.autocast(device.type, dtype=dtype):
             found = forward(*arguments, **named)
-        return _in_full(found)
+        # In full: losses are computed outside of autocast.
+        return _changed(found, lambda tensor: tensor.float() if tensor.dtype in half else tensor)
 
     model.forward = in_mixed_precision
-
-
-def _in_full(value: Any) -> Any:
-    """Outputs in float32: losses are computed outside of autocast."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
-    if isinstance(value, Mapping):
-        return {key: _in_full(part) for key, part in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(_in_full, value))
-    if isinstance(value, list | tuple):
-        return type(value)(map(_in_full, value))
-    return value
 
 
 def _sharded(model: torch.nn.Module, device: torch.device, kwargs: dict[str, Any]) -> torch.nn.Module:

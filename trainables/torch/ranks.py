@@ -9,6 +9,7 @@ from typing import Any
 
 from trainables import knobs
 from trainables.errors import RanksError
+from trainables.settings import invalid, whole_number
 from trainables.torch.farewell import wait_for_gloo
 
 atexit.register(wait_for_gloo)
@@ -44,6 +45,19 @@ def rank_or_zero() -> int:
     if has_group():
         return rank_and_size()[0]
     return knobs.torchrun_rank() or 0
+
+
+def checked_ranks(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
+    """Both as numbers, of the process group where they are not given."""
+    if num_replicas is None or rank is None:
+        group_rank, group_size = rank_and_size()
+        num_replicas = group_size if num_replicas is None else num_replicas
+        rank = group_rank if rank is None else rank
+    num_replicas = whole_number("num_replicas", num_replicas, least=1)
+    rank = whole_number("rank", rank, least=0)
+    if rank >= num_replicas:
+        raise invalid("rank", rank, f"a whole number from 0 to {num_replicas - 1} (num_replicas={num_replicas})")
+    return num_replicas, rank
 
 
 class Agreement:

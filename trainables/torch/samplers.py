@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from itertools import cycle, islice
 from typing import Any
 
-from torch.utils.data import DistributedSampler, Sampler
+from torch.utils.data import Sampler
 
-from trainables.settings import invalid, whole_number
-from trainables.torch.interruptable import BySegments, Interruptable
-from trainables.torch.ranks import rank_and_size
+from trainables.settings import whole_number
+from trainables.torch.interruptable import BySegments, SharedOut
 
 
-class InterruptableDistributedSampler(Interruptable[int], DistributedSampler[int]):
+class InterruptableDistributedSampler(SharedOut[int]):
     """Shares a dataset out to the ranks as torch's `DistributedSampler` does, and can be stopped and resumed anywhere.
 
     Every epoch has exactly torch's order. `advance(n)` counts what was trained on; `state_dict()` says where that is,
@@ -53,19 +52,9 @@ class InterruptableDistributedSampler(Interruptable[int], DistributedSampler[int
         [6, 7, 8, 9]
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
-    ) -> None:
-        num_replicas, rank = checked_ranks(num_replicas, rank)
-        super().__init__(dataset, num_replicas, rank, shuffle, seed, drop_last)
+    def _set_up(self, dataset: Any, num_replicas: int | None, rank: int | None, *more: Any) -> None:
+        super()._set_up(dataset, num_replicas, rank, *more)
         self._start = 0
-        self._begin()
 
     @property
     def position(self) -> int:
@@ -139,21 +128,11 @@ class InterruptableSampler(BySegments[int], Sampler[int]):
         [3]
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
-    ) -> None:
-        super().__init__()
-        self.dataset, self.shuffle, self.seed, self.drop_last = dataset, shuffle, seed, drop_last
+    def _set_up(self, dataset: Any, num_replicas: int | None, rank: int | None, *more: Any) -> None:
+        self.dataset, (self.shuffle, self.seed, self.drop_last) = dataset, more
         self._sharded = callable(getattr(dataset, "shard", None))
         self.num_replicas, self.rank = (dataset.world_size, dataset.rank) if self._sharded else (1, 0)
         self.epoch = 0
-        self._begin()
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -191,16 +170,3 @@ class InterruptableSampler(BySegments[int], Sampler[int]):
 
 InterruptibleSampler = InterruptableSampler
 """The other spelling."""
-
-
-def checked_ranks(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    """Both as numbers, of the process group where they are not given."""
-    if num_replicas is None or rank is None:
-        group_rank, group_size = rank_and_size()
-        num_replicas = group_size if num_replicas is None else num_replicas
-        rank = group_rank if rank is None else rank
-    num_replicas = whole_number("num_replicas", num_replicas, least=1)
-    rank = whole_number("rank", rank, least=0)
-    if rank >= num_replicas:
-        raise invalid("rank", rank, f"a whole number from 0 to {num_replicas - 1} (num_replicas={num_replicas})")
-    return num_replicas, rank

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, default_collate
 
 from trainables.errors import InvalidSettingError, MissingExtraError
 from trainables.settings import flag, invalid, whole_number
-from trainables.torch.samplers import checked_ranks
+from trainables.torch.ranks import checked_ranks
 
 _log = logging.getLogger(__name__)
 

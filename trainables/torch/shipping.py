@@ -113,8 +113,6 @@ class Shipper:
                 "the next AtomicDirectory on this directory sends what is missing"
             ) from self._failure
 
-    # --- the thread -------------------------------------------------------------------------------------------
-
     def _run(self) -> None:
         due, pause, failing_since = 0.0, _RETRY_S, None
         while True:

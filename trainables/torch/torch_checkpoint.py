@@ -94,8 +94,6 @@ class TorchCheckpoint(Checkpoint):
         model.load_state_dict(self.get_state_dict(weights_only=weights_only))
         return model
 
-    # ------------------------------------------------------------ inside
-
     _state: dict[str, Any] | None = None
 
     def _materialize(self, directory: Path) -> None:

@@ -55,8 +55,6 @@ class AzureBackend(CloudBackend):
 
         return azure.storage.blob
 
-    # --- one blob ------------------------------------------------------------------------------------------
-
     def _send(self, source: Source, key: str, *, exclusive: bool) -> str:
         md5 = _md5(source)
         blob = self._blob(key)
@@ -168,8 +166,6 @@ class AzureBackend(CloudBackend):
             return TransferError(f"{url} cannot be reached: {text}", transient=True)
         kind = StoreBusyError if status in BUSY else TransferError
         return kind(f"{url}: {text}", transient=status in TRANSIENT)
-
-    # --- the library ---------------------------------------------------------------------------------------
 
     def _connect(self) -> Any:
         return self._service().get_container_client(self._container_name)

@@ -248,9 +248,6 @@ def check_name() -> str:
     return f".check-{hashlib.sha256(f'{socket.gethostname()} {os.getuid()}'.encode()).hexdigest()[:16]}"
 
 
-# --- names -------------------------------------------------------------------------------------------------
-
-
 def checked_key(key: str) -> str:
     """The key, if it stays below the place; whoever may write there may have chosen it."""
     if not stays_inside(key):

@@ -21,7 +21,7 @@ from trainables.transfer.base import Backend
 from trainables.transfer.open import check_scheme, open_backend, shown
 
 
-class Elsewhere:
+class CachedCheckpoint:
     """A checkpoint at a URI or on another host. Making one looks at nothing.
 
     Args:
@@ -40,9 +40,9 @@ class Elsewhere:
             )
         self.uri = shown(uri).rstrip("/")
         self._digest = digest
-        self._remote: checkpoints.Remote | None = None
+        self._remote: checkpoints.RemoteCheckpoint | None = None
 
-    def look(self) -> checkpoints.Remote:
+    def look(self) -> checkpoints.RemoteCheckpoint:
         """Its manifest, asked for once. Raises CheckpointNotFoundError, CheckpointCorruptError, TransferError."""
         if self._remote is None:
             with self._opened() as backend:

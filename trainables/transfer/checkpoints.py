@@ -6,12 +6,10 @@ into place, so that no reader ever sees a part of it.
 
 from __future__ import annotations
 
-import os
 import tempfile
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,94 +21,24 @@ from trainables.errors import (
     ObjectNotFoundError,
 )
 from trainables.store import fs, manifest, publish, staging, tree, verify
-from trainables.store.manifest import MANIFEST_NAME, FileEntry, Manifest, Published
+from trainables.store.manifest import MANIFEST_NAME, Described, Manifest, Published
 from trainables.threads import Threads
 from trainables.transfer.base import Backend, Progress, unwatched
+from trainables.transfer.content_index import ContentIndex as ContentIndex
+from trainables.transfer.fetched import bounded, check_and_seal
 from trainables.transfer.local import LocalBackend
-from trainables.wire import CheckpointRef
 
-_SMALL = 4096
-"""Up to so many bytes a file is sent again: asking for a copy costs as much."""
 _THREADS = 8
-_REPEATED, _SLACK = 2, 64 << 20
-"""So often the bytes of a checkpoint may come, and so many more: parts of a file are asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemoteCheckpoint(Described):
     """A checkpoint that has its manifest at a place."""
 
     key: str
-    manifest: Manifest
-    digest: str
-    """BLAKE3 of the manifest file, hex."""
-
-    @property
-    def ref(self) -> CheckpointRef:
-        return self.manifest.ref
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A checkpoint at a place that cannot be used."""
-
-    key: str
-    reason: str
-
-
-@dataclass(slots=True)
-class Listing:
-    """What lies under a trial's prefix."""
-
-    complete: list[Remote] = field(default_factory=list)
-    """With a manifest, and every file of it there with its size; the oldest save first."""
-    broken: list[Broken] = field(default_factory=list)
-    """With a manifest that cannot be read, or with a file missing or of another size."""
-    unknown: list[str] = field(default_factory=list)
-    """Keys of directories without a manifest, or with another's: still being pushed, or not ours."""
-
-
-class ContentIndex:
-    """Which content a place holds already, of all checkpoints of an experiment. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._names: dict[tuple[str, int], dict[str, str]] = {}
-        """(BLAKE3, size) -> key of a checkpoint -> name of a file in it; the checkpoint added last comes last."""
-        self._held: dict[str, list[tuple[str, int]]] = {}
-
-    def add(self, files: Iterable[FileEntry], key: str) -> None:
-        """These files of a checkpoint are there, under its key."""
-        with self._lock:
-            self._forget(key)
-            contents = {(entry.blake3, entry.size): entry.name for entry in files if entry.size > _SMALL}
-            for content, name in contents.items():
-                self._names.setdefault(content, {})[key] = name
-            self._held[key] = list(contents)
-
-    def forget(self, key: str) -> None:
-        """The checkpoint of that key is, or will be, deleted. One that was never added is no error."""
-        with self._lock:
-            self._forget(key)
-
-    def find(self, entry: FileEntry) -> str | None:
-        """The key of a file with the same content, of the checkpoint that was added last; None when there is none."""
-        with self._lock:
-            names = self._names.get((entry.blake3, entry.size))
-            if not names:
-                return None
-            key = next(reversed(names))
-            return f"{key}/{names[key]}"
-
-    def _forget(self, key: str) -> None:
-        for content in self._held.pop(key, ()):
-            names = self._names[content]
-            del names[key]
-            if not names:
-                del self._names[content]
-
-
-# --- there -------------------------------------------------------------------------------------------------
+RemoteListing = verify.Listing[RemoteCheckpoint, str]
 
 
 def push_payload(
@@ -221,7 +149,7 @@ def copy_payload(
     index.forget(key)
     wanted = [entry.name for entry in content.files if entry.name not in receipts]
     if wanted:
-        with _missing_file(source.url(known)):
+        with _absent_is(CheckpointCorruptError, f"{source.url(known)} is not complete"):
             backend.copy(known, key, wanted, receipts=receipts, progress=progress)
     index.add(content.files, key)
     return content
@@ -242,17 +170,17 @@ def delete(backend: Backend, key: str) -> None:
     backend.delete_tree(key)
 
 
-def read_manifest(backend: Backend, key: str) -> Remote:
+def read_manifest(backend: Backend, key: str) -> RemoteCheckpoint:
     """The manifest of the checkpoint at `key`; its files are not looked at.
 
     Raises CheckpointNotFoundError when there is none, CheckpointCorruptError when it cannot be read,
     CheckpointError when a newer version of this library wrote it, TransferError.
     """
     data = _manifest_of(backend, key)
-    return Remote(key, manifest.decode(data, backend.url(key)), manifest.digest(data))
+    return RemoteCheckpoint(manifest.decode(data, backend.url(key)), manifest.digest(data), key)
 
 
-def listed(backend: Backend, prefix: str) -> Listing:
+def listed(backend: Backend, prefix: str) -> RemoteListing:
     """Look at every checkpoint directly under the prefix, a trial's. Nothing is hashed and nothing changed.
 
     Raises CheckpointError when a newer version of this library wrote one of them, TransferError.
@@ -263,13 +191,13 @@ def listed(backend: Backend, prefix: str) -> Listing:
         directory, slash, name = entry.key[skip:].partition("/")
         if slash and not directory.startswith("."):
             sizes.setdefault(f"{prefix}/{directory}" if prefix else directory, {})[name] = entry.size
-    listing = Listing([], [], [key for key, files in sizes.items() if MANIFEST_NAME not in files])
+    listing = RemoteListing([], [], [key for key, files in sizes.items() if MANIFEST_NAME not in files])
     having = [key for key in sizes if MANIFEST_NAME in sizes[key]]
     if not having:
         return listing
     with Threads(min(_THREADS, len(having)), thread_name_prefix="listed") as pool:
         for found in pool.map(lambda key: _read_or_broken(backend, key), having):
-            if isinstance(found, Broken):
+            if isinstance(found, verify.Broken):
                 listing.broken.append(found)
             elif found is not None:
                 _sort_in(listing, found, sizes[found.key])
@@ -277,16 +205,16 @@ def listed(backend: Backend, prefix: str) -> Listing:
     return listing
 
 
-def _read_or_broken(backend: Backend, key: str) -> Remote | Broken | None:
+def _read_or_broken(backend: Backend, key: str) -> RemoteCheckpoint | verify.Broken[str] | None:
     try:
         return read_manifest(backend, key)
     except CheckpointNotFoundError:
         return None  # deleted meanwhile
     except CheckpointCorruptError as error:
-        return Broken(key, str(error))
+        return verify.Broken(key, str(error))
 
 
-def _sort_in(listing: Listing, remote: Remote, sizes: dict[str, int]) -> None:
+def _sort_in(listing: RemoteListing, remote: RemoteCheckpoint, sizes: dict[str, int]) -> None:
     if remote.manifest.name != remote.key.rpartition("/")[2]:
         listing.unknown.append(remote.key)  # somebody's copy: the one that it was copied from counts
         return
@@ -294,12 +222,9 @@ def _sort_in(listing: Listing, remote: Remote, sizes: dict[str, int]) -> None:
         found = sizes.get(entry.name)
         if found != entry.size:
             there = "is missing" if found is None else f"has {found} bytes, published were {entry.size}"
-            listing.broken.append(Broken(remote.key, f"{remote.key}/{entry.name} {there}"))
+            listing.broken.append(verify.Broken(remote.key, f"{remote.key}/{entry.name} {there}"))
             return
     listing.complete.append(remote)
-
-
-# --- back --------------------------------------------------------------------------------------------------
 
 
 def fetch(
@@ -317,19 +242,19 @@ def fetch(
     try:
         remote, data = _fetch_files(backend, key, staged, digest, progress)
         with staging.disk_errors(staged):
-            _check_and_seal(staged, remote, backend.url(key))
+            check_and_seal(staged, remote.manifest, backend.url(key))
             # Last: readers believe nothing without it, so everything that it names must be durable before.
             fs.write_file(staged / MANIFEST_NAME, data, fsync=True, exclusive=True)
             fs.fsync_dir(staged)
     except BaseException:
         fs.remove_quietly(staged)
         raise
-    return publish.commit(publish.Prepared(staged, remote.manifest, remote.digest), target)
+    return publish.commit(publish.PreparedCheckpoint(remote.manifest, remote.digest, staged), target)
 
 
 def _fetch_files(
     backend: Backend, key: str, staged: Path, digest: str | None, progress: Progress
-) -> tuple[Remote, bytes]:
+) -> tuple[RemoteCheckpoint, bytes]:
     """Fetch what the manifest names, and return it with its bytes; it is not in `staged` afterwards."""
     url = backend.url(key)
     if backend.can.list:
@@ -337,10 +262,11 @@ def _fetch_files(
         remote = _expected(key, data, url, digest)
         names = [entry.name for entry in remote.manifest.files]
         if names:
-            with _missing_file(url):
-                backend.fetch(key, staged, names, progress=_bounded(progress, remote.manifest.bytes, url))
+            with _absent_is(CheckpointCorruptError, f"{url} is not complete"):
+                backend.fetch(key, staged, names, progress=bounded(progress, remote.manifest.bytes, url))
         return remote, data
-    with _no_checkpoint(url):  # a command copies a whole tree each time it is called
+    # A command copies a whole tree each time it is called.
+    with _absent_is(CheckpointNotFoundError, f"there is no complete checkpoint at {url}"):
         backend.fetch(key, staged, progress=progress)
         found = staged / MANIFEST_NAME
         if not found.is_file() or found.is_symlink():
@@ -350,62 +276,18 @@ def _fetch_files(
     return _expected(key, data, url, digest), data
 
 
-def _bounded(progress: Progress, size: int, url: str) -> Progress:
-    """Ends a fetch of far more bytes than the manifest names, before they fill this disk."""
-    left, counting = _REPEATED * size + _SLACK, threading.Lock()
-
-    def moved(count: int) -> None:
-        nonlocal left
-        with counting:
-            left -= count
-            if left < 0:
-                raise CheckpointCorruptError(f"{url} is not what was published: it has more than {size} bytes")
-        progress(count)
-
-    return moved
-
-
-def _expected(key: str, data: bytes, url: str, digest: str | None) -> Remote:
+def _expected(key: str, data: bytes, url: str, digest: str | None) -> RemoteCheckpoint:
     found = manifest.digest(data)
     if digest is not None and digest != found:
         raise CheckpointCorruptError(f"{url}/{MANIFEST_NAME} is not the one that was published")
     content = manifest.decode(data, url)
     if any(entry.name == MANIFEST_NAME for entry in content.files):
         raise CheckpointCorruptError(f"the manifest of {url} names itself")
-    return Remote(key, content, found)
-
-
-def _check_and_seal(staged: Path, remote: Remote, url: str) -> None:
-    """Only what the manifest names stays; it is hashed and made durable, with the times that it was published with."""
-    content = remote.manifest
-    named = {entry.name: entry for entry in content.files}
-    try:
-        found = tree.scan(staged, follow=False)
-    except CheckpointError as error:
-        raise CheckpointCorruptError(f"{url}: {error}") from error
-    for name in (*found.links, *(file.name for file in found.files if file.name not in named)):
-        fs.unlink(staged / name)
-    found.files = [file for file in found.files if file.name in named]
-    missing = sorted(set(named) - {file.name for file in found.files})
-    if missing:
-        raise CheckpointCorruptError(f"{url} is not complete: {missing[0]!r} is missing")
-    for file in found.files:
-        mtime = named[file.name].mtime_ns
-        os.utime(staged / file.name, ns=(mtime, mtime))  # so that nobody need hash it again before it is used
-    for name in content.directories:
-        try:
-            fs.make_dirs(staged / name)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise CheckpointCorruptError(f"the manifest of {url} names {name!r} as file and directory") from error
-    found.directories = tree.scan(staged, follow=False).directories
-    for entry in publish.seal(found, staged):
-        expected = named[entry.name]
-        if (entry.blake3, entry.size) != (expected.blake3, expected.size):
-            raise CheckpointCorruptError(f"{url}/{entry.name} is not what was published: its BLAKE3 hash differs")
+    return RemoteCheckpoint(content, found, key)
 
 
 def _manifest_of(backend: Backend, key: str) -> bytes:
-    with _no_checkpoint(backend.url(key)):
+    with _absent_is(CheckpointNotFoundError, f"there is no complete checkpoint at {backend.url(key)}"):
         return backend.read(_manifest_key(key))
 
 
@@ -420,19 +302,12 @@ def _unless_same(backend: Backend, key: str, content: Callable[[], bytes]) -> It
 
 
 @contextmanager
-def _no_checkpoint(url: str) -> Iterator[None]:
+def _absent_is(kind: type[CheckpointError], text: str) -> Iterator[None]:
+    """A file that is not there means that about the checkpoint."""
     try:
         yield
     except ObjectNotFoundError as error:
-        raise CheckpointNotFoundError(f"there is no complete checkpoint at {url}") from error
-
-
-@contextmanager
-def _missing_file(url: str) -> Iterator[None]:
-    try:
-        yield
-    except ObjectNotFoundError as error:
-        raise CheckpointCorruptError(f"{url} is not complete: {error}") from error
+        raise kind(f"{text}: {error}") from error
 
 
 def _manifest_key(key: str) -> str:

@@ -139,8 +139,6 @@ class CopyingBackend(Backend):
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
-    # --- inside
-
     def _fetch_again(self, prefix: str, staged: Path) -> None:
         """Only what fails twice, and brings nothing, is not there: a single failure may have passed."""
         try:

@@ -68,8 +68,6 @@ class FsspecBackend(ObjectBackend):
             ) from error
         return filesystem, root.rstrip("/")
 
-    # --- one file ------------------------------------------------------------------------------------------
-
     def _send(self, source: Source, key: str, *, exclusive: bool) -> str:
         path = self._path(key)
         self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)

@@ -47,8 +47,6 @@ class GcsBackend(CloudBackend):
 
         return storage
 
-    # --- one object ----------------------------------------------------------------------------------------
-
     def _send(self, source: Source, key: str, *, exclusive: bool) -> str:
         from google.cloud.storage.retry import DEFAULT_RETRY
 
@@ -159,8 +157,6 @@ class GcsBackend(CloudBackend):
 
     def _no_bucket(self) -> StoreMissingError:
         return StoreMissingError(f"there is no bucket {self._place}: make it, or mend the address {self.uri}")
-
-    # --- the library ---------------------------------------------------------------------------------------
 
     def _connect(self) -> Any:
         return self._library.Client()

@@ -83,8 +83,6 @@ class LocalBackend(ObjectBackend):
                     if name.startswith(PREFIX):
                         fs.remove_quietly(os.path.join(directory, name))
 
-    # --- one file ------------------------------------------------------------------------------------------
-
     def _send(self, source: Source, key: str, *, exclusive: bool) -> str:
         def fill(part: Path) -> str:
             source.seek(0)  # it was read to its end where the directory went meanwhile
@@ -170,8 +168,6 @@ class LocalBackend(ObjectBackend):
                 return TransferError(text)  # it will be no other the next time
         free = fs.free_bytes(self.root)
         return TransferError(f"{text}; {free} bytes are free there", transient=True)
-
-    # --- paths ---------------------------------------------------------------------------------------------
 
     def _path(self, key: str, *, last: bool = True) -> Path:
         """Where a key lies. No link below the root is followed: it may lead anywhere (`last`: the last part counts)."""

@@ -207,9 +207,6 @@ class ObjectBackend(Backend):
             raise failure from error
 
 
-# --- names -------------------------------------------------------------------------------------------------
-
-
 def escaped(key: str) -> str:
     """A key as an object's name: line breaks, backslashes and closing dots, which some stores refuse or change, as %0A.
 
@@ -222,9 +219,6 @@ def escaped(key: str) -> str:
 def unescaped(name: str) -> str:
     """The key of an object's name."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), name)
-
-
-# --- what raises -------------------------------------------------------------------------------------------
 
 
 class _Stopped(BaseException):

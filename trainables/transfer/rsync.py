@@ -206,8 +206,6 @@ class RsyncBackend(Backend):
     def close(self) -> None:
         self._ssh.disconnect()
 
-    # --- inside
-
     def _send(
         self, source: Path, prefix: str, names: Sequence[str], options: Sequence[str], progress: Progress
     ) -> None:

@@ -100,8 +100,6 @@ class S3Backend(S3Sending):
                     raise
                 log.debug("%s: %s: %s", self.url(key), otherwise, error)
 
-    # --- one file ------------------------------------------------------------------------------------------
-
     def _receive(self, key: str, sink: Sink) -> None:
         where = {"Bucket": self.bucket, "Key": self._name(key)}
         first = self._first(where)
@@ -128,8 +126,6 @@ class S3Backend(S3Sending):
         for page in self._pages(above, Delimiter="/"):
             yield from (entry["Prefix"] for entry in page.get("CommonPrefixes", ()))
             yield from (entry["Key"] for entry in page.get("Contents", ()))
-
-    # --- requests ------------------------------------------------------------------------------------------
 
     def _pages(self, prefix: str, **how: str) -> Iterator[dict[str, Any]]:
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix, **how)

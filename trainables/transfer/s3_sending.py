@@ -99,8 +99,6 @@ class S3Sending(CloudBackend):
 
         return meaning(error, url)
 
-    # --- sending -------------------------------------------------------------------------------------------
-
     def _put_one(self, source: Source, key: str, *, exclusive: bool) -> str:
         data = self._buffer(source.size)
         source.read_at(data, 0)
@@ -212,8 +210,6 @@ class S3Sending(CloudBackend):
                 found, length = zlib.crc32(piece, found), length + len(piece)
         return (length, found) == (size, crc)
 
-    # --- checksums -----------------------------------------------------------------------------------------
-
     @property
     def _checks(self) -> bool:
         """Whether checksums are sent; AWS_REQUEST_CHECKSUM_CALCULATION=when_required is for servers that know none."""
@@ -237,8 +233,6 @@ class S3Sending(CloudBackend):
             text = f"{self.url(key)} has CRC-32 {held:08x} there, {crc:08x} was sent"
             raise TransferCorruptError(text, transient=True)
         return f"crc32:{held:08x}"
-
-    # --- the client ---
 
     def _connect(self) -> Any:
         return self._connected(connect_timeout=self.connect_timeout_s, read_timeout=self.read_timeout_s)

@@ -57,8 +57,7 @@ class Syncer(ABC):
 
     def sync_up_if_needed(self, local_dir: str, remote_dir: str, exclude: list[str] | None = None) -> bool | None:
         """`sync_up`, unless the last one is less than `sync_period` ago; None then."""
-        now = time.monotonic()
-        if now - self.last_sync_up_time < self.sync_period:
+        if (now := time.monotonic()) - self.last_sync_up_time < self.sync_period:
             return None
         started = self.sync_up(local_dir=local_dir, remote_dir=remote_dir, exclude=exclude)
         self.last_sync_up_time = now
@@ -66,8 +65,7 @@ class Syncer(ABC):
 
     def sync_down_if_needed(self, remote_dir: str, local_dir: str, exclude: list[str] | None = None) -> bool | None:
         """`sync_down`, unless the last one is less than `sync_period` ago; None then."""
-        now = time.monotonic()
-        if now - self.last_sync_down_time < self.sync_period:
+        if (now := time.monotonic()) - self.last_sync_down_time < self.sync_period:
             return None
         started = self.sync_down(remote_dir=remote_dir, local_dir=local_dir, exclude=exclude)
         self.last_sync_down_time = now

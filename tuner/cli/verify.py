@@ -134,8 +134,8 @@ def _trial_elsewhere(backend: Backend, key: str, trial: Trial, found: dict[str, 
             except (OSError, ValueError) as error:
                 found["problems"].append(f"{backend.url(remote.key)} cannot be read: {said(error)}")
     for broken in listing.broken:
-        journaled.pop(broken.key.rpartition("/")[2], None)
-        found["problems"].append(f"{backend.url(broken.key)}: {broken.reason}")
+        journaled.pop(broken.where.rpartition("/")[2], None)
+        found["problems"].append(f"{backend.url(broken.where)}: {broken.reason}")
     for name, record in journaled.items():
         address = f"{backend.url(key)}/{name}"
         if record.copies and backend.url(key).rpartition("/")[0] not in record.copies:
@@ -158,7 +158,7 @@ def _blobs_elsewhere(backend: Backend, key: str, problems: list[str]) -> set[str
 
 def _named(paths: ExperimentPaths, contents: JournalContents) -> dict[str, str]:
     """Blobs that a resume needs -> what names them. Nothing is unpickled."""
-    from trainables.tagged import NAMED
+    from trainables.tagged_kinds import NAMED
     from tuner.experiment.reader import read_settings
     from tuner.experiment.state import ExperimentState
 
@@ -242,8 +242,8 @@ def _trial(trial: Trial, found: dict[str, Any], *, copy: bool) -> None:
         elif record.digest and record.digest != published.digest:
             found["problems"].append(f"{published.path}: the manifest is not the one that was published")
     for broken in listing.broken:
-        journaled.pop(broken.path.name, None)
-        found["problems"].append(f"{broken.path}: {broken.reason}")
+        journaled.pop(broken.where.name, None)
+        found["problems"].append(f"{broken.where}: {broken.reason}")
     for name, record in journaled.items():
         if record.copies or not record.here:
             where = record.copies[-1] if record.copies else "elsewhere"

@@ -77,7 +77,7 @@ class Look:
     """Lists trials' checkpoints for `reconcile`, and remembers what else there was."""
 
     def __init__(self) -> None:
-        self._seen: list[verify.Listing] = []
+        self._seen: list[verify.LocalListing] = []
 
     def listed(self, directory: Path) -> list[Published]:
         """The complete checkpoints in a trial's directory."""
@@ -95,9 +95,9 @@ class Look:
         for path in filter(fs.is_dir, told):
             verify.set_aside(path)
         for broken in (broken for listing in self._seen for broken in listing.broken):
-            if fs.exists(broken.path):  # published, and the driver killed before the journal knew
-                notes.append(f"checkpoint {broken.path} is incomplete: set aside, not used ({broken.reason})")
-                verify.set_aside(broken.path)
+            if fs.exists(broken.where):  # published, and the driver killed before the journal knew
+                notes.append(f"checkpoint {broken.where} is incomplete: set aside, not used ({broken.reason})")
+                verify.set_aside(broken.where)
         for unknown in (path for listing in self._seen for path in listing.unknown):
             if unknown.name.startswith("checkpoint") and fs.exists(unknown):
                 notes.append(f"{unknown} is no checkpoint of that trial: left alone, not used")

@@ -20,7 +20,7 @@ import msgspec
 from trainables.errors import CheckpointCorruptError, CheckpointError, ObjectNotFoundError
 from trainables.store import fs, manifest, verify
 from trainables.store.manifest import MANIFEST_NAME, Published
-from trainables.tagged import NAMED
+from trainables.tagged_kinds import NAMED
 from trainables.transfer import agent
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError

@@ -43,7 +43,7 @@ def test_only_complete_checkpoints_are_listed_and_the_others_named(save, trial_d
     staging.new_directory(trial_dir, "7")
     listing = verify.scan(trial_dir)
     assert [published.path.name for published in listing.complete] == ["checkpoint_000001", "checkpoint_000006"]
-    reasons = {broken.path.name: broken.reason for broken in listing.broken}
+    reasons = {broken.where.name: broken.reason for broken in listing.broken}
     assert sorted(reasons) == ["checkpoint_000002", "checkpoint_000003", "checkpoint_000004"]
     assert "other.bin is missing" in reasons["checkpoint_000002"]
     assert "model.bin has 9 bytes, published were 10" in reasons["checkpoint_000003"]
@@ -229,7 +229,7 @@ def test_what_has_something_else_in_the_place_of_a_file_is_broken(save, trial_di
         (path / part).symlink_to(part)
     with pytest.raises(CheckpointCorruptError):
         verify.check(path)
-    assert [broken.path for broken in verify.scan(trial_dir).broken] == [path]
+    assert [broken.where for broken in verify.scan(trial_dir).broken] == [path]
 
 
 def test_a_newer_format_is_refused_and_not_called_broken(save, trial_dir: Path) -> None:

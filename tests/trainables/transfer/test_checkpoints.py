@@ -330,8 +330,8 @@ def test_f03_a_listing_tells_complete_from_broken(backend: ObjectBackend, save: 
     backend.put(f"{TRIAL}/copied/{MANIFEST_NAME}", backend.read(f"{keys[3]}/{MANIFEST_NAME}"))
     listing = checkpoints.listed(backend, TRIAL)
     assert [remote.key for remote in listing.complete] == [keys[4], keys[3]], "the oldest save first"
-    assert {broken.key for broken in listing.broken} == set(keys[:3])
-    assert {broken.key: broken.reason for broken in listing.broken}[keys[0]].endswith("is missing")
+    assert {broken.where for broken in listing.broken} == set(keys[:3])
+    assert {broken.where: broken.reason for broken in listing.broken}[keys[0]].endswith("is missing")
     assert sorted(listing.unknown) == [f"{TRIAL}/copied", f"{TRIAL}/pushing"]
     for key in keys[:3]:
         with pytest.raises(CheckpointCorruptError):

@@ -1,0 +1,58 @@
+"""What the callbacks of boosting libraries share: rounds that are reported, some with a checkpoint of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from trainables import session
+from trainables.checkpoint import Checkpoint
+from trainables.reporting import Metrics, checked_metrics, chosen, report_saved, saved_file
+from trainables.settings import whole_number
+
+
+class BoostingCallback:
+    """Reports rounds; the callbacks of XGBoost and LightGBM say which arguments mean what."""
+
+    CHECKPOINT_NAME: ClassVar[str]
+    """The model's name in a checkpoint where no `filename` is given."""
+    booster: ClassVar[Any]
+    """The library's class of models."""
+
+    def __init__(
+        self,
+        metrics: Metrics = None,
+        filename: str | None = None,
+        frequency: int = 0,
+        checkpoint_at_end: bool = True,
+        results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
+        super().__init__()
+        self._metrics = checked_metrics("RayTrainReportCallback", metrics)
+        self._filename = self.CHECKPOINT_NAME if filename is None else filename
+        self._frequency = whole_number("RayTrainReportCallback: frequency", frequency, least=0)
+        self._checkpoint_at_end = checkpoint_at_end
+        self._postprocess = results_postprocessing_fn
+
+    @classmethod
+    def get_model(cls, checkpoint: Checkpoint, filename: str | None = None) -> Any:
+        """The library's `Booster` in a checkpoint that this callback reported under that `filename`.
+
+        Raises CheckpointNotFoundError when there is none in it.
+        """
+        with checkpoint.as_directory() as directory:
+            return cls.booster(model_file=str(saved_file(checkpoint, directory, filename or cls.CHECKPOINT_NAME)))
+
+    def _picked(self, found: Mapping[str, Any], said_by: str) -> dict[str, Any]:
+        """What is to be reported of an evaluation."""
+        picked = chosen(self._metrics, found, said_by)
+        return self._postprocess(picked) if self._postprocess else picked
+
+    def _due(self, rounds: int) -> bool:
+        return bool(self._frequency) and rounds % self._frequency == 0
+
+    def _report(self, metrics: Mapping[str, Any], model: Any, *, save: bool) -> None:
+        if save:
+            report_saved(metrics, lambda directory: model.save_model(str(directory / self._filename)))
+        else:
+            session.report(dict(metrics))
