@@ -17,7 +17,7 @@ DOCTESTED = (
     "trainables.torch.atomic_directory",
     "trainables.torch.atomic_save",
     "trainables.torch.grouped",
-    "trainables.torch.metrics",
+    "trainables.torch.metrics_tracker",
     "trainables.torch.numbered",
     "trainables.torch.samplers",
     "trainables.torch.sharded",

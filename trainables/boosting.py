@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.reporting import Metrics, checked_metrics, chosen, report_saved, saved_file
-from trainables.settings import whole_number
+from trainables.validation import whole_number
 
 
 class BoostingCallback:

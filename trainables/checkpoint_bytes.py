@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from trainables.errors import CheckpointError
-from trainables.store import fs, manifest, tree
+from trainables.store import file_tree, fs, manifest
 from trainables.store.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def packed(directory: Path) -> bytes:
 
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        found = tree.scan(directory, follow=True)
+        found = file_tree.scan(directory, follow=True)
         for name in found.directories:
             tar.addfile(_tar_entry(name, 0, directory=True))
         for file in found.files:

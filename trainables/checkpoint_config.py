@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainables.settings import (
+from trainables.validation import (
     Config,
     checked_names,
     invalid,

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from trainables.errors import CheckpointError
-from trainables.store import fs, staging, tree
+from trainables.store import file_tree, fs, staging
 from trainables.store.fs import PathLike
 from trainables.store.manifest import MANIFEST_NAME
 
@@ -53,14 +53,14 @@ def made(path: PathLike | None) -> Path:
     return target
 
 
-def _files(directory: Path) -> tree.Tree:
+def _files(directory: Path) -> file_tree.Tree:
     """The user's files in a directory, without the manifest."""
-    found = tree.scan(directory, follow=True)
+    found = file_tree.scan(directory, follow=True)
     found.files = [file for file in found.files if file.name != MANIFEST_NAME]
     return found
 
 
-def _refuse_own_files(directory: Path, found: tree.Tree, target: Path) -> None:
+def _refuse_own_files(directory: Path, found: file_tree.Tree, target: Path) -> None:
     """Refuse a target that lies in the directory, or has, where a file would go, one that is to be copied."""
     outer, inner = os.path.realpath(directory), os.path.realpath(target)
     own = {os.path.realpath(file.source) for file in found.files}

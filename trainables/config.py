@@ -16,7 +16,8 @@ from trainables.checkpoint_config import (
     ScoreOrder,
     parse_score_attr,
 )
-from trainables.settings import (
+from trainables.sync_config import SyncConfig
+from trainables.validation import (
     Config,
     checked_names,
     flag,
@@ -30,7 +31,6 @@ from trainables.settings import (
     text_or_none,
     whole_number,
 )
-from trainables.sync_config import SyncConfig
 
 __all__ = [
     "RECENCY",

@@ -11,8 +11,8 @@ from trainables.config import RunConfig, ScalingConfig
 from trainables.errors import InvalidSettingError
 from trainables.group.framework import Framework
 from trainables.group_trainable import GroupTrainable, check_scaling, check_train_loop
-from trainables.settings import checked_names, instance_of, invalid
 from trainables.trainer import BaseTrainer
+from trainables.validation import checked_names, instance_of, invalid
 
 
 @checked_names

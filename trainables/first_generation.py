@@ -15,9 +15,9 @@ from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.door import driver
 from trainables.errors import InvalidSettingError, SessionError
 from trainables.group.framework import Framework
-from trainables.settings import checked_arguments, checked_names, instance_of, invalid, whole_number
 from trainables.store import fs
 from trainables.training_run import TrainingIterator, TrainingRun, WholeConfigTrainable
+from trainables.validation import checked_arguments, checked_names, instance_of, invalid, whole_number
 
 
 @checked_names

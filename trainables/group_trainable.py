@@ -13,7 +13,7 @@ from trainables.errors import InvalidSettingError, SessionError
 from trainables.group.framework import Framework
 from trainables.job import Job
 from trainables.runtime.attempt import Attempt
-from trainables.settings import invalid
+from trainables.validation import invalid
 
 
 class GroupTrainer(Protocol):

@@ -17,14 +17,14 @@ from weakref import WeakKeyDictionary
 from trainables import knobs, session
 from trainables.checkpoint import Checkpoint
 from trainables.reporting import Metrics, checked_metrics, chosen, events, library, report_saved, saved_file
-from trainables.settings import invalid, whole_number
+from trainables.validation import invalid, whole_number
 
 if find_spec("tensorflow") is None and find_spec("jax") is None:
     knobs.default("KERAS_BACKEND", "torch")  # Keras's own default is TensorFlow
 _keras = library("keras", extra="keras")
 _Callback: Any = _keras.callbacks.Callback
 
-__all__ = ["EventCallback", "ReportCheckpointCallback"]
+__all__ = ["KerasEventCallback", "ReportCheckpointCallback"]
 
 EVENTS = frozenset(name[3:] for name in dir(_Callback) if name.startswith("on_"))
 """What a callback can be called at: Keras's hooks without `on_`."""
@@ -38,15 +38,15 @@ _before_training: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """Model -> the random states that it was saved with."""
 
 
-class EventCallback(_Callback):  # type: ignore[misc] # its package may be absent
+class KerasEventCallback(_Callback):  # type: ignore[misc] # its package may be absent
     """Reports the logs at some of Keras's hooks, and saves at some.
 
     A trial that was interrupted goes on from its model and its optimizer, at the epoch that was not complete:
 
         >>> checkpoint = train.get_checkpoint()
-        >>> model = EventCallback.get_model(checkpoint) if checkpoint else build_model()
+        >>> model = TuneReportCheckpointCallback.get_model(checkpoint) if checkpoint else build_model()
         >>> model.fit(
-        ...     x, y, epochs=10, initial_epoch=EventCallback.get_epochs(checkpoint),
+        ...     x, y, epochs=10, initial_epoch=TuneReportCheckpointCallback.get_epochs(checkpoint),
         ...     callbacks=[TuneReportCheckpointCallback({"loss": "val_loss"})],
         ... )
 
@@ -150,8 +150,8 @@ class EventCallback(_Callback):  # type: ignore[misc] # its package may be absen
             importlib.import_module("torch").save(random_state(), directory / _RANDOM)
 
 
-class ReportCheckpointCallback(EventCallback):
-    """Reports the logs at `report_metrics_on`, and with a checkpoint at `checkpoint_on`; see `EventCallback`."""
+class ReportCheckpointCallback(KerasEventCallback):
+    """Reports the logs at `report_metrics_on`, and with a checkpoint at `checkpoint_on`; see `KerasEventCallback`."""
 
     def __init__(
         self,

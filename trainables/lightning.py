@@ -15,7 +15,7 @@ from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import InvalidSettingError
 from trainables.reporting import Metrics, checked_metrics, chosen, events, library, not_here
-from trainables.settings import invalid
+from trainables.validation import invalid
 
 _NAMES = sorted(("lightning.pytorch", "pytorch_lightning"), key=lambda name: name not in sys.modules)
 _lightning = library(*_NAMES, extra="lightning")
@@ -24,7 +24,7 @@ _Environment: Any = importlib.import_module(f"{_lightning.__name__}.plugins.envi
 _DDPStrategy: Any = importlib.import_module(f"{_lightning.__name__}.strategies").DDPStrategy
 
 __all__ = [
-    "EventCallback",
+    "LightningEventCallback",
     "RayDDPStrategy",
     "RayLightningEnvironment",
     "RayTrainReportCallback",
@@ -126,7 +126,7 @@ class RayTrainReportCallback(RandomStateCallback):
         report_trainer(trainer, metrics, self.CHECKPOINT_NAME)
 
 
-class EventCallback(_Callback):  # type: ignore[misc] # its package may be absent
+class LightningEventCallback(_Callback):  # type: ignore[misc] # its package may be absent
     """Base of a callback: `_handle(trainer, pl_module)` is called at the hooks that `on` names, without `on_`.
 
     Raises InvalidSettingError for a hook that Lightning has not.
@@ -141,7 +141,7 @@ class EventCallback(_Callback):  # type: ignore[misc] # its package may be absen
 
 
 def _at(event: str) -> Any:
-    def hook(self: EventCallback, trainer: Any, pl_module: Any = None, *more: Any, **named: Any) -> None:
+    def hook(self: LightningEventCallback, trainer: Any, pl_module: Any = None, *more: Any, **named: Any) -> None:
         if event in self._on:
             self._handle(trainer, pl_module)
 
@@ -149,10 +149,10 @@ def _at(event: str) -> Any:
 
 
 for _event in EVENTS:
-    setattr(EventCallback, f"on_{_event}", _at(_event))
+    setattr(LightningEventCallback, f"on_{_event}", _at(_event))
 
 
-class ReportCallback(RandomStateCallback, EventCallback):
+class ReportCallback(RandomStateCallback, LightningEventCallback):
     """Reports `trainer.callback_metrics` whenever one of the hooks named by `on` is called, but in the sanity check.
 
     Args:

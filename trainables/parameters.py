@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from trainables.errors import InvalidSettingError
-from trainables.settings import unknown_name
 from trainables.trainable import Trainable
+from trainables.validation import unknown_name
 
 _RESERVED = {"config", "checkpoint_dir", "reporter", "self"}
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, MetricError, MissingExtraError
-from trainables.settings import invalid, nearest_name
+from trainables.validation import invalid, nearest_name
 
 Metrics = str | list[str] | dict[str, str] | None
 """Which metrics a callback reports: a name, names, a dict of name to report -> the library's name; None for all."""

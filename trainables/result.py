@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from trainables import tagged
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, InvalidSettingError, MetricError, TrainablesError
-from trainables.history import PARAMS_FILE, RESULT_FILE, frame, read_history
 from trainables.metrics import MISSING, lookup, nearest_keys, score_of
 from trainables.places import is_elsewhere, parent_and_name
+from trainables.result_history import PARAMS_FILE, RESULT_FILE, frame, read_history
 from trainables.store import fs, verify
 from trainables.store.manifest import Manifest, digest
 from trainables.store.retention import rank_key
@@ -128,7 +128,7 @@ class Result:
     @classmethod
     def _from_elsewhere(cls, uri: str) -> Result:
         """Its small files are brought into the cache now, checkpoints when they are used."""
-        from trainables.transfer import checkpoints
+        from trainables.transfer import remote_checkpoints
         from trainables.transfer.cached import shelf
         from trainables.transfer.open import open_backend, shown
 
@@ -137,7 +137,7 @@ class Result:
         try:
             there = backend.children(name)
             small = [file for file in _FILES if file in there]
-            listing = checkpoints.listed(backend, name).complete
+            listing = remote_checkpoints.listed(backend, name).complete
             if not small and not listing:
                 raise FileNotFoundError(f"there is no trial's directory {shown(uri)}")
             found = [
@@ -157,14 +157,14 @@ class Result:
         history = read_history(directory / RESULT_FILE)
         params = directory / PARAMS_FILE
         config = _read_config(params.read_bytes(), directory.parent / "blobs") if params.is_file() else {}
-        checkpoints = [(made, tagged.loads(bytes(content.metrics)) or {}) for made, content in published]
+        remote_checkpoints = [(made, tagged.loads(bytes(content.metrics)) or {}) for made, content in published]
         return cls(
             metrics={**history[-1], "config": config} if history else {"config": config},
-            checkpoint=checkpoints[-1][0] if checkpoints else None,
+            checkpoint=remote_checkpoints[-1][0] if remote_checkpoints else None,
             error=_read_error(directory, history),
             path=directory,
             config=config,
-            best_checkpoints=checkpoints,
+            best_checkpoints=remote_checkpoints,
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, InvalidSettingError
-from trainables.settings import invalid, nearest_name, whole_number
 from trainables.store import fs
 from trainables.trainable import Trainable
+from trainables.validation import invalid, nearest_name, whole_number
 
 __all__ = ["PartialFitTrainable", "SklearnCheckpoint"]
 

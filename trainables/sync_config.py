@@ -10,7 +10,7 @@ from typing import Any
 from trainables.errors import InvalidSettingError
 from trainables.masking import MASK
 from trainables.places import is_host
-from trainables.settings import (
+from trainables.validation import (
     Config,
     checked_names,
     flag,

@@ -17,7 +17,7 @@ from trainables.checkpoint import DICT_FILE, Checkpoint
 from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError, MetricError
 from trainables.job import Job
 from trainables.plain_metrics import plain_metrics
-from trainables.store import fs, staging, tree
+from trainables.store import file_tree, fs, staging
 
 _NOTE = "trainable"
 """Key of what a save has to remember, in the manifest of a published one, else in the checkpoint's metadata."""
@@ -275,7 +275,7 @@ def _note_of_path(returned: Path, directory: Path) -> dict[str, Any]:
     if inside.startswith(outer + os.sep):
         return {"kind": "path", "path": os.path.relpath(inside, outer)}
     if returned.is_dir():  # the user's own: it is lent
-        staging.copy_tree(tree.scan(returned, follow=True), directory)
+        staging.copy_tree(file_tree.scan(returned, follow=True), directory)
         return {"kind": "directory"}
     if not returned.is_file():
         raise CheckpointError(f"save_checkpoint() returned {str(returned)!r}, and there is nothing of that name")

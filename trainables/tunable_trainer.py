@@ -7,7 +7,7 @@ from typing import Any
 
 from trainables.checkpoint import Checkpoint
 from trainables.config import RunConfig, ScalingConfig
-from trainables.settings import instance_of, invalid
+from trainables.validation import instance_of, invalid
 
 
 class TunableTrainer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from trainables.settings import parse_bytes
+from trainables.validation import parse_bytes
 from tuner.error import SettingError
 
 

@@ -16,8 +16,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from trainables.settings import seconds
 from trainables.starting import start_thread
+from trainables.validation import seconds
 from tuner.callback import Callback
 from tuner.error import SettingError
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainables.settings import no_effect, unknown_name
+from trainables.validation import no_effect, unknown_name
 from tuner.error import ResourceError, SettingError
 from tuner.executors.pool import parse_resources
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from trainables.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
 from trainables.places import parent_and_name
-from trainables.settings import checked_arguments, checked_names
 from trainables.tunable_trainer import TunableTrainer
+from trainables.validation import checked_arguments, checked_names
 from tuner import knobs
 from tuner.analysis import ResultGrid
 from tuner.driver.build import execute

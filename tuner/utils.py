@@ -10,9 +10,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.history import flatten
-from trainables.settings import seconds
+from trainables.result_history import flatten
 from trainables.trainable import Trainable
+from trainables.validation import seconds
 from tuner.error import ResourceError, SerializationError, SettingError
 from tuner.executors.local.pickled import check_picklable
 from tuner.registry import resolve_trainable

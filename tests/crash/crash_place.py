@@ -21,7 +21,7 @@ from crash_disk import View
 from trainables.transfer import agent
 from trainables.transfer import open as opening
 from trainables.transfer.agent import Done, Failed
-from trainables.transfer.base import Backend, Progress, unwatched
+from trainables.transfer.backend import Backend, Progress, unwatched
 from trainables.transfer.fsspec import MemoryBackend
 from trainables.transfer.local_files import Source
 from tuner.opening import fetch

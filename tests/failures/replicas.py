@@ -21,7 +21,7 @@ from tests.servers.s3 import ENVIRONMENT
 from trainables.errors import ObjectNotFoundError
 from trainables.store import manifest, verify
 from trainables.store.manifest import MANIFEST_NAME, Manifest
-from trainables.transfer.base import Backend
+from trainables.transfer.backend import Backend
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import load_state
 from tuner.experiment.state import ExperimentState

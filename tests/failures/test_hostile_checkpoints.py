@@ -24,7 +24,7 @@ import tuner as tune
 from trainables.errors import CheckpointCorruptError
 from trainables.store import manifest
 from trainables.store.manifest import MANIFEST_NAME
-from trainables.transfer import checkpoints
+from trainables.transfer import remote_checkpoints
 from trainables.transfer.local import LocalBackend
 
 SECRET = b"what is outside"
@@ -188,5 +188,5 @@ def test_r8_a_file_that_is_larger_than_its_manifest_says_does_not_fill_the_disk(
     os.truncate(newest / "weights", 1 << 40)
     moved = []
     with pytest.raises(CheckpointCorruptError, match="more than 10 bytes"):
-        checkpoints.fetch(LocalBackend(newest.parent), newest.name, tmp_path / "here", progress=moved.append)
+        remote_checkpoints.fetch(LocalBackend(newest.parent), newest.name, tmp_path / "here", progress=moved.append)
     assert sum(moved) < 100 << 20 and not list(tmp_path.glob("*here*"))

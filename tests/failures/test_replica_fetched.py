@@ -23,7 +23,7 @@ from replicas import Store, Watched, refusal
 import tuner as tune
 from tests.tuner.test_clones import Counter, Scripted, clone_of
 from trainables.errors import TransferError
-from trainables.transfer import checkpoints
+from trainables.transfer import remote_checkpoints
 from tuner.schedulers.base import Decision, Exploit
 
 MEGABYTE = 1_000_000
@@ -192,14 +192,14 @@ def test_r4_what_arrived_although_nobody_could_say_so_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The process that fetched it was ended after its last rename."""
-    life, real, calls = Life(tmp_path, str(tmp_path / "replica")), checkpoints.fetch, []
+    life, real, calls = Life(tmp_path, str(tmp_path / "replica")), remote_checkpoints.fetch, []
 
     def lost(*arguments: Any, **more: Any) -> Any:
         calls.append(arguments)
         real(*arguments, **more)
         raise TransferError("the process that syncs is gone", transient=True)
 
-    monkeypatch.setattr(checkpoints, "fetch", lost)
+    monkeypatch.setattr(remote_checkpoints, "fetch", lost)
     assert went_on(life.on(tmp_path / "second", "AUTO+ERRORED", executor="inline"))
     assert len(calls) == 2 and not warned(caplog, "set aside")
 

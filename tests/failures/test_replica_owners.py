@@ -27,7 +27,7 @@ from replicas import Store, refusal, stage_of, start
 import tuner as tune
 from trainables.errors import TransferError
 from trainables.store import verify
-from trainables.transfer import agent, checkpoints
+from trainables.transfer import agent, remote_checkpoints
 from trainables.transfer.local import LocalBackend
 from tuner import cli
 from tuner.clock import SystemClock
@@ -191,7 +191,7 @@ def test_f39_checkpoints_copied_by_hand_from_and_to_a_bucket_are_valid(tmp_path,
     assert [published.ref.iteration for published in verify.list_checkpoints(directory)] == kept[0]
     files = [str(path.relative_to(by_hand)) for path in by_hand.rglob("*") if path.is_file()]
     store.backend.push(by_hand, "copied/e", files)
-    there = checkpoints.listed(store.backend, f"copied/e/{directory.name}")
+    there = remote_checkpoints.listed(store.backend, f"copied/e/{directory.name}")
     assert [remote.ref.iteration for remote in there.complete] == kept[0]
     assert (there.broken, there.unknown) == ([], [])
     for path in (tmp_path / "second", tmp_path / "third"):  # the one from its disk, the other from the bucket
@@ -214,12 +214,12 @@ def test_f39_what_is_unknown_in_a_replica_is_reported_and_never_deleted(tmp_path
         store.backend.put(key.replace(newest, f"e/{name}/checkpoint_555555"), store.backend.read(key))
     for key in clutter:
         store.backend.put(key, b"mine")
-    unknown = set(checkpoints.listed(store.backend, f"e/{name}").unknown)
+    unknown = set(remote_checkpoints.listed(store.backend, f"e/{name}").unknown)
     wanted = {"backup", "checkpoint-10100", "checkpoint_000000_tmp", "checkpoint_555555"}
     assert unknown == {f"e/{name}/{directory}" for directory in wanted}
     run(count_up, tmp_path / "second", resume="AUTO", **copies(store, **settings))
-    assert [remote.ref.iteration for remote in checkpoints.listed(store.backend, f"e/{name}").complete] == [6]
-    assert set(checkpoints.listed(store.backend, f"e/{name}").unknown) == unknown
+    assert [remote.ref.iteration for remote in remote_checkpoints.listed(store.backend, f"e/{name}").complete] == [6]
+    assert set(remote_checkpoints.listed(store.backend, f"e/{name}").unknown) == unknown
     assert set(clutter) <= set(store.keys())
     cli.main(["verify", f"{store.uri}/e"])
     said = capsys.readouterr().out

@@ -23,8 +23,8 @@ from trainables.errors import (
 )
 from trainables.store import publish, staging, verify
 from trainables.store.manifest import MANIFEST_NAME
-from trainables.transfer import checkpoints
-from trainables.transfer.base import Backend
+from trainables.transfer import remote_checkpoints
+from trainables.transfer.backend import Backend
 from trainables.transfer.open import open_backend
 from trainables.wire import CheckpointRef
 
@@ -113,7 +113,7 @@ def test_a_directory_that_was_never_reported_is_published_there(place: str, back
     mine.to_uri(f"{place}/mine")
     mine.to_uri(f"{place}/mine")  # the same again is no error
 
-    assert checkpoints.read_manifest(backend, "mine").manifest.name == "mine"
+    assert remote_checkpoints.read_manifest(backend, "mine").manifest.name == "mine"
     assert not (tmp_path / "mine" / MANIFEST_NAME).exists()
     with Checkpoint(f"{place}/mine").as_directory() as directory:
         assert files(directory) == files(tmp_path / "mine")
@@ -138,9 +138,9 @@ def test_it_is_fetched_when_it_is_used_and_once(place: str, backend: Backend, tm
     with there.as_directory() as directory:
         pass
 
-    digest = checkpoints.read_manifest(backend, "kept").digest
+    digest = remote_checkpoints.read_manifest(backend, "kept").digest
     assert Path(directory) == cache / digest / "kept"
-    checkpoints.delete(backend, "kept")
+    remote_checkpoints.delete(backend, "kept")
     with there.as_directory() as again:
         assert again == directory
     with Checkpoint.from_uri(f"{place}/kept", digest=digest).as_directory() as known:

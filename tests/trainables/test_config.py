@@ -24,8 +24,8 @@ from trainables.config import (
     parse_score_attr,
 )
 from trainables.errors import InvalidSettingError, TrainablesError
-from trainables.settings import unknown_name
 from trainables.store.retention import EveryN, Latest
+from trainables.validation import unknown_name
 
 Kind = Callable[..., Any]
 

@@ -25,8 +25,8 @@ from tests.trainables.values import GROUPS, TORCH, all_values, arrays, different
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointError, MetricError
 from trainables.group.framework import Framework
-from trainables.history import read_line, write_line
 from trainables.plain_metrics import plain_metrics
+from trainables.result_history import read_line, write_line
 from trainables.tagged import dumps, loads
 from trainables.torch import TorchCheckpoint
 from tuner.experiment.blobs import Blobs

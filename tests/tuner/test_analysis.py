@@ -209,7 +209,7 @@ def test_t03_frames_have_one_row_per_iteration_after_a_rollback(lab: Any) -> Non
 
 def test_t03_a_row_that_was_reached_before_voids_what_follows(tmp_path: Path) -> None:
     """Also where nobody cut the file: a copy that was taken in between."""
-    from trainables.history import read_history
+    from trainables.result_history import read_history
 
     lines = [{"training_iteration": n, "life": 1} for n in (1, 2, 3, 4)]
     lines += [{"training_iteration": n, "life": 2} for n in (3, 4, 5)]

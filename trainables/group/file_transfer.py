@@ -18,7 +18,7 @@ import blake3
 from trainables.errors import CheckpointNotFoundError, LimitError, PublishError
 from trainables.net import handshake
 from trainables.starting import start_thread
-from trainables.store import fs, manifest, staging, tree, verify
+from trainables.store import file_tree, fs, manifest, staging, verify
 from trainables.store.delete import pins
 
 _log = logging.getLogger(__name__)
@@ -179,7 +179,7 @@ class FileServer:
             if path.parent != self._directory or not manifest.is_published(path):
                 line.send(None)
                 return
-            coming = _described(path.name, tree.scan(path, follow=False))
+            coming = _described(path.name, file_tree.scan(path, follow=False))
             line.send(coming)
             _give(line, path, coming)
             line.recv()  # held until it has arrived
@@ -200,7 +200,7 @@ def met(accepted: socket.socket, key: bytes) -> Connection | None:
     return handshake.met(accepted, key, within_s=_HANDSHAKE_S)
 
 
-def _described(label: str, found: tree.Tree) -> SendFiles:
+def _described(label: str, found: file_tree.Tree) -> SendFiles:
     return SendFiles(label, [(file.name, file.size) for file in found.files], found.directories)
 
 

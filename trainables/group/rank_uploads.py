@@ -21,7 +21,7 @@ from trainables.errors import CheckpointError, TransferError
 from trainables.group.rank_messages import RankUploaded, Upload
 from trainables.job import Job, Replicated
 from trainables.starting import start_process, start_thread
-from trainables.store import fs, staging, tree
+from trainables.store import file_tree, fs, staging
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import agent
 from trainables.wire import Frames, frame
@@ -129,7 +129,7 @@ class RankUploads:
     def _upload(self, upload: Upload, kept: Path) -> tuple[dict[str, str], str]:
         part = upload.part
         try:
-            names = [file.name for file in tree.scan(kept, follow=False).files if part.has(file.name)]
+            names = [file.name for file in file_tree.scan(kept, follow=False).files if part.has(file.name)]
             job = agent.PushPart(
                 directory=str(kept),
                 key="/".join(filter(None, (self._replicated.directory, upload.checkpoint, part.under))),

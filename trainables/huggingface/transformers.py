@@ -12,8 +12,8 @@ from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError
 from trainables.reporting import library
-from trainables.settings import invalid
-from trainables.store import fs, staging, tree
+from trainables.store import file_tree, fs, staging
+from trainables.validation import invalid
 
 _transformers = library("transformers", extra="transformers")
 _Callback: Any = _transformers.TrainerCallback
@@ -54,7 +54,7 @@ class RayTrainReportCallback(_Callback):  # type: ignore[misc] # its package may
             target = Path(directory, self.CHECKPOINT_NAME)
             if args.load_best_model_at_end or args.metric_for_best_model:
                 fs.make_dirs(target)
-                staging.copy_tree(tree.scan(source, follow=True), target)
+                staging.copy_tree(file_tree.scan(source, follow=True), target)
             else:
                 shutil.move(source, target)
             session.report(metrics, checkpoint=Checkpoint.from_directory(directory, move=True))

@@ -21,7 +21,7 @@ from trainables.errors import CheckpointError, PublishError
 from trainables.job import Job
 from trainables.runtime.tracebacks import message_of
 from trainables.starting import start_thread
-from trainables.store import fs, publish, staging, tree
+from trainables.store import file_tree, fs, publish, staging
 from trainables.wire import CheckpointRef, DriverLink, PendingSave, SaveFailed, SavePublished
 
 _log = logging.getLogger(__name__)
@@ -127,12 +127,12 @@ class Saver:
     def describe(self, staged: Staged, iteration: int) -> PendingSave:
         """Name a save and measure it. Each call counts as one save."""
         ref = staged.ref = self.name(iteration, staged.number)
-        return PendingSave(ref=ref, bytes=tree.scan(staged.path, follow=False).bytes, uploading=staged.uploading)
+        return PendingSave(ref=ref, bytes=file_tree.scan(staged.path, follow=False).bytes, uploading=staged.uploading)
 
     def announce(self, directory: Checkpoint, iteration: int) -> PendingSave:
         """Like `describe`, for a directory of the user's that will be staged; refuses what cannot be."""
         self.wait()
-        size = tree.scan(Path(directory.path), follow=True).bytes
+        size = file_tree.scan(Path(directory.path), follow=True).bytes
         return PendingSave(ref=self.name(iteration), bytes=size)
 
     def name(self, iteration: int, number: int | None = None) -> CheckpointRef:

@@ -73,7 +73,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class SealedCheckpoint:
     """A checkpoint, wherever it lies, by its manifest."""
 
     manifest: Manifest

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from trainables.errors import CheckpointError, PublishError
-from trainables.store import fs, manifest, staging, tree
-from trainables.store.manifest import MANIFEST_NAME, Described, FileEntry, Manifest, Published
+from trainables.store import file_tree, fs, manifest, staging
+from trainables.store.manifest import MANIFEST_NAME, FileEntry, Manifest, Published, SealedCheckpoint
 from trainables.wire import CheckpointRef
 
 _INLINE_FILES = 2
@@ -26,7 +26,7 @@ _THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedCheckpoint(Described):
+class PreparedCheckpoint(SealedCheckpoint):
     """A staged directory that is durable and has its manifest; nobody sees it yet."""
 
     staged: Path
@@ -98,13 +98,13 @@ def commit(prepared: PreparedCheckpoint, final: Path) -> Published:
     return Published(prepared.ref, final, prepared.manifest, prepared.digest)
 
 
-def seal(found: tree.Tree, staged: Path) -> list[FileEntry]:
+def seal(found: file_tree.Tree, staged: Path) -> list[FileEntry]:
     """Make files and directories durable, and hash meanwhile; the directory's own names are left to the caller."""
     directories = [staged / name for name in reversed(found.directories)]
     if len(found.files) <= _INLINE_FILES and found.bytes <= _INLINE_BYTES:
         entries = []
         for file in found.files:
-            entries.append(tree.fingerprint(file.source, file.name))
+            entries.append(file_tree.fingerprint(file.source, file.name))
             fs.fsync_file(file.source)
         for directory in directories:
             fs.fsync_dir(directory)
@@ -114,7 +114,7 @@ def seal(found: tree.Tree, staged: Path) -> list[FileEntry]:
     with Threads(min(_THREADS, len(found.files)), thread_name_prefix="publish") as pool:
         syncs = [pool.submit(fs.fsync_file, file.source) for file in found.files]
         syncs += [pool.submit(fs.fsync_dir, directory) for directory in directories]
-        entries = [tree.fingerprint(file.source, file.name) for file in found.files]
+        entries = [file_tree.fingerprint(file.source, file.name) for file in found.files]
         for sync in syncs:
             sync.result()
     return entries

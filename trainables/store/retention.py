@@ -19,9 +19,9 @@ from typing import Any, Protocol, TypeVar
 from trainables.checkpoint_config import RECENCY, CheckpointConfig, CheckpointStrategy, ScoreOrder
 from trainables.errors import InvalidSettingError
 from trainables.metrics import score_of
-from trainables.settings import invalid, one_of, seconds, whole_number
 from trainables.store.pareto_front import Order as Order
 from trainables.store.pareto_front import Point, front_of, negated
+from trainables.validation import invalid, one_of, seconds, whole_number
 
 
 class CheckpointView(Protocol):

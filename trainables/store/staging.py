@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainables.errors import CheckpointError, PublishError
-from trainables.store import fs, manifest, tree
+from trainables.store import file_tree, fs, manifest
 
 PREFIX = ".staging-"
 VIEW_PREFIX = ".staging-view-"
@@ -50,7 +50,7 @@ def lend(source: Path, trial_dir: Path, label: str) -> Path:
     """
     _refuse_own_directory(source, trial_dir)
     with disk_errors(source):
-        found = tree.scan(source, follow=True)
+        found = file_tree.scan(source, follow=True)
         _without_manifest(found, source)
     staged = new_directory(trial_dir, label)
     with disk_errors(staged, remove=staged):
@@ -79,19 +79,19 @@ def hand_over(source: Path, trial_dir: Path, label: str) -> Path:
     return staged
 
 
-def settle(directory: Path) -> tree.Tree:
+def settle(directory: Path) -> file_tree.Tree:
     """Make a directory that we own fit to be published: symlinks become what they point to.
 
     Returns what lies in it. Raises as `lend` does.
     """
     with disk_errors(directory):
-        found = tree.scan(directory, follow=False)
+        found = file_tree.scan(directory, follow=False)
         if not found.links:
             return found
-        tree.scan(directory, follow=True)  # refuses what cannot be followed before anything is changed
+        file_tree.scan(directory, follow=True)  # refuses what cannot be followed before anything is changed
         for name in found.links:
             _replace_link(directory / name)
-        return tree.scan(directory, follow=False)
+        return file_tree.scan(directory, follow=False)
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def disk_errors(path: Path, *, remove: Path | None = None) -> Iterator[None]:
         raise
 
 
-def copy_tree(found: tree.Tree, target: Path) -> None:
+def copy_tree(found: file_tree.Tree, target: Path) -> None:
     """Copy what was scanned into `target`, which has none of it; several large files at once."""
     for name in found.directories:
         fs.mkdir(target / name)
@@ -186,7 +186,7 @@ def _move_contents(source: Path, staged: Path) -> bool:
     return True
 
 
-def _without_manifest(found: tree.Tree, source: Path) -> None:
+def _without_manifest(found: file_tree.Tree, source: Path) -> None:
     """A manifest belongs to the checkpoint it was written for; the save gets one of its own."""
     for file in found.files:
         if file.name == manifest.MANIFEST_NAME:
@@ -209,7 +209,7 @@ def _replace_link(link: Path) -> None:
     beside = link.with_name(f"{PREFIX}{secrets.token_hex(4)}")
     if link.is_dir():
         fs.mkdir(beside)
-        copy_tree(tree.scan(link, follow=True), beside)
+        copy_tree(file_tree.scan(link, follow=True), beside)
         fs.unlink(link)  # a directory cannot be renamed over a symlink
     else:
         fs.copy_file(link, beside)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from trainables.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
-from trainables.store import fs, manifest, staging, tree
+from trainables.store import file_tree, fs, manifest, staging
 from trainables.store.manifest import MANIFEST_NAME, FileEntry, Manifest, Published
 
 BROKEN_PREFIX = ".broken-"
@@ -122,7 +122,7 @@ def problems(path: Path, *, full: bool = True, files_only: bool = False) -> list
     """
     try:
         published = manifest.read(path)
-        found = tree.scan(path, follow=False)
+        found = file_tree.scan(path, follow=False)
         suspects = published.manifest.files
         if not full:
             suspects = [entry for entry, _ in _differing(published, look_at_mtime=True)]
@@ -195,7 +195,7 @@ def _wrong(directory: Path, entry: FileEntry) -> str | None:
     if any(os.path.islink(directory.joinpath(*inner[:depth])) for depth in range(1, len(inner) + 1)):
         return f"{path} lies behind a symlink, which nobody published"
     try:
-        found = tree.fingerprint(path, entry.name)
+        found = file_tree.fingerprint(path, entry.name)
     except OSError as error:
         if error.errno not in manifest.NOT_THERE:
             raise manifest.unread(str(path), error) from error

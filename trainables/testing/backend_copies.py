@@ -6,7 +6,7 @@ import os
 
 from trainables.errors import ObjectNotFoundError
 from trainables.testing.files import ByteCounter, content_of, directory_of, raised
-from trainables.transfer.base import Backend
+from trainables.transfer.backend import Backend
 
 
 def known_content_is_not_sent_again(backend: Backend) -> None:

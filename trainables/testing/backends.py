@@ -25,7 +25,7 @@ from trainables.testing.backend_copies import (
     known_content_is_not_sent_again,
 )
 from trainables.testing.files import ODD_NAMES, OUTSIDE, ByteCounter, check_content, content_of, directory_of, raised
-from trainables.transfer.base import Backend
+from trainables.transfer.backend import Backend
 
 Check = Callable[[Backend], None]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainables.torch.grouped import (
         InterruptableDistributedGroupedBatchSampler as InterruptableDistributedGroupedBatchSampler,
     )
-    from trainables.torch.metrics import MetricsTracker as MetricsTracker
+    from trainables.torch.metrics_tracker import MetricsTracker as MetricsTracker
     from trainables.torch.prepare import accelerate as accelerate
     from trainables.torch.prepare import backward as backward
     from trainables.torch.prepare import enable_reproducibility as enable_reproducibility
@@ -44,7 +44,7 @@ _NAMES = {
     "trainables.torch.atomic_directory": "AtomicDirectory",
     "trainables.torch.atomic_save": "atomic_torch_save",
     "trainables.torch.grouped": "InterruptableDistributedGroupedBatchSampler",
-    "trainables.torch.metrics": "MetricsTracker",
+    "trainables.torch.metrics_tracker": "MetricsTracker",
     "trainables.torch.prepare": "accelerate backward enable_reproducibility get_device get_devices prepare_data_loader "
     "prepare_model prepare_optimizer",
     "trainables.torch.samplers": "InterruptableDistributedSampler InterruptableSampler InterruptibleSampler",

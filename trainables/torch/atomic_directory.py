@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from trainables import knobs
 from trainables.errors import InvalidSettingError, RanksError, SessionError
-from trainables.settings import flag, invalid, one_of, seconds, whole_number
 from trainables.store import staging
 from trainables.store.manifest import stays_inside
 from trainables.sync_config import SyncConfig
-from trainables.torch.numbered import Names, NumberedCheckpoints
+from trainables.torch.checkpoint_uploads import Shipper
+from trainables.torch.numbered import NumberedCheckpoints, SaverNames
 from trainables.torch.ranks import Agreement, has_group, rank_or_zero
-from trainables.torch.shipping import Shipper
+from trainables.validation import flag, invalid, one_of, seconds, whole_number
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class AtomicDirectory:
         self.output_directory = os.path.abspath(os.fspath(output_directory))
         self.keep_last = keep_last
         self.name = f"{name}_rank_{rank_or_zero()}" if strategy == "async" else name
-        self.symlink_name = Names(self.name).link
+        self.symlink_name = SaverNames(self.name).link
         self._force_one_is_enough = strategy != "sync_all"
         self._agreement: Agreement | None = None
         self._master = 0

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from trainables.pickling import FileWriter
-from trainables.settings import invalid
 from trainables.store import fs, staging
+from trainables.validation import invalid
 
 _SUFFIX = ".saving"
 

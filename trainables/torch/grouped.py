@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterable
 from itertools import chain, cycle, islice
 from typing import Any
 
-from trainables.settings import invalid, whole_number
 from trainables.torch.interruptable import BySegments, SharedOut
+from trainables.validation import invalid, whole_number
 
 
 class InterruptableDistributedGroupedBatchSampler(BySegments[list[int]], SharedOut[list[int]]):

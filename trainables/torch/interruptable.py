@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import DistributedSampler
 
 from trainables.errors import AdvancedTooFarError, HasNotResetProgressError
-from trainables.settings import flag, invalid, whole_number
 from trainables.torch.ranks import checked_ranks
+from trainables.validation import flag, invalid, whole_number
 
 Item = TypeVar("Item")
 

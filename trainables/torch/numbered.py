@@ -18,9 +18,9 @@ import msgspec
 
 from trainables.automatic import TimeSource
 from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, InvalidSettingError
-from trainables.settings import invalid
 from trainables.store import delete, fs, manifest, publish, staging, verify
 from trainables.torch.saver_locks import saver_locks
+from trainables.validation import invalid
 from trainables.wire import CheckpointRef
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Numbered:
     """A milestone that no retention removes."""
 
 
-class Names:
+class SaverNames:
     """How the files of one saver are called."""
 
     def __init__(self, name: str) -> None:
@@ -67,7 +67,7 @@ class NumberedCheckpoints:
     """
 
     def __init__(self, directory: Path, name: str, *, keep_last: int | None, clock: TimeSource = time) -> None:
-        self.directory, self.names, self.keep_last = directory, Names(name), keep_last
+        self.directory, self.names, self.keep_last = directory, SaverNames(name), keep_last
         self._clock = clock
         self._complete: list[Numbered] = []
         """The oldest first."""
@@ -265,7 +265,7 @@ class NumberedCheckpoints:
 def surplus(checkpoints: list[Numbered], keep_last: int | None) -> list[Numbered]:
     """What retention lets go of checkpoints that are given the oldest first; the last one never.
 
-    >>> names = Names("run")
+    >>> names = SaverNames("run")
     >>> [each.name for each in surplus([names.of(i, forced=i == 1) for i in range(4)], 2)]
     ['run_checkpoint_0']
     """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables import knobs, session
 from trainables.errors import InvalidSettingError
-from trainables.settings import flag, invalid, one_of
+from trainables.validation import flag, invalid, one_of
 
 if TYPE_CHECKING:
     import torch

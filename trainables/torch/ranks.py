@@ -9,8 +9,8 @@ from typing import Any
 
 from trainables import knobs
 from trainables.errors import RanksError
-from trainables.settings import invalid, whole_number
-from trainables.torch.farewell import wait_for_gloo
+from trainables.torch.shutdown import wait_for_gloo
+from trainables.validation import invalid, whole_number
 
 atexit.register(wait_for_gloo)
 

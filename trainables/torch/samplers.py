@@ -12,8 +12,8 @@ from typing import Any
 
 from torch.utils.data import Sampler
 
-from trainables.settings import whole_number
 from trainables.torch.interruptable import BySegments, SharedOut
+from trainables.validation import whole_number
 
 
 class InterruptableDistributedSampler(SharedOut[int]):

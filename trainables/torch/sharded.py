@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import Dataset, default_collate
 
 from trainables.errors import InvalidSettingError, MissingExtraError
-from trainables.settings import flag, invalid, whole_number
 from trainables.torch.ranks import checked_ranks
+from trainables.validation import flag, invalid, whole_number
 
 _log = logging.getLogger(__name__)
 

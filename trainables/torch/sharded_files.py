@@ -21,7 +21,7 @@ _HEAD = 4096
 """Bytes that are compared; what torch writes before the values of one tensor is about 800."""
 
 
-class Reader(FileSystemReader):
+class DirectReader(FileSystemReader):
     """Like torch's, which reads each tensor into memory of its own first, and copies it.
 
     A tensor that is wanted whole, as it was stored, into memory on the CPU, is read there; all others go torch's way.

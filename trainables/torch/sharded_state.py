@@ -30,10 +30,10 @@ from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.tensor import DTensor
 
 from trainables.errors import CheckpointError, CheckpointNotFoundError, PublishError, RanksError
-from trainables.settings import invalid
 from trainables.threads import Threads
 from trainables.torch.ranks import has_group, rank_and_size
-from trainables.torch.sharded_files import Reader
+from trainables.torch.sharded_files import DirectReader
+from trainables.validation import invalid
 
 State = dict[str, Any]
 METADATA = ".metadata"
@@ -97,7 +97,7 @@ def load_sharded(state: State, directory: str | os.PathLike[str]) -> None:
             state[name] = parts[name]
 
 
-class Saving:
+class AsyncSave:
     """A save that goes on behind the training."""
 
     def __init__(self, directory: str, future: Future[None]) -> None:
@@ -122,7 +122,7 @@ class Saving:
             self.wait()
 
 
-def async_save(state: State, directory: str | os.PathLike[str]) -> Saving:
+def async_save(state: State, directory: str | os.PathLike[str]) -> AsyncSave:
     """Copy a state aside and return; it is written behind the next steps. What is stored are the values at this call.
 
     The copies are made into buffers that are allocated by the first call and used again by the next ones (pinned, where
@@ -152,7 +152,7 @@ class _Background:
 
     def __init__(self) -> None:
         self._buffers: dict[tuple[Any, ...], torch.Tensor] = {}
-        self._writing: Saving | None = None
+        self._writing: AsyncSave | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._pid = 0
 
@@ -170,10 +170,10 @@ class _Background:
             torch.cuda.synchronize(device)
         return staged
 
-    def submit(self, staged: State, path: str, group: Any) -> Saving:
+    def submit(self, staged: State, path: str, group: Any) -> AsyncSave:
         if self._thread is None:
             self._thread = Threads(1, thread_name_prefix="sharded-save")
-        self._writing = Saving(path, self._thread.submit(_write, staged, path, group))
+        self._writing = AsyncSave(path, self._thread.submit(_write, staged, path, group))
         return self._writing
 
     def _copied(self, value: Any, name: tuple[Any, ...], before: Mapping[tuple[Any, ...], torch.Tensor]) -> Any:
@@ -228,7 +228,7 @@ def _failure_of_reading(state: State, path: str) -> CheckpointError | None:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "torch.distributed is disabled")  # that is no mistake
-            load(state, storage_reader=Reader(path), no_dist=True)
+            load(state, storage_reader=DirectReader(path), no_dist=True)
     except (CheckpointException, OSError, ValueError, RuntimeError) as error:
         first = next(iter(error.failures.values()))[0] if isinstance(error, CheckpointException) else error
         rank = dist.get_rank() if has_group() else 0

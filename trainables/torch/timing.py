@@ -7,8 +7,8 @@ import time
 from typing import Any, TextIO
 
 from trainables.automatic import TimeSource
-from trainables.settings import invalid
 from trainables.torch.ranks import rank_or_zero
+from trainables.validation import invalid
 
 
 class TimestampedTimer:

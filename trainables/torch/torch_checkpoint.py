@@ -12,8 +12,8 @@ from typing import Any
 from trainables import pickling
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointError, CheckpointNotFoundError
-from trainables.settings import invalid
 from trainables.store import fs
+from trainables.validation import invalid
 
 SAFE_FILE = "model.safetensors"
 TORCH_FILE = "model.pt"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainables.settings import Config, checked_names, one_of, seconds
+from trainables.validation import Config, checked_names, one_of, seconds
 
 
 @checked_names

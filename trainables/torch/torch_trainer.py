@@ -10,9 +10,9 @@ from trainables.config import RunConfig, ScalingConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.errors import MissingExtraError
 from trainables.group.framework import Framework
-from trainables.settings import checked_names, instance_of
 from trainables.torch.launch import TorchBackend
 from trainables.torch.torch_config import TorchConfig
+from trainables.validation import checked_names, instance_of
 
 
 @checked_names

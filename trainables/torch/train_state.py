@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from trainables.errors import InvalidSettingError
-from trainables.settings import invalid
 from trainables.torch.interruptable import Interruptable
 from trainables.torch.ranks import rank_or_zero
+from trainables.validation import invalid
 
 RANDOM = "random"
 

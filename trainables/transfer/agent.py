@@ -30,8 +30,8 @@ from trainables.errors import AccessRefusedError, CheckpointError, LimitError, O
 from trainables.store import fs
 from trainables.store.occupied import occupy, remove_left
 from trainables.threads import Threads
-from trainables.transfer import between, checkpoints
-from trainables.transfer.base import Backend, Leftover
+from trainables.transfer import between, remote_checkpoints
+from trainables.transfer.backend import Backend, Leftover
 from trainables.transfer.open import open_backend
 from trainables.wire import Frames, frame
 
@@ -259,7 +259,7 @@ class Worker:
         self._opening = threading.Lock()
         self._looked: dict[str, float] = {}
         """Guard -> monotonic time of the last look at what lies beside it."""
-        self._index = checkpoints.ContentIndex()
+        self._index = remote_checkpoints.ContentIndex()
         self._parts: deque[str] = deque()
         self._witness: tuple[str, str] | None = None
         """That this is the run's place was seen by it."""
@@ -337,7 +337,7 @@ class Worker:
         self._parts.append(job.key)
         if len(self._parts) > _PARTS:
             self._index.forget(self._parts.popleft())  # of those nobody tells when they are deleted
-        return checkpoints.push_part(
+        return remote_checkpoints.push_part(
             self.backend, Path(job.directory), job.key, job.names, index=self._index, progress=moved
         )
 
@@ -350,7 +350,7 @@ class Worker:
                         backend.push(Path(source), prefix, names, progress=moved)
             case PushPayload():
                 receipts = self._receipts.setdefault(job.key, {})
-                checkpoints.push_payload(
+                remote_checkpoints.push_payload(
                     backend,
                     Path(job.directory),
                     job.key,
@@ -363,26 +363,26 @@ class Worker:
             case PushPart():
                 return msgspec.json.encode(self._push_part(job, moved))
             case PushManifest():
-                checkpoints.push_manifest(backend, Path(job.directory), job.key)
+                remote_checkpoints.push_manifest(backend, Path(job.directory), job.key)
             case CopyPayload():
                 receipts = self._receipts.setdefault(job.key, {})
                 origin, known, target, key = self._both(job)
-                index = checkpoints.ContentIndex()  # of `target`, whose keys may be longer
-                content = checkpoints.copy_payload(
+                index = remote_checkpoints.ContentIndex()  # of `target`, whose keys may be longer
+                content = remote_checkpoints.copy_payload(
                     origin, known, target, key, digest=job.digest, index=index, receipts=receipts, progress=moved
                 )
                 self._index.add(content.files, job.key)
                 del self._receipts[job.key]
             case CopyManifest():
-                checkpoints.copy_manifest(*self._both(job), digest=job.digest)
+                remote_checkpoints.copy_manifest(*self._both(job), digest=job.digest)
             case DeleteCheckpoint():
                 self._index.forget(job.key)
                 self._receipts.pop(job.key, None)
-                checkpoints.delete(backend, job.key)
+                remote_checkpoints.delete(backend, job.key)
             case Delete():
                 backend.delete(job.keys)
             case FetchCheckpoint():
-                checkpoints.fetch(backend, job.key, Path(job.target), digest=job.digest or None, progress=moved)
+                remote_checkpoints.fetch(backend, job.key, Path(job.target), digest=job.digest or None, progress=moved)
             case FetchFiles():
                 backend.fetch(job.prefix, Path(job.target), job.names, progress=moved)
             case Put():
@@ -392,7 +392,7 @@ class Worker:
             case Children():
                 return msgspec.json.encode(list(backend.children(job.prefix)))
             case Learn():
-                self._index.add(checkpoints.read_manifest(backend, job.key).manifest.files, job.key)
+                self._index.add(remote_checkpoints.read_manifest(backend, job.key).manifest.files, job.key)
             case Compare():
                 found = between.differing(Path(job.source), backend, job.prefix, job.names, moved)
                 return msgspec.json.encode(found)

@@ -13,10 +13,10 @@ import msgspec
 
 from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError, ObjectNotFoundError
 from trainables.places import parent_and_name
-from trainables.store import manifest, publish, staging, tree
+from trainables.store import file_tree, manifest, publish, staging
 from trainables.store.manifest import Manifest
-from trainables.transfer import checkpoints
-from trainables.transfer.base import Backend, Progress, unwatched
+from trainables.transfer import remote_checkpoints
+from trainables.transfer.backend import Backend, Progress, unwatched
 from trainables.transfer.local import LocalBackend
 from trainables.transfer.open import EXTRAS, check_scheme, open_backend, shown
 from trainables.wire import CheckpointRef
@@ -31,15 +31,15 @@ def copy(source: Backend, key: str, target: Backend, to: str) -> Manifest:
 
     Raises CheckpointNotFoundError, CheckpointCorruptError, CheckpointError when there is another one, TransferError.
     """
-    content = checkpoints.read_manifest(source, key)
+    content = remote_checkpoints.read_manifest(source, key)
     if _is_there(target, to, content.manifest):
         return content.manifest
     if isinstance(target, LocalBackend):
-        return checkpoints.fetch(source, key, target.root / to, digest=content.digest).manifest
+        return remote_checkpoints.fetch(source, key, target.root / to, digest=content.digest).manifest
     if isinstance(source, LocalBackend):
         return push(source.root / key, target, to)
     with tempfile.TemporaryDirectory(prefix="copy-") as directory:
-        brought = checkpoints.fetch(source, key, Path(directory) / "checkpoint", digest=content.digest)
+        brought = remote_checkpoints.fetch(source, key, Path(directory) / "checkpoint", digest=content.digest)
         return push(brought.path, target, to)
 
 
@@ -87,8 +87,8 @@ def push(directory: Path, target: Backend, to: str) -> Manifest:
     """Copy a published checkpoint. Raises as `copy` does."""
     content = manifest.read(directory).manifest
     if not _is_there(target, to, content):
-        checkpoints.push_payload(target, directory, to, index=checkpoints.ContentIndex())
-        checkpoints.push_manifest(target, directory, to)
+        remote_checkpoints.push_payload(target, directory, to, index=remote_checkpoints.ContentIndex())
+        remote_checkpoints.push_manifest(target, directory, to)
     return content
 
 
@@ -113,7 +113,7 @@ def push_to(directory: Path, uri: str) -> str:
 def _published(directory: Path, beside: Path, name: str) -> Path:
     """Files that were never reported, with a manifest: of no trial, and as old as the newest of them."""
     staged = staging.lend(directory, beside, "copy")
-    newest = max((os.stat(file.source).st_mtime for file in tree.scan(directory, follow=True).files), default=0.0)
+    newest = max((os.stat(file.source).st_mtime for file in file_tree.scan(directory, follow=True).files), default=0.0)
     ref = CheckpointRef("", name, 1, 1, 1, 0)
     return publish.prepare(staged, ref=ref, metrics=msgspec.Raw(b"{}"), created=newest).staged
 
@@ -121,7 +121,7 @@ def _published(directory: Path, beside: Path, name: str) -> Path:
 def _is_there(target: Backend, key: str, content: Manifest) -> bool:
     """Whether the same checkpoint is there whole. Raises CheckpointError when it is another: none is ever replaced."""
     try:
-        there = checkpoints.read_manifest(target, key).manifest
+        there = remote_checkpoints.read_manifest(target, key).manifest
     except CheckpointNotFoundError:
         return False
     if _files(there) != _files(content) or there.directories != content.directories or there.ref != content.ref:

@@ -16,8 +16,8 @@ from trainables import knobs
 from trainables.errors import CheckpointCorruptError, CheckpointError, InvalidSettingError
 from trainables.places import parent_and_name
 from trainables.store import fs, manifest, verify
-from trainables.transfer import checkpoints
-from trainables.transfer.base import Backend
+from trainables.transfer import remote_checkpoints
+from trainables.transfer.backend import Backend
 from trainables.transfer.open import check_scheme, open_backend, shown
 
 
@@ -40,13 +40,13 @@ class CachedCheckpoint:
             )
         self.uri = shown(uri).rstrip("/")
         self._digest = digest
-        self._remote: checkpoints.RemoteCheckpoint | None = None
+        self._remote: remote_checkpoints.RemoteCheckpoint | None = None
 
-    def look(self) -> checkpoints.RemoteCheckpoint:
+    def look(self) -> remote_checkpoints.RemoteCheckpoint:
         """Its manifest, asked for once. Raises CheckpointNotFoundError, CheckpointCorruptError, TransferError."""
         if self._remote is None:
             with self._opened() as backend:
-                self._remote = checkpoints.read_manifest(backend, self._name)
+                self._remote = remote_checkpoints.read_manifest(backend, self._name)
             if self._digest not in ("", self._remote.digest):
                 raise CheckpointCorruptError(f"{self.uri}: its manifest is not the one that was published")
         return self._remote
@@ -79,7 +79,7 @@ class CachedCheckpoint:
                     fs.rmtree(directory / name)
             name = self._name if not self._name.startswith(".") else "checkpoint"
             with self._opened() as backend:
-                return checkpoints.fetch(backend, self._name, directory / name, digest=digest).path
+                return remote_checkpoints.fetch(backend, self._name, directory / name, digest=digest).path
 
     @contextmanager
     def _opened(self) -> Iterator[Backend]:

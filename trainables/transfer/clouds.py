@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Self
 
 from trainables.errors import MissingExtraError
-from trainables.transfer.base import Entry, checked_key
+from trainables.transfer.backend import Entry, checked_key
 from trainables.transfer.objects import ObjectBackend, escaped, unescaped
 
 BUSY = {429, 502, 503, 504}

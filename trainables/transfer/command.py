@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainables.errors import InvalidSettingError, TransferError
-from trainables.settings import unknown_fields
 from trainables.transfer import programs
-from trainables.transfer.base import Can, checked_key
+from trainables.transfer.backend import Can, checked_key
 from trainables.transfer.copying import CopyingBackend
 from trainables.transfer.deadline import Deadline, within
+from trainables.validation import unknown_fields
 
 DELETE_LIKE = """sh -c 'aws s3 rm "$0" && aws s3 rm --recursive "$0"' {target}"""
 """`aws s3 rm` alone removes a file, with --recursive only what is in a directory."""

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from trainables.errors import ObjectNotFoundError, TransferCorruptError, TransferError
 from trainables.store import fs, staging
-from trainables.transfer.base import Backend, Can, Progress, PushRequest, checked_key, joined, unwatched
+from trainables.transfer.backend import Backend, Can, Progress, PushRequest, checked_key, joined, unwatched
 from trainables.transfer.deadline import Deadline, left
 
 log = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 
 from trainables.errors import CheckpointCorruptError, CheckpointError
-from trainables.store import fs, publish, tree
+from trainables.store import file_tree, fs, publish
 from trainables.store.manifest import Manifest
-from trainables.transfer.base import Progress
+from trainables.transfer.backend import Progress
 
 _REPEATED, _SLACK = 2, 64 << 20
 """So often the bytes of a checkpoint may come, and so many more: parts of a file are asked for again."""
@@ -34,7 +34,7 @@ def check_and_seal(staged: Path, content: Manifest, url: str) -> None:
     """Only what the manifest names stays; it is hashed and made durable, with the times that it was published with."""
     named = {entry.name: entry for entry in content.files}
     try:
-        found = tree.scan(staged, follow=False)
+        found = file_tree.scan(staged, follow=False)
     except CheckpointError as error:
         raise CheckpointCorruptError(f"{url}: {error}") from error
     for name in (*found.links, *(file.name for file in found.files if file.name not in named)):
@@ -51,7 +51,7 @@ def check_and_seal(staged: Path, content: Manifest, url: str) -> None:
             fs.make_dirs(staged / name)
         except (FileExistsError, NotADirectoryError) as error:
             raise CheckpointCorruptError(f"the manifest of {url} names {name!r} as file and directory") from error
-    found.directories = tree.scan(staged, follow=False).directories
+    found.directories = file_tree.scan(staged, follow=False).directories
     for entry in publish.seal(found, staged):
         expected = named[entry.name]
         if (entry.blake3, entry.size) != (expected.blake3, expected.size):

@@ -19,7 +19,7 @@ from trainables.errors import (
     TransferCorruptError,
     TransferError,
 )
-from trainables.transfer.base import Can, Entry
+from trainables.transfer.backend import Can, Entry
 from trainables.transfer.local_files import Sink, Source, on_disk
 from trainables.transfer.objects import ObjectBackend, escaped, unescaped
 

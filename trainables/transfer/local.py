@@ -24,7 +24,7 @@ from trainables.errors import (
     TransferError,
 )
 from trainables.store import fs
-from trainables.transfer.base import Entry, Leftover, checked_key
+from trainables.transfer.backend import Entry, Leftover, checked_key
 from trainables.transfer.local_files import Sink, Source
 from trainables.transfer.objects import ObjectBackend
 

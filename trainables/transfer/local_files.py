@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainables.errors import TransferError
 from trainables.store import fs
-from trainables.transfer.base import Progress, unwatched
+from trainables.transfer.backend import Progress, unwatched
 
 
 class Source:

@@ -13,7 +13,16 @@ from pathlib import Path
 from trainables.errors import ObjectNotFoundError, TransferError
 from trainables.store import fs
 from trainables.threads import Threads
-from trainables.transfer.base import Backend, Entry, Progress, PushRequest, check_name, checked_key, joined, unwatched
+from trainables.transfer.backend import (
+    Backend,
+    Entry,
+    Progress,
+    PushRequest,
+    check_name,
+    checked_key,
+    joined,
+    unwatched,
+)
 from trainables.transfer.deadline import within
 from trainables.transfer.local_files import Sink, Source, on_disk
 

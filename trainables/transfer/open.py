@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from trainables.errors import InvalidSettingError
 from trainables.places import kernels_filesystem
-from trainables.transfer.base import Backend
+from trainables.transfer.backend import Backend
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HALF_SCHEME = re.compile(r"(s3|s3a|s3n|gs|gcs|az|abfs|abfss|file|memory)(?::(?!//)|//)", re.IGNORECASE)

@@ -22,7 +22,7 @@ from trainables.errors import (
     TransferError,
 )
 from trainables.transfer import programs
-from trainables.transfer.base import (
+from trainables.transfer.backend import (
     Backend,
     Can,
     Entry,

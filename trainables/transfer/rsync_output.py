@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trainables.errors import TransferCorruptError
 from trainables.store.manifest import stays_inside
-from trainables.transfer.base import Progress
+from trainables.transfer.backend import Progress
 from trainables.transfer.programs import Ended
 
 _VERSION = re.compile(rb"^rsync\s+version v?(\d+)\.(\d+)\.(\d+)", re.MULTILINE)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from trainables.transfer import s3_requests
-from trainables.transfer.base import Leftover, check_name, checked_key
+from trainables.transfer.backend import Leftover, check_name, checked_key
 from trainables.transfer.deadline import within
 from trainables.transfer.local_files import Sink
 from trainables.transfer.objects import unescaped

@@ -7,7 +7,7 @@ import io
 from contextlib import closing
 from typing import Any
 
-from trainables.transfer.base import Progress
+from trainables.transfer.backend import Progress
 from trainables.transfer.local_files import Sink
 
 BLOCK = 256 * 1024

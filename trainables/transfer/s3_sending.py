@@ -20,7 +20,7 @@ from trainables.errors import (
 )
 from trainables.threads import Threads
 from trainables.transfer import s3_requests
-from trainables.transfer.base import joined
+from trainables.transfer.backend import joined
 from trainables.transfer.clouds import CloudBackend
 from trainables.transfer.crc import combined
 from trainables.transfer.local_files import Source

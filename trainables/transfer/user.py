@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from trainables.errors import InvalidSettingError, TransferError
-from trainables.transfer.base import Can, checked_key
+from trainables.transfer.backend import Can, checked_key
 from trainables.transfer.copying import CopyingBackend
 from trainables.transfer.deadline import within
 

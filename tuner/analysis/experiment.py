@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from trainables import tagged
 from trainables.checkpoint import Checkpoint
 from trainables.config import RECENCY, ScoreOrder
-from trainables.history import flatten, frame
 from trainables.metrics import MISSING, lookup, nearest_keys, score_of
+from trainables.result_history import flatten, frame
 from trainables.store.retention import Ranking, rank_key
 from tuner.analysis import scopes
 from tuner.error import SettingError

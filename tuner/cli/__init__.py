@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from trainables.errors import TrainablesError
-from trainables.settings import nearest_name
+from trainables.validation import nearest_name
 from tuner.cli import cp, doctor, ls, prove, report, resume, retention, run, show, sync, text, verify
 from tuner.error import TuneError
 from tuner.experiment.hostile import UNREADABLE, said

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import pydantic
 import yaml
 
-from trainables.settings import unknown_name
+from trainables.validation import unknown_name
 from tuner.callback import Callback
 from tuner.cli import space
 from tuner.error import SettingError

@@ -21,7 +21,7 @@ def add(verbs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trainables.places import parent_and_name
     from trainables.store.manifest import MANIFEST_NAME
-    from trainables.transfer import between, checkpoints
+    from trainables.transfer import between, remote_checkpoints
     from trainables.transfer.open import open_backend, shown
     from tuner.syncer import views
     from tuner.tools.copy import check_room, copy_experiment
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     source, target = open_backend(above), open_backend(into)
     try:
         if name and source.exists(f"{name}/{MANIFEST_NAME}"):
-            files = checkpoints.read_manifest(source, name).manifest.files
+            files = remote_checkpoints.read_manifest(source, name).manifest.files
             check_room(target, new, {MANIFEST_NAME, *(entry.name.partition("/")[0] for entry in files)})
             size = between.copy(source, name, target, new).bytes
             text.say(f"{shown(target.url(new))}: a checkpoint, {text.size(size)}")

@@ -15,7 +15,7 @@ from tuner.cli import place, text
 from tuner.experiment.hostile import UNREADABLE, noted, said
 
 if TYPE_CHECKING:
-    from trainables.transfer.base import Backend
+    from trainables.transfer.backend import Backend
     from tuner.experiment.journal import JournalContents
     from tuner.experiment.paths import ExperimentPaths
     from tuner.experiment.trial import Trial
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _checkpoint(given: str) -> dict[str, Any] | None:
     """Look at the one checkpoint that is meant; None: it is none."""
-    from trainables.transfer import checkpoints
+    from trainables.transfer import remote_checkpoints as checkpoints
     from trainables.transfer.open import open_backend, shown
     from tuner.experiment.paths import as_local_path
 
@@ -115,7 +115,7 @@ def examine_elsewhere(uri: str) -> dict[str, Any]:
 
 
 def _trial_elsewhere(backend: Backend, key: str, trial: Trial, found: dict[str, Any]) -> None:
-    from trainables.transfer import checkpoints
+    from trainables.transfer import remote_checkpoints as checkpoints
 
     listing = checkpoints.listed(backend, key)
     journaled = {record.ref.name: record for record in trial.checkpoints}

@@ -19,7 +19,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from trainables.settings import nearest_name
+from trainables.validation import nearest_name
 from tuner.error import SettingError
 from tuner.executors import RayExecutor, default
 from tuner.executors.local.pickled import FIRST

@@ -11,9 +11,9 @@ from typing import Any
 
 from trainables.checkpoint import Checkpoint
 from trainables.group_trainable import GroupTrainable
-from trainables.settings import no_effect
 from trainables.store import verify
 from trainables.store.manifest import is_published
+from trainables.validation import no_effect
 from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList

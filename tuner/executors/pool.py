@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables.settings import nearest_name
+from trainables.validation import nearest_name
 from tuner import knobs
 from tuner.error import ResourceError
 from tuner.executors.base import Resources

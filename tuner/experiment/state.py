@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from trainables import tagged
-from trainables.history import flatten
+from trainables.result_history import flatten
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev

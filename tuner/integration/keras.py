@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from trainables.keras import EventCallback, frequencies
+from trainables.keras import KerasEventCallback, frequencies
 from trainables.reporting import Metrics
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback"]
 
 
-class TuneReportCallback(EventCallback):
+class TuneReportCallback(KerasEventCallback):
     """Reports the logs at the hooks that `on` names (without `on_`), and saves nothing."""
 
     def __init__(self, metrics: Metrics = None, on: str | list[str] = "epoch_end") -> None:
         super().__init__(metrics, report_on=on)
 
 
-class TuneReportCheckpointCallback(EventCallback):
+class TuneReportCheckpointCallback(KerasEventCallback):
     """Reports the logs at the hooks that `on` names (without `on_`), and checkpoints the model.
 
     Args:
@@ -28,7 +28,7 @@ class TuneReportCheckpointCallback(EventCallback):
     def __init__(
         self,
         metrics: Metrics = None,
-        filename: str = EventCallback.CHECKPOINT_NAME,
+        filename: str = KerasEventCallback.CHECKPOINT_NAME,
         frequency: int | list[int] = 1,
         on: str | list[str] = "epoch_end",
     ) -> None:

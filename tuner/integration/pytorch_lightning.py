@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from trainables.lightning import EventCallback, ReportCallback
+from trainables.lightning import LightningEventCallback, ReportCallback
 from trainables.reporting import Metrics
 
 __all__ = ["TuneCallback", "TuneReportCallback", "TuneReportCheckpointCallback"]
 
 
-TuneCallback = EventCallback
+TuneCallback = LightningEventCallback
 """Base of callbacks of your own."""
 
 

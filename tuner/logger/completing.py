@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from trainables import tagged
-from trainables.history import missing_row
+from trainables.result_history import missing_row
 from tuner.callback import Callback
 from tuner.experiment.standing import StandingResult
 from tuner.experiment.trial import Trial

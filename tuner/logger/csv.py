@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables import tagged
-from trainables.history import flatten, read_history
+from trainables.result_history import flatten, read_history
 from trainables.store import fs
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.standing import StandingResult

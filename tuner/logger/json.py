@@ -9,7 +9,7 @@ import orjson
 
 from trainables import tagged
 from trainables.errors import MetricError
-from trainables.history import missing_row, read_line, write_line
+from trainables.result_history import missing_row, read_line, write_line
 from trainables.store import fs
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.standing import StandingResult
@@ -20,8 +20,8 @@ from tuner.logger.rows import RowFile, RowLogger
 class JsonLoggerCallback(RowLogger):
     """Writes every result as one line of `result.json`, and the config into `params.json`.
 
-    Read back with `trainables.history.read_history`, values are what they were. `json.loads`, `pandas.read_json(...,
-    lines=True)` and `jq` read it too: NaN and the infinities are written as Python writes them.
+    Read back with `trainables.result_history.read_history`, values are what they were. `json.loads`,
+    `pandas.read_json(..., lines=True)` and `jq` read it too: NaN and the infinities are written as Python writes them.
     """
 
     def log_trial_start(self, trial: Trial) -> None:

@@ -22,8 +22,8 @@ from typing import Any
 
 from trainables import tagged
 from trainables.errors import LimitError
-from trainables.history import flatten, missing_row, read_history
 from trainables.metrics import as_score
+from trainables.result_history import flatten, missing_row, read_history
 from trainables.starting import start_thread
 from trainables.store import fs
 from tuner.callback import Trials

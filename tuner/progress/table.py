@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from trainables.history import flatten
 from trainables.metrics import MISSING, as_score, lookup
 from trainables.printable import one_line
+from trainables.result_history import flatten
 from tuner.error import SettingError
 from tuner.experiment.trial import Trial
 from tuner.progress import text

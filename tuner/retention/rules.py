@@ -10,7 +10,6 @@ from typing import Any
 
 from trainables.checkpoint_config import parse_score_attr
 from trainables.config import RECENCY, CheckpointConfig, ScoreOrder
-from trainables.settings import nearest_name
 from trainables.store.retention import (
     All,
     AnyOf,
@@ -24,6 +23,7 @@ from trainables.store.retention import (
     RetentionPolicy,
     policy_for,
 )
+from trainables.validation import nearest_name
 from tuner.error import SettingError
 
 FORMS = (

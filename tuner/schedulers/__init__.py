@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainables.settings import unknown_name
+from trainables.validation import unknown_name
 from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.asha import ASHAScheduler, AsyncHyperBandScheduler

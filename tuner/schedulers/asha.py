@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from trainables.settings import checked_names, flag
+from trainables.validation import checked_names, flag
 from tuner.error import SettingError
 from tuner.experiment.reason import ReasonKind
 from tuner.schedulers.base import Decision, Directive, Reasoned, T, TrialView, Verdict

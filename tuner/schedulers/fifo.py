@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainables.settings import checked_names
+from trainables.validation import checked_names
 from tuner.schedulers.base import Decision, TrialScheduler, TrialView
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from trainables.settings import checked_names, flag
+from trainables.validation import checked_names, flag
 from tuner.experiment.reason import ReasonKind
 from tuner.schedulers.base import Decision, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.holding import Holding

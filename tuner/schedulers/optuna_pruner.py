@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trainables.metrics import score_of
-from trainables.settings import checked_names
+from trainables.validation import checked_names
 from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Reasoned, TrialView, Verdict

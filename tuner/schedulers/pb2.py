@@ -9,7 +9,7 @@ from typing import Any
 
 from trainables.errors import MissingExtraError
 from trainables.metrics import as_score
-from trainables.settings import checked_names
+from trainables.validation import checked_names
 from tuner.error import SettingError
 from tuner.schedulers.explore import chance, like_old
 from tuner.schedulers.pbt import Member, PopulationBasedTraining

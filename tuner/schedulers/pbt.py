@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from trainables.metrics import as_score
-from trainables.settings import checked_names, flag
+from trainables.validation import checked_names, flag
 from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Directive, Exploit, Reasoned, TrialView, Verdict

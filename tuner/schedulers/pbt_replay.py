@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from trainables import tagged
-from trainables.settings import checked_names
+from trainables.validation import checked_names
 from tuner.error import SettingError
 from tuner.experiment.blobs import Blobs
 from tuner.schedulers.base import Decision, Directive, Exploit, TrialScheduler, TrialView, Verdict

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from trainables.metrics import score_of
-from trainables.settings import checked_names, flag
+from trainables.validation import checked_names, flag
 from trainables.warned import warn
 from tuner.error import SettingError
 from tuner.executors.pool import parse_resources

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainables.settings import unknown_name
+from trainables.validation import unknown_name
 from tuner.error import SettingError
 from tuner.search.ahead import with_ask_ahead
 from tuner.search.limiter import ConcurrencyLimiter, SampleLimit, Wrapper, tell_properties

@@ -14,7 +14,7 @@ import cloudpickle
 
 from trainables.masking import MASK, masked
 from trainables.metrics import score_of
-from trainables.settings import checked_names
+from trainables.validation import checked_names
 from tuner.error import SettingError
 from tuner.search.optuna_space import (
     AskDraw,

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from trainables.metrics import score_of
-from trainables.settings import checked_names
+from trainables.validation import checked_names
 from tuner.error import SettingError
 from tuner.search.limiter import Wrapper
 from tuner.search.sample import whole_number

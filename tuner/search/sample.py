@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from trainables.settings import no_effect
+from trainables.validation import no_effect
 from tuner.error import SettingError
 from tuner.search.domains import Categorical as Categorical
 from tuner.search.domains import Domain as Domain

@@ -6,7 +6,7 @@ import datetime
 from typing import Any
 
 from trainables.metrics import score_of
-from trainables.settings import checked_names
+from trainables.validation import checked_names
 from tuner.clock import Clock, SystemClock
 from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from trainables.settings import checked_names
+from trainables.validation import checked_names
 from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.stopper.stopper import Stopper

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainables.metrics import MISSING, as_score, lookup, nearest_keys
-from trainables.settings import checked_names
+from trainables.validation import checked_names
 from tuner.error import MetricMissingError, SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.stopper.stopper import Stopper

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainables.metrics import score_of
-from trainables.settings import checked_names
+from trainables.validation import checked_names
 from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.search.sample import whole_number

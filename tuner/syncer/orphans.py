@@ -11,7 +11,7 @@ import msgspec
 from trainables.store import fs
 from trainables.transfer import agent
 from trainables.transfer.agent import AnyJob, Done, Failed
-from trainables.transfer.base import Leftover
+from trainables.transfer.backend import Leftover
 from tuner.experiment.paths import is_trial_file, parse_checkpoint
 
 log = logging.getLogger(__name__)

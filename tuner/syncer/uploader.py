@@ -24,7 +24,7 @@ from trainables.errors import InvalidSettingError, MissingExtraError, TransferEr
 from trainables.starting import start_process, start_thread
 from trainables.transfer import agent
 from trainables.transfer.agent import AnyJob, Begun, Done, Failed, Moved, PlaceOpened
-from trainables.transfer.base import Can
+from trainables.transfer.backend import Can
 from trainables.wire import Frames, frame
 from tuner.error import SettingError
 from tuner.syncer.patience import patient

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from trainables.errors import ObjectNotFoundError
-from trainables.history import RESULT_FILE
 from trainables.places import parent_and_name
+from trainables.result_history import RESULT_FILE
 from trainables.store import fs
 from trainables.store.manifest import stays_inside
 from trainables.transfer import agent

@@ -16,7 +16,7 @@ import blake3
 
 from trainables.errors import CheckpointError, ObjectNotFoundError
 from trainables.transfer import between
-from trainables.transfer.base import Backend
+from trainables.transfer.backend import Backend
 from trainables.transfer.local import LocalBackend
 from trainables.transfer.open import shown
 from tuner.error import ExperimentDamagedError, ExperimentExistsError, SettingError

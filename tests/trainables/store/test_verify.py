@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from trainables.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
-from trainables.store import delete, fs, manifest, staging, tree, verify
+from trainables.store import delete, file_tree, fs, manifest, staging, verify
 
 
 def rewrite(path: Path, **changes: object) -> None:
@@ -103,7 +103,7 @@ def test_t12_a_clock_that_jumped_makes_files_be_hashed_and_stay_good(save, trial
 
 def test_quick_hashes_nothing_that_looks_as_published(save, monkeypatch: pytest.MonkeyPatch) -> None:
     published = save(1)
-    monkeypatch.setattr(tree, "fingerprint", None)
+    monkeypatch.setattr(file_tree, "fingerprint", None)
     assert verify.quick(published.path) == published.manifest
 
 
@@ -206,7 +206,7 @@ def test_what_cannot_be_read_just_now_is_not_called_broken(
         monkeypatch.setattr(owner, name, call)
 
     wrap(fs, "read_file")
-    wrap(tree, "fingerprint")
+    wrap(file_tree, "fingerprint")
     wrap(os, "lstat")
     for look in (verify.check, verify.quick, lambda path: verify.scan(trial_dir)):
         with pytest.raises(CheckpointError, match=re.escape(os.strerror(number))) as caught:

@@ -14,7 +14,7 @@ from tests.servers.gcs import Gcs, gcs
 from tests.servers.xfs import xfs
 from trainables.testing.backends import CHECKS, Check, check_backend
 from trainables.transfer.azure import AzureBackend
-from trainables.transfer.base import Backend, Can, Progress, unwatched
+from trainables.transfer.backend import Backend, Can, Progress, unwatched
 from trainables.transfer.fsspec import FsspecBackend, MemoryBackend
 from trainables.transfer.gcs import GcsBackend
 from trainables.transfer.local import LocalBackend

@@ -21,7 +21,7 @@ from trainables.errors import (
     TransferError,
 )
 from trainables.transfer.azure import AzureBackend
-from trainables.transfer.base import Backend
+from trainables.transfer.backend import Backend
 from trainables.transfer.gcs import GcsBackend
 
 WRONG_KEY = "A" * len(KEY.rstrip("=")) + "=="

@@ -22,7 +22,7 @@ from trainables.errors import (
 )
 from trainables.testing.backends import CHECKS, Check
 from trainables.testing.files import ODD_NAMES
-from trainables.transfer.base import Backend
+from trainables.transfer.backend import Backend
 from trainables.transfer.command import CommandBackend, FunctionBackend
 
 RSYNC = "rsync -savz {source} {target}"

@@ -32,7 +32,7 @@ from trainables.store import delete, publish, staging, verify
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.testing.backends import CHECKS, Check
 from trainables.testing.files import ODD_NAMES
-from trainables.transfer.base import Backend
+from trainables.transfer.backend import Backend
 from trainables.transfer.rsync import RsyncBackend
 from trainables.wire import CheckpointRef
 

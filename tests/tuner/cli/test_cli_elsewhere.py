@@ -21,7 +21,7 @@ import tuner as tune
 from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
 from trainables.errors import TransferError
 from trainables.store.manifest import MANIFEST_NAME
-from trainables.transfer import between, checkpoints
+from trainables.transfer import between, remote_checkpoints
 from trainables.transfer.open import open_backend
 from trainables.wire import CheckpointRef
 from tuner.cli import main
@@ -293,7 +293,7 @@ def test_sync_gives_signs_of_life_while_it_fetches(
     experiment = ran(bucket, tmp_path / "results")
     shutil.rmtree(next(experiment.glob("*_00000")) / "checkpoint_000002")
     monkeypatch.setattr(by_hand, "beating", partial(by_hand.beating, every_s=0.01))
-    fetch, beats = checkpoints.fetch, []
+    fetch, beats = remote_checkpoints.fetch, []
 
     def slowly(*arguments: Any, **more: Any) -> Any:
         deadline = time.monotonic() + 30
@@ -302,7 +302,7 @@ def test_sync_gives_signs_of_life_while_it_fetches(
         beats.append(now)
         return fetch(*arguments, **more)
 
-    monkeypatch.setattr(checkpoints, "fetch", slowly)
+    monkeypatch.setattr(remote_checkpoints, "fetch", slowly)
     assert "fetched: 1 checkpoint\n" in answer(capsys, "sync", experiment, "--from", f"{bucket}/mine")
     assert beats
 

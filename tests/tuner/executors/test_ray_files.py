@@ -14,8 +14,8 @@ from trainables.errors import TransferError
 from trainables.store import publish, staging
 from trainables.store.manifest import Published
 from trainables.testing.backends import CHECKS, Check
-from trainables.transfer import checkpoints
-from trainables.transfer.checkpoints import ContentIndex
+from trainables.transfer import remote_checkpoints
+from trainables.transfer.remote_checkpoints import ContentIndex
 from trainables.wire import CheckpointRef
 from tuner.executors.ray.engine_files import PIECE, EngineBackend, Files
 from tuner.executors.ray.transfers import RsyncBesideEngine
@@ -61,7 +61,7 @@ def test_pieces_of_large_files_and_many_small_ones_share_messages(tmp_path: Path
     published = saved(tmp_path / "there", {"large": large, **{f"d{i % 3}/{i}": bytes([i % 256]) for i in range(300)}})
     asked: Counter[str] = Counter()
     (tmp_path / "here" / "t_0").mkdir(parents=True)
-    brought = checkpoints.fetch(
+    brought = remote_checkpoints.fetch(
         engine(tmp_path / "there", asked), KEY, tmp_path / "here" / KEY, digest=published.digest
     )
     assert content(brought.path) == content(published.path)
@@ -69,8 +69,8 @@ def test_pieces_of_large_files_and_many_small_ones_share_messages(tmp_path: Path
 
     asked.clear()
     back = engine(tmp_path / "back", asked)
-    checkpoints.push_payload(back, brought.path, KEY, index=ContentIndex())
-    checkpoints.push_manifest(back, brought.path, KEY)
+    remote_checkpoints.push_payload(back, brought.path, KEY, index=ContentIndex())
+    remote_checkpoints.push_manifest(back, brought.path, KEY)
     assert content(tmp_path / "back" / KEY) == content(published.path)
     assert asked == {"write": 4, "place": 2}
 
@@ -81,10 +81,10 @@ def test_many_small_files_do_not_wait_for_ssh(tmp_path: Path) -> None:
     published = saved(there, {str(i): b"x" for i in range(50)})
     both = RsyncBesideEngine(nowhere, engine(there))
     (tmp_path / "here" / "t_0").mkdir(parents=True)
-    brought = checkpoints.fetch(both, KEY, tmp_path / "here" / KEY, digest=published.digest)
+    brought = remote_checkpoints.fetch(both, KEY, tmp_path / "here" / KEY, digest=published.digest)
     pushed = RsyncBesideEngine(nowhere, engine(tmp_path / "back"))
-    checkpoints.push_payload(pushed, brought.path, KEY, index=ContentIndex())
-    checkpoints.push_manifest(pushed, brought.path, KEY)
+    remote_checkpoints.push_payload(pushed, brought.path, KEY, index=ContentIndex())
+    remote_checkpoints.push_manifest(pushed, brought.path, KEY)
     assert content(tmp_path / "back" / KEY) == content(published.path)
 
     few = RsyncBesideEngine(nowhere, engine(tmp_path / "few"))

@@ -24,10 +24,10 @@ from trainables.errors import (
 from trainables.job import Job
 from trainables.store import delete, publish, staging, verify
 from trainables.store.manifest import Published
-from trainables.transfer import checkpoints
+from trainables.transfer import remote_checkpoints
 from trainables.transfer.agent import AnyJob, Done, Failed, FetchCheckpoint, PushPayload, Worker, decode_job
-from trainables.transfer.checkpoints import ContentIndex
 from trainables.transfer.local import LocalBackend
+from trainables.transfer.remote_checkpoints import ContentIndex
 from trainables.wire import CheckpointRef
 from tuner.executors import RayExecutor
 from tuner.executors.base import Launch, Resources
@@ -168,8 +168,8 @@ def test_two_clones_on_one_host_get_the_checkpoint_that_the_replica_has(tmp_path
     scene.stores.replicated = True
     published = scene.saved("a")
     place, key = LocalBackend(scene.replica), f"e/{KEY}"
-    checkpoints.push_payload(place, published.path, key, index=ContentIndex())
-    checkpoints.push_manifest(place, published.path, key)
+    remote_checkpoints.push_payload(place, published.path, key, index=ContentIndex())
+    remote_checkpoints.push_manifest(place, published.path, key)
     scene.disk("b").there.joinpath("t").mkdir(parents=True)
     scene.disk("b").asked = meeting("check")
     scene.supply("b", "b", digest=published.digest)

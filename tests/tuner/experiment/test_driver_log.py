@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from trainables.settings import no_effect
+from trainables.validation import no_effect
 from tuner.clock import VirtualClock
 from tuner.experiment import driver_log
 from tuner.experiment.driver_log import DriverLog, merge, read

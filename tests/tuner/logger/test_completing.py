@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from trainables import tagged
-from trainables.history import frame, missing_row, read_history
+from trainables.result_history import frame, missing_row, read_history
 from trainables.wire import CheckpointRef
 from tuner.experiment import events as ev
 from tuner.experiment.standing import Results, StandingResult

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from trainables import tagged
-from trainables.history import read_history
+from trainables.result_history import read_history
 from trainables.store import fs
 from tuner.experiment.events import ErrorInfo
 from tuner.experiment.standing import StandingResult

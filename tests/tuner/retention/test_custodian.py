@@ -16,7 +16,7 @@ import pytest
 
 import tuner as tune
 from trainables.config import CheckpointConfig
-from trainables.store import fs, publish, staging, tree, verify
+from trainables.store import file_tree, fs, publish, staging, verify
 from trainables.wire import CheckpointRef
 from tuner.experiment.events import ErrorInfo
 from tuner.retention import custodian, deleter
@@ -139,7 +139,7 @@ def test_a_checkpoint_that_cannot_be_read_just_now_stays_and_is_not_called_broke
     def fail(*args: Any, **more: Any) -> Any:
         raise OSError(number, os.strerror(number))
 
-    for owner, name in ((fs, "read_file"), (tree, "fingerprint")):
+    for owner, name in ((fs, "read_file"), (file_tree, "fingerprint")):
         monkeypatch.setattr(owner, name, fail)
         answer = checks.check(path)
         assert isinstance(answer, ErrorInfo) and os.strerror(number) in answer.message
@@ -198,7 +198,7 @@ def test_a_trial_whose_checkpoint_cannot_be_read_just_now_fails_and_goes_on_from
     def fail(file: Any, name: str, **more: Any) -> Any:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(tree, "fingerprint", fail)
+    monkeypatch.setattr(file_tree, "fingerprint", fail)
     (trial,) = count(tmp_path, 3, max_failures=max_failures).trials
     assert trial.status == "ERROR" and path.is_dir() and not list(path.parent.glob(".broken-*"))
     monkeypatch.undo()

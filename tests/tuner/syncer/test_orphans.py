@@ -9,7 +9,7 @@ import pytest
 
 from trainables.transfer import agent
 from trainables.transfer.agent import Done, Failed
-from trainables.transfer.base import Leftover
+from trainables.transfer.backend import Leftover
 from tuner.syncer.orphans import TRIES, Orphans
 
 

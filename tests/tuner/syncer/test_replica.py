@@ -22,7 +22,7 @@ from trainables.errors import (
 )
 from trainables.transfer import agent
 from trainables.transfer.agent import AnyJob, Done, Failed
-from trainables.transfer.base import Can
+from trainables.transfer.backend import Can
 from trainables.wire import CheckpointRef, SaveUploaded
 from tuner.clock import VirtualClock
 from tuner.driver.checkpoints import Keeping

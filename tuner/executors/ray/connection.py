@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainables.errors import MissingExtraError
-from trainables.settings import unknown_name
+from trainables.validation import unknown_name
 from tuner import knobs
 from tuner.error import SettingError
 from tuner.executors.base import Resources

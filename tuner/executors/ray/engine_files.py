@@ -12,7 +12,7 @@ from typing import Any
 from trainables.errors import ObjectExistsError, ObjectNotFoundError, TransferError
 from trainables.store import fs
 from trainables.threads import Threads
-from trainables.transfer.base import Backend, Can, Entry, Progress, PushRequest, joined, unwatched
+from trainables.transfer.backend import Backend, Can, Entry, Progress, PushRequest, joined, unwatched
 from trainables.transfer.local import PREFIX, LocalBackend
 from trainables.transfer.local_files import on_disk
 

@@ -16,10 +16,10 @@ from typing import Any
 from trainables.errors import LimitError, PublishError, TransferError
 from trainables.runtime.saving import DISK
 from trainables.starting import start_thread
-from trainables.store import fs, manifest, staging, tree
+from trainables.store import file_tree, fs, manifest, staging
 from trainables.store.manifest import MANIFEST_NAME
-from trainables.transfer import checkpoints
-from trainables.transfer.base import Backend, Progress, PushRequest, unwatched
+from trainables.transfer import remote_checkpoints
+from trainables.transfer.backend import Backend, Progress, PushRequest, unwatched
 from trainables.transfer.open import open_backend
 from trainables.transfer.rsync import RsyncBackend
 from tuner.executors.ray.engine_files import PIECE, EngineBackend
@@ -108,7 +108,7 @@ class Carrier:
 
         def fetch(backend: Backend) -> None:
             try:
-                checkpoints.fetch(backend, key, staged / path.name, digest=digest or None, progress=moved)
+                remote_checkpoints.fetch(backend, key, staged / path.name, digest=digest or None, progress=moved)
             except TransferError as error:
                 code = next((code for code in DISK if os.strerror(code) in str(error)), None)
                 if code is not None:  # this host's disk: no other way helps
@@ -139,10 +139,10 @@ class Carrier:
         backend, _ = self._way(host, root)
         key = target.relative_to(root).as_posix()
         if not published:
-            backend.push(source, key, [file.name for file in tree.scan(source, follow=False).files])
+            backend.push(source, key, [file.name for file in file_tree.scan(source, follow=False).files])
             return
-        checkpoints.push_payload(backend, source, key, index=checkpoints.ContentIndex())
-        checkpoints.push_manifest(backend, source, key)
+        remote_checkpoints.push_payload(backend, source, key, index=remote_checkpoints.ContentIndex())
+        remote_checkpoints.push_manifest(backend, source, key)
         problem = host.check(target, digest)
         if problem is not None:
             raise TransferError(f"{host.name}: {problem or 'what was copied there is not there'}")

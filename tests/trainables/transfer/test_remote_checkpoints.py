@@ -25,12 +25,12 @@ from trainables.errors import (
 from trainables.store import fs, publish, staging, verify
 from trainables.store.manifest import MANIFEST_NAME, Published
 from trainables.testing.files import ByteCounter
-from trainables.transfer import checkpoints
-from trainables.transfer.base import Can, Entry, Progress, unwatched
-from trainables.transfer.checkpoints import ContentIndex
+from trainables.transfer import remote_checkpoints
+from trainables.transfer.backend import Can, Entry, Progress, unwatched
 from trainables.transfer.fsspec import MemoryBackend
 from trainables.transfer.local import LocalBackend
 from trainables.transfer.objects import ObjectBackend
+from trainables.transfer.remote_checkpoints import ContentIndex
 from trainables.wire import CheckpointRef
 
 Save = Callable[..., Published]
@@ -65,8 +65,8 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectBackend:
 
 def push(backend: ObjectBackend, published: Published, **more: Any) -> str:
     key = f"{TRIAL}/{published.manifest.name}"
-    checkpoints.push_payload(backend, published.path, key, **({"index": ContentIndex()} | more))
-    checkpoints.push_manifest(backend, published.path, key)
+    remote_checkpoints.push_payload(backend, published.path, key, **({"index": ContentIndex()} | more))
+    remote_checkpoints.push_manifest(backend, published.path, key)
     return key
 
 
@@ -83,7 +83,7 @@ def test_a_checkpoint_comes_back_as_it_was(backend: ObjectBackend, save: Save, t
     moved = ByteCounter()
     key = push(backend, published)
     target = tmp_path / "cache" / "here"
-    fetched = checkpoints.fetch(backend, key, target, digest=published.digest, progress=moved)
+    fetched = remote_checkpoints.fetch(backend, key, target, digest=published.digest, progress=moved)
     assert (fetched.path, fetched.digest, fetched.ref) == (target, published.digest, published.ref)
     assert content(target) == content(published.path)
     assert (target / "logs" / "none").is_dir() and (target / "nothing").is_dir()
@@ -98,16 +98,16 @@ def test_what_others_have_brought_is_not_sent_unless_it_is_another(
     files = {name: os.urandom(100_000) for name in ("mine", "theirs", "deep/theirs", "changed")}
     published, key = save(1, files), f"{TRIAL}/checkpoint_000001"
     (tmp_path / "part").mkdir()
-    sent = checkpoints.push_part(backend, published.path, key, ["theirs"], index=ContentIndex())
-    sent |= checkpoints.push_part(backend, published.path, key, ["deep/theirs"], index=ContentIndex())
+    sent = remote_checkpoints.push_part(backend, published.path, key, ["theirs"], index=ContentIndex())
+    sent |= remote_checkpoints.push_part(backend, published.path, key, ["deep/theirs"], index=ContentIndex())
     (tmp_path / "part" / "changed").write_bytes(b"something else")
-    sent |= checkpoints.push_part(backend, tmp_path / "part", key, ["changed"], index=ContentIndex())
-    assert not list(checkpoints.listed(backend, TRIAL).complete)
+    sent |= remote_checkpoints.push_part(backend, tmp_path / "part", key, ["changed"], index=ContentIndex())
+    assert not list(remote_checkpoints.listed(backend, TRIAL).complete)
 
     moved = ByteCounter()
     assert push(backend, published, sent=sent, progress=moved) == key
     assert 200_000 <= moved.bytes < 300_000
-    fetched = checkpoints.fetch(backend, key, tmp_path / "cache")
+    fetched = remote_checkpoints.fetch(backend, key, tmp_path / "cache")
     assert content(fetched.path) == content(published.path)
 
 
@@ -121,7 +121,7 @@ def test_word_of_progress_comes_while_a_part_is_hashed(save: Save, tmp_path: Pat
             super().push(*arguments, **more)
 
     published = save(1, {"large": os.urandom(size), "small": b"x"})
-    checkpoints.push_part(
+    remote_checkpoints.push_part(
         Watched(tmp_path / "place"),
         published.path,
         f"{TRIAL}/checkpoint_000001",
@@ -135,7 +135,7 @@ def test_word_of_progress_comes_while_a_part_is_hashed(save: Save, tmp_path: Pat
 
 def test_a_part_is_never_what_makes_a_checkpoint_complete(backend: ObjectBackend, save: Save) -> None:
     with pytest.raises(CheckpointError, match="reserved"):
-        checkpoints.push_part(backend, save(1).path, f"{TRIAL}/c", [MANIFEST_NAME], index=ContentIndex())
+        remote_checkpoints.push_part(backend, save(1).path, f"{TRIAL}/c", [MANIFEST_NAME], index=ContentIndex())
     assert not list(backend.list())
 
 
@@ -143,7 +143,7 @@ def test_a_fetched_checkpoint_need_not_be_hashed_again(
     backend: ObjectBackend, save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = push(backend, save(1))
-    checkpoints.fetch(backend, key, tmp_path / "cache")
+    remote_checkpoints.fetch(backend, key, tmp_path / "cache")
     monkeypatch.setattr(verify.tree, "fingerprint", lambda *args: pytest.fail("hashed"))
     verify.quick(tmp_path / "cache")
 
@@ -154,28 +154,28 @@ def test_what_a_killed_push_left_is_no_part_of_a_checkpoint_in_a_directory(save:
     key = push(backend, published)
     for name in (".transfer-0123", "deep/.transfer-4567"):
         (backend.root / key / name).write_bytes(b"half")
-    checkpoints.push_manifest(backend, published.path, key)  # as it is done again after a kill
+    remote_checkpoints.push_manifest(backend, published.path, key)  # as it is done again after a kill
     assert verify.problems(backend.root / key) == []
     copy = "exp/train_abc_00001/checkpoint_000001"
-    checkpoints.copy_payload(backend, key, backend, copy, index=ContentIndex())
+    remote_checkpoints.copy_payload(backend, key, backend, copy, index=ContentIndex())
     (backend.root / copy / ".transfer-89ab").write_bytes(b"half")
-    checkpoints.copy_manifest(backend, key, backend, copy)
+    remote_checkpoints.copy_manifest(backend, key, backend, copy)
     assert verify.problems(backend.root / copy) == []
 
 
 def test_it_is_there_from_its_manifest_on(backend: ObjectBackend, save: Save, tmp_path: Path) -> None:
     published = save(1)
     key = f"{TRIAL}/{published.manifest.name}"
-    checkpoints.push_payload(backend, published.path, key, index=ContentIndex())
+    remote_checkpoints.push_payload(backend, published.path, key, index=ContentIndex())
     assert not backend.exists(f"{key}/{MANIFEST_NAME}")
     with pytest.raises(CheckpointNotFoundError):
-        checkpoints.read_manifest(backend, key)
+        remote_checkpoints.read_manifest(backend, key)
     with pytest.raises(CheckpointNotFoundError):
-        checkpoints.fetch(backend, key, tmp_path / "cache")
+        remote_checkpoints.fetch(backend, key, tmp_path / "cache")
     assert not fs.exists(tmp_path / "cache")
-    assert checkpoints.listed(backend, TRIAL).unknown == [key]
-    checkpoints.push_manifest(backend, published.path, key)
-    assert checkpoints.read_manifest(backend, key).digest == published.digest
+    assert remote_checkpoints.listed(backend, TRIAL).unknown == [key]
+    remote_checkpoints.push_manifest(backend, published.path, key)
+    assert remote_checkpoints.read_manifest(backend, key).digest == published.digest
 
 
 def test_only_what_the_manifest_names_is_pushed(backend: ObjectBackend, save: Save) -> None:
@@ -196,11 +196,11 @@ def test_what_was_changed_after_it_was_published_is_not_pushed(backend: ObjectBa
 def test_a_manifest_is_written_once(backend: ObjectBackend, save: Save) -> None:
     published = save(1)
     key = push(backend, published)
-    checkpoints.push_manifest(backend, published.path, key)  # a second try: the same bytes
+    remote_checkpoints.push_manifest(backend, published.path, key)  # a second try: the same bytes
     other = save(2)
     with pytest.raises(ObjectExistsError):
-        checkpoints.push_manifest(backend, other.path, key)
-    assert checkpoints.read_manifest(backend, key).digest == published.digest
+        remote_checkpoints.push_manifest(backend, other.path, key)
+    assert remote_checkpoints.read_manifest(backend, key).digest == published.digest
 
 
 def test_a_second_try_leaves_out_what_arrived(backend: ObjectBackend, save: Save) -> None:
@@ -217,13 +217,17 @@ def test_a_second_try_leaves_out_what_arrived(backend: ObjectBackend, save: Save
 
     backend.threads = 1
     with pytest.raises(ConnectionError):
-        checkpoints.push_payload(backend, published.path, key, index=ContentIndex(), receipts=receipts, progress=cut)
+        remote_checkpoints.push_payload(
+            backend, published.path, key, index=ContentIndex(), receipts=receipts, progress=cut
+        )
     assert len(receipts) == 1
     moved = ByteCounter()
-    checkpoints.push_payload(backend, published.path, key, index=ContentIndex(), receipts=receipts, progress=moved)
+    remote_checkpoints.push_payload(
+        backend, published.path, key, index=ContentIndex(), receipts=receipts, progress=moved
+    )
     assert moved.bytes == 200_000
-    checkpoints.push_manifest(backend, published.path, key)
-    assert len(checkpoints.listed(backend, TRIAL).complete) == 1
+    remote_checkpoints.push_manifest(backend, published.path, key)
+    assert len(remote_checkpoints.listed(backend, TRIAL).complete) == 1
 
 
 # --- content that is there ---------------------------------------------------------------------------------
@@ -237,14 +241,14 @@ def test_unchanged_content_is_not_sent_again(backend: ObjectBackend, save: Save,
         key = push(backend, published, index=index, progress=moved)
         whole += published.manifest.bytes
     assert moved.bytes <= 0.15 * whole
-    checkpoints.fetch(backend, key, tmp_path / "cache")
+    remote_checkpoints.fetch(backend, key, tmp_path / "cache")
 
 
 def test_a_clone_of_another_trial_costs_no_bytes(backend: ObjectBackend, save: Save) -> None:
     index, moved = ContentIndex(), ByteCounter()
     published = save(1, {"weights": os.urandom(500_000)})
     push(backend, published, index=index)
-    checkpoints.push_payload(backend, published.path, "exp/clone/checkpoint", index=index, progress=moved)
+    remote_checkpoints.push_payload(backend, published.path, "exp/clone/checkpoint", index=index, progress=moved)
     assert moved.bytes == 0
 
 
@@ -255,7 +259,7 @@ def test_what_was_deleted_meanwhile_is_sent(backend: ObjectBackend, save: Save, 
     backend.delete_tree(first)  # by somebody who does not know the index
     second = push(backend, save(2, {"weights": weights}), index=index, progress=moved)
     assert moved.bytes == 500_000
-    assert content(checkpoints.fetch(backend, second, tmp_path / "cache").path)["weights"] == weights
+    assert content(remote_checkpoints.fetch(backend, second, tmp_path / "cache").path)["weights"] == weights
 
 
 def test_the_index_knows_what_is_still_there(save: Save) -> None:
@@ -313,10 +317,10 @@ def test_a_manifest_is_deleted_first(save: Save, tmp_path: Path) -> None:
     backend = Recording(f"memory:/{tmp_path}/place")
     key = push(backend, save(1, {"a": b"a", ".first": b"b"}))
     other = push(backend, save(2))
-    checkpoints.delete(backend, key)
+    remote_checkpoints.delete(backend, key)
     assert backend.removed[0] == f"{key}/{MANIFEST_NAME}"
     assert {entry.key.rpartition("/")[0] for entry in backend.list()} == {other}
-    checkpoints.delete(backend, key)
+    remote_checkpoints.delete(backend, key)
 
 
 def test_f03_a_listing_tells_complete_from_broken(backend: ObjectBackend, save: Save, tmp_path: Path) -> None:
@@ -328,22 +332,22 @@ def test_f03_a_listing_tells_complete_from_broken(backend: ObjectBackend, save: 
     backend.put(f"{TRIAL}/.hidden/{MANIFEST_NAME}", b"x")
     backend.put(f"{TRIAL}/pushing/file", b"x")
     backend.put(f"{TRIAL}/copied/{MANIFEST_NAME}", backend.read(f"{keys[3]}/{MANIFEST_NAME}"))
-    listing = checkpoints.listed(backend, TRIAL)
+    listing = remote_checkpoints.listed(backend, TRIAL)
     assert [remote.key for remote in listing.complete] == [keys[4], keys[3]], "the oldest save first"
     assert {broken.where for broken in listing.broken} == set(keys[:3])
     assert {broken.where: broken.reason for broken in listing.broken}[keys[0]].endswith("is missing")
     assert sorted(listing.unknown) == [f"{TRIAL}/copied", f"{TRIAL}/pushing"]
     for key in keys[:3]:
         with pytest.raises(CheckpointCorruptError):
-            checkpoints.fetch(backend, key, tmp_path / "cache")
+            remote_checkpoints.fetch(backend, key, tmp_path / "cache")
         assert not fs.exists(tmp_path / "cache")
-    assert checkpoints.listed(backend, "exp/no such trial").complete == []
+    assert remote_checkpoints.listed(backend, "exp/no such trial").complete == []
 
 
 def test_a_newer_format_is_refused_and_not_called_broken(backend: ObjectBackend) -> None:
     backend.put(f"{TRIAL}/new/{MANIFEST_NAME}", b'{"format": 99}')
     with pytest.raises(CheckpointError, match="upgrade"):
-        checkpoints.listed(backend, TRIAL)
+        remote_checkpoints.listed(backend, TRIAL)
 
 
 # --- what may come back ------------------------------------------------------------------------------------
@@ -353,20 +357,20 @@ def test_content_that_changed_over_there_is_never_used(backend: ObjectBackend, s
     key = push(backend, save(1, {"model.bin": b"a" * 10_000}))
     backend.put(f"{key}/model.bin", b"b" * 10_000)
     with pytest.raises(CheckpointCorruptError, match="BLAKE3"):
-        checkpoints.fetch(backend, key, tmp_path / "cache" / "here")
+        remote_checkpoints.fetch(backend, key, tmp_path / "cache" / "here")
     assert fs.listdir(tmp_path / "cache") == []
 
 
 def test_another_manifest_than_the_journal_knows_is_refused(backend: ObjectBackend, save: Save, tmp_path: Path) -> None:
     key = push(backend, save(1))
     with pytest.raises(CheckpointCorruptError, match="not the one"):
-        checkpoints.fetch(backend, key, tmp_path / "cache", digest="0" * 64)
+        remote_checkpoints.fetch(backend, key, tmp_path / "cache", digest="0" * 64)
 
 
 def test_what_the_manifest_does_not_name_is_not_fetched(backend: ObjectBackend, save: Save, tmp_path: Path) -> None:
     key = push(backend, save(1))
     backend.put(f"{key}/extra", b"x")
-    assert set(content(checkpoints.fetch(backend, key, tmp_path / "cache").path)) == {"model.bin", MANIFEST_NAME}
+    assert set(content(remote_checkpoints.fetch(backend, key, tmp_path / "cache").path)) == {"model.bin", MANIFEST_NAME}
 
 
 def test_a_fetch_replaces_nothing(backend: ObjectBackend, save: Save, tmp_path: Path) -> None:
@@ -374,7 +378,7 @@ def test_a_fetch_replaces_nothing(backend: ObjectBackend, save: Save, tmp_path: 
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "mine").write_text("mine")
     with pytest.raises(PublishError):
-        checkpoints.fetch(backend, key, tmp_path / "cache")
+        remote_checkpoints.fetch(backend, key, tmp_path / "cache")
     assert content(tmp_path / "cache") == {"mine": b"mine"}
     assert not list(tmp_path.glob(".staging-*"))
 
@@ -403,7 +407,7 @@ def test_a_hostile_manifest_writes_nothing(
     backend.put(f"{key}/{MANIFEST_NAME}", msgspec.json.encode(document))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(CheckpointCorruptError):
-        checkpoints.fetch(backend, key, tmp_path / "cache" / "here")
+        remote_checkpoints.fetch(backend, key, tmp_path / "cache" / "here")
     (tmp_path / "cache").rmdir()
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -416,7 +420,7 @@ def test_a_hostile_manifest_makes_no_directory(field: str, backend: ObjectBacken
     document[field] = "../escaped" if field == "name" else ["../escaped"]
     backend.put(f"{key}/{MANIFEST_NAME}", msgspec.json.encode(document))
     with pytest.raises(CheckpointCorruptError):
-        checkpoints.fetch(backend, key, tmp_path / "cache" / "here")
+        remote_checkpoints.fetch(backend, key, tmp_path / "cache" / "here")
     assert not list(tmp_path.rglob("escaped"))
 
 
@@ -427,7 +431,7 @@ def test_a_file_that_is_a_directory_too_is_corrupt(backend: ObjectBackend, save:
     document["directories"] = ["a/b"]
     backend.put(f"{key}/{MANIFEST_NAME}", msgspec.json.encode(document))
     with pytest.raises(CheckpointCorruptError, match="file and directory"):
-        checkpoints.fetch(backend, key, tmp_path / "cache")
+        remote_checkpoints.fetch(backend, key, tmp_path / "cache")
 
 
 def test_a_link_in_a_shared_directory_is_not_followed(save: Save, tmp_path: Path) -> None:
@@ -439,7 +443,7 @@ def test_a_link_in_a_shared_directory_is_not_followed(save: Save, tmp_path: Path
     (there / "model.bin").unlink()
     (there / "model.bin").symlink_to(secret)
     with pytest.raises(TransferError, match="symlink"):
-        checkpoints.fetch(backend, key, tmp_path / "cache")
+        remote_checkpoints.fetch(backend, key, tmp_path / "cache")
     assert not fs.exists(tmp_path / "cache")
 
 
@@ -466,18 +470,18 @@ def test_a_place_that_can_only_copy_is_read_in_one_call(save: Save, tmp_path: Pa
     key = push(backend, published)
     (backend.root / key / "extra").write_text("x")
     (backend.root / key / "link").symlink_to("/etc")
-    fetched = checkpoints.fetch(backend, key, tmp_path / "cache", digest=published.digest)
+    fetched = remote_checkpoints.fetch(backend, key, tmp_path / "cache", digest=published.digest)
     assert content(fetched.path) == content(published.path)
     assert verify.problems(fetched.path) == []
     with pytest.raises(CheckpointNotFoundError):
-        checkpoints.fetch(backend, "nowhere", tmp_path / "other")
+        remote_checkpoints.fetch(backend, "nowhere", tmp_path / "other")
     (backend.root / key / "d" / "b").unlink()
     (backend.root / key / "d" / "b").symlink_to("/etc/hostname")
     with pytest.raises(CheckpointCorruptError, match="not complete"):
-        checkpoints.fetch(backend, key, tmp_path / "other")
+        remote_checkpoints.fetch(backend, key, tmp_path / "other")
     (backend.root / key / MANIFEST_NAME).unlink()
     with pytest.raises(CheckpointNotFoundError):
-        checkpoints.fetch(backend, key, tmp_path / "other")
+        remote_checkpoints.fetch(backend, key, tmp_path / "other")
     assert not fs.exists(tmp_path / "other") and not list(tmp_path.glob(".staging-*"))
 
 
@@ -491,7 +495,7 @@ def test_a_disk_that_fills_up_leaves_nothing(
 
     monkeypatch.setattr(fs, "write", full)
     with pytest.raises(TransferError, match="No space left"):
-        checkpoints.fetch(backend, key, tmp_path / "cache" / "here")
+        remote_checkpoints.fetch(backend, key, tmp_path / "cache" / "here")
     monkeypatch.undo()
     assert fs.listdir(tmp_path / "cache") == []
 
@@ -511,7 +515,7 @@ def test_the_manifest_is_durable_last(
 
     for name in ("fsync_file", "write_file", "fsync_dir", "rename"):
         monkeypatch.setattr(fs, name, recorded(name, getattr(fs, name)))
-    checkpoints.fetch(backend, key, tmp_path / "cache")
+    remote_checkpoints.fetch(backend, key, tmp_path / "cache")
     staged = calls[-2].split()[1]
     assert staged.startswith(staging.PREFIX)
     assert calls[-5:] == [
@@ -525,7 +529,7 @@ def test_the_manifest_is_durable_last(
 
 def test_a_source_that_vanished_is_said_so(backend: ObjectBackend, tmp_path: Path) -> None:
     with pytest.raises(CheckpointNotFoundError):
-        checkpoints.push_payload(backend, tmp_path / "gone", "k", index=ContentIndex())
+        remote_checkpoints.push_payload(backend, tmp_path / "gone", "k", index=ContentIndex())
 
 
 def test_f39_a_checkpoint_stays_valid_from_place_to_place(save: Save, tmp_path: Path) -> None:
@@ -538,10 +542,10 @@ def test_f39_a_checkpoint_stays_valid_from_place_to_place(save: Save, tmp_path: 
     current = published.path
     for number, place in enumerate(places):
         key = f"{TRIAL}/{published.manifest.name}"
-        checkpoints.push_payload(place, current, key, index=ContentIndex())
-        checkpoints.push_manifest(place, current, key)
-        current = checkpoints.fetch(place, key, tmp_path / str(number), digest=published.digest).path
+        remote_checkpoints.push_payload(place, current, key, index=ContentIndex())
+        remote_checkpoints.push_manifest(place, current, key)
+        current = remote_checkpoints.fetch(place, key, tmp_path / str(number), digest=published.digest).path
     shutil.copytree(tmp_path / "three", tmp_path / "copied")
-    listing = checkpoints.listed(LocalBackend(tmp_path / "copied"), TRIAL)
+    listing = remote_checkpoints.listed(LocalBackend(tmp_path / "copied"), TRIAL)
     assert [remote.digest for remote in listing.complete] == [published.digest]
     assert content(current) == content(published.path)

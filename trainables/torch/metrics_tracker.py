@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainables.errors import MetricError
-from trainables.settings import invalid
 from trainables.torch.ranks import has_group
+from trainables.validation import invalid
 
 
 class MetricsTracker:

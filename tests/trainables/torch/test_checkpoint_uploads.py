@@ -163,7 +163,7 @@ def test_a_fault_that_passes_is_tried_again(tmp_path: Path, monkeypatch: pytest.
             raise TransferError("try again", transient=True)
         real(self, *args, **more)
 
-    monkeypatch.setattr("trainables.torch.shipping._RETRY_S", 0.01)
+    monkeypatch.setattr("trainables.torch.checkpoint_uploads._RETRY_S", 0.01)
     with AtomicDirectory(tmp_path / "here", True, "run", sync_config=config) as saver:
         monkeypatch.setattr(LocalBackend, "push", flaky)
         save(saver)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainables.torch import farewell
+from trainables.torch import shutdown
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -46,7 +46,7 @@ def test_ranks_that_end_right_after_their_last_step_do_not_abort(tmp_path: Path)
 def test_a_thread_whose_name_is_cut_inside_a_character_does_not_keep_it_from_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(farewell, "_PATIENCE_S", 60.0)  # this machine may be slow
+    monkeypatch.setattr(shutdown, "_PATIENCE_S", 60.0)  # this machine may be slow
     over, at_rest = threading.Event(), threading.Event()
 
     def named(name: bytes, works: int, begun: threading.Event) -> None:
@@ -66,7 +66,7 @@ def test_a_thread_whose_name_is_cut_inside_a_character_does_not_keep_it_from_wai
         threads[-1].start()
         assert begun.wait(60)
     try:
-        farewell.wait_for_gloo()
+        shutdown.wait_for_gloo()
         assert at_rest.is_set()
     finally:
         over.set()

@@ -20,10 +20,10 @@ from trainables.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
 )
-from trainables.store import fs, manifest, publish, staging, tree, verify
-from trainables.store.manifest import MANIFEST_NAME, Described, Manifest, Published
+from trainables.store import file_tree, fs, manifest, publish, staging, verify
+from trainables.store.manifest import MANIFEST_NAME, Manifest, Published, SealedCheckpoint
 from trainables.threads import Threads
-from trainables.transfer.base import Backend, Progress, unwatched
+from trainables.transfer.backend import Backend, Progress, unwatched
 from trainables.transfer.content_index import ContentIndex as ContentIndex
 from trainables.transfer.fetched import bounded, check_and_seal
 from trainables.transfer.local import LocalBackend
@@ -32,7 +32,7 @@ _THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteCheckpoint(Described):
+class RemoteCheckpoint(SealedCheckpoint):
     """A checkpoint that has its manifest at a place."""
 
     key: str
@@ -94,7 +94,7 @@ def push_part(
     """
     if MANIFEST_NAME in names:
         raise CheckpointError(f"{directory / MANIFEST_NAME}: that name is reserved in a checkpoint")
-    entries = [tree.fingerprint(directory / name, name, progress=progress) for name in names]
+    entries = [file_tree.fingerprint(directory / name, name, progress=progress) for name in names]
     same = {entry.name: known for entry in entries if (known := index.find(entry)) is not None}
     backend.push(directory, key, names, same=same, progress=progress)
     index.add(entries, key)

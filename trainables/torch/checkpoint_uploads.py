@@ -15,9 +15,9 @@ from trainables.errors import CheckpointNotFoundError, ObjectNotFoundError, Trai
 from trainables.starting import start
 from trainables.store import delete
 from trainables.sync_config import SyncConfig
-from trainables.torch.numbered import Names, Numbered, surplus
-from trainables.transfer import checkpoints
-from trainables.transfer.base import Backend
+from trainables.torch.numbered import Numbered, SaverNames, surplus
+from trainables.transfer import remote_checkpoints
+from trainables.transfer.backend import Backend
 from trainables.transfer.open import open_backend
 
 _log = logging.getLogger(__name__)
@@ -41,11 +41,11 @@ class Shipper:
         names, keep_last: of the saver.
     """
 
-    def __init__(self, config: SyncConfig, directory: Path, names: Names, *, keep_last: int | None) -> None:
+    def __init__(self, config: SyncConfig, directory: Path, names: SaverNames, *, keep_last: int | None) -> None:
         self._backend: Backend = open_backend(**config.place())
         self._period, self._timeout = config.sync_period, config.sync_timeout
         self._directory, self._names, self._keep_last = directory, names, keep_last
-        self._index = checkpoints.ContentIndex()
+        self._index = remote_checkpoints.ContentIndex()
         self._there: list[Numbered] = []
         self._changed = threading.Condition()
         self._forced: list[Numbered] = []
@@ -69,13 +69,13 @@ class Shipper:
         known = self._names.parse(name)
         if known is None or known.index <= than:
             return None
-        checkpoints.fetch(self._backend, known.name, self._directory / known.name)
+        remote_checkpoints.fetch(self._backend, known.name, self._directory / known.name)
         return known.name
 
     def start(self, here: list[Numbered]) -> None:
         """Begin; what is here already and not there goes first."""
         if self._backend.can.list:
-            known = (self._names.parse(each.key) for each in checkpoints.listed(self._backend, "").complete)
+            known = (self._names.parse(each.key) for each in remote_checkpoints.listed(self._backend, "").complete)
             self._there = [each for each in known if each is not None]
         done = {each.name for each in self._there}
         self._forced = [each for each in here if each.forced and each.name not in done]
@@ -152,8 +152,8 @@ class Shipper:
         path = self._directory / checkpoint.name
         if checkpoint not in self._there:
             try:
-                checkpoints.push_payload(self._backend, path, checkpoint.name, index=self._index)
-                checkpoints.push_manifest(self._backend, path, checkpoint.name)
+                remote_checkpoints.push_payload(self._backend, path, checkpoint.name, index=self._index)
+                remote_checkpoints.push_manifest(self._backend, path, checkpoint.name)
                 self._there.append(checkpoint)
             except CheckpointNotFoundError:
                 pass  # a newer one is here, and retention was faster
@@ -174,7 +174,7 @@ class Shipper:
             return
         self._there.sort(key=lambda each: each.index)
         for each in surplus(self._there, self._keep_last):
-            checkpoints.delete(self._backend, each.name)
+            remote_checkpoints.delete(self._backend, each.name)
             self._index.forget(each.name)
             self._there.remove(each)
 
