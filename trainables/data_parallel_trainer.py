@@ -10,7 +10,7 @@ from trainables.checkpoint import Checkpoint
 from trainables.config import RunConfig, ScalingConfig
 from trainables.errors import InvalidSettingError
 from trainables.group.framework import Framework
-from trainables.group_trainable import GroupTrainable, check_scaling, check_train_loop
+from trainables.group.group_trainable import GroupTrainable, check_scaling, check_train_loop
 from trainables.trainer import BaseTrainer
 from trainables.validation import checked_names, instance_of, invalid
 

@@ -1,7 +1,7 @@
 """The door upstairs: the one place where `trainables` reaches the driver, and only when a trainer is run.
 
 No module of `tuner` imports this one, nor one that imports it: what the driver needs of trainers lies in
-`trainables.tunable_trainer` and `trainables.group_trainable`.
+`trainables.tunable_trainer` and `trainables.group.group_trainable`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from trainables.config import RunConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.door import driver
 from trainables.errors import SessionError, TrainingFailedError
-from trainables.group_trainable import GroupTrainable
+from trainables.group.group_trainable import GroupTrainable
 from trainables.runtime.attempt import Attempt
 from trainables.starting import start_thread
 from trainables.store import fs

@@ -14,7 +14,7 @@ from typing import Any
 
 from trainables.checkpoint import Checkpoint
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, SyncConfig, parse_bytes
-from trainables.group_trainable import GroupTrainable
+from trainables.group.group_trainable import GroupTrainable
 from trainables.masking import masked
 from trainables.store.retention import policy_for
 from trainables.trainable import Trainable, saves

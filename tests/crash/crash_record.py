@@ -24,7 +24,7 @@ _PAIRS = ("rename", "link")
 _OPENING = {"open_append": False, "create": True}
 _SYNCING = ("fsync", "fdatasync")
 RECORDED = (*_PLAIN, *_PAIRS, *_OPENING, *_SYNCING, "write", "truncate", "copy_file")
-"""The primitives that change something that is modelled. `close`, `chmod` and `allocate` are not among them."""
+"""The primitives that change something that is modelled. `close` and `chmod` are not among them."""
 
 
 class Recorder:

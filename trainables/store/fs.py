@@ -106,11 +106,6 @@ def truncate(path: PathLike, size: int) -> None:
     os.truncate(path, size)
 
 
-def allocate(fd: int, size: int) -> None:
-    """Reserve `size` bytes of disk for a file, which grows to it. Raises ENOSPC when there is no room."""
-    os.posix_fallocate(fd, 0, size)
-
-
 def copy_file(source: PathLike, target: PathLike) -> int:
     """Copy the content of a file into a new one; return its size.
 

@@ -36,11 +36,10 @@ def copy(source: Backend, key: str, target: Backend, to: str) -> Manifest:
         return content.manifest
     if isinstance(target, LocalBackend):
         return remote_checkpoints.fetch(source, key, target.root / to, digest=content.digest).manifest
-    if isinstance(source, LocalBackend):
-        return push(source.root / key, target, to)
-    with tempfile.TemporaryDirectory(prefix="copy-") as directory:
-        brought = remote_checkpoints.fetch(source, key, Path(directory) / "checkpoint", digest=content.digest)
-        return push(brought.path, target, to)
+    index = remote_checkpoints.ContentIndex()
+    remote_checkpoints.copy_payload(source, key, target, to, digest=content.digest, index=index)
+    remote_checkpoints.copy_manifest(source, key, target, to, digest=content.digest)
+    return content.manifest
 
 
 def common(one: str, other: str) -> str | None:

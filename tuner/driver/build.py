@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.checkpoint import Checkpoint
-from trainables.group_trainable import GroupTrainable
+from trainables.group.group_trainable import GroupTrainable
 from trainables.store import verify
 from trainables.store.manifest import is_published
 from trainables.validation import no_effect

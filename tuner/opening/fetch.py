@@ -16,7 +16,7 @@ import cloudpickle
 
 from trainables.config import SyncConfig
 from trainables.errors import InvalidSettingError
-from trainables.group_trainable import GroupTrainable
+from trainables.group.group_trainable import GroupTrainable
 from trainables.job import Replicated
 from trainables.store import fs
 from trainables.transfer import agent

@@ -123,10 +123,3 @@ def test_rmtree_follows_no_symlink(tmp_path: Path) -> None:
 
 def test_free_bytes_looks_at_the_nearest_parent_that_is_there(tmp_path: Path) -> None:
     assert (fs.free_bytes(tmp_path / "not" / "there") or 0) > 0
-
-
-def test_allocating_more_than_there_is_raises(small_disk: Path) -> None:
-    fd = fs.open_append(small_disk / "reserve")
-    with pytest.raises(OSError, match="No space"):
-        fs.allocate(fd, 3 << 20)
-    fs.close(fd)
