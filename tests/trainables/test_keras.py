@@ -87,7 +87,7 @@ def test_an_interrupted_trial_ends_with_the_model_of_one_that_was_not(tmp_path: 
     assert [row["training_iteration"] for row in rows(trial)] == [1, 2, 3, 4, 5]
     with trial.checkpoint.as_directory() as directory:
         assert Path(directory, "checkpoint.keras").exists()
-    assert ours.EventCallback.get_epochs(trial.checkpoint) == 4
+    assert ours.KerasEventCallback.get_epochs(trial.checkpoint) == 4
 
 
 def test_one_that_only_reports_saves_nothing_and_reports_where_it_is_asked_to(tmp_path: Path) -> None:
@@ -109,9 +109,9 @@ def test_saving_and_reporting_can_have_different_times(tmp_path: Path) -> None:
     assert len(rows(trial)) == 3
     assert {"loss", "mae", "val_loss", "val_mae"} <= set(rows(trial)[0])
     assert saved(trial) == ["checkpoint_000003"]
-    assert ours.EventCallback.get_epochs(trial.checkpoint) == 2
+    assert ours.KerasEventCallback.get_epochs(trial.checkpoint) == 2
     with pytest.raises(CheckpointNotFoundError, match=r"other\.keras"):
-        ours.EventCallback.get_model(trial.checkpoint, "other")
+        ours.KerasEventCallback.get_model(trial.checkpoint, "other")
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_a_fetched_checkpoint_need_not_be_hashed_again(
 ) -> None:
     key = push(backend, save(1))
     remote_checkpoints.fetch(backend, key, tmp_path / "cache")
-    monkeypatch.setattr(verify.tree, "fingerprint", lambda *args: pytest.fail("hashed"))
+    monkeypatch.setattr(verify.file_tree, "fingerprint", lambda *args: pytest.fail("hashed"))
     verify.quick(tmp_path / "cache")
 
 
