@@ -43,7 +43,14 @@ class Callback:
         total_num_samples: int | None = None,
         **info: Any,
     ) -> None:
-        """Before the first trial, with the stop criteria and the number of samples and of trials."""
+        """Before the first trial.
+
+        Args:
+            stop: the stop criteria.
+            num_samples: how often the search space is sampled; -1: without end.
+            total_num_samples: how many trials there will be in all, every combination of grids counted; -1: no end is
+                known.
+        """
 
     def on_step_begin(self, iteration: int, trials: Trials, **info: Any) -> None:
         """Before each turn of the loop."""

@@ -83,6 +83,47 @@ def test_room_is_not_asked_for_when_no_trial_can_come(tmp_path):
     assert executor.asked <= 2  # of 20 turns and more
 
 
+@pytest.mark.parametrize(
+    ("settings", "total"),
+    [
+        ({"config": {"epochs": 1, "lr": tune.grid_search([0.1, 1.0, 10.0])}, "num_samples": 2}, 6),
+        ({"config": {"epochs": 1, "lr": tune.uniform(0, 1)}, "num_samples": 2, "search_alg": "optuna"}, 2),
+        ({"config": {"epochs": 1, "lr": 1.0}, "num_samples": -1, "stop": tune.stopper.MaximumResultsStopper(1)}, -1),
+    ],
+    ids=["grid", "searcher", "endless"],
+)
+def test_callbacks_and_reporters_are_told_how_many_trials_there_will_be(tmp_path, settings, total):
+    told = {}
+
+    class Told(tune.Callback):
+        def setup(self, **info):
+            told.update(info)
+
+    class Reporter(tune.ProgressReporter):
+        def setup(self, **info):
+            told["reporter"] = info["total_samples"]
+
+        def should_report(self, trials, done=False):
+            return done
+
+        def report(self, trials, done, *sys_info):
+            pass
+
+    tune.run(
+        count_up,
+        metric="score",
+        mode="max",
+        callbacks=[Told()],
+        progress_reporter=Reporter(),
+        executor="inline",
+        storage_path=tmp_path,
+        verbose=1,
+        **settings,
+    )
+    assert told["num_samples"] == settings["num_samples"]
+    assert told["total_num_samples"] == told["reporter"] == total
+
+
 class Stepper(tune.Trainable):
     def setup(self, config):
         self.count = 0

@@ -365,7 +365,7 @@ class Run:
         why = "failed"
         ownership = self.opened.ownership
         self.callbacks.setup(
-            stop=self.spec.stop, num_samples=self.spec.num_samples, total_num_samples=self.spec.num_samples
+            stop=self.spec.stop, num_samples=self.spec.num_samples, total_num_samples=self.plugins.total_samples
         )
         for trial in self.ended:
             self.callbacks.on_trial_complete(0, self.state.trials, trial)

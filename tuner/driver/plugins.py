@@ -116,8 +116,13 @@ class Plugins:
 
     def all_created(self, state: ExperimentState) -> bool:
         """The searcher's next word is that there are no more trials, as far as is known."""
+        return 0 <= self.total_samples <= len(state.trials)
+
+    @property
+    def total_samples(self) -> int:
+        """How many trials there will be in all, grids included, as far as the searcher knows; -1: no end is known."""
         total = getattr(self.searcher, "total", None)
-        return isinstance(total, int) and len(state.trials) >= total
+        return total if isinstance(total, int) else -1
 
     def _created(self, trial_id: str, index: int, suggested: dict[str, Any]) -> ev.TrialCreated:
         with _blamed(self.scheduler, "first_config"):
