@@ -24,7 +24,7 @@ DOCTESTED = (
     "trainables.torch.timing",
     "trainables.torch.train_state",
     "tuner.analysis.study",
-    "tuner.cli.text",
+    "tuner.cli.output",
     "tuner.experiment.paths",
     "tuner.retention.rules",
     "tuner.stopper.budgets",

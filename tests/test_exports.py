@@ -173,7 +173,7 @@ def test_a_worker_does_not_load_the_driver() -> None:
 
 
 def test_importing_the_module_of_run_does_not_hide_the_function() -> None:
-    code = "import tuner.run, tuner.cli.config, tuner; assert callable(tuner.run), tuner.run"
+    code = "import tuner.run, tuner.cli.config_file, tuner; assert callable(tuner.run), tuner.run"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr

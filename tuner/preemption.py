@@ -38,7 +38,7 @@ class Watching(Callback):
 
     def setup(self, *args: Any, **info: Any) -> None:
         self._found, self._over = False, threading.Event()
-        if isinstance(self._detect, _File):
+        if isinstance(self._detect, _WatchedFile):
             self._detect.begin()
         # A thread, for a question to a machine's metadata may hang; the loop does not wait for it.
         start_thread(self._watch, name="preemption", args=(self._over,))
@@ -70,7 +70,7 @@ class Watching(Callback):
                 return
 
 
-class _File:
+class _WatchedFile:
     """Whether a file came or changed since the run began."""
 
     def __init__(self, path: str) -> None:
@@ -124,4 +124,4 @@ def watch_file(path: str | os.PathLike[str], *, every_s: float = 1.0) -> Watchin
         raise SettingError(f"preemption.watch_file: {path!r} is not accepted; accepted is a path")
     every_s = seconds("preemption.watch_file: every_s", every_s, zero=False)
     place = os.path.abspath(os.path.expanduser(path))
-    return Watching(_File(place), every_s=every_s, name=place)
+    return Watching(_WatchedFile(place), every_s=every_s, name=place)

@@ -14,9 +14,9 @@ from rich.console import Console
 import tuner as tune
 from tuner.cli import main
 from tuner.error import SettingError
-from tuner.progress.callback import Progress
+from tuner.progress.live import Progress
 from tuner.progress.screen import NotebookScreen, PlainScreen, Status, TerminalScreen
-from tuner.progress.table import Grid
+from tuner.progress.table import TrialTable
 
 STEERS = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\u2066\x08\r\x00"
 """Sets the title, clears the screen, colours, turns the direction of writing, overwrites."""
@@ -95,7 +95,7 @@ def test_the_live_view_shows_text_and_no_markup():
     console = Console(file=io.StringIO(), force_terminal=True, width=400, color_system="truecolor")
     screen = TerminalScreen(console)
     screen.line(HOSTILE)
-    status = Status([HOSTILE], Grid(["trial", HOSTILE], [[HOSTILE, HOSTILE]]))
+    status = Status([HOSTILE], TrialTable(["trial", HOSTILE], [[HOSTILE, HOSTILE]]))
     screen.show(status)
     screen.final(status)
     said = console.file.getvalue()
@@ -106,7 +106,7 @@ def test_the_live_view_shows_text_and_no_markup():
 
 def test_a_notebook_and_the_report_show_text_and_run_nothing(experiment, tmp_path):
     pages = []
-    status = Status([HOSTILE], Grid(["trial", HOSTILE], [[HOSTILE]]))
+    status = Status([HOSTILE], TrialTable(["trial", HOSTILE], [[HOSTILE]]))
     NotebookScreen(lambda made, **how: pages.append(made._repr_html_())).show(status)
     found = tune.ExperimentAnalysis(experiment[0])
     found.report(str(tmp_path / "report.html"), metric="loss", mode="min")

@@ -352,9 +352,9 @@ def test_the_terminal_is_left_as_it_was_by_an_exception_that_nobody_handles() ->
 import io, sys
 from rich.console import Console
 from tuner.progress.screen import Status, TerminalScreen
-from tuner.progress.table import Grid
+from tuner.progress.table import TrialTable
 screen = TerminalScreen(Console(file=sys.stderr, force_terminal=True, width=80))
-screen.show(Status(["1 trials"], Grid(["trial"], [["one"]])))
+screen.show(Status(["1 trials"], TrialTable(["trial"], [["one"]])))
 raise KeyboardInterrupt
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

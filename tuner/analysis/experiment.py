@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import optuna
     import pandas
 
-    from tuner.analysis.plots import Seen
+    from tuner.analysis.plots import PlotSource
 
 log = logging.getLogger(__name__)
 
@@ -323,8 +323,8 @@ class ExperimentAnalysis:
             raise SettingError(f"best {metric} is which? Give mode='min' or mode='max'")
         return scopes.check(metric or self.default_metric, mode or self.default_mode, scope)
 
-    def _seen(self, metric: str | None, mode: str | None) -> Seen:
-        from tuner.analysis.plots import Seen
+    def _seen(self, metric: str | None, mode: str | None) -> PlotSource:
+        from tuner.analysis.plots import PlotSource
         from tuner.analysis.study import study_of
 
         metrics, modes = self._objectives(metric, mode)
@@ -335,7 +335,7 @@ class ExperimentAnalysis:
                 raise SettingError("a study needs an objective: give metric= and mode=, here or to the run")
             return study_of(self._trials, metrics, modes, space=self.settings.get("space", {}), name=name)
 
-        return Seen(self._trials, metrics, modes, functools.cache(study))
+        return PlotSource(self._trials, metrics, modes, functools.cache(study))
 
     def _objectives(self, metric: str | None, mode: str | None) -> tuple[list[str], list[str]]:
         metrics, modes = _listed(self._metric), _listed(self._mode)

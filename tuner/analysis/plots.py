@@ -32,7 +32,7 @@ _COLOURS = {"running": "#1f77b4", "paused": "#ffb000", "failed": "#d62728", "wai
 
 
 @dataclass(frozen=True)
-class Seen:
+class PlotSource:
     """What plots look at."""
 
     trials: Sequence[Trial]
@@ -46,7 +46,7 @@ class NothingToPlot(Exception):
     """Why this kind of plot shows nothing of this experiment."""
 
 
-def figure(seen: Seen, kind: str, number: int = 0) -> go.Figure:
+def figure(seen: PlotSource, kind: str, number: int = 0) -> go.Figure:
     """The figure of one kind, about one objective where it is about one.
 
     Raises NothingToPlot, MissingExtraError; SettingError for a kind that there is not.
@@ -91,7 +91,7 @@ def _quiet() -> Iterator[None]:
 # --- curves -------------------------------------------------------------------------------------------------
 
 
-def curves(seen: Seen, number: int) -> go.Figure:
+def curves(seen: PlotSource, number: int) -> go.Figure:
     """A metric over `training_iteration`, one line per trial."""
     made = plotly().Figure()
     metric = seen.metrics[number]
@@ -117,7 +117,7 @@ def curves(seen: Seen, number: int) -> go.Figure:
     )
 
 
-def best_first(seen: Seen, number: int) -> list[Trial]:
+def best_first(seen: PlotSource, number: int) -> list[Trial]:
     metric, mode = seen.metrics[number], seen.modes[number]
     sign = -1.0 if mode == "max" else 1.0
 
@@ -136,7 +136,7 @@ def _params(trial: Trial) -> str:
 # --- Optuna's -----------------------------------------------------------------------------------------------
 
 
-def _optunas(seen: Seen, number: int, least: int, draw: Callable[..., Any], title: str) -> go.Figure:
+def _optunas(seen: PlotSource, number: int, least: int, draw: Callable[..., Any], title: str) -> go.Figure:
     """One of Optuna's plots, once there is enough for it."""
     study = seen.study()
     done = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
@@ -157,35 +157,35 @@ def _varies(trials: Sequence[Any], name: str) -> bool:
     return len({trial.params[name] for trial in trials if name in trial.params}) > 1
 
 
-def parallel(seen: Seen, number: int) -> go.Figure:
+def parallel(seen: PlotSource, number: int) -> go.Figure:
     """Parallel coordinates: one line per finished trial through its parameters and its value."""
     from optuna.visualization import plot_parallel_coordinate
 
     return _optunas(seen, number, 1, plot_parallel_coordinate, "Parallel coordinates")
 
 
-def importances(seen: Seen, number: int) -> go.Figure:
+def importances(seen: PlotSource, number: int) -> go.Figure:
     """How much each parameter matters for the metric."""
     from optuna.visualization import plot_param_importances
 
     return _optunas(seen, number, 1, plot_param_importances, "Importances")
 
 
-def contour(seen: Seen, number: int) -> go.Figure:
+def contour(seen: PlotSource, number: int) -> go.Figure:
     """The metric over pairs of parameters."""
     from optuna.visualization import plot_contour
 
     return _optunas(seen, number, 2, plot_contour, "Contour")
 
 
-def rank(seen: Seen, number: int) -> go.Figure:
+def rank(seen: PlotSource, number: int) -> go.Figure:
     """The rank of each trial over pairs of parameters."""
     from optuna.visualization import plot_rank
 
     return _optunas(seen, number, 2, plot_rank, "Rank")
 
 
-def pareto(seen: Seen, number: int) -> go.Figure:
+def pareto(seen: PlotSource, number: int) -> go.Figure:
     """The finished trials in the plane, or the space, of two or three metrics, with their Pareto front."""
     from optuna.visualization import plot_pareto_front
 
@@ -200,7 +200,7 @@ def pareto(seen: Seen, number: int) -> go.Figure:
 # --- what happened ------------------------------------------------------------------------------------------
 
 
-def timeline(seen: Seen, number: int) -> go.Figure:
+def timeline(seen: PlotSource, number: int) -> go.Figure:
     """When each trial ran, waited or was paused, its error, and the checkpoints that are kept."""
     go = plotly()
     until = last_heard_of(seen.trials)
@@ -254,7 +254,7 @@ def _date(seconds: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(seconds)
 
 
-def schedule(seen: Seen, number: int) -> go.Figure:
+def schedule(seen: PlotSource, number: int) -> go.Figure:
     """What exploits made of the configs: each trial's value of each parameter that they changed, over iterations."""
     plotly()
     from plotly.subplots import make_subplots
@@ -296,23 +296,23 @@ def _steps(trial: Trial, key: str) -> list[tuple[int, Any, str]]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class PlotKind:
     """A kind of plot."""
 
-    draw: Callable[[Seen, int], Any]
+    draw: Callable[[PlotSource, int], Any]
     per_metric: bool = True
     """One of it for each objective."""
 
 
 KINDS = {
-    "curves": Kind(curves),
-    "parallel": Kind(parallel),
-    "importances": Kind(importances),
-    "contour": Kind(contour),
-    "rank": Kind(rank),
-    "pareto": Kind(pareto, per_metric=False),
-    "timeline": Kind(timeline, per_metric=False),
-    "schedule": Kind(schedule, per_metric=False),
+    "curves": PlotKind(curves),
+    "parallel": PlotKind(parallel),
+    "importances": PlotKind(importances),
+    "contour": PlotKind(contour),
+    "rank": PlotKind(rank),
+    "pareto": PlotKind(pareto, per_metric=False),
+    "timeline": PlotKind(timeline, per_metric=False),
+    "schedule": PlotKind(schedule, per_metric=False),
 }
 """In the order of a report."""
 _ALIASES = {"learning_curves": "curves"}

@@ -13,7 +13,7 @@ from trainables.places import parent_and_name
 from trainables.printable import one_line
 from trainables.store import fs
 from tuner.analysis import scopes
-from tuner.analysis.plots import KINDS, NothingToPlot, Seen, best_first, figure, plotly
+from tuner.analysis.plots import KINDS, NothingToPlot, PlotSource, best_first, figure, plotly
 from tuner.error import SettingError
 from tuner.experiment.paths import as_local_path, is_elsewhere
 from tuner.experiment.trial import Trial
@@ -36,7 +36,7 @@ th { border-bottom: 1px solid #999; } td { border-bottom: 1px solid #eee; } .scr
 """
 
 
-def plot(seen: Seen, kind: str | None, path: str | PathLike[str] | None) -> Any:
+def plot(seen: PlotSource, kind: str | None, path: str | PathLike[str] | None) -> Any:
     """The figure of a kind, or {name: figure} of all that there is something to show for; written where `path` says.
 
     Raises SettingError for a kind that shows nothing, with the reason; MissingExtraError.
@@ -54,7 +54,7 @@ def plot(seen: Seen, kind: str | None, path: str | PathLike[str] | None) -> Any:
     return made
 
 
-def _plot_all(seen: Seen, target: str | None) -> dict[str, go.Figure]:
+def _plot_all(seen: PlotSource, target: str | None) -> dict[str, go.Figure]:
     suffix = PurePath(target or "").suffix
     if suffix not in ("", ".html"):
         raise SettingError(
@@ -70,7 +70,7 @@ def _plot_all(seen: Seen, target: str | None) -> dict[str, go.Figure]:
     return made
 
 
-def everything(seen: Seen) -> tuple[dict[str, go.Figure], dict[str, str]]:
+def everything(seen: PlotSource) -> tuple[dict[str, go.Figure], dict[str, str]]:
     """All figures by name, and why kinds are left out."""
     made: dict[str, Any] = {}
     left_out: dict[str, str] = {}
@@ -131,7 +131,7 @@ def put(target: str, data: bytes) -> str:
     return shown(target)
 
 
-def publish(seen: Seen, facts: Mapping[str, Any], title: str, target: str) -> str:
+def publish(seen: PlotSource, facts: Mapping[str, Any], title: str, target: str) -> str:
     """Write the report to a path or a URI, and return that."""
     plotly()
     return put(target, page(seen, facts, title, *everything(seen)).encode())
@@ -141,7 +141,7 @@ def publish(seen: Seen, facts: Mapping[str, Any], title: str, target: str) -> st
 
 
 def page(
-    seen: Seen, facts: Mapping[str, Any], title: str, made: Mapping[str, go.Figure], left_out: Mapping[str, str]
+    seen: PlotSource, facts: Mapping[str, Any], title: str, made: Mapping[str, go.Figure], left_out: Mapping[str, str]
 ) -> str:
     """The report: facts in words, a table of the trials, all plots, and why others are left out. plotly is in it."""
     from plotly.offline import get_plotlyjs
@@ -158,7 +158,7 @@ def page(
     )
 
 
-def _trials(seen: Seen) -> str:
+def _trials(seen: PlotSource) -> str:
     ranked = best_first(seen, 0) if seen.metrics else list(seen.trials)
     keys = list(dict.fromkeys(key for trial in ranked[:ROWS] for key in trial.evaluated_params))
     header = ["trial", "status", "iteration", *seen.metrics, *keys, "checkpoints"]

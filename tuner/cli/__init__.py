@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from trainables.errors import TrainablesError
 from trainables.validation import nearest_name
-from tuner.cli import cp, doctor, ls, prove, report, resume, retention, run, show, sync, text, verify
+from tuner.cli import cp, doctor, ls, output, prove, report, resume, retention, run, show, sync, verify
 from tuner.error import TuneError
 from tuner.experiment.hostile import UNREADABLE, said
 from tuner.progress.warn_once import WarnOnce
@@ -67,13 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.verb is None:
         top.print_help()
         return REFUSED
-    warnings = WarnOnce(lambda line: text.say(line, sys.stderr), repeat=True)
+    warnings = WarnOnce(lambda line: output.say(line, sys.stderr), repeat=True)
     warnings.install()
     try:
         status: int = given.run(given)
         return status
     except (TuneError, TrainablesError) as error:
-        text.say(f"tuner {given.verb}: {error}", sys.stderr)
+        output.say(f"tuner {given.verb}: {error}", sys.stderr)
         return REFUSED if isinstance(error, (ValueError, FileNotFoundError, FileExistsError)) else PROBLEMS
     except BrokenPipeError:  # `tuner ls | head`
         sys.stderr.close()
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UNREADABLE as error:
         if given.verb not in READING:
             raise
-        text.say(f"tuner {given.verb}: what was read is not understood: {said(error)}", sys.stderr)
+        output.say(f"tuner {given.verb}: what was read is not understood: {said(error)}", sys.stderr)
         return PROBLEMS
     finally:
         warnings.remove()

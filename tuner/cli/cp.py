@@ -7,7 +7,7 @@ import sys
 from pathlib import PurePath
 from typing import Any
 
-from tuner.cli import place, text
+from tuner.cli import output, place
 from tuner.error import ExperimentNotFoundError, SettingError
 
 
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
             files = remote_checkpoints.read_manifest(source, name).manifest.files
             check_room(target, new, {MANIFEST_NAME, *(entry.name.partition("/")[0] for entry in files)})
             size = between.copy(source, name, target, new).bytes
-            text.say(f"{shown(target.url(new))}: a checkpoint, {text.size(size)}")
+            output.say(f"{shown(target.url(new))}: a checkpoint, {output.size(size)}")
             return 0
         if not name or not source.exists(f"{name}/experiment.json"):
             raise ExperimentNotFoundError(f"{shown(given)} is neither an experiment nor a checkpoint")
@@ -47,8 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
         source.close()
         target.close()
     for line in copied.problems:
-        text.say(f"tuner cp: {line}", sys.stderr)
-    text.say(f"{shown(target.url(new))}: {text.counted(copied.checkpoints, 'checkpoint')}, {text.size(copied.bytes)}")
+        output.say(f"tuner cp: {line}", sys.stderr)
+    output.say(
+        f"{shown(target.url(new))}: {output.counted(copied.checkpoints, 'checkpoint')}, {output.size(copied.bytes)}"
+    )
     return 1 if copied.problems else 0
 
 

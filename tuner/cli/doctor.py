@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.cli import output
 from tuner.cli import run as run_verb
-from tuner.cli import text
 from tuner.error import SettingError
 
 if TYPE_CHECKING:
@@ -51,18 +51,18 @@ def run(arguments: argparse.Namespace) -> int:
         found.append(finding)
         if not arguments.json:
             todo = f"; {finding.todo}" if finding.todo else ""
-            text.say(f"{finding.state.value:<7}  {text.value(f'{finding.where}: {finding.said}{todo}')}")
+            output.say(f"{finding.state.value:<7}  {output.value(f'{finding.where}: {finding.said}{todo}')}")
     count = {state: sum(finding.state is state for finding in found) for state in CheckState}
     if arguments.json:
         checks = [
             {"state": each.state.value, "where": each.where, "said": each.said, "todo": each.todo} for each in found
         ]
-        text.say(
-            text.as_json({"checks": checks, **{f"{state.value}s": count[state] for state in list(CheckState)[1:]}})
+        output.say(
+            output.as_json({"checks": checks, **{f"{state.value}s": count[state] for state in list(CheckState)[1:]}})
         )
     else:
         problems, warnings = count[CheckState.PROBLEM], count[CheckState.WARNING]
-        text.say(f"{text.counted(problems, 'problem')}, {text.counted(warnings, 'warning')}")
+        output.say(f"{output.counted(problems, 'problem')}, {output.counted(warnings, 'warning')}")
     return 1 if count[CheckState.PROBLEM] else 0
 
 
@@ -76,7 +76,7 @@ def plan(arguments: argparse.Namespace) -> PlannedRun:
         raise SettingError(f"--address {arguments.address} goes with --executor ray, and not with {arguments.executor}")
     executor: Any = arguments.executor
     if subject is not None and subject.suffix in (".yaml", ".yml"):
-        from tuner.cli.config import load
+        from tuner.cli.config_file import load
 
         described = load(subject)
         given |= {"storage_path": described.storage_path, "resources": described.resources_per_trial or {"cpu": 1}}

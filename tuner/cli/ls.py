@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tuner.cli import place, text
+from tuner.cli import output, place
 from tuner.experiment.hostile import UNREADABLE, said
 
 
@@ -22,15 +22,17 @@ def run(arguments: argparse.Namespace) -> int:
     storage, rows = _found(arguments.storage)
     for row in rows:
         if row["lost"]:
-            text.say(f"tuner ls: {text.value(row['name'])}: {text.value(row['lost'])}", sys.stderr)
+            output.say(f"tuner ls: {output.value(row['name'])}: {output.value(row['lost'])}", sys.stderr)
     if arguments.json:
-        text.say(text.as_json(rows))
+        output.say(output.as_json(rows))
     elif not rows:
-        text.say(f"no experiments in {storage}")
+        output.say(f"no experiments in {storage}")
     else:
         header = ("name", "trials", "pending", "running", "paused", "done", "failed", "checkpoints", "size", "state")
         cells = ([row[column] for column in header[:8]] + _end(row) for row in rows)
-        text.say(text.table(header, cells, width=text.terminal_width(), first=("name", "state", "trials", "done")))
+        output.say(
+            output.table(header, cells, width=output.terminal_width(), first=("name", "state", "trials", "done"))
+        )
     return 0
 
 
@@ -95,4 +97,4 @@ def describe(path: Path) -> dict[str, Any]:
 
 
 def _end(row: dict[str, Any]) -> list[Any]:
-    return [None if row["bytes"] is None else text.size(row["bytes"]), row["state"]]
+    return [None if row["bytes"] is None else output.size(row["bytes"]), row["state"]]

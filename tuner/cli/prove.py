@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tuner.cli import text
+from tuner.cli import output
 from tuner.error import SettingError
 
 DESCRIPTION = """\
@@ -70,10 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             concurrent=arguments.concurrent,
             ignore=arguments.ignore,
-            say=text.say,
+            say=output.say,
         )
     finally:
         if arguments.keep is None:
             shutil.rmtree(place, ignore_errors=True)
-    text.say(verdict.text)
+    output.say(verdict.text)
     return 0 if verdict.proven else 1

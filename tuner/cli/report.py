@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tuner.cli import place, text
+from tuner.cli import output, place
 
 
 def add(verbs: Any) -> None:
@@ -23,5 +23,5 @@ def run(arguments: argparse.Namespace) -> int:
 
     given = arguments.experiment
     found = ExperimentAnalysis(given if is_elsewhere(given) else place.experiment(given))
-    text.say(found.report(arguments.output, metric=arguments.metric, mode=arguments.mode))
+    output.say(found.report(arguments.output, metric=arguments.metric, mode=arguments.mode))
     return 0

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tuner.cli import place, text
+from tuner.cli import output, place
 from tuner.cli import run as run_verb
 from tuner.error import SettingError
 
@@ -24,7 +24,7 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tuner.cli.config import FILE_NAME
+    from tuner.cli.config_file import FILE_NAME
 
     path = place.experiment(arguments.experiment)
     kept = path / FILE_NAME
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _from_config(kept: Path, path: Path, arguments: argparse.Namespace) -> int:
-    from tuner.cli.config import load
+    from tuner.cli.config_file import load
 
     word = "LOCAL"
     if arguments.errored or arguments.restart_errored:
@@ -51,7 +51,7 @@ def _from_config(kept: Path, path: Path, arguments: argparse.Namespace) -> int:
 
 
 def _from_trainable(path: Path, arguments: argparse.Namespace) -> int:
-    from tuner.cli.config import load_object
+    from tuner.cli.config_file import load_object
     from tuner.tuner import Tuner
 
     if arguments.changes or run_verb.where(arguments):
@@ -64,5 +64,5 @@ def _from_trainable(path: Path, arguments: argparse.Namespace) -> int:
         resume_errored=arguments.errored,
         restart_errored=arguments.restart_errored,
     ).fit()
-    text.say(f"experiment       {path}")
+    output.say(f"experiment       {path}")
     return 1 if grid.num_errors else 0

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tuner.cli import place, text
+from tuner.cli import output, place
 
 if TYPE_CHECKING:
     from tuner.experiment.trial_records import CheckpointRecord
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         replayed = None if problems else replay(paths, contents, Chronicle)
     notes = [] if replayed is None else replayed.notes
     for line in (*problems, *map(str, contents.damaged), *contents.notes, *notes):
-        text.say(f"tuner retention: {text.value(line)}", sys.stderr)
+        output.say(f"tuner retention: {output.value(line)}", sys.stderr)
     if replayed is None:
         return 1
     chronicle = replayed.made
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     answer = {"path": address, "policy": retention.rule, "now": settings.get("retention"), "trials": rows}
     answer["recorded_since"] = replayed.since
-    text.say(text.as_json(answer) if arguments.json else _text(answer))
+    output.say(output.as_json(answer) if arguments.json else _text(answer))
     return 0
 
 
@@ -71,19 +71,19 @@ def _of(records: list[CheckpointRecord]) -> list[dict[str, Any]]:
 def _text(answer: dict[str, Any]) -> str:
     rows = answer["trials"]
     lines = ((row["id"], _amount(row["kept"]), _amount(row["would_keep"]), _names(row)) for row in rows)
-    shown = text.table(
-        ("trial", "kept", "would be", "which"), lines, width=text.terminal_width(), first=("trial", "would be")
+    shown = output.table(
+        ("trial", "kept", "would be", "which"), lines, width=output.terminal_width(), first=("trial", "would be")
     )
     whole = {name: _amount([one for row in rows for one in row[name]]) for name in ("kept", "would_keep")}
     told = [
-        f"{text.value(answer['path'])}",
+        f"{output.value(answer['path'])}",
         f"kept: {whole['kept']}" + (f"  by {' or '.join(answer['now'])}" if answer["now"] else ""),
         f"with {answer['policy']}: {whole['would_keep']}, the latest of each trial among them",
     ]
     unknown = sum(row["unknown"] for row in rows)
     if unknown:
         since = answer["recorded_since"]
-        before = "" if since is None else f" before {text.time(since)}"
+        before = "" if since is None else f" before {output.time(since)}"
         told.append(
             f"{unknown} more were saved and deleted: not recorded{before}, and whether they would have been kept is "
             "not known"
@@ -92,7 +92,7 @@ def _text(answer: dict[str, Any]) -> str:
 
 
 def _amount(checkpoints: list[dict[str, Any]]) -> str:
-    return f"{len(checkpoints)} ({text.size(sum(one['bytes'] for one in checkpoints))})"
+    return f"{len(checkpoints)} ({output.size(sum(one['bytes'] for one in checkpoints))})"
 
 
 def _names(row: dict[str, Any]) -> str:

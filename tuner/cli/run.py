@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tuner.cli import text
+from tuner.cli import output
 from tuner.error import SettingError
 
 
@@ -49,14 +49,14 @@ def add_set(verb: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tuner.cli.config import load
+    from tuner.cli.config_file import load
 
     return execute(load(arguments.config, [*where(arguments), *arguments.changes]))
 
 
 def execute(described: Any) -> int:
     """Run what a config describes; say where it lies and what came out best. 1 when trials failed."""
-    from tuner.cli.config import KeepConfig
+    from tuner.cli.config_file import KeepConfig
     from tuner.error import TrialsFailedError
     from tuner.run import run as tune_run
 
@@ -70,21 +70,21 @@ def execute(described: Any) -> int:
     if described.verbose != 0:
         _say(analysis, described)
     if failed is not None:
-        text.say(f"tuner: {failed}", sys.stderr)
+        output.say(f"tuner: {failed}", sys.stderr)
         return 1
     return 0
 
 
 def _say(analysis: Any, described: Any) -> None:
-    text.say(f"experiment       {described.directory()}")
+    output.say(f"experiment       {described.directory()}")
     if not isinstance(described.metric, str):
         return
     mode = described.mode or "max"
     best = analysis.get_best_trial(described.metric, mode)
     if best is None:
         return
-    text.say(f"best trial       {best.name} (by its last {described.metric})")
-    text.say(f"best config      {text.value(best.config)}")
+    output.say(f"best trial       {best.name} (by its last {described.metric})")
+    output.say(f"best config      {output.value(best.config)}")
     checkpoint = analysis.get_best_checkpoint(best, described.metric, mode)
     if checkpoint is not None:
-        text.say(f"best checkpoint  {checkpoint.path}")
+        output.say(f"best checkpoint  {checkpoint.path}")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tuner.cli import place, text
+from tuner.cli import output, place
 from tuner.error import SettingError
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
         trial = None if arguments.trial is None else _find(state, arguments.trial)
         explained = why(trial, paths, journal, settings) if trial is not None and arguments.why else {}
     for line in (*problems, *map(str, journal.damaged), *journal.notes, *explained.pop("notes", ())):
-        text.say(f"tuner show: {text.value(line)}", sys.stderr)
+        output.say(f"tuner show: {output.value(line)}", sys.stderr)
     if trial is not None:
         facts = of_trial(trial, address, settings) | explained
-        text.say(text.as_json(facts) if arguments.json else _trial_text(facts))
+        output.say(output.as_json(facts) if arguments.json else _trial_text(facts))
         return 1 if problems else 0
     if arguments.warnings and not arguments.json:
-        text.say("\n".join(map(str, warned)) or "no warnings")
+        output.say("\n".join(map(str, warned)) or "no warnings")
         return 0
     metric = arguments.metric or settings.get("metric")
     metrics = [metric] if isinstance(metric, str) else list(metric or ())
@@ -69,9 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
         facts |= {"copies": copies, "warnings": len(warned)}
         if arguments.warnings:
             facts["warned"] = [{"at": one.at, "level": one.level, "text": one.text} for one in warned]
-        text.say(text.as_json(facts))
+        output.say(output.as_json(facts))
     else:
-        text.say(
+        output.say(
             _experiment_text(address, state, rows, metrics, [*map(_copy_text, copies), *_warned_text(warned, address)])
         )
     return 1 if problems else 0
@@ -187,7 +187,7 @@ def _row(trial: Trial, metrics: list[str], problems: list[str]) -> dict[str, Any
     with noted(f"the result of trial {trial.trial_id}", problems):
         result = dict(trial.last_result)
     for line in problems[before:]:
-        text.say(f"tuner show: {text.value(line)}", sys.stderr)
+        output.say(f"tuner show: {output.value(line)}", sys.stderr)
     found = {metric: lookup(result, metric) for metric in metrics}
     return {
         "id": trial.trial_id,
@@ -214,43 +214,41 @@ def _experiment_text(
         + [(row["error"] or "").split("\n")[0][:80]]
         for row in rows
     )
-    shown = text.table(header, lines, width=text.terminal_width(), first=("trial", "status", "iteration", *metrics))
+    shown = output.table(header, lines, width=output.terminal_width(), first=("trial", "status", "iteration", *metrics))
     counts = ", ".join(f"{number} {status.lower()}" for status, number in state.counts.items() if number)
-    kept = f"{text.counted(state.checkpoint_count, 'checkpoint')} kept, {text.size(state.checkpoint_bytes)}"
+    kept = f"{output.counted(state.checkpoint_count, 'checkpoint')} kept, {output.size(state.checkpoint_bytes)}"
     told = "".join(f"{note}\n" for note in notes)
-    return (
-        f"{text.value(address)}\n{text.counted(len(rows), 'trial')} ({counts or 'none yet'}); {kept}\n{told}\n{shown}"
-    )
+    trials = f"{output.counted(len(rows), 'trial')} ({counts or 'none yet'})"
+    return f"{output.value(address)}\n{trials}; {kept}\n{told}\n{shown}"
 
 
 def _copy_text(copy: dict[str, Any]) -> str:
-    line = f"copies at {text.value(copy['place'])}: {text.counted(copy['checkpoints'], 'checkpoint')}"
+    line = f"copies at {output.value(copy['place'])}: {output.counted(copy['checkpoints'], 'checkpoint')}"
     if copy["newest_saved_at"] is not None:
-        line += f", the newest saved {text.time(copy['newest_saved_at'])}"
+        line += f", the newest saved {output.time(copy['newest_saved_at'])}"
     if not copy["lacking"]:
         return f"{line}; nothing is waiting"
-    return f"{line}; {copy['lacking']} not there ({text.size(copy['lacking_bytes'])})"
+    return f"{line}; {copy['lacking']} not there ({output.size(copy['lacking_bytes'])})"
 
 
 def _warned_text(warned: list[Warned], address: str) -> list[str]:
     """How many warnings there are, and the last of them."""
     if not warned:
         return []
-    last = text.value(f"{warned[-1].at}: {warned[-1].text[:SHOWN]}")
-    return [
-        f"{text.counted(len(warned), 'warning')} (`tuner show {text.value(address)} --warnings`), the last at {last}"
-    ]
+    number = output.counted(len(warned), "warning")
+    last = output.value(f"{warned[-1].at}: {warned[-1].text[:SHOWN]}")
+    return [f"{number} (`tuner show {output.value(address)} --warnings`), the last at {last}"]
 
 
 def _trial_text(facts: dict[str, Any]) -> str:
     lines = [
-        f"{text.value(facts['name'])}  {facts['status']}  iteration {facts['iteration']}",
-        text.value(facts["path"]),
+        f"{output.value(facts['name'])}  {facts['status']}  iteration {facts['iteration']}",
+        output.value(facts["path"]),
     ]
     lines += ["", "config"]
-    lines += [f"  {text.value(key)} = {text.value(value)}" for key, value in facts["config"].items()]
+    lines += [f"  {output.value(key)} = {output.value(value)}" for key, value in facts["config"].items()]
     lines += ["", "last result"] + [
-        f"  {text.value(key)} = {text.value(value)}" for key, value in facts["result"].items()
+        f"  {output.value(key)} = {output.value(value)}" for key, value in facts["result"].items()
     ]
     if facts["clones"]:
         lines += ["", "lineage"] + [_clone_text(item) for item in facts["clones"]]
@@ -266,31 +264,31 @@ def _trial_text(facts: dict[str, Any]) -> str:
 
 def _clone_text(item: dict[str, Any]) -> str:
     changed = ", ".join(
-        f"{text.value(key)}: {text.value(before)} -> {text.value(after)}"
+        f"{output.value(key)}: {output.value(before)} -> {output.value(after)}"
         for key, (before, after) in item["changed"].items()
     )
-    start = f"{text.value(item['donor'])}/{text.value(item['checkpoint'])}"
+    start = f"{output.value(item['donor'])}/{output.value(item['checkpoint'])}"
     return f"  at iteration {item['iteration']} from {start}  {changed or 'the same config'}"
 
 
 def _checkpoint_text(item: dict[str, Any]) -> str:
     where = "" if item["here"] else "  not here"
-    copies = "".join(f"  at {text.value(place)}" for place in item["copies"])
-    return f"  {text.value(item['name'])}  {text.size(item['bytes'])}{where}{copies}"
+    copies = "".join(f"  at {output.value(place)}" for place in item["copies"])
+    return f"  {output.value(item['name'])}  {output.size(item['bytes'])}{where}{copies}"
 
 
 def _why_lines(facts: dict[str, Any]) -> list[str]:
     lines = [f"  kept are {facts['retention']}, and always the latest"] + [_why_text(item) for item in facts["why"]]
     if facts["unknown"]:
         since = facts["recorded_since"]
-        before = "" if since is None else f" before {text.time(since)}"
+        before = "" if since is None else f" before {output.time(since)}"
         lines.append(f"  {facts['unknown']} more were saved and deleted: not recorded{before}")
     return lines if len(lines) > 1 else ["  none"]
 
 
 def _why_text(item: dict[str, Any]) -> str:
-    scores = "".join(f"  {text.value(name)}={text.value(score)}" for name, score in item["metrics"].items())
-    rules = ", ".join(text.value(rule) for rule in item["why"])
+    scores = "".join(f"  {output.value(name)}={output.value(score)}" for name, score in item["metrics"].items())
+    rules = ", ".join(output.value(rule) for rule in item["why"])
     if item["fate"] == "kept":
         told = f"kept: {rules or 'it is to go at the next save'}"
     elif item["fate"] == "deleted":
@@ -298,5 +296,5 @@ def _why_text(item: dict[str, Any]) -> str:
     else:
         told = f"set aside: {rules}"
     if item["for"] is not None:
-        told += f", for {text.value(item['for'])}, saved {text.time(item['at'])}"
-    return f"  {text.value(item['name'])}  {text.size(item['bytes'])}{scores}  {told}"
+        told += f", for {output.value(item['for'])}, saved {output.time(item['at'])}"
+    return f"  {output.value(item['name'])}  {output.size(item['bytes'])}{scores}  {told}"

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from tuner.cli import place, text
+from tuner.cli import output, place
 from tuner.error import ExperimentNotFoundError, SettingError, SyncError
 
 
@@ -37,18 +37,20 @@ def run(arguments: argparse.Namespace) -> int:
         except ExperimentNotFoundError:
             root = as_local_path(arguments.experiment)
         fetched = by_hand.fetch(ExperimentPaths(root), _whole(arguments.source))
-        text.say(f"{root}: up to date with {shown(arguments.source)}; fetched: {text.counted(fetched, 'checkpoint')}")
+        output.say(
+            f"{root}: up to date with {shown(arguments.source)}; fetched: {output.counted(fetched, 'checkpoint')}"
+        )
         return 0
     paths = ExperimentPaths(place.experiment(arguments.experiment))
     config = by_hand.copies_of(paths, **how) if arguments.to is None else by_hand.copy_at(paths, _whole(arguments.to))
     try:
         address, lacking = by_hand.push(paths, config)
     except SyncError as error:
-        text.say(f"tuner sync: {error}", sys.stderr)
+        output.say(f"tuner sync: {error}", sys.stderr)
         return 1
     for line in lacking:
-        text.say(f"tuner sync: {line}", sys.stderr)
-    text.say(f"{address}: {'everything that is here is there' if lacking else 'complete'}")
+        output.say(f"tuner sync: {line}", sys.stderr)
+    output.say(f"{address}: {'everything that is here is there' if lacking else 'complete'}")
     return 1 if lacking else 0
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.errors import CheckpointError
 from trainables.places import is_elsewhere, parent_and_name
 from trainables.store.manifest import MANIFEST_NAME
-from tuner.cli import place, text
+from tuner.cli import output, place
 from tuner.experiment.hostile import UNREADABLE, noted, said
 
 if TYPE_CHECKING:
@@ -38,18 +38,18 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         found = examine_elsewhere(given) if is_elsewhere(given) else examine(place.experiment(given))
     if arguments.json:
-        text.say(text.as_json(found))
+        output.say(output.as_json(found))
     else:
         for kind in ("notes", "problems"):
             for line in found[kind]:
-                text.say(f"{kind[:-1]}: {text.value(line)}")
+                output.say(f"{kind[:-1]}: {output.value(line)}")
         what = (
-            f"{text.counted(found['checkpoints'], 'checkpoint')} ({text.size(found['bytes'])}) and "
-            f"{text.counted(found['blobs'], 'blob')} of {text.counted(found['trials'], 'trial')}"
+            f"{output.counted(found['checkpoints'], 'checkpoint')} ({output.size(found['bytes'])}) and "
+            f"{output.counted(found['blobs'], 'blob')} of {output.counted(found['trials'], 'trial')}"
             if one is None
-            else f"{found['path']}: a checkpoint ({text.size(found['bytes'])})"
+            else f"{found['path']}: a checkpoint ({output.size(found['bytes'])})"
         )
-        text.say(f"{what}: {len(found['problems']) or 'no'} problem{'s' * (len(found['problems']) != 1)}")
+        output.say(f"{what}: {len(found['problems']) or 'no'} problem{'s' * (len(found['problems']) != 1)}")
     return 1 if found["problems"] else 0
 
 

@@ -58,7 +58,7 @@ def install() -> None:
         raise SettingError(f"ray is imported already (from {place}): call tuner.compat.install() before, or not at all")
     sys.meta_path.insert(0, _Finder())
     importlib.import_module("ray")
-    FIRST.append("tuner.compat.trial")
+    FIRST.append("tuner.compat.in_trial")
 
 
 def _installed() -> ModuleType:

@@ -41,7 +41,7 @@ from tuner.opening import fetch, temporary
 from tuner.opening.restore import Inherited, inherit
 from tuner.opening.start import Opened, open_experiment, prepare, recover, remove_fetched, take_over_place
 from tuner.progress import default_reporter
-from tuner.progress.callback import Announcer
+from tuner.progress.live import Announcer
 from tuner.schedulers import as_scheduler
 from tuner.search import as_searcher
 from tuner.spec import Spec

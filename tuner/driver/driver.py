@@ -43,8 +43,9 @@ from tuner.logger.completing import complete
 from tuner.opening import fetch, other_hosts
 from tuner.opening import restore as inheriting
 from tuner.opening.start import Opened
-from tuner.progress import ProgressFacts, text, traceback_tail
-from tuner.progress.callback import Announcer
+from tuner.progress import ProgressFacts, traceback_tail
+from tuner.progress import formatting as text
+from tuner.progress.live import Announcer
 from tuner.retention import Custodian
 from tuner.retention.deleter import delete_here
 from tuner.spec import Spec

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tuner.progress.callback import Announcer, Progress
-from tuner.progress.facts import ProgressFacts
+from tuner.progress.counts import ProgressFacts
+from tuner.progress.formatting import traceback_tail
+from tuner.progress.live import Announcer, Progress
 from tuner.progress.reporters import CLIReporter, JupyterNotebookReporter, ProgressReporter, default_reporter
-from tuner.progress.text import traceback_tail
 
 __all__ = [
     "Announcer",

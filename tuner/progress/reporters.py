@@ -10,8 +10,8 @@ from tuner.callback import Trials
 from tuner.clock import Clock, SystemClock
 from tuner.error import SettingError
 from tuner.experiment.trial import Trial
-from tuner.progress.callback import Announcer, Progress
-from tuner.progress.facts import ProgressFacts, Standing
+from tuner.progress.counts import LastScores, ProgressFacts
+from tuner.progress.live import Announcer, Progress
 from tuner.progress.screen import NotebookScreen, PlainScreen, Screen, Status
 from tuner.progress.table import Columns, Names, build
 
@@ -161,7 +161,7 @@ class JupyterNotebookReporter(TableReporter):
         return self._cell
 
 
-class Reported(Progress):
+class ReporterProgress(Progress):
     """Shows a run through a user's reporter."""
 
     def __init__(self, reporter: ProgressReporter, *, verbose: int, metric: str | None, mode: str | None) -> None:
@@ -219,7 +219,7 @@ def default_reporter(
     first_metric = metric if metric is None or isinstance(metric, str) else metric[0]
     first_mode = mode if mode is None or isinstance(mode, str) else mode[0]
     if given is not None:
-        return Reported(given, verbose=level, metric=first_metric, mode=first_mode)
+        return ReporterProgress(given, verbose=level, metric=first_metric, mode=first_mode)
     return Progress(verbose=level, metric=first_metric, mode=first_mode)
 
 
@@ -228,8 +228,8 @@ __all__ = [
     "JupyterNotebookReporter",
     "ProgressFacts",
     "ProgressReporter",
-    "Reported",
-    "Standing",
+    "ReporterProgress",
+    "LastScores",
     "TableReporter",
     "default_reporter",
 ]

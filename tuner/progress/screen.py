@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from trainables.printable import one_line, printable
-from tuner.progress.table import Grid
+from tuner.progress.table import TrialTable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +21,7 @@ class Status:
     """One look at a run."""
 
     lines: list[str]
-    grid: Grid
+    grid: TrialTable
 
 
 class Screen(Protocol):

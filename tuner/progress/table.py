@@ -13,7 +13,7 @@ from trainables.printable import one_line
 from trainables.result_history import flatten
 from tuner.error import SettingError
 from tuner.experiment.trial import Trial
-from tuner.progress import text
+from tuner.progress import formatting
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -72,7 +72,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class TrialTable:
     """Cells of a table, and how many rows did not fit."""
 
     header: list[str]
@@ -113,7 +113,7 @@ class Grid:
 
 def build(
     trials: Iterable[Trial], columns: Columns, *, hidden: int = 0, notes: Mapping[str, str] | None = None
-) -> Grid:
+) -> TrialTable:
     """The table of these trials.
 
     Args:
@@ -134,7 +134,7 @@ def build(
     for trial, result in shown:
         searched = trial.evaluated_params
         config = trial.config if any(key not in searched for key in parameters) else searched
-        cells = [text.value(_of(searched, config, key), columns.max_width) for key in parameters]
+        cells = [formatting.value(_of(searched, config, key), columns.max_width) for key in parameters]
         note = (notes or {}).get(trial.trial_id, "")
         spent = result.get("time_total_s")
         rows.append(
@@ -143,11 +143,11 @@ def build(
                 f"{trial.status} {note}".rstrip(),
                 *cells,
                 str(trial.iteration or ""),
-                text.duration(spent) if isinstance(spent, (int, float)) else "",
-                *(text.value(_shown(result, key), columns.max_width) for key in metrics),
+                formatting.duration(spent) if isinstance(spent, (int, float)) else "",
+                *(formatting.value(_shown(result, key), columns.max_width) for key in metrics),
             ]
         )
-    return Grid(header, rows, hidden + len(found) - len(shown))
+    return TrialTable(header, rows, hidden + len(found) - len(shown))
 
 
 def _rank(result: Mapping[str, Any], columns: Columns) -> float:

@@ -14,7 +14,7 @@ import cloudpickle
 from tuner.error import SettingError
 from tuner.experiment import unpickling
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.search.state import picklable_state
+from tuner.search.pickled_state import picklable_state
 
 DEFAULT_METRIC = "_metric"
 """The name under which `report(0.3)` reports, and what is compared when only a mode is given."""

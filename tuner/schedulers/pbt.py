@@ -52,7 +52,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Step:
+class ExploitStep:
     """An exploit, as the policy files of Ray tell it."""
 
     trial: str
@@ -63,6 +63,10 @@ class Step:
     """For how many iterations the weights that it goes on from were trained, whichever trials they were of."""
     donor_config: dict[str, Any]
     config: dict[str, Any]
+
+
+Step = ExploitStep
+"""The name by which experiments of 0.1.0 have it pickled."""
 
 
 @checked_names
@@ -154,7 +158,7 @@ class PopulationBasedTraining(ProgressScheduler):
         self._added = self._num_checkpoints = self._num_perturbations = 0
         self._next_sync = max(perturbation_interval, burn_in_period)
         self._orders: list[Directive] = []
-        self._log: list[Step] = []
+        self._log: list[ExploitStep] = []
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Take what the run was given.
@@ -320,7 +324,7 @@ class PopulationBasedTraining(ProgressScheduler):
         self._num_perturbations += 1
         trained = donor.saved + donor.ahead
         if self.log_config:
-            step = Step(trial_id, donor_id, member.iteration, trained, donor.config, config)
+            step = ExploitStep(trial_id, donor_id, member.iteration, trained, donor.config, config)
             self._log = [*self._log[1 - LOGGED :], step]
         # A result without the metric is not told, but its checkpoint is.
         member.config, member.born, member.saved = config, max(member.iteration, member.saved or 0), None
@@ -355,7 +359,7 @@ class PopulationBasedTraining(ProgressScheduler):
         donor's config, the new config): a line of Ray's `pbt_policy_<trial>.txt` if written as JSON, which
         `PopulationBasedTrainingReplay` reads. Of the last 1000 exploits; empty with `log_config=False`.
         """
-        found: list[Step] = []
+        found: list[ExploitStep] = []
         for step in reversed(self._log):
             if step.trial == trial_id:
                 found.append(step)

@@ -42,7 +42,7 @@ class LiveTrial:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterView:
     """What a function that distributes resources may know: it stands where Ray hands in its controller."""
 
     total: Amounts
@@ -55,7 +55,10 @@ class Cluster:
         return list(self.live)
 
 
-Allocation = Callable[[Cluster, TrialView, dict[str, Any], "ResourceChangingScheduler"], Any]
+Cluster = ClusterView
+"""Its name in version 0.1.0."""
+
+Allocation = Callable[[ClusterView, TrialView, dict[str, Any], "ResourceChangingScheduler"], Any]
 
 
 class DistributeResources:
@@ -86,7 +89,7 @@ class DistributeResources:
         self.reserve_resources = parse_resources(dict(reserve_resources)) if reserve_resources else {}
 
     def __call__(
-        self, cluster: Cluster, trial: TrialView, result: dict[str, Any], scheduler: ResourceChangingScheduler
+        self, cluster: ClusterView, trial: TrialView, result: dict[str, Any], scheduler: ResourceChangingScheduler
     ) -> Amounts | None:
         """What the trial gets from now on."""
         base = scheduler.base_trial_resources
@@ -116,7 +119,7 @@ class DistributeResources:
 
     def _times(
         self,
-        cluster: Cluster,
+        cluster: ClusterView,
         trial: TrialView,
         scheduler: ResourceChangingScheduler,
         times: int,
@@ -158,7 +161,7 @@ class DistributeResourcesToTopJob(DistributeResources):
 
     def _times(
         self,
-        cluster: Cluster,
+        cluster: ClusterView,
         trial: TrialView,
         scheduler: ResourceChangingScheduler,
         times: int,
@@ -208,7 +211,7 @@ class ResourceChangingScheduler(TrialScheduler):
         base_scheduler: decides; None: a FIFOScheduler.
         resources_allocation_function: called as `function(cluster, trial, result, scheduler)` after each result with
             which a trial goes on; returns all that the trial is to get ({"cpu": 2, "gpu": 1}, or another form that
-            `resources_per_trial` accepts), or None: what it has. `cluster` is a `Cluster`;
+            `resources_per_trial` accepts), or None: what it has. `cluster` is a `ClusterView`;
             `scheduler.base_trial_resources` is what trials start with. The same arguments give the same answer. None:
             nothing is ever changed.
 
@@ -350,7 +353,7 @@ class ResourceChangingScheduler(TrialScheduler):
             return answer
         if self._function is None or self._total is None:
             return answer
-        cluster = Cluster(dict(self._total), tuple(self._live.values()))
+        cluster = ClusterView(dict(self._total), tuple(self._live.values()))
         asked = self._function(cluster, trial, result, self)
         wanted = None if asked is None else parse_resources(asked)
         if not wanted or wanted == self._live[trial.trial_id].resources:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tuner.search.tree import Grid, Items, Node, Path
+from tuner.search.space_tree import Grid, Items, Node, Path
 
 
 class Grids:

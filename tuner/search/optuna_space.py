@@ -10,7 +10,7 @@ from tuner.error import SettingError
 from tuner.search.domains import Categorical, Domain, Float, Integer, Normal, describe, same
 from tuner.search.resolve import HashDraw
 from tuner.search.searcher import contains
-from tuner.search.tree import Branches, Computed, Fixed, Grid, Items, Leaf, Node
+from tuner.search.space_tree import Branches, Computed, Fixed, Grid, Items, Leaf, Node
 
 _TAIL = 1e-9
 _PLAIN = (str, int, float, bool, type(None))

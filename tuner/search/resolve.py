@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from tuner.error import SettingError
 from tuner.search.domains import Categorical, Domain, Function
 from tuner.search.grids import Chosen, Grids
-from tuner.search.tree import (
+from tuner.search.space_tree import (
     Branches,
     Fixed,
     Grid,
@@ -193,7 +193,7 @@ class _Resolver:
         self._running.append(path)
         try:
             with seeded(self._draw.seed(name)):
-                value = plain(domain.call(View(self, ())))
+                value = plain(domain.call(ConfigView(self, ())))
         except SettingError:
             raise
         except Exception as error:
@@ -207,7 +207,7 @@ class _Resolver:
         self.at(path[:-1])[path[-1]] = built
 
 
-class View(Mapping[str, Any]):
+class ConfigView(Mapping[str, Any]):
     """What a `sample_from` function sees: the config, by item or attribute. What is not drawn yet is drawn then.
 
     At the top, `config` is the config itself, so that `spec.config.x` works as `config["x"]` does.
@@ -280,13 +280,13 @@ def _see(resolver: _Resolver, path: Path) -> Any:
         resolver.settle(path)
         value = resolver.at(path)
     if isinstance(value, dict):
-        return View(resolver, path)
+        return ConfigView(resolver, path)
     return _ListView(resolver, path) if resolver.unfinished and isinstance(value, list) else value
 
 
 def plain(value: Any) -> Any:
     """A value without views in it."""
-    if isinstance(value, View):
+    if isinstance(value, ConfigView):
         return {key: plain(value[key]) for key in value}
     if isinstance(value, _ListView):
         return [plain(item) for item in value]

@@ -10,7 +10,7 @@ import cloudpickle
 
 from trainables.metrics import score_of
 from tuner.error import SettingError
-from tuner.search.state import picklable_state
+from tuner.search.pickled_state import picklable_state
 
 Metric = str | Sequence[str] | None
 Suggestion = dict[str, Any] | Literal["FINISHED"] | None

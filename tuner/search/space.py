@@ -23,7 +23,7 @@ from tuner.search.sample import randint as randint
 from tuner.search.sample import randn as randn
 from tuner.search.sample import sample_from as sample_from
 from tuner.search.sample import uniform as uniform
-from tuner.search.tree import (
+from tuner.search.space_tree import (
     Branches,
     Computed,
     Fixed,

@@ -16,7 +16,7 @@ from tuner.search.domains import Domain, as_draw, describe, same
 from tuner.search.resolve import HashDraw, Space
 from tuner.search.sample import choice, whole_number
 from tuner.search.searcher import Metric, Searcher, Suggestion
-from tuner.search.tree import is_grid
+from tuner.search.space_tree import is_grid
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from tuner.clock import Clock, SystemClock
 from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.search.sample import whole_number
-from tuner.stopper.settings import metric_name, number, seconds
+from tuner.stopper.arguments import metric_name, number, seconds
 from tuner.stopper.stopper import Stopper
 
 

@@ -12,7 +12,7 @@ from trainables.validation import checked_names
 from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.search.sample import whole_number
-from tuner.stopper.settings import metric_name, number
+from tuner.stopper.arguments import metric_name, number
 from tuner.stopper.stopper import Stopper
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.experiment.reason import Reason
-from tuner.search.state import picklable_state
+from tuner.search.pickled_state import picklable_state
 
 
 class Stopper:

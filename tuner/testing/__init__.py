@@ -15,9 +15,9 @@ own training: it is killed again and again, and has to end as if it had not been
 
 from __future__ import annotations
 
-from tuner.testing.life import TrialStub
 from tuner.testing.proving import prove
 from tuner.testing.schedulers import check_scheduler
+from tuner.testing.scripted_life import TrialStub
 from tuner.testing.searchers import check_searcher
 
 __all__ = ["TrialStub", "check_scheduler", "check_searcher", "prove"]

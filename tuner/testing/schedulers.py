@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tuner.schedulers.base import TrialScheduler
-from tuner.testing.life import Life, PendingView, Spelling, TrialStub, plain
+from tuner.testing.scripted_life import PendingView, ScriptedLife, Spelling, TrialStub, plain
 
 
 def check_scheduler(make: Callable[[], TrialScheduler], *, cuts: int = 24) -> None:
@@ -24,7 +24,7 @@ def check_scheduler(make: Callable[[], TrialScheduler], *, cuts: int = 24) -> No
     Raises:
         AssertionError: an obligation of `TrialScheduler` is not met; the message says which.
     """
-    life = Life(lambda: _prepared(make)).play()
+    life = ScriptedLife(lambda: _prepared(make)).play()
     assert life.decisions == _decisions(lambda: _prepared(make)), "the same calls give the same decisions"
     _check_spellings(make, life.decisions)
     _check_state(make, life, cuts)
@@ -77,7 +77,7 @@ def _dotted(loss: float, metric: str) -> dict[str, Any]:
 
 
 def _decisions(make: Callable[[], TrialScheduler], spelling: Spelling = plain, **how: Any) -> list[tuple[Any, ...]]:
-    return Life(make, spelling, **how).play().decisions
+    return ScriptedLife(make, spelling, **how).play().decisions
 
 
 def _check_spellings(make: Callable[[], TrialScheduler], expected: list[tuple[Any, ...]]) -> None:
@@ -93,11 +93,11 @@ def _check_spellings(make: Callable[[], TrialScheduler], expected: list[tuple[An
 # --- state, choice, memory -------------------------------------------------------------------------------------
 
 
-def _check_state(make: Callable[[], TrialScheduler], whole: Life, cuts: int) -> None:
+def _check_state(make: Callable[[], TrialScheduler], whole: ScriptedLife, cuts: int) -> None:
     assert isinstance(whole.scheduler.debug_string(), str), "debug_string returns text"
     for number in range(cuts):
         cut = number * whole.calls // cuts
-        life = Life(lambda: _prepared(make), cut=cut).play()
+        life = ScriptedLife(lambda: _prepared(make), cut=cut).play()
         assert life.decisions == whole.decisions, (
             f"it goes on from its state as if nothing had been (cut before call {cut})"
         )
@@ -117,7 +117,7 @@ def _check_choice(make: Callable[[], TrialScheduler]) -> None:
 
 
 def _check_keeps_no_trial(make: Callable[[], TrialScheduler]) -> None:
-    life = Life(lambda: _prepared(make)).play(turns=4)
+    life = ScriptedLife(lambda: _prepared(make)).play(turns=4)
     alive = [weakref.ref(trial) for trial in life.trials]
     scheduler = life.scheduler
     del life

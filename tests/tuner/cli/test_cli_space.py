@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tuner as tune
-from tuner.cli import space
+from tuner.cli import yaml_space
 from tuner.error import SettingError
 
 
@@ -30,7 +30,7 @@ from tuner.error import SettingError
     ],
 )
 def test_a_domain_is_its_name_and_its_arguments(found: Any, meant: Any) -> None:
-    assert repr(space.parse(found)) == repr(meant)
+    assert repr(yaml_space.parse(found)) == repr(meant)
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,11 @@ def test_a_domain_is_its_name_and_its_arguments(found: Any, meant: Any) -> None:
     ],
 )
 def test_everything_else_is_itself(found: Any, meant: Any) -> None:
-    assert space.parse(found) == meant
+    assert yaml_space.parse(found) == meant
 
 
 def test_domains_are_found_at_any_depth() -> None:
-    parsed = space.parse(
+    parsed = yaml_space.parse(
         {"model": {"layers": [{"width": {"randint": [1, 9]}}]}, "branch": {"choice": [{"x": {"uniform": [0, 1]}}]}}
     )
 
@@ -72,6 +72,6 @@ def test_domains_are_found_at_any_depth() -> None:
 )
 def test_a_domain_that_cannot_be_is_named_with_its_place(found: Any, message: str) -> None:
     with pytest.raises(SettingError) as caught:
-        space.parse(found)
+        yaml_space.parse(found)
 
     assert message in str(caught.value)

@@ -18,7 +18,7 @@ from tuner.schedulers import (
 )
 from tuner.schedulers.base import Reallocate, Verdict
 from tuner.schedulers.resource_changing_scheduler import (
-    Cluster,
+    ClusterView,
     DistributeResources,
     DistributeResourcesToTopJob,
 )
@@ -152,7 +152,7 @@ def test_the_best_ones_limit_passes_the_rest_on() -> None:
 def test_a_function_of_ones_own() -> None:
     seen: list[Any] = []
 
-    def double(cluster: Cluster, trial: Any, result: dict[str, Any], scheduler: ResourceChangingScheduler) -> Any:
+    def double(cluster: ClusterView, trial: Any, result: dict[str, Any], scheduler: ResourceChangingScheduler) -> Any:
         seen.append((cluster.total, [live.trial_id for live in cluster.get_live_trials()], result["acc"]))
         return [{"CPU": 2 * scheduler.base_trial_resources["cpu"]}] if trial.trial_id == "a" else None
 

@@ -27,7 +27,7 @@ from tuner.schedulers import (
 )
 from tuner.schedulers.base import Directive, Exploit, Reallocate, T, Verdict
 from tuner.testing import TrialStub, check_scheduler
-from tuner.testing.life import Life
+from tuner.testing.scripted_life import ScriptedLife
 
 OURS: dict[str, Callable[[], TrialScheduler]] = {
     "fifo": FIFOScheduler,
@@ -188,7 +188,7 @@ def test_a_scheduler_of_ones_own_needs_one_method() -> None:
 
 def test_a_scheduler_of_ones_own_may_do_everything() -> None:
     check_scheduler(Cloning)
-    decisions = Life(Cloning).play().decisions
+    decisions = ScriptedLife(Cloning).play().decisions
     verdicts = [decision[2] for decision in decisions if len(decision) == 3]
     kinds = {type(verdict) if isinstance(verdict, (Exploit, Reallocate)) else verdict for verdict in verdicts}
     assert kinds == {Decision.CONTINUE, Decision.SAVE, Decision.PAUSE, Exploit, Reallocate}

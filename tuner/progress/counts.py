@@ -56,7 +56,7 @@ class ProgressFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestScore:
     """The last score of a trial."""
 
     score: float
@@ -66,7 +66,7 @@ class Best:
     """Of the result that it is from; 0 when a resume cannot tell."""
 
 
-class Standing:
+class LastScores:
     """The last score of every trial: what `get_best_result` goes by, with its scope "last".
 
     Taking in a result costs the same however many there were; `best` and `top` look at one number per trial.
@@ -75,7 +75,7 @@ class Standing:
     def __init__(self, metric: str | None, mode: str | None) -> None:
         self.metric = metric
         self._mode = "min" if mode == "min" else "max"
-        self._last: dict[str, Best] = {}
+        self._last: dict[str, BestScore] = {}
 
     def add(self, trial: Trial, result: Mapping[str, Any]) -> None:
         """Take in a result. One without a number there leaves the trial's score as it was; NaN takes it away."""
@@ -97,7 +97,7 @@ class Standing:
             self.again(trial)
 
     @property
-    def best(self) -> Best | None:
+    def best(self) -> BestScore | None:
         """The best of the last scores; of equals that of the earlier trial."""
         return max(self._last.values(), key=self._rank, default=None)
 
@@ -108,9 +108,9 @@ class Standing:
 
     def _set(self, trial: Trial, score: float, iteration: int) -> None:
         if score == score:
-            self._last[trial.trial_id] = Best(score, one_line(trial.name), trial.index, iteration)
+            self._last[trial.trial_id] = BestScore(score, one_line(trial.name), trial.index, iteration)
         else:
             self._last.pop(trial.trial_id, None)
 
-    def _rank(self, last: Best) -> tuple[float, int]:
+    def _rank(self, last: BestScore) -> tuple[float, int]:
         return (-last.score if self._mode == "min" else last.score, -last.index)

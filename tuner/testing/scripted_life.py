@@ -62,7 +62,7 @@ class _Played:
         return iteration % 4 == 0 if self.number % 2 else asked or iteration % 3 == 0
 
 
-class Life:
+class ScriptedLife:
     """Plays fourteen trials, three at a time, and notes what the scheduler decides.
 
     New trials are created when no waiting one is chosen; the searcher pauses once. Checkpoints are published a turn
@@ -90,7 +90,7 @@ class Life:
         self._halted = self._search_ended = False
         self._over: set[tuple[int, str]] = set()
 
-    def play(self, *, turns: int = _TURNS) -> Life:
+    def play(self, *, turns: int = _TURNS) -> ScriptedLife:
         """So many turns, or all."""
         for _ in range(turns):
             self._fill()

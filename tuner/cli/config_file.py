@@ -27,7 +27,7 @@ import yaml
 
 from trainables.validation import unknown_name
 from tuner.callback import Callback
-from tuner.cli import space
+from tuner.cli import yaml_space
 from tuner.error import SettingError
 from tuner.experiment.paths import as_local_path, default_storage, safe_name
 
@@ -100,7 +100,7 @@ class Described(pydantic.BaseModel):
         """Keyword arguments of `tune.run`; what the file does not say is not there. Raises SettingError."""
         given = {key: getattr(self, key) for key in self.model_fields_set if key not in ("trainable", "directory_")}
         given["name"] = self.name
-        given["config"] = space.parse(given.pop("param_space", {}))
+        given["config"] = yaml_space.parse(given.pop("param_space", {}))
         if self.scheduler is not None:
             from tuner.schedulers import create_scheduler
 
@@ -190,7 +190,7 @@ def check(found: Mapping[str, Any], *, source: str, directory: Path) -> Describe
         described = Described.model_validate({**found, "directory_": str(directory)})
     except pydantic.ValidationError as error:
         raise SettingError("\n".join(f"{source}: {line}" for line in _mistakes(error))) from None
-    space.parse(described.param_space)
+    yaml_space.parse(described.param_space)
     return described
 
 
@@ -247,7 +247,7 @@ def _change(found: dict[str, Any], change: str) -> None:
         place = inner
     if isinstance(value, str):
         value = _number(value)
-    if outer and last in space.DOMAINS and set(place) <= set(space.DOMAINS):
+    if outer and last in yaml_space.DOMAINS and set(place) <= set(yaml_space.DOMAINS):
         place.clear()  # another domain replaces the one in the file
     place[last] = value
 
@@ -273,7 +273,7 @@ def _made(create: Any, named: Named, key: str) -> Any:
     """Call a factory with what stands below a name; mistakes in there name the key."""
     name, keywords = _split(named, key)
     try:
-        return create(name, **space.numbers(keywords))
+        return create(name, **yaml_space.numbers(keywords))
     except (TypeError, ValueError) as error:
         raise SettingError(f"{key}: {name}: {error}") from error
 

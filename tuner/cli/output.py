@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from trainables import tagged
 from trainables.printable import one_line, printable
 from tuner.error import TuneError
-from tuner.progress.text import counted as counted
+from tuner.progress.formatting import counted as counted
 
 GAP = 2
 LEAST = 8

@@ -13,8 +13,8 @@ from tuner import knobs
 from tuner.callback import Callback, Trials
 from tuner.clock import Clock, SystemClock
 from tuner.experiment.trial import Trial
-from tuner.progress import text
-from tuner.progress.facts import ProgressFacts, Standing
+from tuner.progress import formatting
+from tuner.progress.counts import LastScores, ProgressFacts
 from tuner.progress.screen import Screen, Status, fitting_screen
 from tuner.progress.table import Columns, build
 from tuner.progress.warn_once import WarnOnce
@@ -81,7 +81,7 @@ class Progress(Announcer):
         super().__init__()
         self.verbose = verbose
         self.columns = columns or Columns(metric=metric, mode=mode)
-        self.standing = Standing(self.columns.metric, self.columns.mode)
+        self.standing = LastScores(self.columns.metric, self.columns.mode)
         self._screen = screen or fitting_screen()
         self._clock = clock or SystemClock()
         self._warnings = WarnOnce(self._screen.line, repeat=verbose >= 3)
@@ -203,13 +203,13 @@ class Progress(Announcer):
         }
         of = f" of {self._total}" if self._total is not None and self._total > len(trials) else ""
         parts = [
-            (f"{len(trials)}{of} trials: " if of else f"{text.counted(len(trials), 'trial')}: ")
+            (f"{len(trials)}{of} trials: " if of else f"{formatting.counted(len(trials), 'trial')}: ")
             + (", ".join(f"{number} {name}" for name, number in counts.items() if number) or "none yet"),
-            text.duration(self._clock.monotonic() - self._start),
-            f"{text.counted(facts.checkpoints, 'checkpoint')} kept, {text.size(facts.checkpoint_bytes)}",
+            formatting.duration(self._clock.monotonic() - self._start),
+            f"{formatting.counted(facts.checkpoints, 'checkpoint')} kept, {formatting.size(facts.checkpoint_bytes)}",
         ]
         if facts.to_copy:
-            parts.append(f"{facts.to_copy} to copy, {text.size(facts.bytes_to_copy)}")
+            parts.append(f"{facts.to_copy} to copy, {formatting.size(facts.bytes_to_copy)}")
         if facts.total:
             parts.append(", ".join(f"{key} {facts.used.get(key, 0):g}/{all_:g}" for key, all_ in facts.total.items()))
         lines = [" | ".join(parts)]
@@ -218,7 +218,7 @@ class Progress(Announcer):
         best = self.standing.best
         if best is not None:
             where = f", iteration {best.iteration}" if best.iteration else ""
-            lines.append(f"best last {self.standing.metric}: {text.value(best.score)} ({best.trial}{where})")
+            lines.append(f"best last {self.standing.metric}: {formatting.value(best.score)} ({best.trial}{where})")
         return lines
 
     def _shown(self, trials: Trials) -> list[Trial]:
@@ -249,9 +249,9 @@ class Progress(Announcer):
 
     def _silence(self, heard: _Heard) -> str:
         trial = heard.trial
-        quiet = text.duration(self._clock.monotonic() - heard.at)
+        quiet = formatting.duration(self._clock.monotonic() - heard.at)
         files = [Path(trial.path) / name for name in ("stdout", "stderr")]
-        last = text.last_line(files)
+        last = formatting.last_line(files)
         return f"silent for {quiet}" + (f"; its last line: {last}" if last else "; it printed nothing so far")
 
     def _summary(self, result: dict[str, Any]) -> str:
@@ -260,10 +260,12 @@ class Progress(Announcer):
         parts = [f"iteration {result.get('training_iteration', '?')}"]
         if self.columns.metric is not None:
             value = lookup(result, self.columns.metric)
-            parts.insert(0, f"{self.columns.metric}={'(not reported)' if value is MISSING else text.value(value)}")
+            parts.insert(
+                0, f"{self.columns.metric}={'(not reported)' if value is MISSING else formatting.value(value)}"
+            )
         spent = result.get("time_total_s")
         if isinstance(spent, (int, float)):
-            parts.append(text.duration(spent))
+            parts.append(formatting.duration(spent))
         return ", ".join(parts)
 
     # --- the end ------------------------------------------------------------------------------------
@@ -297,7 +299,7 @@ class Progress(Announcer):
         self._screen.line(f"failed: {one_line(first.name)} (all of it in {first.path}/error.txt)")
         if first.error is not None:
             error = first.error
-            self._screen.line(text.traceback_tail(error.traceback) or f"{error.type}: {error.message}")
+            self._screen.line(formatting.traceback_tail(error.traceback) or f"{error.type}: {error.message}")
 
 
 def _why(trial: Trial) -> str:
@@ -305,7 +307,7 @@ def _why(trial: Trial) -> str:
     if error is None:
         return ""
     message = error.message.strip().splitlines()
-    return f": {error.type}: {text.value(message[0] if message else '', 120)}"
+    return f": {error.type}: {formatting.value(message[0] if message else '', 120)}"
 
 
 def _apart(trials: Iterable[Trial], ids: set[str]) -> Iterable[Trial]:
