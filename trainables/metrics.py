@@ -87,6 +87,11 @@ def score_of(metrics: Mapping[str, Any], name: str) -> float | None:
     return as_score(lookup(metrics, name))
 
 
+def rank_of(score: float, mode: str = "max") -> tuple[bool, float]:
+    """Where a score ranks, greater is better: NaN is worse than every number."""
+    return (False, 0.0) if math.isnan(score) else (True, -score if mode == "min" else score)
+
+
 def metric_names(metrics: Mapping[str, Any]) -> list[str]:
     """The names of all metrics of a result, nested ones as `"a/b"`, in their order."""
     return list(_names(metrics, ""))

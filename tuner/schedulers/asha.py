@@ -8,15 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainables.validation import checked_names, flag
-from tuner.error import SettingError
 from tuner.experiment.reason import ReasonKind
 from tuner.schedulers.base import Decision, Directive, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.holding import Holding
-from tuner.schedulers.progress import ProgressScheduler, check_number
+from tuner.schedulers.progress import ProgressScheduler
 from tuner.schedulers.rungs import PromotionBracket, StoppingBracket, milestones
-from tuner.search.sample import whole_number
-
-_TYPES = ("stopping", "promotion")
+from tuner.search.arguments import check_number, require, whole_number
 
 
 @checked_names
@@ -53,6 +50,8 @@ class AsyncHyperBandScheduler(ProgressScheduler):
     algorithm 2 (2018 as "Massively Parallel Hyperparameter Tuning"), "stopping" the variant that never pauses.
     """
 
+    _remembered = ("_added", "_stopped", "_bracket_of", "_reached", "_trials", "_orders")
+
     def __init__(
         self,
         time_attr: str = "training_iteration",
@@ -72,8 +71,7 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         check_number("grace_period", grace_period, lambda number: 0 < number <= max_t, within)
         check_number("reduction_factor", reduction_factor, lambda number: 1 < number < math.inf, "a number above 1")
         self._given_brackets = whole_number("brackets", brackets, least=1)
-        if type not in _TYPES:
-            raise SettingError(f"type={type!r} is not accepted; accepted: 'stopping', 'promotion'")
+        require(type in ("stopping", "promotion"), "type", type, "accepted: 'stopping', 'promotion'")
         self._max_t, self._stop_last_trials, self._seed = max_t, flag("stop_last_trials", stop_last_trials), seed
         ladders = [milestones(grace_period, max_t, reduction_factor, start) for start in range(brackets)]
         self._stopping = [StoppingBracket(ladder, reduction_factor, once=not stop_last_trials) for ladder in ladders]
@@ -86,7 +84,6 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         self._added = self._stopped = 0
         self._reached: dict[str, float] = {}
         self._trials = Holding()
-        self._orders: list[Directive] = []
 
     @property
     def _brackets(self) -> Sequence[StoppingBracket | PromotionBracket]:
@@ -178,12 +175,9 @@ class AsyncHyperBandScheduler(ProgressScheduler):
             self._trials.let_run(trial_id)
         if not promoted:
             worse = self._reason(ReasonKind.WORSE)
-            self._orders += [Directive(trial_id, Decision.STOP, worse) for trial_id in self._trials.held]
+            ends = [Directive(trial_id, Decision.STOP, worse) for trial_id in self._trials.held]
+            self._orders = [*self._orders, *ends]
             self._stopped += len(self._trials.held)
-
-    def orders(self) -> Sequence[Directive]:
-        orders, self._orders = self._orders, []
-        return orders
 
     def _bracket(self, trial: TrialView) -> int:
         index = self._bracket_of.get(trial.trial_id)
@@ -198,23 +192,12 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         return f"Using ASHA: num_stopped={self._stopped}; {ladders}"
 
     def get_state(self) -> dict[str, Any]:
-        return {
-            "added": self._added,
-            "stopped": self._stopped,
-            "bracket_of": dict(self._bracket_of),
-            "reached": dict(self._reached),
-            "recorded": [bracket.get_state() for bracket in self._brackets],
-            "trials": self._trials.get_state(),
-            "orders": list(self._orders),
-        }
+        return {**super().get_state(), "recorded": [bracket.get_state() for bracket in self._brackets]}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self._added, self._stopped = state["added"], state["stopped"]
-        self._bracket_of, self._reached = dict(state["bracket_of"]), dict(state["reached"])
+        super().set_state(state)
         for bracket, ladder in zip(self._brackets, state["recorded"], strict=False):
             bracket.set_state(ladder)
-        self._trials.set_state(state["trials"])
-        self._orders = list(state["orders"])
 
 
 ASHAScheduler = AsyncHyperBandScheduler

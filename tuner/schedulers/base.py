@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Protocol, TypeVar
 
-import cloudpickle
-
 from tuner.error import SettingError
-from tuner.experiment import unpickling
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.search.pickled_state import picklable_state
-
-DEFAULT_METRIC = "_metric"
-"""The name under which `report(0.3)` reports, and what is compared when only a mode is given."""
+from tuner.search.arguments import check_mode, require
+from tuner.search.pickled_state import Stateful
+from tuner.search.searcher import DEFAULT_METRIC
 
 
 class Decision(Enum):
@@ -163,7 +158,7 @@ class TrialView(Protocol):
 T = TypeVar("T", bound=TrialView)
 
 
-class TrialScheduler:
+class TrialScheduler(Stateful):
     """Decides after each result whether a trial continues, and which waiting trial runs next.
 
     Obligations of a subclass:
@@ -284,28 +279,10 @@ class TrialScheduler:
         """One line on where it stands, for people."""
         return f"Using {type(self).__name__}"
 
-    def get_state(self) -> dict[str, Any]:
-        """Everything that later decisions depend on; what cannot be pickled is left out."""
-        return picklable_state(self)
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `get_state` returned."""
-        self.__dict__.update(state)
-
-    def save(self, checkpoint_path: str | Path) -> None:
-        """Write the state to a file."""
-        Path(checkpoint_path).write_bytes(cloudpickle.dumps(self.get_state()))
-
-    def restore(self, checkpoint_path: str | Path) -> None:
-        """Read the state from a file that `save` wrote. The file is unpickled: only use your own."""
-        self.set_state(unpickling.loads(Path(checkpoint_path).read_bytes()))
-
 
 def check_metric(who: str, metric: Any, mode: Any) -> None:
     """Raise SettingError for a metric that is no name, or a mode that is none."""
-    if metric is not None and not isinstance(metric, str):
-        raise SettingError(
-            f"{who}: metric={metric!r} is not accepted; it is one name: a scheduler compares by one number"
-        )
-    if mode not in (None, "min", "max"):
-        raise SettingError(f"{who}: mode={mode!r} is not accepted; accepted are 'min' and 'max'")
+    one = metric is None or isinstance(metric, str)
+    require(one, f"{who}: metric", metric, "it is one name: a scheduler compares by one number")
+    if mode is not None:
+        check_mode(mode, f"{who}: mode")

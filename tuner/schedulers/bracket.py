@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from trainables.metrics import rank_of
+
 
 class Dropped(NamedTuple):
     """Where a trial stood at a rung from which it does not go on."""
@@ -100,7 +102,7 @@ class Bracket:
 
     def halve(self) -> list[tuple[str, Dropped]]:
         """Go on to the next rung with the best; returns the others, the worst first."""
-        by_score = sorted(self.live, key=lambda trial_id: _rank(self.live[trial_id][self._rung]))
+        by_score = sorted(self.live, key=lambda trial_id: rank_of(self.live[trial_id][self._rung]))
         self.size = math.ceil(self.size / self._factor)
         of, needed = len(by_score), self.live[by_score[-self.size :][0]][self._rung]
         dropped = [
@@ -136,8 +138,3 @@ class Bracket:
             f"bracket {self.number}: size {self.size}, rung {self._rungs[self._rung]}, trials {len(self.live)}, "
             f"{self.completion():.1%}"
         )
-
-
-def _rank(score: float) -> tuple[bool, float]:
-    """NaN is worse than every number."""
-    return (False, 0.0) if math.isnan(score) else (True, score)

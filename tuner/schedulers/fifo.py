@@ -12,6 +12,8 @@ from tuner.schedulers.base import Decision, TrialScheduler, TrialView
 class FIFOScheduler(TrialScheduler):
     """Runs the trials in the order of their creation, each to its end."""
 
+    _remembered = ()
+
     def __init__(self) -> None:
         super().__init__()
 
@@ -20,6 +22,3 @@ class FIFOScheduler(TrialScheduler):
 
     def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Decision:
         return Decision.CONTINUE
-
-    def get_state(self) -> dict[str, Any]:
-        return {}

@@ -11,7 +11,8 @@ from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Directive, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.bracket import Bracket
 from tuner.schedulers.holding import Holding
-from tuner.schedulers.progress import ProgressScheduler, check_number
+from tuner.schedulers.progress import ProgressScheduler
+from tuner.search.arguments import check_number
 
 
 @checked_names
@@ -42,6 +43,7 @@ class HyperBandScheduler(ProgressScheduler):
     """
 
     _largest_first = False
+    _remembered = ("_made", "_open", "_bracket_of", "_trials", "_ended", "_orders", "_more", "_stopped")
 
     def __init__(
         self,
@@ -68,7 +70,6 @@ class HyperBandScheduler(ProgressScheduler):
         self._trials = Holding()
         self._ended: dict[str, None] = {}
         """Ordered to end, and not known to have done so."""
-        self._orders: list[Directive] = []
         self._more = True
         self._stopped = 0
 
@@ -169,19 +170,9 @@ class HyperBandScheduler(ProgressScheduler):
         self._bracket_of.pop(trial_id, None)
         self._trials.hold(trial_id)
         self._ended[trial_id] = None
-        self._orders.append(Directive(trial_id, Decision.STOP, reason))
-
-    def orders(self) -> Sequence[Directive]:
-        orders, self._orders = self._orders, []
-        return orders
+        self._orders = [*self._orders, Directive(trial_id, Decision.STOP, reason)]
 
     # --- ends ---------------------------------------------------------------------------------------------------
-
-    def on_trial_complete(self, trial: TrialView, result: dict[str, Any]) -> None:
-        self.on_trial_remove(trial)
-
-    def on_trial_error(self, trial: TrialView) -> None:
-        self.on_trial_remove(trial)
 
     def on_trial_remove(self, trial: TrialView) -> None:
         self._ended.pop(trial.trial_id, None)
@@ -201,7 +192,8 @@ class HyperBandScheduler(ProgressScheduler):
             self._go_on(bracket, though_not_full=True)
         known = {order.trial_id for order in self._orders}
         worse = self._reason(ReasonKind.WORSE)
-        self._orders += [Directive(trial_id, Decision.STOP, worse) for trial_id in self._ended if trial_id not in known]
+        ends = [Directive(trial_id, Decision.STOP, worse) for trial_id in self._ended if trial_id not in known]
+        self._orders = [*self._orders, *ends]
 
     # --- who runs next ------------------------------------------------------------------------------------------
 
@@ -220,23 +212,9 @@ class HyperBandScheduler(ProgressScheduler):
         return f"Using {type(self).__name__}: num_stopped={self._stopped}, total_brackets={self._made}{brackets}"
 
     def get_state(self) -> dict[str, Any]:
-        return {
-            "brackets": [bracket.get_state() for bracket in self._brackets.values()],
-            "made": self._made,
-            "open": self._open,
-            "bracket_of": dict(self._bracket_of),
-            "trials": self._trials.get_state(),
-            "ended": list(self._ended),
-            "orders": list(self._orders),
-            "more": self._more,
-            "stopped": self._stopped,
-        }
+        return {**super().get_state(), "brackets": [bracket.get_state() for bracket in self._brackets.values()]}
 
     def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
         brackets = [Bracket.from_state(saved) for saved in state["brackets"]]
         self._brackets = {bracket.number: bracket for bracket in brackets}
-        self._made, self._open = state["made"], state["open"]
-        self._bracket_of = dict(state["bracket_of"])
-        self._trials.set_state(state["trials"])
-        self._ended, self._orders = dict.fromkeys(state["ended"]), list(state["orders"])
-        self._more, self._stopped = state["more"], state["stopped"]

@@ -11,9 +11,9 @@ from trainables.validation import checked_names, flag
 from tuner.experiment.reason import ReasonKind
 from tuner.schedulers.base import Decision, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.holding import Holding
-from tuner.schedulers.progress import ProgressScheduler, check_number
+from tuner.schedulers.progress import ProgressScheduler
 from tuner.schedulers.rungs import percentile
-from tuner.search.sample import whole_number
+from tuner.search.arguments import check_number, whole_number
 
 _COMPARED = 1000
 
@@ -43,6 +43,8 @@ class MedianStoppingRule(ProgressScheduler):
 
     Source: Golovin et al. 2017, "Google Vizier: A Service for Black-Box Optimization", section 3.2.2.
     """
+
+    _remembered = ("_trials", "_waiting", "_spared", "_last_pause", "_stopped")
 
     def __init__(
         self,
@@ -130,9 +132,6 @@ class MedianStoppingRule(ProgressScheduler):
                 self._record(trial.trial_id, time, score)
         self.on_trial_remove(trial)
 
-    def on_trial_error(self, trial: TrialView) -> None:
-        self.on_trial_remove(trial)
-
     def on_trial_remove(self, trial: TrialView) -> None:
         self._trials.drop(trial.trial_id)
         self._waiting.pop(trial.trial_id, None)
@@ -153,19 +152,10 @@ class MedianStoppingRule(ProgressScheduler):
         return f"Using MedianStoppingRule: num_stopped={self._stopped}"
 
     def get_state(self) -> dict[str, Any]:
-        return {
-            "trials": self._trials.get_state(),
-            "waiting": list(self._waiting),
-            "spared": list(self._spared),
-            "last_pause": dict(self._last_pause),
-            "curves": {trial_id: curve.get_state() for trial_id, curve in self._curves.items()},
-            "stopped": self._stopped,
-        }
+        return {**super().get_state(), "curves": {name: curve.get_state() for name, curve in self._curves.items()}}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self._trials.set_state(state["trials"])
-        self._waiting, self._spared = dict.fromkeys(state["waiting"]), dict.fromkeys(state["spared"])
-        self._last_pause, self._stopped = dict(state["last_pause"]), state["stopped"]
+        super().set_state(state)
         self._curves = {trial_id: _Curve.from_state(saved) for trial_id, saved in state["curves"].items()}
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.metrics import score_of
 from trainables.validation import checked_names
-from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Reasoned, TrialView, Verdict
 from tuner.schedulers.progress import ProgressScheduler
+from tuner.search.arguments import require
+from tuner.search.optuna_study import insert, optuna_id, quiet, states
 
 if TYPE_CHECKING:
     import optuna
@@ -48,9 +49,9 @@ class OptunaPruner(ProgressScheduler):
         import optuna
 
         super().__init__(time_attr=time_attr, metric=metric, mode=mode)
-        if not isinstance(pruner, optuna.pruners.BasePruner):
-            hint = "; create an instance of it" if isinstance(pruner, type) else ""
-            raise SettingError(f"pruner={pruner!r} is not accepted; it is a pruner of optuna.pruners{hint}")
+        hint = "; create an instance of it" if isinstance(pruner, type) else ""
+        is_one = isinstance(pruner, optuna.pruners.BasePruner)
+        require(is_one, "pruner", pruner, f"it is a pruner of optuna.pruners{hint}")
         # Some keep what they have seen: a copy, so that one pruner can be given to two runs.
         self._pruner = copy.deepcopy(pruner)
         self._study: optuna.Study | None = None
@@ -67,13 +68,9 @@ class OptunaPruner(ProgressScheduler):
         if not self._pruner.prune(self._ready(), self._frozen(trial.trial_id)):
             return Decision.CONTINUE
         self._close(trial.trial_id, pruned=True)
-        why = Reason(
-            ReasonKind.WORSE,
-            type(self._pruner).__name__,
-            metric=self._metric,
-            value=score_of(result, str(self._metric)),
-        )
-        return Reasoned(Decision.STOP, why)
+        value = score_of(result, str(self._metric))
+        worse = Reason(ReasonKind.WORSE, type(self._pruner).__name__, metric=self._metric, value=value)
+        return Reasoned(Decision.STOP, worse)
 
     def on_trial_complete(self, trial: TrialView, result: dict[str, Any]) -> None:
         if not self._is_closed(trial.trial_id):
@@ -86,8 +83,6 @@ class OptunaPruner(ProgressScheduler):
         if self._study is not None:
             return self._study
         import optuna
-
-        from tuner.search.optuna_study import quiet
 
         storage = optuna.storages.InMemoryStorage()
         directions = optuna.study.StudyDirection
@@ -104,23 +99,19 @@ class OptunaPruner(ProgressScheduler):
         return self._trials if self._study is None else self._study.get_trials(deepcopy=False)
 
     def _frozen(self, trial_id: str) -> optuna.trial.FrozenTrial:
-        frozen: optuna.trial.FrozenTrial = self._storage.get_trial(self._optuna_id(trial_id))
-        return frozen
+        study = self._ready()
+        return study._storage.get_trial(optuna_id(study, self._numbers[trial_id]))
 
     def _open(self, trial_id: str) -> None:
         """Have a trial that runs: a new one, or one that had ended and is continued. One that failed never ended."""
-        import optuna
-
         number = self._numbers.get(trial_id)
         if number is None:
-            number = self._numbers[trial_id] = len(self._numbers)
-            template = optuna.trial.create_trial(state=optuna.trial.TrialState.RUNNING)
-            self._storage.create_new_trial(self._study_id, template_trial=template)
+            self._numbers[trial_id] = insert(self._ready(), state=states().RUNNING)
         elif self._is_closed(trial_id):
             self._trials = self._all()
             self._study = None
             ended = self._trials[number]
-            ended.state, ended.values, ended.datetime_complete = optuna.trial.TrialState.RUNNING, None, None
+            ended.state, ended.values, ended.datetime_complete = states().RUNNING, None, None
 
     def _is_closed(self, trial_id: str) -> bool:
         number = self._numbers.get(trial_id)
@@ -133,29 +124,17 @@ class OptunaPruner(ProgressScheduler):
             return False
         value = -score if self._mode == "min" else score
         self._open(trial.trial_id)
-        self._storage.set_trial_intermediate_value(self._optuna_id(trial.trial_id), math.floor(time), value)
+        inner = self._frozen(trial.trial_id)._trial_id
+        self._ready()._storage.set_trial_intermediate_value(inner, math.floor(time), value)
         return True
 
     def _close(self, trial_id: str, *, pruned: bool) -> None:
-        from optuna.trial import TrialState
-
         self._open(trial_id)
         frozen = self._frozen(trial_id)
         last = None if frozen.last_step is None else frozen.intermediate_values[frozen.last_step]
         values = None if last is None or math.isnan(last) else [last]
-        state = TrialState.PRUNED if pruned else TrialState.COMPLETE if values else TrialState.FAIL
-        self._storage.set_trial_state_values(self._optuna_id(trial_id), state, values)
-
-    @property
-    def _storage(self) -> Any:
-        return self._ready()._storage
-
-    @property
-    def _study_id(self) -> int:
-        return self._ready()._study_id
-
-    def _optuna_id(self, trial_id: str) -> int:
-        return int(self._storage.get_trial_id_from_study_id_trial_number(self._study_id, self._numbers[trial_id]))
+        state = states().PRUNED if pruned else states().COMPLETE if values else states().FAIL
+        self._ready()._storage.set_trial_state_values(frozen._trial_id, state, values)
 
     def debug_string(self) -> str:
         pruned = sum(frozen.state.name == "PRUNED" for frozen in self._all())

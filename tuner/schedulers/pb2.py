@@ -10,9 +10,10 @@ from typing import Any
 from trainables.errors import MissingExtraError
 from trainables.metrics import as_score
 from trainables.validation import checked_names
-from tuner.error import SettingError
 from tuner.schedulers.explore import chance, like_old
-from tuner.schedulers.pbt import Member, PopulationBasedTraining
+from tuner.schedulers.pbt import PopulationBasedTraining
+from tuner.schedulers.population import Member
+from tuner.search.arguments import refused
 from tuner.search.domains import is_number
 
 OBSERVED = 200
@@ -130,10 +131,13 @@ class PB2(PopulationBasedTraining):
         """A value of [0, 1] for each of the bounds."""
         if not self._observed or not is_number(score):
             return [chance(self._key, "/".join(path)) for path in self._bounds]
+        from threadpoolctl import threadpool_limits
+
         from tuner.schedulers.pb2_model import propose
 
         running = [values for trial_id, values in self._training.items() if trial_id in self._members]
-        return propose(self._observed, running, list(self._bounds.values()), (time, score), seed=self._key)
+        with threadpool_limits(1):  # the matrices are small, the cores are the trials', and sums keep their order
+            return propose(self._observed, running, list(self._bounds.values()), (time, score), seed=self._key)
 
     def get_state(self) -> dict[str, Any]:
         own = {"observed": list(self._observed), "since": dict(self._since), "training": dict(self._training)}
@@ -151,7 +155,7 @@ Path = tuple[str, ...]
 def _flat_bounds(bounds: Any, within: Path = ()) -> dict[Path, tuple[float, float]]:
     name = "hyperparam_bounds" + "".join(f"[{key!r}]" for key in within)
     if not isinstance(bounds, Mapping) or not bounds:
-        raise SettingError(f"{name}={bounds!r} is not accepted; it is a dict: name -> [least, greatest]")
+        raise refused(name, bounds, "it is a dict: name -> [least, greatest]")
     found: dict[Path, tuple[float, float]] = {}
     for key, value in bounds.items():
         if isinstance(value, Mapping):
@@ -159,7 +163,7 @@ def _flat_bounds(bounds: Any, within: Path = ()) -> dict[Path, tuple[float, floa
             continue
         pair = [as_score(bound) for bound in value] if isinstance(value, list | tuple) else []
         if len(pair) != 2 or not all(map(is_number, pair)) or not pair[0] <= pair[1]:  # type: ignore[operator]
-            raise SettingError(f"{name}[{key!r}]={value!r} is not accepted; it is [least, greatest], two numbers")
+            raise refused(f"{name}[{key!r}]", value, "it is [least, greatest], two numbers")
         found[(*within, key)] = (float(value[0]), float(value[1]))
     return found
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, WhiteKernel
-from threadpoolctl import threadpool_limits
 
 Array = NDArray[np.float64]
 Row = tuple[float, float, list[float], float]
@@ -39,17 +38,6 @@ def propose(
         now: time and score from which the values are to be used.
         seed: of the candidates.
     """
-    with threadpool_limits(1):  # the matrices are small, the cores are the trials', and sums keep their order
-        return _proposed(observed, running, bounds, now, seed)
-
-
-def _proposed(
-    observed: Sequence[Row],
-    running: Sequence[Sequence[float]],
-    bounds: Sequence[tuple[float, float]],
-    now: tuple[float, float],
-    seed: str,
-) -> list[float]:
     low = np.array([bound[0] for bound in bounds])
     width = np.array([bound[1] - bound[0] for bound in bounds])
     width[width == 0] = 1.0
@@ -101,6 +89,11 @@ def _fitted(points: Array, gains: Array) -> Any:
         return process.fit(points, gains)
 
 
+def _numeric(name: str) -> property:
+    """What scikit-learn asks of each number that it fits."""
+    return property(lambda kernel: Hyperparameter(name, "numeric", getattr(kernel, f"{name}_bounds")))
+
+
 class TimeVarying(Kernel):  # type: ignore[misc]
     """Squared exponential, and forgetting: `variance * exp(-|x - x'|^2 / lengthscale) * (1 - epsilon)^(|t - t'| / 2)`.
 
@@ -122,17 +115,11 @@ class TimeVarying(Kernel):  # type: ignore[misc]
         self.variance_bounds, self.lengthscale_bounds = variance_bounds, lengthscale_bounds
         self.epsilon_bounds = epsilon_bounds
 
-    @property
-    def hyperparameter_variance(self) -> Any:
-        return Hyperparameter("variance", "numeric", self.variance_bounds)
-
-    @property
-    def hyperparameter_lengthscale(self) -> Any:
-        return Hyperparameter("lengthscale", "numeric", self.lengthscale_bounds)
-
-    @property
-    def hyperparameter_epsilon(self) -> Any:
-        return Hyperparameter("epsilon", "numeric", self.epsilon_bounds)
+    hyperparameter_variance = property(lambda self: Hyperparameter("variance", "numeric", self.variance_bounds))
+    hyperparameter_lengthscale = property(
+        lambda self: Hyperparameter("lengthscale", "numeric", self.lengthscale_bounds)
+    )
+    hyperparameter_epsilon = property(lambda self: Hyperparameter("epsilon", "numeric", self.epsilon_bounds))
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
         there = X if Y is None else Y

@@ -4,65 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from trainables.metrics import as_score
+from trainables.metrics import as_score, rank_of
 from trainables.validation import checked_names, flag
 from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Directive, Exploit, Reasoned, TrialView, Verdict
 from tuner.schedulers.explore import Explorer, called, chance, check_mutations
 from tuner.schedulers.pbt_replay import PopulationBasedTrainingReplay as PopulationBasedTrainingReplay
-from tuner.schedulers.progress import ProgressScheduler, check_number
+from tuner.schedulers.population import ExploitStep, Member
+from tuner.schedulers.progress import ProgressScheduler
+from tuner.search.arguments import check_number, refused, require, seed_or_none
 
 T = TypeVar("T", bound=TrialView)
 
 LOGGED = 1000
 """So many exploits are kept for `policy`; the journal has all of them."""
-
-
-@dataclass
-class Member:
-    """What is remembered of a trial of the population."""
-
-    number: int
-    """In the order of creation: of equal scores the earlier one's is the better."""
-    config: dict[str, Any]
-    time: float = 0.0
-    iteration: int = 0
-    score: float | None = None
-    """At its last interval, turned so that higher is better."""
-    perturbed_at: float = 0.0
-    born: int = -1
-    """The iteration at which it became a clone: its checkpoints up to there are of another life and config."""
-    saved: int | None = None
-    """The iteration of the newest checkpoint of this life."""
-    ahead: int = 0
-    """By how many iterations its weights are older than its own count says."""
-    queues: bool = True
-    """It waits to be started, for all that is known."""
-    arrived: int | None = None
-    """synch: the iteration with which it reached the end of the interval."""
-
-    @property
-    def waits(self) -> bool:
-        """synch: it is at the end of the interval, and saved since."""
-        return self.arrived is not None and self.saved is not None and self.saved >= self.arrived
-
-
-@dataclass(frozen=True)
-class ExploitStep:
-    """An exploit, as the policy files of Ray tell it."""
-
-    trial: str
-    donor: str
-    iteration: int
-    """The trial's."""
-    donor_iteration: int
-    """For how many iterations the weights that it goes on from were trained, whichever trials they were of."""
-    donor_config: dict[str, Any]
-    config: dict[str, Any]
 
 
 Step = ExploitStep
@@ -111,6 +69,7 @@ class PopulationBasedTraining(ProgressScheduler):
     """
 
     population = True
+    _remembered = ("_seed", "_complete", "_added", "_next_sync", "_orders", "_log")
 
     def __init__(
         self,
@@ -132,8 +91,8 @@ class PopulationBasedTraining(ProgressScheduler):
         super().__init__(time_attr=time_attr, metric=metric, mode=mode)
         mutations = {} if hyperparam_mutations is None else hyperparam_mutations
         check_mutations(mutations)
-        if custom_explore_fn is not None and not callable(custom_explore_fn):
-            raise SettingError(f"custom_explore_fn={custom_explore_fn!r} is not accepted; it is a function of a config")
+        fits = custom_explore_fn is None or callable(custom_explore_fn)
+        require(fits, "custom_explore_fn", custom_explore_fn, "it is a function of a config")
         if not mutations and custom_explore_fn is None:
             raise SettingError(
                 f"hyperparam_mutations={hyperparam_mutations!r} and custom_explore_fn=None: {type(self).__name__} "
@@ -149,15 +108,13 @@ class PopulationBasedTraining(ProgressScheduler):
         self.log_config = flag("log_config", log_config)
         self.require_attrs = flag("require_attrs", require_attrs)
         self._synch = flag("synch", synch)
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            raise SettingError(f"seed={seed!r} is not accepted; accepted are a whole number and None: the experiment's")
+        seed_or_none(seed)
         self._given_seed, self._seed = seed, seed or 0
         self._slots: int | None = None
         self._complete = False
         self._members: dict[str, Member] = {}
         self._added = self._num_checkpoints = self._num_perturbations = 0
         self._next_sync = max(perturbation_interval, burn_in_period)
-        self._orders: list[Directive] = []
         self._log: list[ExploitStep] = []
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
@@ -191,16 +148,7 @@ class PopulationBasedTraining(ProgressScheduler):
     def on_trial_start(self, trial: TrialView) -> None:
         self._member(trial).queues = False
 
-    def on_trial_complete(self, trial: TrialView, result: dict[str, Any]) -> None:
-        self._leave(trial)
-
-    def on_trial_error(self, trial: TrialView) -> None:
-        self._leave(trial)
-
     def on_trial_remove(self, trial: TrialView) -> None:
-        self._leave(trial)
-
-    def _leave(self, trial: TrialView) -> None:
         self._members.pop(trial.trial_id, None)
         self._orders = [order for order in self._orders if order.trial_id != trial.trial_id]
         self._decide_if_all_wait()  # it may have been the one that the others waited for
@@ -277,7 +225,7 @@ class PopulationBasedTraining(ProgressScheduler):
         for trial_id in lower:
             donor = self._draw_donor(upper)
             if donor is not None:
-                self._orders.append(Directive(trial_id, self._exploit(trial_id, members[trial_id], donor)))
+                self._orders = [*self._orders, Directive(trial_id, self._exploit(trial_id, members[trial_id], donor))]
         # Who is behind the first one catches up; if nobody is, a whole interval follows.
         times = [member.time for member in members.values()]
         self._next_sync = max(self._next_sync + self._interval, max(times))
@@ -290,18 +238,16 @@ class PopulationBasedTraining(ProgressScheduler):
 
     def _standing(self, kind: ReasonKind, trial_id: str) -> Reason:
         """Where a member stands among those that have a score."""
-        scores = sorted(
-            (_nan_lowest(member.score) for member in self._members.values() if member.score is not None), reverse=True
-        )
+        ranks = [rank_of(member.score) for member in self._members.values() if member.score is not None]
         score = self._members[trial_id].score
-        rank = None if score is None else scores.index(_nan_lowest(score)) + 1
-        return self._reason(kind, score, rank=rank, of=len(scores))
+        rank = None if score is None else sorted(ranks, reverse=True).index(rank_of(score)) + 1
+        return self._reason(kind, score, rank=rank, of=len(ranks))
 
     def _quantiles(self) -> tuple[list[str], list[str]]:
         """The worst and the best of those that have a score, each from the worst on; both empty for fewer than two."""
         scores = {trial_id: member.score for trial_id, member in self._members.items() if member.score is not None}
         latest_first = sorted(scores, key=lambda trial_id: -self._members[trial_id].number)
-        ranked = sorted(latest_first, key=lambda trial_id: _nan_lowest(scores[trial_id]))
+        ranked = sorted(latest_first, key=lambda trial_id: rank_of(scores[trial_id]))
         count = min(math.ceil(len(ranked) * self._fraction), len(ranked) // 2)
         best = ranked[len(ranked) - count :]
         return ranked[:count], [trial_id for trial_id in best if not math.isnan(scores[trial_id])]
@@ -342,10 +288,6 @@ class PopulationBasedTraining(ProgressScheduler):
 
     # --- what waits -------------------------------------------------------------------------------------------
 
-    def orders(self) -> Sequence[Directive]:
-        orders, self._orders = self._orders, []
-        return orders
-
     def choose_trial_to_run(self, pending: Sequence[T]) -> T | None:
         """Who has trained least; with `synch` only those that have not reached the end of the interval."""
         members = self._members
@@ -370,37 +312,21 @@ class PopulationBasedTraining(ProgressScheduler):
         return f"{type(self).__name__}: {self._num_checkpoints} checkpoints, {self._num_perturbations} perturbs"
 
     def get_state(self) -> dict[str, Any]:
-        return {
-            "seed": self._seed,
-            "complete": self._complete,
-            "added": self._added,
+        return super().get_state() | {
             "checkpoints": self._num_checkpoints,
             "perturbations": self._num_perturbations,
-            "next_sync": self._next_sync,
             "members": {trial_id: vars(member).copy() for trial_id, member in self._members.items()},
-            "orders": list(self._orders),
-            "log": list(self._log),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        if self._given_seed is None:
-            self._seed = state["seed"]
-        self._complete, self._added = state["complete"], state["added"]
+        super().set_state(state)
         self._num_checkpoints, self._num_perturbations = state["checkpoints"], state["perturbations"]
-        self._next_sync = state["next_sync"]
         self._members = {trial_id: Member(**fields) for trial_id, fields in state["members"].items()}
-        self._orders, self._log = list(state["orders"]), list(state["log"])
-
-
-def _nan_lowest(score: float) -> tuple[bool, float]:
-    return (False, 0.0) if math.isnan(score) else (True, score)
 
 
 def _factors(given: Any) -> tuple[float, ...]:
     numbers = tuple(map(as_score, given)) if isinstance(given, list | tuple) else ()
     factors = tuple(number for number in numbers if number is not None and 0 < number < math.inf)
     if not factors or len(factors) < len(numbers):
-        raise SettingError(
-            f"perturbation_factors={given!r} is not accepted; accepted: numbers above 0, e.g. (1.2, 0.8)"
-        )
+        raise refused("perturbation_factors", given, "accepted: numbers above 0, e.g. (1.2, 0.8)")
     return factors

@@ -31,6 +31,7 @@ class PopulationBasedTrainingReplay(TrialScheduler):
     """
 
     time_attr = "training_iteration"
+    _remembered = ("_step", "_iteration", "_trial", "_orders")
 
     def __init__(self, policy_file: str | Path) -> None:
         super().__init__()
@@ -72,18 +73,6 @@ class PopulationBasedTrainingReplay(TrialScheduler):
 
     def debug_string(self) -> str:
         return f"PopulationBasedTraining replay: Step {self._iteration}, perturb {self._step}"
-
-    def get_state(self) -> dict[str, Any]:
-        return {
-            "step": self._step,
-            "iteration": self._iteration,
-            "trial": self._trial,
-            "orders": list(self._orders),
-        }
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._step, self._iteration, self._trial = state["step"], state["iteration"], state["trial"]
-        self._orders = list(state["orders"])
 
 
 def _schedule(file: Path) -> tuple[dict[str, Any], list[tuple[int, dict[str, Any]]]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
-from trainables.metrics import as_score, nearest_keys, score_of
+from trainables.metrics import nearest_keys, score_of
 from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.schedulers.base import TrialScheduler
+from tuner.schedulers.base import Directive, TrialScheduler, TrialView
+from tuner.search.arguments import metric_name
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +28,23 @@ class ProgressScheduler(TrialScheduler):
     """
 
     needs_metric = True
+    _orders: Sequence[Directive] = ()
+    """What is to happen to those that wait, since `orders` was asked last."""
 
     def __init__(self, *, time_attr: str, metric: str | None, mode: str | None) -> None:
         super().__init__(metric=metric, mode=mode)
-        if not isinstance(time_attr, str) or not time_attr:
-            raise SettingError(f"time_attr={time_attr!r} is not accepted; it is the name of a metric")
-        self.time_attr = time_attr
+        self.time_attr = metric_name(time_attr, "time_attr")
         self._warned: set[str] = set()
+
+    def orders(self) -> Sequence[Directive]:
+        orders, self._orders = self._orders, []
+        return orders
+
+    def on_trial_complete(self, trial: TrialView, result: dict[str, Any]) -> None:
+        self.on_trial_remove(trial)
+
+    def on_trial_error(self, trial: TrialView) -> None:
+        self.on_trial_remove(trial)
 
     def _time(self, result: dict[str, Any]) -> float | None:
         time_attr = str(self.time_attr)
@@ -71,9 +82,3 @@ class ProgressScheduler(TrialScheduler):
             log.warning(
                 "%s: a result has no number %r, so it decides nothing; it has: %s", type(self).__name__, name, near
             )
-
-
-def check_number(name: str, value: Any, fits: Callable[[float], bool], accepted: str) -> None:
-    """Raise SettingError for what is no number, or one that does not fit."""
-    if as_score(value) is None or not fits(value):
-        raise SettingError(f"{name}={value!r} is not accepted; accepted: {accepted}")

@@ -2,206 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
-from trainables.metrics import score_of
-from trainables.validation import checked_names, flag
+from trainables.validation import checked_names
 from trainables.warned import warn
-from tuner.error import SettingError
 from tuner.executors.pool import parse_resources
-from tuner.schedulers.base import (
-    Decision,
-    Directive,
-    Reallocate,
-    Reasoned,
-    TrialScheduler,
-    TrialView,
-    Verdict,
-    check_metric,
-)
+from tuner.schedulers.base import Decision, Reallocate, Reasoned, TrialScheduler, TrialView, Verdict
+from tuner.schedulers.distribute_resources import Amounts, ClusterView, DistributeResources, LiveTrial
+from tuner.schedulers.distribute_resources import DistributeResourcesToTopJob as DistributeResourcesToTopJob
 from tuner.schedulers.fifo import FIFOScheduler
-
-T = TypeVar("T", bound=TrialView)
-Amounts = dict[str, float]
-
-_TINY = 1e-9
-"""Shares of a GPU add up to a whole one within this."""
-
-
-@dataclass(frozen=True)
-class LiveTrial:
-    """A trial that has not ended, as a function that distributes resources sees it."""
-
-    trial_id: str
-    resources: Amounts
-    """What it gets, or is about to get."""
-    last_result: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class ClusterView:
-    """What a function that distributes resources may know: it stands where Ray hands in its controller."""
-
-    total: Amounts
-    """All there is to compute with: {"cpu": 16.0, "gpu": 2.0}."""
-    live: tuple[LiveTrial, ...]
-    """In the order of creation."""
-
-    def get_live_trials(self) -> list[LiveTrial]:
-        """The same as a list."""
-        return list(self.live)
-
+from tuner.search.arguments import refused, require
+from tuner.search.delegation import delegates
 
 Cluster = ClusterView
 """Its name in version 0.1.0."""
 
-Allocation = Callable[[ClusterView, TrialView, dict[str, Any], "ResourceChangingScheduler"], Any]
+Allocation = Callable[[ClusterView, TrialView, dict[str, Any], Any], Any]
 
-
-class DistributeResources:
-    """Shares all cores and GPUs among the trials, in equal parts; a trial never gets less than it started with.
-
-    Args:
-        add_bundles: what is added are multiples of what a trial started with, not single cores or GPUs.
-        increase_by: what is added at a time: {"CPU": 2, "GPU": 0.5}. None: one GPU if the trials have any, else a core.
-        increase_by_times: at most so often; below 1: without limit.
-        reserve_resources: so much is left free.
-
-    Example:
-        >>> scheduler = ResourceChangingScheduler(FIFOScheduler(), DistributeResources(increase_by={"cpu": 2}))
-    """
-
-    def __init__(
-        self,
-        add_bundles: bool = False,
-        increase_by: Mapping[str, float] | None = None,
-        increase_by_times: int = -1,
-        reserve_resources: Mapping[str, float] | None = None,
-    ) -> None:
-        self.add_bundles = flag("add_bundles", add_bundles)
-        self.increase_by = parse_resources(dict(increase_by)) if increase_by else {}
-        if isinstance(increase_by_times, bool) or not isinstance(increase_by_times, int):
-            raise SettingError(f"increase_by_times={increase_by_times!r} is not accepted; it is a whole number")
-        self.increase_by_times = increase_by_times
-        self.reserve_resources = parse_resources(dict(reserve_resources)) if reserve_resources else {}
-
-    def __call__(
-        self, cluster: ClusterView, trial: TrialView, result: dict[str, Any], scheduler: ResourceChangingScheduler
-    ) -> Amounts | None:
-        """What the trial gets from now on."""
-        base = scheduler.base_trial_resources
-        step = self._step(base)
-        now = next(live.resources for live in cluster.live if live.trial_id == trial.trial_id)
-        total = {name: cluster.total.get(name, 0.0) - self.reserve_resources.get(name, 0.0) for name in step}
-        used = {name: sum(live.resources.get(name, 0.0) for live in cluster.live) for name in step}
-        free = math.floor(min((total[name] - used[name]) / amount + _TINY for name, amount in step.items()))
-        times = round(min((now.get(name, 0.0) - base.get(name, 0.0)) / amount for name, amount in step.items()))
-        spare = math.floor(
-            min((total[n] - base.get(n, 0.0) * len(cluster.live)) / amount + _TINY for n, amount in step.items())
-        )
-        share = max(0, math.ceil(spare / len(cluster.live)))
-        if self.increase_by_times > 0:
-            share = min(share, self.increase_by_times)
-        wanted = self._times(cluster, trial, scheduler, max(times, 0), free, share)
-        if wanted == times:
-            return None
-        return {name: base.get(name, 0.0) + wanted * step.get(name, 0.0) for name in {**base, **step}}
-
-    def _step(self, base: Amounts) -> Amounts:
-        if self.increase_by:
-            return self.increase_by
-        if self.add_bundles:
-            return {name: amount for name, amount in base.items() if amount > 0}
-        return {"gpu": 1.0} if base.get("gpu") else {"cpu": 1.0}
-
-    def _times(
-        self,
-        cluster: ClusterView,
-        trial: TrialView,
-        scheduler: ResourceChangingScheduler,
-        times: int,
-        free: int,
-        share: int,
-    ) -> int:
-        """How often a trial gets the step, beyond its base.
-
-        Args:
-            times: how often it has it now.
-            free: how many steps are left; below 0: so many too many are taken.
-            share: an equal part of all that can be had.
-        """
-        if free == 0:
-            return times
-        return max(0, times + free) if free < 0 else min(times + free, share)
-
-
-class DistributeResourcesToTopJob(DistributeResources):
-    """Gives all that is free to the best trial; who was best before keeps what it got, unless too much is taken.
-
-    Args:
-        add_bundles, increase_by, increase_by_times, reserve_resources: as for `DistributeResources`.
-        metric, mode: what best means; None: the scheduler's.
-    """
-
-    def __init__(
-        self,
-        add_bundles: bool = False,
-        increase_by: Mapping[str, float] | None = None,
-        increase_by_times: int = -1,
-        reserve_resources: Mapping[str, float] | None = None,
-        metric: str | None = None,
-        mode: str | None = None,
-    ) -> None:
-        super().__init__(add_bundles, increase_by, increase_by_times, reserve_resources)
-        check_metric(type(self).__name__, metric, mode)
-        self.metric, self.mode = metric, mode
-
-    def _times(
-        self,
-        cluster: ClusterView,
-        trial: TrialView,
-        scheduler: ResourceChangingScheduler,
-        times: int,
-        free: int,
-        share: int,
-    ) -> int:
-        if free < 0:
-            return max(0, times + free)
-        most = self.increase_by_times if self.increase_by_times > 0 else math.inf
-        step = self._step(scheduler.base_trial_resources)
-        growing = [live for live in cluster.live if _steps(live, scheduler.base_trial_resources, step) < most]
-        best = max(growing, key=lambda live: self._rank(live.last_result, scheduler), default=None)
-        if best is None or best.trial_id != trial.trial_id:
-            return times
-        return int(min(times + free, most))
-
-    def _rank(self, result: dict[str, Any], scheduler: ResourceChangingScheduler) -> tuple[bool, float]:
-        metric, mode = self.ranks_by(scheduler)
-        score = score_of(result, metric)
-        if score is None or math.isnan(score):
-            return False, 0.0
-        return True, -score if mode == "min" else score
-
-    def ranks_by(self, scheduler: ResourceChangingScheduler) -> tuple[str, str]:
-        """Metric and mode: its own, the scheduler's, or the run's. Raises SettingError if there are none."""
-        metric = self.metric or scheduler.metric or scheduler.run_metric
-        mode = self.mode or scheduler.mode or scheduler.run_mode
-        if not isinstance(metric, str) or not isinstance(mode, str):
-            raise SettingError(
-                f"{type(self).__name__} needs one metric and mode, and has metric={metric!r}, mode={mode!r}: give them "
-                "to it, to the scheduler or to the run"
-            )
-        return metric, mode
-
-
-def _steps(live: LiveTrial, base: Amounts, step: Amounts) -> float:
-    return min((live.resources.get(name, 0.0) - base.get(name, 0.0)) / amount for name, amount in step.items()) + _TINY
+_PASSED_ON = (
+    "_metric", "_mode", "needs_metric", "population", "time_attr", "first_config", "on_checkpoint", "on_trial_start",
+    "on_search_end", "on_idle", "orders", "choose_trial_to_run",
+)  # fmt: skip
 
 
 @checked_names
+@delegates("scheduler", *_PASSED_ON)
 class ResourceChangingScheduler(TrialScheduler):
     """Lets another scheduler decide about the trials, and changes what those get that go on.
 
@@ -220,21 +46,21 @@ class ResourceChangingScheduler(TrialScheduler):
         '(ResourceChangingScheduler) Using FIFOScheduler'
     """
 
+    _remembered = ("_live", "scheduler")
+
     def __init__(
         self,
         base_scheduler: TrialScheduler | None = None,
         resources_allocation_function: Allocation | None = DistributeResources(),  # noqa: B008 - it has no state
     ) -> None:
-        if base_scheduler is not None and not isinstance(base_scheduler, TrialScheduler):
-            raise SettingError(f"base_scheduler={base_scheduler!r} is not accepted; it is a TrialScheduler, or None")
+        fits = base_scheduler is None or isinstance(base_scheduler, TrialScheduler)
+        require(fits, "base_scheduler", base_scheduler, "it is a TrialScheduler, or None")
         function = resources_allocation_function
         if function is None:
             warn("resources_allocation_function=None: no trial's resources change", stacklevel=3)
         elif not callable(function):
-            raise SettingError(
-                f"resources_allocation_function={function!r} is not accepted; it is a function of "
-                "(cluster, trial, result, scheduler), or None"
-            )
+            accepted = "it is a function of (cluster, trial, result, scheduler), or None"
+            raise refused("resources_allocation_function", function, accepted)
         self.scheduler = base_scheduler or FIFOScheduler()
         self._function = function
         self.run_metric: str | None = None
@@ -250,60 +76,11 @@ class ResourceChangingScheduler(TrialScheduler):
         """The scheduler that decides, for messages."""
         return self.scheduler
 
-    @property
-    def _metric(self) -> str | None:
-        return self.scheduler._metric
-
-    @_metric.setter
-    def _metric(self, metric: str | None) -> None:
-        self.scheduler._metric = metric
-
-    @property
-    def _mode(self) -> str | None:
-        return self.scheduler._mode
-
-    @_mode.setter
-    def _mode(self, mode: str | None) -> None:
-        self.scheduler._mode = mode
-
-    @property
-    def needs_metric(self) -> bool:  # type: ignore[override]
-        return self.scheduler.needs_metric
-
-    @property
-    def population(self) -> bool:  # type: ignore[override]
-        return self.scheduler.population
-
-    @property
-    def time_attr(self) -> str | None:  # type: ignore[override]
-        return self.scheduler.time_attr
-
     def __getattr__(self, name: str) -> Any:
         # Also `on_rollback`, which only schedulers have that take results back.
         if name.startswith("__") or name == "scheduler":
             raise AttributeError(name)
         return getattr(self.scheduler, name)
-
-    def first_config(self, config: dict[str, Any]) -> dict[str, Any]:
-        return self.scheduler.first_config(config)
-
-    def on_checkpoint(self, trial: TrialView, iteration: int) -> None:
-        self.scheduler.on_checkpoint(trial, iteration)
-
-    def on_trial_start(self, trial: TrialView) -> None:
-        self.scheduler.on_trial_start(trial)
-
-    def on_search_end(self) -> None:
-        self.scheduler.on_search_end()
-
-    def on_idle(self) -> None:
-        self.scheduler.on_idle()
-
-    def orders(self) -> Sequence[Directive]:
-        return self.scheduler.orders()
-
-    def choose_trial_to_run(self, pending: Sequence[T]) -> T | None:
-        return self.scheduler.choose_trial_to_run(pending)
 
     def debug_string(self) -> str:
         return f"(ResourceChangingScheduler) {self.scheduler.debug_string()}"
@@ -372,10 +149,3 @@ class ResourceChangingScheduler(TrialScheduler):
     def on_trial_remove(self, trial: TrialView) -> None:
         self._live.pop(trial.trial_id, None)
         self.scheduler.on_trial_remove(trial)
-
-    def get_state(self) -> dict[str, Any]:
-        return {"live": dict(self._live), "scheduler": self.scheduler.get_state()}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._live = dict(state["live"])
-        self.scheduler.set_state(state["scheduler"])

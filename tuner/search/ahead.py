@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any
 
 from trainables.starting import start_thread
+from tuner.search.delegation import delegates
 from tuner.search.limiter import Wrapper
 from tuner.search.searcher import Searcher, Suggestion, contains
 
 _Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 
+@delegates("searcher", "counts_samples")
 class AskAhead(Wrapper):
     """Asks a searcher for the next suggestion in a thread, right after the one before was taken.
 
@@ -33,10 +35,6 @@ class AskAhead(Wrapper):
         self._held: list[_Call] = []
         self._holding = False
         """At a replay: the next suggestion was computed before what is told now, and is not known yet."""
-
-    @property
-    def counts_samples(self) -> bool:  # type: ignore[override]
-        return self.searcher.counts_samples
 
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)

@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from trainables.validation import checked_names
-from tuner.error import SettingError
-from tuner.search.sample import whole_number
+from tuner.search.arguments import require, whole_number
+from tuner.search.delegation import delegates
 from tuner.search.searcher import Metric, Searcher, Suggestion
 
+_PASSED_ON = (
+    "metric", "mode", "needs_metric", "warm_start", "set_max_concurrency", "suggest", "replay_suggest", "prepare",
+    "on_search_end", "on_pause", "on_unpause", "on_trial_result", "on_trial_complete", "learn_from",
+    "add_evaluated_point",
+)  # fmt: skip
 
+
+@delegates("searcher", *_PASSED_ON)
 class Wrapper(Searcher):
     """A searcher that passes everything on to another one, `searcher`."""
 
+    _remembered: ClassVar[tuple[str, ...]] = ("searcher",)
+
     def __init__(self, searcher: Searcher) -> None:
-        if not isinstance(searcher, Searcher):
-            raise SettingError(f"{type(self).__name__}: searcher={searcher!r} is not accepted; it is a Searcher")
+        require(isinstance(searcher, Searcher), f"{type(self).__name__}: searcher", searcher, "it is a Searcher")
         self.searcher = searcher
-
-    @property
-    def metric(self) -> Metric:
-        return self.searcher.metric
-
-    @property
-    def mode(self) -> Metric:
-        return self.searcher.mode
-
-    @property
-    def needs_metric(self) -> bool:  # type: ignore[override]
-        return self.searcher.needs_metric
 
     @property
     def unwrapped(self) -> Searcher:
         """The searcher that really proposes, for messages."""
         inner = self.searcher
         return inner.unwrapped if isinstance(inner, Wrapper) else inner
-
-    @property
-    def warm_start(self) -> Any:
-        return self.searcher.warm_start
 
     def __getattr__(self, name: str) -> Any:
         # Also `on_rollback`, which only searchers have that take results back.
@@ -50,49 +42,9 @@ class Wrapper(Searcher):
     def set_search_properties(self, metric: Metric, mode: Metric, config: Mapping[str, Any], **spec: Any) -> bool:
         return tell_properties(self.searcher, metric, mode, config, **spec)
 
-    def set_max_concurrency(self, max_concurrent: int) -> bool:
-        return self.searcher.set_max_concurrency(max_concurrent)
-
-    def suggest(self, trial_id: str) -> Suggestion:
-        return self.searcher.suggest(trial_id)
-
-    def replay_suggest(self, trial_id: str, config: dict[str, Any]) -> bool:
-        return self.searcher.replay_suggest(trial_id, config)
-
-    def prepare(self, trial_id: str) -> None:
-        self.searcher.prepare(trial_id)
-
-    def on_search_end(self) -> None:
-        self.searcher.on_search_end()
-
-    def on_pause(self, trial_id: str) -> None:
-        self.searcher.on_pause(trial_id)
-
-    def on_unpause(self, trial_id: str) -> None:
-        self.searcher.on_unpause(trial_id)
-
-    def learn_from(self, trial: Any) -> str | None:
-        return self.searcher.learn_from(trial)
-
-    def add_evaluated_point(self, *arguments: Any, **named: Any) -> None:
-        self.searcher.add_evaluated_point(*arguments, **named)
-
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        self.searcher.on_trial_result(trial_id, result)
-
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        self.searcher.on_trial_complete(trial_id, result=result, error=error)
-
-    def get_state(self) -> dict[str, Any]:
-        own = {name: value for name, value in vars(self).items() if name != "searcher"}
-        return {"own": own, "searcher": self.searcher.get_state()}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state["own"])
-        self.searcher.set_state(state["searcher"])
-
 
 @checked_names
+@delegates("searcher", "counts_samples", "total")
 class ConcurrencyLimiter(Wrapper):
     """Keeps at most `max_concurrent` trials of a searcher unfinished, so that it knows more when it proposes.
 
@@ -105,6 +57,8 @@ class ConcurrencyLimiter(Wrapper):
         >>> searcher = ConcurrencyLimiter(OptunaSearch(metric="loss", mode="min"), max_concurrent=4)  # doctest: +SKIP
     """
 
+    _remembered = ("_live", "_held", "searcher")
+
     def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
         super().__init__(searcher)
         self.max_concurrent = whole_number("max_concurrent", max_concurrent, least=1)
@@ -112,14 +66,6 @@ class ConcurrencyLimiter(Wrapper):
         self._passes = searcher.set_max_concurrency(max_concurrent)
         self._live: list[str] = []
         self._held: dict[str, tuple[dict[str, Any] | None, bool]] = {}
-
-    @property
-    def counts_samples(self) -> bool:  # type: ignore[override]
-        return self.searcher.counts_samples
-
-    @property
-    def total(self) -> int | None:  # type: ignore[override]
-        return self.searcher.total
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         self.max_concurrent = max_concurrent
@@ -150,18 +96,12 @@ class ConcurrencyLimiter(Wrapper):
             for name, (last, failed) in held.items():
                 self.searcher.on_trial_complete(name, result=last, error=failed)
 
-    def get_state(self) -> dict[str, Any]:
-        return {"live": list(self._live), "held": dict(self._held), "searcher": self.searcher.get_state()}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._live, self._held = list(state["live"]), dict(state["held"])
-        self.searcher.set_state(state["searcher"])
-
 
 class SampleLimit(Wrapper):
     """Ends a searcher after `num_samples` suggestions; -1: never. The number may be larger after a resume."""
 
     counts_samples = True
+    _remembered = ("_count", "searcher")
 
     def __init__(self, searcher: Searcher, num_samples: int) -> None:
         super().__init__(searcher)
@@ -191,13 +131,6 @@ class SampleLimit(Wrapper):
     def replay_suggest(self, trial_id: str, config: dict[str, Any]) -> bool:
         self._count += 1
         return self.searcher.replay_suggest(trial_id, config)
-
-    def get_state(self) -> dict[str, Any]:
-        return {"count": self._count, "searcher": self.searcher.get_state()}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._count = state["count"]
-        self.searcher.set_state(state["searcher"])
 
 
 def tell_properties(searcher: Searcher, metric: Metric, mode: Metric, config: Any, **spec: Any) -> bool:

@@ -10,7 +10,7 @@ from tuner.error import SettingError
 from tuner.search.domains import Categorical, Domain, Float, Integer, Normal, describe, same
 from tuner.search.resolve import HashDraw
 from tuner.search.searcher import contains
-from tuner.search.space_tree import Branches, Computed, Fixed, Grid, Items, Leaf, Node
+from tuner.search.space_tree import Branches, Computed, Fixed, Grid, Items, Leaf, Node, flat, walk
 
 _TAIL = 1e-9
 _PLAIN = (str, int, float, bool, type(None))
@@ -45,26 +45,18 @@ def wrapped(space: Any) -> Any:
     return space
 
 
-def check_searchable(node: Node, path: str) -> None:
+def check_searchable(root: Node) -> None:
     """Raise SettingError for a grid, as a sampler does not run through all values, and for unknown kinds of domains."""
-    if isinstance(node, Grid):
-        raise SettingError(f"OptunaSearch cannot search the grid_search at {path!r}; make it a choice([...])")
-    if isinstance(node, Leaf):
-        distribution_of(node.domain, path)
-    inner = node.nodes if isinstance(node, Items) else enumerate(node.nodes) if isinstance(node, Branches) else ()
-    for key, child in inner:
-        check_searchable(child, f"{path}/{key}" if path else str(key))
+    for path, node in walk(root):
+        if isinstance(node, Grid):
+            raise SettingError(f"OptunaSearch cannot search the grid_search at {path!r}; make it a choice([...])")
+        if isinstance(node, Leaf):
+            distribution_of(node.domain, path)
 
 
-def first_function(node: Node, path: str = "") -> str | None:
+def first_function(root: Node) -> str | None:
     """Where the first `sample_from` of a space is; None: it has none."""
-    if isinstance(node, Computed):
-        return path
-    inner = node.nodes if isinstance(node, Items) else enumerate(node.nodes) if isinstance(node, Branches) else ()
-    for key, child in inner:
-        if found := first_function(child, f"{path}/{key}" if path else str(key)):
-            return found
-    return None
+    return next((path for path, node in walk(root) if isinstance(node, Computed)), None)
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,17 +68,6 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
         for key in way:
             node = node.setdefault(key, {})
         node[last] = value
-    return made
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} as {"a/b": 1}."""
-    made: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            made.update(flat(value, f"{prefix}{key}/"))
-        else:
-            made[f"{prefix}{key}"] = value
     return made
 
 
@@ -197,13 +178,9 @@ def fits(node: Node, value: Any) -> bool:
         return any(fits(inner, value) for inner in node.nodes)
     if isinstance(node, Items):
         if node.kind is dict:
-            keys = [key for key, _ in node.nodes]
-            return (
-                isinstance(value, Mapping)
-                and set(value) == set(keys)
-                and all(fits(inner, value[key]) for key, inner in node.nodes)
-            )
-        same_kind = isinstance(value, (list, tuple)) and len(value) == len(node.nodes)
+            same_kind = isinstance(value, Mapping) and set(value) == {key for key, _ in node.nodes}
+        else:
+            same_kind = isinstance(value, (list, tuple)) and len(value) == len(node.nodes)
         return same_kind and all(fits(inner, value[key]) for key, inner in node.nodes)
     return isinstance(node, Computed)
 
@@ -222,16 +199,15 @@ def misfit(node: Node, value: Any, path: str) -> str | None:
         place = f"{path}/{key}" if path else str(key)
         if isinstance(inner, (Fixed, Computed)):
             continue
-        there = isinstance(value, Mapping) and key in value if node.kind is dict else _has_item(value, key)
+        if node.kind is dict:
+            there = isinstance(value, Mapping) and key in value
+        else:
+            there = isinstance(value, (list, tuple)) and key < len(value)
         if not there:
             return f"it has no {place}"
         if problem := misfit(inner, value[key], place):
             return problem
     return None
-
-
-def _has_item(value: Any, index: int) -> bool:
-    return isinstance(value, (list, tuple)) and index < len(value)
 
 
 def plain_result(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,25 +7,27 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainables.masking import MASK
 from trainables.metrics import score_of
 from tuner.error import SettingError
+from tuner.search.arguments import require, seed_or_none
 
 if TYPE_CHECKING:
     import optuna
+
+TRIAL_ID, RESULT = "trial_id", "result"
+"""User attributes of a study's trials: whose it is, and its last result."""
 
 
 def checked_sampler(sampler: Any, seed: int | None) -> Any:
     """The sampler itself, if it is one and the seed is not given beside it. Raises SettingError."""
     if sampler is None:
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            raise SettingError(f"seed={seed!r} is not accepted; it is a whole number")
+        seed_or_none(seed)
         return None
     import optuna
 
-    if not isinstance(sampler, optuna.samplers.BaseSampler):
-        raise SettingError(
-            f"sampler={sampler!r} is not accepted; it is one of optuna.samplers, made: TPESampler(seed=1)"
-        )
+    accepted = "it is one of optuna.samplers, made: TPESampler(seed=1)"
+    require(isinstance(sampler, optuna.samplers.BaseSampler), "sampler", sampler, accepted)
     if seed is not None:
         raise SettingError(
             f"seed={seed!r} has no effect on a given sampler; give it to {type(sampler).__name__} itself"
@@ -36,8 +38,8 @@ def checked_sampler(sampler: Any, seed: int | None) -> Any:
 def checked_names_of_metrics(what: str, names: Any) -> tuple[str, ...]:
     """One name or several, as a tuple. Raises SettingError."""
     listed = [names] if isinstance(names, str) else names
-    if not isinstance(listed, (list, tuple)) or not all(isinstance(name, str) for name in listed):
-        raise SettingError(f"{what}={names!r} is not accepted; it is the name of a metric, or a list of names")
+    fits = isinstance(listed, (list, tuple)) and all(isinstance(name, str) for name in listed)
+    require(fits, what, names, "it is the name of a metric, or a list of names")
     return tuple(listed)
 
 
@@ -51,16 +53,66 @@ def in_memory(storage: Any) -> bool:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Without Optuna's line about a new study; its logging stays as the user set it."""
+def quiet(least: int | None = None) -> Iterator[None]:
+    """Without Optuna's lines of a level below `least`, or below a warning; its logging stays as the user set it."""
     import optuna
 
     before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(max(before, optuna.logging.WARNING))
+    optuna.logging.set_verbosity(max(before, least or optuna.logging.WARNING))
     try:
         yield
     finally:
         optuna.logging.set_verbosity(before)
+
+
+def open_study(storage: Any, name: str, sampler: Any, modes: Sequence[str]) -> optuna.Study:
+    """The study of that name in a storage, made where there is none; a storage or URL, or None: in memory."""
+    import optuna
+
+    if isinstance(storage, str) and MASK in storage:
+        raise SettingError(
+            f"the password of storage={storage!r} is not kept with the experiment: give the search_alg "
+            "again (Tuner.restore(..., tune_config=)), or a URL without it, with the password where the database's "
+            "driver looks (PGPASSWORD, ~/.pgpass, ~/.my.cnf)"
+        )
+    with quiet():
+        return optuna.create_study(
+            storage=storage,
+            sampler=sampler or optuna.samplers.RandomSampler(seed=0),
+            pruner=optuna.pruners.NopPruner(),
+            study_name=name,
+            directions=["minimize" if mode == "min" else "maximize" for mode in modes],
+            load_if_exists=True,
+        )
+
+
+def states() -> type[optuna.trial.TrialState]:
+    """How a trial of a study stands."""
+    from optuna.trial import TrialState
+
+    return TrialState
+
+
+def optuna_id(study: optuna.Study, number: int) -> int:
+    """What the storage calls a trial of a study."""
+    return int(study._storage.get_trial_id_from_study_id_trial_number(study._study_id, number))
+
+
+def insert(study: optuna.Study, **trial: Any) -> int:
+    """Put a trial into a study as it is, without asking the sampler; returns its number."""
+    import optuna
+
+    template = optuna.trial.create_trial(**trial)
+    return int(study._storage.get_trial_number_from_id(study._storage.create_new_trial(study._study_id, template)))
+
+
+def end_state(values: Sequence[float | None], *, error: bool, reported: bool) -> optuna.trial.TrialState:
+    """How a trial has ended that has these values, NaN and None among them; `reported`: it had results before."""
+    if error or any(value is not None and math.isnan(value) for value in values):
+        return states().FAIL
+    if None not in values:
+        return states().COMPLETE
+    return states().PRUNED if reported else states().FAIL
 
 
 def begin(study: optuna.Study) -> optuna.Trial:

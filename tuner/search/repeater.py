@@ -7,9 +7,8 @@ from typing import Any
 
 from trainables.metrics import score_of
 from trainables.validation import checked_names
-from tuner.error import SettingError
+from tuner.search.arguments import require, whole_number
 from tuner.search.limiter import Wrapper
-from tuner.search.sample import whole_number
 from tuner.search.searcher import Searcher, Suggestion
 
 TRIAL_INDEX = "__trial_index__"
@@ -31,8 +30,8 @@ class Repeater(Wrapper):
 
     def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
         super().__init__(searcher)
-        if not isinstance(searcher.metric, str | None):
-            raise SettingError(f"Repeater: metric={searcher.metric!r} is not accepted; the mean is of one metric")
+        one = isinstance(searcher.metric, str | None)
+        require(one, "Repeater: metric", searcher.metric, "the mean is of one metric")
         self.repeat, self.set_index = whole_number("repeat", repeat, least=1), bool(set_index)
         self._groups: dict[str, list[str]] = {}
         self._leader: dict[str, str] = {}
@@ -74,13 +73,13 @@ class Repeater(Wrapper):
             self.searcher.prepare(trial_id)
 
     def on_pause(self, trial_id: str) -> None:
-        """Passed on by none."""
+        """Not passed on."""
 
     def on_unpause(self, trial_id: str) -> None:
-        """Passed on by none."""
+        """Not passed on."""
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Passed on by none: the searcher knows means of last results only."""
+        """Not passed on: the searcher knows means of last results only."""
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         leader = self._leader.pop(trial_id, None)
@@ -101,3 +100,11 @@ class Repeater(Wrapper):
             self.searcher.on_trial_complete(leader, result=mean)
         else:
             self.searcher.on_trial_complete(leader, result=None, error=True)
+
+    def get_state(self) -> dict[str, Any]:
+        own = {name: value for name, value in vars(self).items() if name != "searcher"}
+        return {"own": own, "searcher": self.searcher.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state["own"])
+        self.searcher.set_state(state["searcher"])

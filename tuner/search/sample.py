@@ -9,6 +9,7 @@ from typing import Any
 
 from trainables.validation import no_effect
 from tuner.error import SettingError
+from tuner.search.arguments import require
 from tuner.search.domains import Categorical as Categorical
 from tuner.search.domains import Domain as Domain
 from tuner.search.domains import Float as Float
@@ -147,29 +148,19 @@ def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
 
 
 def _number(call: str, name: str, value: Any) -> float:
-    if not is_number(value):
-        raise SettingError(f"{call}: {name}={value!r} is not accepted; it is a finite number")
+    require(is_number(value), f"{call}: {name}", value, "it is a finite number")
     return float(value)
 
 
 def _positive(call: str, name: str, value: Any) -> float:
     number = _number(call, name, value)
-    if number <= 0:
-        raise SettingError(f"{call}: {name}={value!r} is not accepted; it is a number above 0")
+    require(number > 0, f"{call}: {name}", value, "it is a number above 0")
     return number
 
 
 def _whole(call: str, name: str, value: Any) -> int:
-    if not is_number(value) or float(value) != int(value):
-        raise SettingError(f"{call}: {name}={value!r} is not accepted; it is a whole number")
+    require(is_number(value) and float(value) == int(value), f"{call}: {name}", value, "it is a whole number")
     return int(value)
-
-
-def whole_number(name: str, value: Any, *, least: int) -> int:
-    """`value`, if it is a whole number from `least` on. Raises SettingError for anything else, also for True."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise SettingError(f"{name}={value!r} is not accepted; accepted are {least}, {least + 1}, ...")
-    return value
 
 
 def _bounds(call: str, lower: Any, upper: Any, *, log: bool = False) -> tuple[float, float]:
@@ -204,8 +195,7 @@ def _step(call: str, low: float, high: float, q: Any) -> float:
 def _quantized(call: str, lower: Any, upper: Any, q: Any, *, log: bool) -> Integer:
     low, high = _whole_bounds(call, lower, upper, log=log)
     step = _whole(call, "q", q)
-    if step < 1:
-        raise SettingError(f"{call}: q={q!r} is not accepted; it is 1, 2, ...")
+    require(step >= 1, f"{call}: q", q, "it is 1, 2, ...")
     domain = Integer(low, high, log=log, q=step)
     if domain.least > domain.greatest:
         raise SettingError(f"{call}({low}, {high}, q={step}): there is no multiple of q between the bounds")

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, Literal
-
-import cloudpickle
 
 from trainables.metrics import score_of
 from tuner.error import SettingError
-from tuner.search.pickled_state import picklable_state
+from tuner.search.arguments import check_mode, require
+from tuner.search.pickled_state import Stateful
 
 Metric = str | Sequence[str] | None
 Suggestion = dict[str, Any] | Literal["FINISHED"] | None
 DEFAULT_METRIC = "_metric"
 """The name under which `report(0.3)` reports, and what is searched by when only a mode is given."""
 
-_MODES = ("min", "max")
 
-
-class Searcher:
+class Searcher(Stateful):
     """Proposes configs, and learns from the results of those it proposed.
 
     Obligations of a subclass:
@@ -138,10 +134,9 @@ class Searcher:
         Args:
             trial: has `trial_id`, `config`, `last_result` and `status`.
         """
-        names = [self.metric] if isinstance(self.metric, str) else list(self.metric or ())
-        values = [score_of(trial.last_result, name) for name in names]
+        values = values_of(self.metric, trial.last_result)
         if not values or any(value is None or value != value for value in values):
-            return f"{trial.trial_id} has no {' and '.join(names) or 'metric'}"
+            return f"{trial.trial_id} has no {' and '.join(names_of(self.metric)) or 'metric'}"
         self.add_evaluated_point(trial.config, values[0] if isinstance(self.metric, str) else values)
         return None
 
@@ -187,35 +182,29 @@ class Searcher:
         if not learned:
             raise SettingError(f"add_evaluated_trials: no finished trial has the metric {metric!r}")
 
-    def get_state(self) -> dict[str, Any]:
-        """Everything that later suggestions depend on; what cannot be pickled is left out."""
-        return picklable_state(self)
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `get_state` returned."""
-        self.__dict__.update(state)
+def names_of(metric: Metric) -> list[str]:
+    """The metrics, one or several."""
+    return [metric] if isinstance(metric, str) else list(metric or ())
 
-    def save(self, checkpoint_path: str | Path) -> None:
-        """Write the state to a file."""
-        Path(checkpoint_path).write_bytes(cloudpickle.dumps(self.get_state()))
 
-    def restore(self, checkpoint_path: str | Path) -> None:
-        """Read the state from a file that `save` wrote. The file is unpickled: only use your own."""
-        self.set_state(cloudpickle.loads(Path(checkpoint_path).read_bytes()))
+def values_of(metric: Metric, result: Mapping[str, Any]) -> list[float | None]:
+    """What a result has of each of them."""
+    return [score_of(result, name) for name in names_of(metric)]
 
 
 def check_metric_and_mode(who: str, metric: Any, mode: Any) -> None:
     """Raise SettingError unless they fit together."""
     for value in [mode] if mode is None or isinstance(mode, str) else list(mode):
-        if value is not None and value not in _MODES:
-            raise SettingError(f"{who}: mode={mode!r} is not accepted; accepted are 'min' and 'max'")
+        if value is not None:
+            check_mode(value, f"{who}: mode")
     if metric is None or isinstance(metric, str):
         if metric is not None and mode is not None and not isinstance(mode, str):
             raise SettingError(f"{who}: metric={metric!r} is one metric, but mode={mode!r} are several")
         return
     names = list(metric) if isinstance(metric, Sequence) else [metric]
-    if not names or not all(isinstance(name, str) for name in names):
-        raise SettingError(f"{who}: metric={metric!r} is not accepted; it is a name or a list of names")
+    named = names and all(isinstance(name, str) for name in names)
+    require(named, f"{who}: metric", metric, "it is a name or a list of names")
     if mode is not None and (isinstance(mode, str) or len(mode) != len(names)):
         raise SettingError(f"{who}: metric={metric!r} needs one mode each, not mode={mode!r}")
 

@@ -33,6 +33,7 @@ from tuner.search.space_tree import (
     Node,
     Path,
     compile_node,
+    flat,
     is_grid,
     path_text,
 )
@@ -68,7 +69,7 @@ def evaluated_params(space: Mapping[str, Any] | Callable[..., Any], config: Mapp
     if isinstance(space, Mapping):
         _compare(space, config, "", found)
     else:
-        _flatten(config, "", found)
+        found.update(flat(config))
     return found
 
 
@@ -76,28 +77,19 @@ def _compare(space: Any, value: Any, path: str, found: dict[str, Any]) -> None:
     if value is space:  # a constant is passed on as it is
         return
     if isinstance(space, Domain) or is_grid(space):
-        _flatten(value, path, found)
+        found.update(flat(value, path))
     elif isinstance(space, Mapping) and isinstance(value, Mapping):
         prefix = f"{path}/" if path else ""
         for key, item in value.items():
             if key in space:
                 _compare(space[key], item, f"{prefix}{key}", found)
             else:
-                _flatten(item, f"{prefix}{key}", found)
+                found.update(flat(item, f"{prefix}{key}"))
     elif isinstance(space, (list, tuple)) and isinstance(value, (list, tuple)) and len(space) == len(value):
         for index, (inner, item) in enumerate(zip(space, value, strict=True)):
             _compare(inner, item, f"{path}/{index}", found)
     elif not same(space, value):
-        _flatten(value, path, found)
-
-
-def _flatten(value: Any, path: str, found: dict[str, Any]) -> None:
-    if isinstance(value, Mapping) and value:
-        prefix = f"{path}/" if path else ""
-        for key, item in value.items():
-            _flatten(item, f"{prefix}{key}", found)
-    else:
-        found[path] = value
+        found.update(flat(value, path))
 
 
 def merge_constants(space: Mapping[str, Any] | Callable[..., Any], suggestion: Mapping[str, Any]) -> dict[str, Any]:

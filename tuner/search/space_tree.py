@@ -123,3 +123,21 @@ def _searched(node: Node, name: str, place: str) -> Iterator[tuple[str, str]]:
         yield name, place
         for index, inner in enumerate(node.nodes if isinstance(node, (Branches, Grid)) else ()):
             yield from _searched(inner, f"{name}[{index}]", f"{place} (branch {index})")
+
+
+def walk(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
+    """(path, node) of everything in a tree but what lies inside grids, from the root on."""
+    yield path, node
+    inner = node.nodes if isinstance(node, Items) else enumerate(node.nodes) if isinstance(node, Branches) else ()
+    for key, child in inner:
+        yield from walk(child, f"{path}/{key}" if path else str(key))
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} as {"a/b": 1}; an empty dict is a value."""
+    if not isinstance(value, Mapping) or not value:
+        return {path: value}
+    made: dict[str, Any] = {}
+    for key, item in value.items():
+        made.update(flat(item, f"{path}/{key}" if path else str(key)))
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import logging
 import operator
 import random
@@ -12,9 +13,10 @@ from typing import Any
 
 from trainables.validation import checked_names
 from tuner.error import SettingError
+from tuner.search.arguments import require, whole_number
 from tuner.search.domains import Domain, as_draw, describe, same
 from tuner.search.resolve import HashDraw, Space
-from tuner.search.sample import choice, whole_number
+from tuner.search.sample import choice
 from tuner.search.searcher import Metric, Searcher, Suggestion
 from tuner.search.space_tree import is_grid
 
@@ -46,6 +48,7 @@ class BasicVariantGenerator(Searcher):
     """
 
     counts_samples = True
+    _remembered = ("_index", "_live", "_seed")
 
     def __init__(
         self,
@@ -74,11 +77,7 @@ class BasicVariantGenerator(Searcher):
             )
         self._space = Space(config)
         self._presets = [Space(_preset(config, point)) for point in self._points]
-        self._preset_ends = []
-        end = 0
-        for preset in self._presets:
-            end += preset.grid_size
-            self._preset_ends.append(end)
+        self._preset_ends = list(itertools.accumulate(preset.grid_size for preset in self._presets))
         self.set_num_samples(int(spec.get("num_samples", 1)))
         if self._given_seed is None:
             self._seed = _as_seed(spec.get("seed"))
@@ -133,12 +132,8 @@ class BasicVariantGenerator(Searcher):
         self._live.discard(trial_id)
 
     def get_state(self) -> dict[str, Any]:
-        return {"index": self._index, "live": sorted(self._live), "seed": self._drawn_seed()}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._index, self._live = state["index"], set(state["live"])
-        if self._given_seed is None:
-            self._seed = state["seed"]
+        self._drawn_seed()
+        return super().get_state()
 
     def _drawn_seed(self) -> int:
         if self._seed is None:
@@ -153,11 +148,10 @@ class BasicVariantGenerator(Searcher):
 
 def list_of_points(points: Any) -> list[Mapping[str, Any]]:
     """`points_to_evaluate=` as a list. Raises SettingError for what is no list of dicts."""
-    if points is None:
-        return []
-    if not isinstance(points, Sequence) or not all(isinstance(point, Mapping) for point in points):
-        raise SettingError(f"points_to_evaluate={points!r} is not accepted; it is a list of dicts")
-    return list(points)
+    listed = [] if points is None else points
+    fits = isinstance(listed, Sequence) and all(isinstance(point, Mapping) for point in listed)
+    require(fits, "points_to_evaluate", points, "it is a list of dicts")
+    return list(listed)
 
 
 def _as_seed(random_state: Any) -> int | None:

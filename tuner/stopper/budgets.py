@@ -8,16 +8,16 @@ from typing import Any
 from trainables.metrics import score_of
 from trainables.validation import checked_names
 from tuner.clock import Clock, SystemClock
-from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.search.sample import whole_number
-from tuner.stopper.arguments import metric_name, number, seconds
+from tuner.search.arguments import metric_name, number, require, seconds, whole_number
 from tuner.stopper.stopper import Stopper
 
 
 @checked_names
 class MaximumIterationStopper(Stopper):
     """Ends each trial after `max_iter` results."""
+
+    _remembered = ("_count",)
 
     def __init__(self, max_iter: int) -> None:
         self._max_iter = whole_number("max_iter", max_iter, least=1)
@@ -33,12 +33,6 @@ class MaximumIterationStopper(Stopper):
     def stop_all(self) -> bool:
         return False
 
-    def get_state(self) -> dict[str, Any]:
-        return {"count": dict(self._count)}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._count = dict(state["count"])
-
 
 @checked_names
 class MaximumResultsStopper(Stopper):
@@ -46,6 +40,8 @@ class MaximumResultsStopper(Stopper):
 
     What runs then ends at its next result, so that of k trials at a time up to k - 1 results more are reported.
     """
+
+    _remembered = ("_count",)
 
     def __init__(self, max_results: int) -> None:
         self._max_results = whole_number("max_results", max_results, least=1)
@@ -58,12 +54,6 @@ class MaximumResultsStopper(Stopper):
     def stop_all(self) -> bool:
         return self._count >= self._max_results
 
-    def get_state(self) -> dict[str, Any]:
-        return {"count": self._count}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._count = state["count"]
-
 
 @checked_names
 class TrialTimeoutStopper(Stopper):
@@ -74,6 +64,8 @@ class TrialTimeoutStopper(Stopper):
     Args:
         timeout: seconds, or a `datetime.timedelta`.
     """
+
+    _remembered = ()
 
     def __init__(self, timeout: float | datetime.timedelta) -> None:
         self._timeout = seconds("timeout", timeout)
@@ -87,9 +79,6 @@ class TrialTimeoutStopper(Stopper):
 
     def stop_all(self) -> bool:
         return False
-
-    def get_state(self) -> dict[str, Any]:
-        return {}
 
 
 @checked_names
@@ -109,14 +98,14 @@ class CostStopper(Stopper):
     ([False, True], True)
     """
 
+    _remembered = ("_all", "_spent")
+
     def __init__(
         self, max_cost: float, metric: str = "cost", *, cumulative: bool = False, per: str = "experiment"
     ) -> None:
         self._max_cost, self._metric = number("max_cost", max_cost, above=0), metric_name(metric)
-        if cumulative not in (True, False):
-            raise SettingError(f"cumulative={cumulative!r} is not accepted; accepted are True and False")
-        if per not in ("experiment", "trial"):
-            raise SettingError(f"per={per!r} is not accepted; accepted are 'experiment' and 'trial'")
+        require(cumulative in (True, False), "cumulative", cumulative, "accepted are True and False")
+        require(per in ("experiment", "trial"), "per", per, "accepted are 'experiment' and 'trial'")
         self._cumulative, self._per = cumulative, per
         self._all = 0.0
         self._spent: dict[str, float] = {}
@@ -139,12 +128,6 @@ class CostStopper(Stopper):
     def stop_all(self) -> bool:
         return self._per == "experiment" and self._all >= self._max_cost
 
-    def get_state(self) -> dict[str, Any]:
-        return {"all": self._all, "spent": dict(self._spent)}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._all, self._spent = state["all"], dict(state["spent"])
-
 
 @checked_names
 class TimeoutStopper(Stopper):
@@ -154,6 +137,8 @@ class TimeoutStopper(Stopper):
         timeout: seconds, or a `datetime.timedelta`.
         clock: where time comes from; None: the run's.
     """
+
+    _remembered = ("_left",)
 
     def __init__(self, timeout: float | datetime.timedelta, clock: Clock | None = None) -> None:
         self._left = seconds("timeout", timeout)
@@ -176,8 +161,6 @@ class TimeoutStopper(Stopper):
         self._last = now
         return self._left <= 0
 
-    def get_state(self) -> dict[str, Any]:
-        return {"left": self._left}
-
     def set_state(self, state: dict[str, Any]) -> None:
-        self._left, self._last = state["left"], None
+        super().set_state(state)
+        self._last = None

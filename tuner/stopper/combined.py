@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from trainables.validation import checked_names
-from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
+from tuner.search.arguments import require
 from tuner.stopper.stopper import Stopper
 
 
@@ -16,11 +16,11 @@ from tuner.stopper.stopper import Stopper
 class FunctionStopper(Stopper):
     """Ends a trial when a function `(trial_id, result)` says so."""
 
+    _remembered = ()
+
     def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
-        if not self.is_valid_function(function):
-            raise SettingError(
-                f"stop={function!r} is not accepted; a function for it takes (trial_id, result) and returns a bool"
-            )
+        accepted = "a function for it takes (trial_id, result) and returns a bool"
+        require(self.is_valid_function(function), "stop", function, accepted)
         self._function = function
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -28,9 +28,6 @@ class FunctionStopper(Stopper):
 
     def stop_all(self) -> bool:
         return False
-
-    def get_state(self) -> dict[str, Any]:
-        return {}
 
     @classmethod
     def is_valid_function(cls, function: Any) -> bool:
@@ -55,8 +52,7 @@ class CombinedStopper(Stopper):
 
     def __init__(self, *stoppers: Stopper) -> None:
         for stopper in stoppers:
-            if not isinstance(stopper, Stopper):
-                raise SettingError(f"CombinedStopper: {stopper!r} is not accepted; all are Stoppers")
+            require(isinstance(stopper, Stopper), "CombinedStopper: stopper", stopper, "all are Stoppers")
         self._stoppers = stoppers
 
     @property

@@ -12,16 +12,10 @@ from trainables.metrics import MISSING, as_score, lookup, nearest_keys
 from trainables.validation import checked_names
 from tuner.error import MetricMissingError, SettingError
 from tuner.experiment.reason import Reason, ReasonKind
+from tuner.search.arguments import require
 from tuner.stopper.stopper import Stopper
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class AtMost:
-    """A stop criterion that is met by a value of at most `limit`."""
-
-    limit: float
 
 
 @dataclass(frozen=True)
@@ -29,6 +23,17 @@ class AtLeast:
     """A stop criterion that is met by a value of at least `limit`."""
 
     limit: float
+
+    def is_met(self, value: float) -> bool:
+        """Whether a value is good enough to stop; NaN is not."""
+        return value >= self.limit
+
+
+class AtMost(AtLeast):
+    """A stop criterion that is met by a value of at most `limit`."""
+
+    def is_met(self, value: float) -> bool:
+        return value <= self.limit
 
 
 def at_most(limit: float) -> AtMost:
@@ -79,10 +84,10 @@ class DictStopper(Stopper):
     """
 
     def __init__(self, criteria: Mapping[str, Any], strict: bool = False) -> None:
-        if not isinstance(criteria, Mapping):
-            raise SettingError(f"criteria={criteria!r} is not accepted; it is a dict like {{'training_iteration': 10}}")
+        accepted = "it is a dict like {'training_iteration': 10}"
+        require(isinstance(criteria, Mapping), "criteria", criteria, accepted)
         for name, limit in criteria.items():
-            number = isinstance(limit, (AtLeast, AtMost, bool)) or as_score(limit) is not None
+            number = isinstance(limit, (AtLeast, bool)) or as_score(limit) is not None
             if not isinstance(name, str) or not number or limit != limit:
                 raise SettingError(
                     f"stop={{{name!r}: {limit!r}}} is not accepted; a metric's name has a number (stop once the metric "
@@ -100,7 +105,7 @@ class DictStopper(Stopper):
             self._look_for(trial_id, result)
         for name, limit in self._criteria.items():
             if _reached(value := lookup(result, name), limit):
-                cut = limit.limit if isinstance(limit, (AtLeast, AtMost)) else as_score(limit)
+                cut = limit.limit if isinstance(limit, AtLeast) else as_score(limit)
                 return Reason(ReasonKind.CRITERION, type(self).__name__, metric=name, value=as_score(value), cut=cut)
         return False
 
@@ -144,6 +149,4 @@ def _reached(value: Any, limit: Any) -> bool:
     number = float(value) if isinstance(value, bool) else as_score(value)
     if number is None:
         return False
-    if isinstance(limit, AtMost):
-        return number <= limit.limit
-    return number >= (limit.limit if isinstance(limit, AtLeast) else limit)
+    return limit.is_met(number) if isinstance(limit, AtLeast) else bool(number >= limit)

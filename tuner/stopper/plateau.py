@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from trainables.metrics import score_of
 from trainables.validation import checked_names
-from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.search.sample import whole_number
-from tuner.stopper.arguments import metric_name, number
+from tuner.search.arguments import check_mode, metric_name, number, require, whole_number
 from tuner.stopper.stopper import Stopper
 
 
@@ -29,6 +26,8 @@ class TrialPlateauStopper(Stopper):
         mode: "min" or "max", needed with a threshold.
     """
 
+    _remembered = ("_count", "_window")
+
     def __init__(
         self,
         metric: str,
@@ -38,22 +37,22 @@ class TrialPlateauStopper(Stopper):
         metric_threshold: float | None = None,
         mode: str | None = None,
     ) -> None:
-        if mode not in (None, "min", "max") or (metric_threshold is not None and mode is None):
-            raise SettingError(f"mode={mode!r} is not accepted; with a metric_threshold it is 'min' or 'max'")
+        fits = mode in ("min", "max") or (mode is None and metric_threshold is None)
+        require(fits, "mode", mode, "with a metric_threshold it is 'min' or 'max'")
         self._metric, self._std, self._mode = metric_name(metric), number("std", std, above=0), mode
         self._num_results = whole_number("num_results", num_results, least=1)
         self._grace_period = whole_number("grace_period", grace_period, least=0)
         self._threshold = None if metric_threshold is None else number("metric_threshold", metric_threshold)
         self._count: dict[str, int] = {}
-        self._window: dict[str, deque[float]] = {}
+        self._window: dict[str, list[float]] = {}
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool | Reason:
         self._count[trial_id] = count = self._count.get(trial_id, 0) + 1
         score = score_of(result, self._metric)
         if score is None:
             return False
-        window = self._window.setdefault(trial_id, deque(maxlen=self._num_results))
-        window.append(score)
+        # A new list each time: the one before may be part of a state.
+        self._window[trial_id] = window = [*self._window.get(trial_id, ()), score][-self._num_results :]
         if count < self._grace_period or len(window) < self._num_results:
             return False
         if self._threshold is not None:
@@ -68,13 +67,6 @@ class TrialPlateauStopper(Stopper):
     def stop_all(self) -> bool:
         return False
 
-    def get_state(self) -> dict[str, Any]:
-        return {"count": dict(self._count), "window": {name: list(window) for name, window in self._window.items()}}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._count = dict(state["count"])
-        self._window = {name: deque(window, maxlen=self._num_results) for name, window in state["window"].items()}
-
 
 @checked_names
 class ExperimentPlateauStopper(Stopper):
@@ -88,9 +80,10 @@ class ExperimentPlateauStopper(Stopper):
         patience: results that may still come after that.
     """
 
+    _remembered = ("_best", "_still")
+
     def __init__(self, metric: str, std: float = 0.001, top: int = 10, mode: str = "min", patience: int = 0) -> None:
-        if mode not in ("min", "max"):
-            raise SettingError(f"mode={mode!r} is not accepted; accepted are 'min' and 'max'")
+        check_mode(mode)
         self._top = whole_number("top", top, least=2)
         self._patience = whole_number("patience", patience, least=0)
         self._metric, self._std, self._mode = metric_name(metric), number("std", std, above=0), mode
@@ -111,14 +104,8 @@ class ExperimentPlateauStopper(Stopper):
     def stop_all(self) -> bool:
         return self.has_plateaued() and self._still >= self._patience
 
-    def get_state(self) -> dict[str, Any]:
-        return {"best": list(self._best), "still": self._still}
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._best, self._still = list(state["best"]), state["still"]
-
-
-def deviation(values: Sequence[float] | deque[float]) -> float:
+def deviation(values: Sequence[float]) -> float:
     """The standard deviation of all values (of them, not of what they are a sample of); NaN and infinities give NaN."""
     mean = sum(values) / len(values)
     if not math.isfinite(mean):

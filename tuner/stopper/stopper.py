@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.experiment.reason import Reason
-from tuner.search.pickled_state import picklable_state
+from tuner.search.pickled_state import Stateful
 
 
-class Stopper:
+class Stopper(Stateful):
     """Says after each result whether a trial, or everything, ends.
 
     Obligations of a subclass: it does no I/O and keeps no trial; each (trial, training_iteration) is told at most once;
@@ -22,11 +22,3 @@ class Stopper:
     def stop_all(self) -> bool:
         """True: every trial ends at its next result, and no other begins."""
         raise NotImplementedError(f"{type(self).__name__} does not define stop_all()")
-
-    def get_state(self) -> dict[str, Any]:
-        """Everything that later answers depend on; what cannot be pickled is left out."""
-        return picklable_state(self)
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `get_state` returned."""
-        self.__dict__.update(state)
