@@ -122,6 +122,15 @@ _Hooks = tuple[tuple[Callback, Callable[..., Any]], ...]
 _ResultHooks = tuple[tuple[Callback, Callable[..., Any], bool], ...]
 
 
+def _about_trial(hook: str) -> Callable[[CallbackList, int, Trials, Trial], None]:
+    """The method of a list that calls a hook which is about one trial."""
+
+    def tell(callbacks: CallbackList, iteration: int, trials: Trials, trial: Trial) -> None:
+        callbacks._call(hook, iteration=iteration, trials=trials, trial=trial)
+
+    return tell
+
+
 class CallbackList:
     """Calls several callbacks in their order, and only those that override the hook in question."""
 
@@ -141,30 +150,22 @@ class CallbackList:
     def __len__(self) -> int:
         return len(self.callbacks)
 
-    # --- hooks -------------------------------------------------------------------------------------
+    on_trial_start = _about_trial("on_trial_start")
+    on_trial_clone = _about_trial("on_trial_clone")
+    on_trial_restore = _about_trial("on_trial_restore")
+    on_trial_save = _about_trial("on_trial_save")
+    on_trial_complete = _about_trial("on_trial_complete")
+    on_trial_recover = _about_trial("on_trial_recover")
+    on_trial_error = _about_trial("on_trial_error")
 
     def setup(self, **info: Any) -> None:
-        self._call("setup", self._setup, **info)
+        self._call("setup", **info)
 
     def on_step_begin(self, iteration: int, trials: Trials) -> None:
-        if self._step_begin:
-            self._call("on_step_begin", self._step_begin, iteration=iteration, trials=trials)
+        self._call("on_step_begin", iteration=iteration, trials=trials)
 
     def on_step_end(self, iteration: int, trials: Trials) -> None:
-        if self._step_end:
-            self._call("on_step_end", self._step_end, iteration=iteration, trials=trials)
-
-    def on_trial_start(self, iteration: int, trials: Trials, trial: Trial) -> None:
-        self._call("on_trial_start", self._start, iteration=iteration, trials=trials, trial=trial)
-
-    def on_trial_restore(self, iteration: int, trials: Trials, trial: Trial) -> None:
-        self._call("on_trial_restore", self._restore, iteration=iteration, trials=trials, trial=trial)
-
-    def on_trial_clone(self, iteration: int, trials: Trials, trial: Trial) -> None:
-        self._call("on_trial_clone", self._clone, iteration=iteration, trials=trials, trial=trial)
-
-    def on_trial_save(self, iteration: int, trials: Trials, trial: Trial) -> None:
-        self._call("on_trial_save", self._save, iteration=iteration, trials=trials, trial=trial)
+        self._call("on_step_end", iteration=iteration, trials=trials)
 
     def on_trial_result(self, iteration: int, trials: Trials, trial: Trial, result: dict[str, Any]) -> bool:
         """Show a result to those that may change it; True if somebody did. `after_trial_result` has the others."""
@@ -188,50 +189,35 @@ class CallbackList:
         for callback, hook, takes_back in hooks:
             if again and not takes_back:
                 continue  # it was told of this iteration before the trial went back
-            try:
-                hook(iteration=iteration, trials=trials, trial=trial, result=result)
-            except Exception as error:
-                _explain(error, callback, "on_trial_result")
-                raise
-
-    def on_trial_complete(self, iteration: int, trials: Trials, trial: Trial) -> None:
-        self._call("on_trial_complete", self._complete, iteration=iteration, trials=trials, trial=trial)
-
-    def on_trial_recover(self, iteration: int, trials: Trials, trial: Trial) -> None:
-        self._call("on_trial_recover", self._recover, iteration=iteration, trials=trials, trial=trial)
-
-    def on_trial_error(self, iteration: int, trials: Trials, trial: Trial) -> None:
-        self._call("on_trial_error", self._error, iteration=iteration, trials=trials, trial=trial)
+            CallbackList._call_one(
+                "on_trial_result", callback, hook, iteration=iteration, trials=trials, trial=trial, result=result
+            )
 
     def on_checkpoint(self, iteration: int, trials: Trials, trial: Trial, checkpoint: Checkpoint) -> None:
-        self._call(
-            "on_checkpoint", self._checkpoint, iteration=iteration, trials=trials, trial=trial, checkpoint=checkpoint
-        )
+        self._call("on_checkpoint", iteration=iteration, trials=trials, trial=trial, checkpoint=checkpoint)
 
     def on_experiment_end(self, trials: Trials) -> None:
         """Everybody is told, also when one of them fails; the first error is raised then."""
         first: Exception | None = None
-        for pair in self._experiment_end:
+        for pair in self._hooks["on_experiment_end"]:
             try:
-                self._call("on_experiment_end", (pair,), trials=trials)
+                self._call_one("on_experiment_end", *pair, trials=trials)
             except Exception as error:
                 first = first or error
         if first is not None:
             raise first
 
     def on_rollback(self, trial: Trial, iteration: int) -> None:
-        self._call("on_rollback", self._rollback, trial=trial, iteration=iteration)
+        self._call("on_rollback", trial=trial, iteration=iteration)
 
     def next_refresh(self) -> float | None:
         """The soonest wish, in seconds; None if nobody has one."""
-        wishes = [wish for _, hook in self._refresh if (wish := hook()) is not None]
+        wishes = [wish for _, hook in self._hooks["next_refresh"] if (wish := hook()) is not None]
         return min(wishes) if wishes else None
 
     def is_preempted(self) -> bool:
         """Whether somebody has seen that this machine is about to be taken away."""
-        return any(hook() for _, hook in self._preempted)
-
-    # --- state --------------------------------------------------------------------------------------
+        return any(hook() for _, hook in self._hooks["is_preempted"])
 
     def get_state(self) -> dict[str, Any]:
         """The states of those that have one, by class name and number among its like."""
@@ -257,37 +243,28 @@ class CallbackList:
             named.append((f"{name}#{seen[name]}", callback))
         return named
 
-    # --- inside -------------------------------------------------------------------------------------
-
     def _overridden(self) -> None:
         """Look once who overrides what: a hook that nobody overrides costs nothing per event."""
-
-        def of(hook: str) -> _Hooks:
-            base = getattr(Callback, hook)
-            found = [(callback, getattr(callback, hook)) for callback in self.callbacks]
-            return tuple(pair for pair in found if getattr(pair[1], "__func__", pair[1]) is not base)
-
-        self._setup = of("setup")
-        self._step_begin, self._step_end = of("on_step_begin"), of("on_step_end")
-        self._start, self._restore, self._save = of("on_trial_start"), of("on_trial_restore"), of("on_trial_save")
-        self._clone = of("on_trial_clone")
-        self._complete, self._recover = of("on_trial_complete"), of("on_trial_recover")
-        self._error, self._checkpoint = of("on_trial_error"), of("on_checkpoint")
-        self._experiment_end, self._rollback = of("on_experiment_end"), of("on_rollback")
-        self._refresh, self._preempted = of("next_refresh"), of("is_preempted")
-        results = of("on_trial_result")
-        told = [(callback, hook, callback.takes_back) for callback, hook in results]
+        self._hooks: dict[str, _Hooks] = {}
+        for name, base in vars(Callback).items():
+            if callable(base) and not name.startswith("_"):
+                found = [(callback, getattr(callback, name)) for callback in self.callbacks]
+                self._hooks[name] = tuple(pair for pair in found if getattr(pair[1], "__func__", pair[1]) is not base)
+        told = [(callback, hook, callback.takes_back) for callback, hook in self._hooks["on_trial_result"]]
         self._changing = tuple(entry for entry in told if entry[0].changes_results)
         self._reading = tuple(entry for entry in told if not entry[0].changes_results)
 
+    def _call(self, name: str, **arguments: Any) -> None:
+        for callback, hook in self._hooks[name]:
+            self._call_one(name, callback, hook, **arguments)
+
     @staticmethod
-    def _call(name: str, hooks: _Hooks, **arguments: Any) -> None:
-        for callback, hook in hooks:
-            try:
-                hook(**arguments)
-            except Exception as error:
-                _explain(error, callback, name)
-                raise
+    def _call_one(name: str, callback: Callback, hook: Callable[..., Any], **arguments: Any) -> None:
+        try:
+            hook(**arguments)
+        except Exception as error:
+            _explain(error, callback, name)
+            raise
 
 
 def _check(callback: object) -> None:

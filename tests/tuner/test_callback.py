@@ -87,7 +87,7 @@ def test_hooks_that_nobody_overrides_are_not_called() -> None:
     callbacks = CallbackList([Callback(), Callback()])
 
     assert callbacks._changing == callbacks._reading == ()
-    assert callbacks._step_end == ()
+    assert callbacks._hooks["on_step_end"] == ()
 
 
 def test_a_hook_set_on_the_object_is_called() -> None:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables import tagged
 from trainables.checkpoint import Checkpoint
 from trainables.config import RECENCY, ScoreOrder
+from trainables.history import frame
 from trainables.metrics import MISSING, lookup, nearest_keys, score_of
-from trainables.result_history import flatten, frame
-from trainables.store.retention import Ranking, rank_key
+from trainables.store.retention import Ranking
 from tuner.analysis import scopes
+from tuner.analysis.loaded import LoadedExperiment, last_result
 from tuner.error import SettingError
-from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
-from tuner.experiment.reader import load_state, read_settings
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class ExperimentAnalysis:
+class ExperimentAnalysis(LoadedExperiment):
     """The trials of an experiment and what they came to.
 
     Args:
@@ -49,111 +46,6 @@ class ExperimentAnalysis:
         >>> analysis = tune.ExperimentAnalysis("~/tuner_results/my_run")
         >>> analysis.get_best_config("loss", "min")
     """
-
-    def __init__(
-        self,
-        experiment_checkpoint_path: str | PathLike[str],
-        *,
-        trials: Sequence[Trial] | None = None,
-        metric: Any = None,
-        mode: Any = None,
-        settings: Mapping[str, Any] | None = None,
-        default_metric: str | None = None,
-        default_mode: str | None = None,
-        storage_filesystem: Any = None,
-    ) -> None:
-        if is_elsewhere(experiment_checkpoint_path):
-            from tuner.syncer import views
-
-            self._path = fspath(experiment_checkpoint_path).rstrip("/")
-            found, state = views.load(self._path)
-            self.settings: dict[str, Any] = dict(found if settings is None else settings)
-            self._trials: Sequence[Trial] = state.trials if trials is None else trials
-        else:
-            root = as_local_path(experiment_checkpoint_path)
-            paths = ExperimentPaths(root.parent if root.is_file() else root)
-            self._path = str(paths.root)
-            self.settings = dict(read_settings(paths) if settings is None else settings)
-            self._trials = load_state(paths).trials if trials is None else trials
-        goal = self.settings.get("searches_for") or {}
-        self._metric = metric or default_metric or self.settings.get("metric") or goal.get("metric")
-        of_searcher = goal.get("mode") if self._metric == goal.get("metric") else None
-        self._mode = mode or default_mode or self.settings.get("mode") or of_searcher
-        self.default_metric, self.default_mode = _single(self._metric), _single(self._mode)
-        self._frames: dict[str, pandas.DataFrame] | None = None
-        self._warned: set[str] = set()
-
-    # --- what there is ------------------------------------------------------------------------------
-
-    @property
-    def experiment_path(self) -> str:
-        """The experiment's directory, or its URI."""
-        return self._path
-
-    @property
-    def trials(self) -> Sequence[Trial]:
-        """All trials, in order of creation."""
-        return self._trials
-
-    @property
-    def results(self) -> dict[str, dict[str, Any]]:
-        """{trial_id: last result}."""
-        return {trial.trial_id: last_result(trial) for trial in self._trials}
-
-    @property
-    def results_df(self) -> pandas.DataFrame:
-        """The last results as a frame, one row per trial, by trial_id."""
-        rows = [{**flatten(last_result(trial)), "trial_id": trial.trial_id} for trial in self._trials]
-        made = frame(rows)
-        return made.set_index("trial_id") if rows else made
-
-    @property
-    def trial_dataframes(self) -> dict[str, pandas.DataFrame]:
-        """{directory: frame of all results} of every trial; read once."""
-        if self._frames is None:
-            self._frames = {trial.path: frame(scopes.history(trial)) for trial in self._trials}
-        return self._frames
-
-    def fetch_trial_dataframes(self) -> dict[str, pandas.DataFrame]:
-        """`trial_dataframes`, read anew."""
-        self._frames = None
-        return self.trial_dataframes
-
-    def dataframe(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:
-        """One row per trial that reported, with its config as columns "config/..." and its directory as "logdir".
-
-        Args:
-            metric, mode: the row of the best value of this metric; without a mode it is the last row.
-        """
-        if mode is not None:
-            metric, mode = scopes.check(metric, mode)
-        rows = []
-        for trial in self._trials:
-            row = _row(trial, metric, mode)
-            if row:
-                config = flatten({"config": config_of(trial)})
-                rows.append({**flatten(row), **config, "logdir": trial.path})
-        return frame(rows)
-
-    def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
-        """{directory: config} of every trial; with `prefix` flat, as "config/..."."""
-        configs = {trial.path: config_of(trial) for trial in self._trials}
-        return {path: flatten({"config": config}) for path, config in configs.items()} if prefix else configs
-
-    def stats(self) -> dict[str, Any]:
-        """When the run started and ended, in seconds since the epoch, and how many trials there are of each status."""
-        counts: dict[str, int] = {}
-        for trial in self._trials:
-            counts[trial.status] = counts.get(trial.status, 0) + 1
-        starts = [trial.started_at for trial in self._trials if trial.started_at is not None]
-        ends = [trial.ended_at for trial in self._trials if trial.ended_at is not None]
-        return {"start_time": min(starts, default=None), "end_time": max(ends, default=None), "trials": counts}
-
-    def runner_data(self) -> dict[str, Any]:
-        """The settings that the experiment was started with."""
-        return dict(self.settings)
-
-    # --- the best -----------------------------------------------------------------------------------
 
     @property
     def best_trial(self) -> Trial | None:
@@ -227,8 +119,6 @@ class ExperimentAnalysis:
         trial = self.get_best_trial(metric, mode, scope)
         return None if trial is None else trial.path
 
-    # --- checkpoints --------------------------------------------------------------------------------
-
     def get_best_checkpoint(
         self, trial: Trial | str, metric: str | None = None, mode: str | None = None, return_path: bool = False
     ) -> Checkpoint | str | None:
@@ -259,8 +149,6 @@ class ExperimentAnalysis:
         order: ScoreOrder = "min" if self.settings.get("checkpoint_score_order") == "min" else "max"
         metric = None if attribute == RECENCY else attribute
         return Ranking(self.settings.get("num_to_keep"), metric, order).best(trial.own_checkpoints)
-
-    # --- to look at ---------------------------------------------------------------------------------
 
     @property
     def study(self) -> optuna.Study:
@@ -314,8 +202,6 @@ class ExperimentAnalysis:
         said = {name: value for name, value in facts.items() if value}
         return report.publish(seen, said, self._path.rpartition("/")[2], target)
 
-    # --- inside -------------------------------------------------------------------------------------
-
     def _by(self, metric: str | None, mode: str | None, scope: str = "last") -> tuple[str, str]:
         if metric is None and self.default_metric is None:
             raise SettingError("best by which metric? Give metric= and mode= here, or to the run")
@@ -356,15 +242,12 @@ class ExperimentAnalysis:
             log.warning("%s", text)
 
     def _best_checkpoint(self, trial: Trial, metric: str, mode: str) -> Checkpoint | None:
-        scored = [
-            (rank_key(value, "max" if mode == "max" else "min", record.order), record)
-            for record in trial.own_checkpoints
-            if (value := score_of(record.metrics, metric)) is not None
-        ]
-        if not scored:
-            self._warn_once(f"{trial.name} has no checkpoint whose result has a number {metric!r}")
-            return None
-        return trial.open_checkpoint(max(scored, key=lambda pair: pair[0])[1])
+        ranking = Ranking(1, metric, "min" if mode == "min" else "max")
+        scored = [record for record in trial.own_checkpoints if score_of(record.metrics, metric) is not None]
+        for best in ranking.best(scored):
+            return trial.open_checkpoint(best)
+        self._warn_once(f"{trial.name} has no checkpoint whose result has a number {metric!r}")
+        return None
 
     def _trial(self, given: Trial | str) -> Trial:
         if not isinstance(given, (str, Path)):
@@ -389,38 +272,5 @@ class ExperimentAnalysis:
         return f"{type(self).__name__}({self._path!r}, {len(self._trials)} trials)"
 
 
-def config_of(trial: Trial) -> dict[str, Any]:
-    """A trial's config for tables: what would have to be unpickled stays closed. `trial.config` opens it."""
-    config = tagged.loads(bytes(trial.raw_config))
-    return config if isinstance(config, dict) else {}
-
-
-def last_result(trial: Trial) -> dict[str, Any]:
-    """The last result with the config in it, as Ray has it; {} if there is none."""
-    result = trial.last_result
-    return {**result, "config": config_of(trial)} if result else {}
-
-
-def _single(given: Any) -> str | None:
-    """Of several metrics none is the default: who asks must say which."""
-    if given is None or isinstance(given, str):
-        return given
-    return str(given[0]) if len(given) == 1 else None
-
-
 def _listed(given: Any) -> list[Any]:
     return [] if given is None else [given] if isinstance(given, str) else list(given)
-
-
-def _row(trial: Trial, metric: str | None, mode: str | None) -> dict[str, Any]:
-    if metric is None or mode is None:
-        return trial.last_result
-    best: tuple[tuple[bool, float], dict[str, Any]] | None = None
-    for row in scopes.history(trial):
-        value = score_of(row, metric)
-        if value is None:
-            continue
-        rank = (False, 0.0) if value != value else (True, -value if mode == "min" else value)
-        if best is None or rank > best[0]:
-            best = (rank, row)
-    return trial.last_result if best is None else best[1]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from trainables.result import Result
 from tuner.analysis import scopes
-from tuner.analysis.experiment import ExperimentAnalysis, config_of, last_result
+from tuner.analysis.experiment import ExperimentAnalysis
+from tuner.analysis.loaded import config_of, last_result
 from tuner.error import MetricMissingError, SettingError, TrialError, TrialProcessDiedError, TrialTimeoutError
 from tuner.experiment.trial import Trial
 
@@ -78,9 +79,7 @@ class ResultGrid:
 
         Args:
             metric, mode: default: those of the `TuneConfig`. The result of a single trial needs none.
-            scope: "last" result, best of "all", mean ("avg"), or mean of the last n ("last-5-avg").
-            filter_nan_and_inf: None: infinities rank as numbers, and a trial whose score is NaN is left out. True,
-                Ray's default: trials with infinities are left out too. False: none is, and NaN is worst.
+            scope, filter_nan_and_inf: as in `ExperimentAnalysis.get_best_trial`.
 
         Raises SettingError without a metric, MetricMissingError if no trial has such a number; it lists what there is.
         """

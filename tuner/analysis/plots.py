@@ -6,20 +6,23 @@ Optuna's own plots are used where it has one; curves, timeline and schedule are 
 from __future__ import annotations
 
 import datetime
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainables import tagged
 from trainables.errors import MissingExtraError
-from trainables.metrics import score_of
-from trainables.result_history import flatten
+from trainables.history import flatten
+from trainables.metrics import rank_of, score_of
 from tuner.analysis import scopes
 from tuner.analysis.spans import Span, last_heard_of, spans_of
-from tuner.error import SettingError
 from tuner.experiment.trial import Trial
+from tuner.search.arguments import refused
+from tuner.search.optuna_study import quiet
 
 if TYPE_CHECKING:
     import optuna
@@ -53,7 +56,7 @@ def figure(seen: PlotSource, kind: str, number: int = 0) -> go.Figure:
     """
     known = KINDS.get(_ALIASES.get(kind, kind))
     if known is None:
-        raise SettingError(f"kind={kind!r} is not accepted; accepted are None (all) and {', '.join(KINDS)}")
+        raise refused("kind", kind, f"accepted are None (all) and {', '.join(KINDS)}")
     plotly()
     if not seen.trials:
         raise NothingToPlot("there are no trials yet")
@@ -78,17 +81,9 @@ def _quiet() -> Iterator[None]:
     """Optuna warns of trials without a value, and of what is experimental: a plot says what it shows by itself."""
     import optuna
 
-    said = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        optuna.logging.set_verbosity(said)
-
-
-# --- curves -------------------------------------------------------------------------------------------------
+    with quiet(optuna.logging.ERROR), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def curves(seen: PlotSource, number: int) -> go.Figure:
@@ -118,26 +113,21 @@ def curves(seen: PlotSource, number: int) -> go.Figure:
 
 
 def best_first(seen: PlotSource, number: int) -> list[Trial]:
+    """The trials, those without a number there last."""
     metric, mode = seen.metrics[number], seen.modes[number]
-    sign = -1.0 if mode == "max" else 1.0
-
-    def key(trial: Trial) -> tuple[bool, float]:
-        value = scopes.score(trial, metric, mode, "last")
-        bad = value is None or value != value
-        return (bad, 0.0 if value is None or bad else sign * value)
-
-    return sorted(seen.trials, key=key)
+    scores = [(scopes.score(trial, metric, mode, "last"), trial) for trial in seen.trials]
+    ranked = [(rank_of(math.nan if value is None else value, mode), trial) for value, trial in scores]
+    return [trial for _, trial in sorted(ranked, key=lambda pair: pair[0], reverse=True)]
 
 
 def _params(trial: Trial) -> str:
     return "<br>".join(f"{key} = {value}" for key, value in trial.evaluated_params.items())
 
 
-# --- Optuna's -----------------------------------------------------------------------------------------------
+def _optunas(seen: PlotSource, number: int, *, draw: str, title: str, least: int = 1) -> go.Figure:
+    """One of Optuna's plots, once there are so many parameters for it."""
+    from optuna import visualization
 
-
-def _optunas(seen: PlotSource, number: int, least: int, draw: Callable[..., Any], title: str) -> go.Figure:
-    """One of Optuna's plots, once there is enough for it."""
     study = seen.study()
     done = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
     if len(done) < 2:
@@ -148,41 +138,15 @@ def _optunas(seen: PlotSource, number: int, least: int, draw: Callable[..., Any]
             f"it takes {least} searched parameter{'s' * (least > 1)} with several values; there are {len(varied)}"
         )
     metric = seen.metrics[number]
-    made = draw(study, params=varied, target=lambda trial: trial.values[number], target_name=metric)
+    made = getattr(visualization, draw)(
+        study, params=varied, target=lambda trial: trial.values[number], target_name=metric
+    )
     grid = {"height": 250 + 130 * len(varied)} if least == 2 and len(varied) > 2 else {}
     return made.update_layout(title=f"{title}: {metric}", **grid)
 
 
 def _varies(trials: Sequence[Any], name: str) -> bool:
     return len({trial.params[name] for trial in trials if name in trial.params}) > 1
-
-
-def parallel(seen: PlotSource, number: int) -> go.Figure:
-    """Parallel coordinates: one line per finished trial through its parameters and its value."""
-    from optuna.visualization import plot_parallel_coordinate
-
-    return _optunas(seen, number, 1, plot_parallel_coordinate, "Parallel coordinates")
-
-
-def importances(seen: PlotSource, number: int) -> go.Figure:
-    """How much each parameter matters for the metric."""
-    from optuna.visualization import plot_param_importances
-
-    return _optunas(seen, number, 1, plot_param_importances, "Importances")
-
-
-def contour(seen: PlotSource, number: int) -> go.Figure:
-    """The metric over pairs of parameters."""
-    from optuna.visualization import plot_contour
-
-    return _optunas(seen, number, 2, plot_contour, "Contour")
-
-
-def rank(seen: PlotSource, number: int) -> go.Figure:
-    """The rank of each trial over pairs of parameters."""
-    from optuna.visualization import plot_rank
-
-    return _optunas(seen, number, 2, plot_rank, "Rank")
 
 
 def pareto(seen: PlotSource, number: int) -> go.Figure:
@@ -195,9 +159,6 @@ def pareto(seen: PlotSource, number: int) -> go.Figure:
     if not any(trial.state.name == "COMPLETE" for trial in study.trials):
         raise NothingToPlot(f"no finished trial has all of {', '.join(seen.metrics)}")
     return plot_pareto_front(study, target_names=list(seen.metrics)).update_layout(title="Pareto front")
-
-
-# --- what happened ------------------------------------------------------------------------------------------
 
 
 def timeline(seen: PlotSource, number: int) -> go.Figure:
@@ -306,10 +267,12 @@ class PlotKind:
 
 KINDS = {
     "curves": PlotKind(curves),
-    "parallel": PlotKind(parallel),
-    "importances": PlotKind(importances),
-    "contour": PlotKind(contour),
-    "rank": PlotKind(rank),
+    # One line per finished trial through its parameters and its value; how much each parameter matters; the metric,
+    # and the rank of each trial, over pairs of parameters.
+    "parallel": PlotKind(partial(_optunas, draw="plot_parallel_coordinate", title="Parallel coordinates")),
+    "importances": PlotKind(partial(_optunas, draw="plot_param_importances", title="Importances")),
+    "contour": PlotKind(partial(_optunas, draw="plot_contour", title="Contour", least=2)),
+    "rank": PlotKind(partial(_optunas, draw="plot_rank", title="Rank", least=2)),
     "pareto": PlotKind(pareto, per_metric=False),
     "timeline": PlotKind(timeline, per_metric=False),
     "schedule": PlotKind(schedule, per_metric=False),

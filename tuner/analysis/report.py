@@ -17,6 +17,7 @@ from tuner.analysis.plots import KINDS, NothingToPlot, PlotSource, best_first, f
 from tuner.error import SettingError
 from tuner.experiment.paths import as_local_path, is_elsewhere
 from tuner.experiment.trial import Trial
+from tuner.search.arguments import refused
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -57,10 +58,8 @@ def plot(seen: PlotSource, kind: str | None, path: str | PathLike[str] | None) -
 def _plot_all(seen: PlotSource, target: str | None) -> dict[str, go.Figure]:
     suffix = PurePath(target or "").suffix
     if suffix not in ("", ".html"):
-        raise SettingError(
-            f"path={target!r} is not accepted: of all kinds it is a page (.html) or a directory; an image shows one "
-            f"kind: {', '.join(KINDS)}"
-        )
+        only = "of all kinds it is a page (.html) or a directory; an image shows one kind: "
+        raise refused("path", target, only + ", ".join(KINDS))
     made, left_out = everything(seen)
     if target is not None and suffix:
         put(target, page(seen, {}, PurePath(target).stem, made, left_out).encode())
@@ -93,8 +92,7 @@ def write(made: go.Figure, target: str) -> None:
     elif suffix in IMAGES:
         put(target, image(made, suffix[1:]))
     else:
-        accepted = ", ".join((".html", *IMAGES))
-        raise SettingError(f"path={target!r} is not accepted; it ends in one of {accepted}")
+        raise refused("path", target, f"it ends in one of {', '.join(('.html', *IMAGES))}")
 
 
 def image(made: go.Figure, form: str) -> bytes:
@@ -135,9 +133,6 @@ def publish(seen: PlotSource, facts: Mapping[str, Any], title: str, target: str)
     """Write the report to a path or a URI, and return that."""
     plotly()
     return put(target, page(seen, facts, title, *everything(seen)).encode())
-
-
-# --- the page -----------------------------------------------------------------------------------------------
 
 
 def page(

@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainables.metrics import score_of
-from trainables.result_history import read_history
+from trainables.history import read_history
+from trainables.metrics import rank_of, score_of
 from tuner.error import SettingError
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.trial import Trial
+from tuner.search.arguments import check_mode, require
 
 _LAST_N = re.compile(r"last-([1-9]\d*)-avg")
 _LEFT_OUT = ("pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration")
@@ -25,13 +26,10 @@ def check(metric: str | None, mode: str | None, scope: str = "last") -> tuple[st
     """Metric and mode, once they are known to be usable. Raises SettingError."""
     if not isinstance(metric, str) or not metric:
         raise SettingError(f"metric={metric!r} is not accepted: name one metric, here or where the run was started")
-    if mode not in ("min", "max"):
-        raise SettingError(f"mode={mode!r} is not accepted; accepted are 'min' and 'max'")
-    if scope not in ("all", "last", "avg") and not _LAST_N.fullmatch(str(scope)):
-        raise SettingError(
-            f"scope={scope!r} is not accepted; accepted are 'all', 'last', 'avg' and 'last-5-avg' with any number"
-        )
-    return metric, mode
+    check_mode(mode)
+    fits = scope in ("all", "last", "avg") or _LAST_N.fullmatch(str(scope))
+    require(fits, "scope", scope, "accepted are 'all', 'last', 'avg' and 'last-5-avg' with any number")
+    return metric, str(mode)
 
 
 def history(trial: Trial) -> list[dict[str, Any]]:
@@ -95,15 +93,10 @@ def best(
     With `filter_nan_and_inf` trials whose score is NaN or infinite do not count. None: NaN does not, and infinities
     rank as numbers. False: all count, and a NaN is worse than any number.
     """
-    sign = -1.0 if mode == "min" else 1.0
-    found: tuple[tuple[bool, float], Trial] | None = None
-    for trial in trials:
-        value = score(trial, metric, mode, scope)
-        if value is None or (filter_nan_and_inf and math.isinf(value)):
-            continue
-        if math.isnan(value) and filter_nan_and_inf is not False:
-            continue
-        rank = (False, 0.0) if math.isnan(value) else (True, sign * value)
-        if found is None or rank > found[0]:
-            found = (rank, trial)
-    return None if found is None else found[1]
+
+    def counts(value: float) -> bool:
+        return filter_nan_and_inf is False if math.isnan(value) else not (filter_nan_and_inf and math.isinf(value))
+
+    scores = ((score(trial, metric, mode, scope), trial) for trial in trials)
+    ranked = ((rank_of(value, mode), trial) for value, trial in scores if value is not None and counts(value))
+    return max(ranked, key=lambda pair: pair[0], default=(None, None))[1]

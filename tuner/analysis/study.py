@@ -14,6 +14,7 @@ from tuner.experiment.trial import Trial
 from tuner.search import sample
 from tuner.search.domains import Categorical, Domain, Normal, describe
 from tuner.search.optuna_space import distribution_of
+from tuner.search.optuna_study import end_state, quiet
 
 if TYPE_CHECKING:
     import optuna
@@ -43,12 +44,8 @@ def study_of(
     distributions = _distributions(params, space)
     ways = optuna.study.StudyDirection
     directions = [ways.MINIMIZE if mode == "min" else ways.MAXIMIZE for mode in modes]
-    said = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(max(said, optuna.logging.WARNING))  # no line about a new study
-    try:
+    with quiet():
         study = optuna.create_study(study_name=name, directions=directions)
-    finally:
-        optuna.logging.set_verbosity(said)
     for trial, values in zip(trials, params, strict=True):
         own = {key: distributions[key] for key in values}
         labelled = {key: _label(value) if _is_choice(own[key]) else value for key, value in values.items()}
@@ -67,12 +64,9 @@ def _frozen(trial: Trial, params: dict[str, Any], distributions: dict[str, Any],
             if score is not None:
                 curve[int(row["training_iteration"])] = score
     values = [scopes.score(trial, metric, "min", "last") for metric in metrics]
-    whole = [value for value in values if value is not None and value == value]
-    if trial.status == Trial.ERROR:
-        state = states.FAIL
-    elif trial.status == Trial.TERMINATED:
-        all_there = len(whole) == len(metrics)
-        state = states.COMPLETE if all_there else states.PRUNED if curve else states.FAIL
+    if trial.is_finished():
+        known = [None if value != value else value for value in values]
+        state = end_state(known, error=trial.status == Trial.ERROR, reported=bool(curve))
     else:
         state = states.WAITING if trial.status == Trial.PENDING and not trial.iteration else states.RUNNING
     began = _time(trial.started_at) or datetime.datetime.fromtimestamp(0)
@@ -81,17 +75,12 @@ def _frozen(trial: Trial, params: dict[str, Any], distributions: dict[str, Any],
         trial_id=-1,
         state=state,
         value=None,
-        values=whole if state is states.COMPLETE else None,
+        values=[value for value in values if value is not None] if state is states.COMPLETE else None,
         datetime_start=None if state is states.WAITING else began,
         datetime_complete=(_time(trial.ended_at) or began) if state.is_finished() else None,
         params=params,
         distributions=distributions,
-        user_attrs={
-            "trial_id": trial.trial_id,
-            "name": trial.name,
-            "status": trial.status,
-            "iteration": trial.iteration,
-        },
+        user_attrs={name: getattr(trial, name) for name in ("trial_id", "name", "status", "iteration")},
         system_attrs={},
         intermediate_values=curve,
     )
@@ -99,9 +88,6 @@ def _frozen(trial: Trial, params: dict[str, Any], distributions: dict[str, Any],
 
 def _time(seconds: float | None) -> datetime.datetime | None:
     return None if seconds is None else datetime.datetime.fromtimestamp(seconds)
-
-
-# --- parameters ---------------------------------------------------------------------------------------------
 
 
 def _flat(trial: Trial) -> dict[str, Any]:

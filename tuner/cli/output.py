@@ -13,6 +13,7 @@ from trainables import tagged
 from trainables.printable import one_line, printable
 from tuner.error import TuneError
 from tuner.progress.formatting import counted as counted
+from tuner.progress.formatting import size as size
 
 GAP = 2
 LEAST = 8
@@ -44,19 +45,6 @@ def value(thing: Any) -> str:
     if isinstance(thing, Mapping):
         return " ".join(f"{value(key)}={value(inner)}" for key, inner in thing.items()) or "-"
     return one_line(str(thing))  # a newline of a config would take the table apart
-
-
-def size(number: float) -> str:
-    """Bytes for people.
-
-    >>> size(1234567)
-    '1.2 MB'
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} TB"
 
 
 def time(at: float) -> str:

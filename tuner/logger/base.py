@@ -35,8 +35,6 @@ class LoggerCallback(Callback):
     def log_trial_rollback(self, trial: Trial, iteration: int) -> None:
         """Results after `iteration` are void and will be reported again."""
 
-    # --- from hooks to logs ---------------------------------------------------------------------------
-
     @property
     def takes_back(self) -> bool:
         return type(self).log_trial_rollback is not LoggerCallback.log_trial_rollback

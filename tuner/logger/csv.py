@@ -34,14 +34,21 @@ def _cell(value: Any) -> Any:
     return value
 
 
-class _Line:
-    """What a csv writer writes to: it keeps the last line."""
+class _Encoder:
+    """Makes lines of a table; it is what its csv writer writes to."""
 
-    text = ""
+    def __init__(self) -> None:
+        self._text = ""
+        self._writer = csv.writer(self)  # its own line end makes it quote both characters of it
 
     def write(self, text: str) -> int:
-        self.text = text
+        self._text = text
         return len(text)
+
+    def encode(self, values: Iterable[Any]) -> bytes:
+        """One row of values; of one that no cell of a table is for, what it is."""
+        self._writer.writerow([_cell(value) if type(value) in _LONG else value for value in values])
+        return self._text[:-2].encode("utf-8", "backslashreplace") + b"\n"
 
 
 class CsvFile(RowFile):
@@ -54,13 +61,7 @@ class CsvFile(RowFile):
             with open(path, newline="", encoding="utf-8", errors="replace") as file:
                 self.header = tuple(next(csv.reader(file), ()))
         self.widenings = 0
-        self._line = _Line()
-        self._writer = csv.writer(self._line)  # its own line end makes it quote both characters of it
-
-    def encode(self, values: Any) -> bytes:
-        """One row of values; of one that no cell of a table is for, what it is."""
-        self._writer.writerow([_cell(value) if type(value) in _LONG else value for value in values])
-        return self._line.text[:-2].encode("utf-8", "backslashreplace") + b"\n"
+        self.encode = _Encoder().encode
 
 
 class CSVLoggerCallback(RowLogger):
@@ -133,24 +134,18 @@ class CSVLoggerCallback(RowLogger):
         fs.replace_file(path, _table(row for _, row in sorted(known.items())))
         return []
 
-    def _cut(self, path: Path, iteration: int) -> None:
-        try:
-            data = fs.read_file(path)
-        except FileNotFoundError:
-            return
-        end = 0
+    def _end(self, data: bytes, iteration: int) -> int:
+        end, whole = 0, data.rfind(b"\n") + 1
         column = None
-        for row, after in _rows(data[: data.rfind(b"\n") + 1]):
+        for row, after in _rows(data[:whole]):
             if column is None:
                 if "training_iteration" not in row:
-                    end = data.rfind(b"\n") + 1  # nothing to go by
-                    break
+                    return whole  # nothing to go by
                 column = row.index("training_iteration")
             elif row and _reached(row, column) > iteration:
                 break
             end = after
-        if end < len(data):
-            fs.truncate(path, end)
+        return end
 
 
 def _beside(path: Path) -> Path:
@@ -162,13 +157,9 @@ def _table(results: Iterable[Mapping[str, Any]]) -> bytes:
     """Results as the content of a file."""
     rows = [flatten(result) for result in results]
     header = list(dict.fromkeys(key for row in rows for key in row))
-    line = _Line()
-    writer = csv.writer(line)
-    text = []
-    for row in ({key: key for key in header}, *rows):
-        writer.writerow([row.get(key) for key in header])
-        text.append(line.text[:-2] + "\n")
-    return "".join(text).encode("utf-8", "backslashreplace") if rows else b""
+    encode = _Encoder().encode
+    lines = [encode(header), *(encode(map(row.get, header)) for row in rows)]
+    return b"".join(lines) if rows else b""
 
 
 def _rows(data: bytes) -> Iterator[tuple[list[str], int]]:

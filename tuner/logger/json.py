@@ -62,11 +62,7 @@ class JsonLoggerCallback(RowLogger):
             fs.replace_file(path, b"".join(line + b"\n" for _, line in sorted(rows.items())))
         return missing
 
-    def _cut(self, path: Path, iteration: int) -> None:
-        try:
-            data = fs.read_file(path)
-        except FileNotFoundError:
-            return
+    def _end(self, data: bytes, iteration: int) -> int:
         end = data.rfind(b"\n") + 1
         while end:
             start = data.rfind(b"\n", 0, end - 1) + 1
@@ -74,8 +70,7 @@ class JsonLoggerCallback(RowLogger):
             if reached is not None and reached <= iteration:
                 break
             end = start
-        if end < len(data):
-            fs.truncate(path, end)
+        return end
 
 
 def _config(trial: Trial) -> bytes:

@@ -87,15 +87,13 @@ class RowLogger(LoggerCallback):
         self._files: dict[str, RowFile] = {}
         self._warned: set[int | None] = set()
 
-    # --- what a format says -----------------------------------------------------------------------------
-
     @abc.abstractmethod
     def _path(self, trial: Trial) -> Path:
         """The trial's file."""
 
     @abc.abstractmethod
-    def _cut(self, path: Path, iteration: int) -> None:
-        """Cut a torn last row, and all rows after `iteration`, from a file that may not be there."""
+    def _end(self, data: bytes, iteration: int) -> int:
+        """Where in a file its last whole row up to `iteration` ends."""
 
     @abc.abstractmethod
     def _row(self, file: RowFile, trial: Trial, result: dict[str, Any]) -> bytes | None:
@@ -125,8 +123,6 @@ class RowLogger(LoggerCallback):
         except OSError as error:
             self._complain(self._path(trial), error)
             return []
-
-    # --- hooks ------------------------------------------------------------------------------------------
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         try:
@@ -168,7 +164,15 @@ class RowLogger(LoggerCallback):
         for trial_id in list(self._files):
             self._close(trial_id)
 
-    # --- inside -----------------------------------------------------------------------------------------
+    def _cut(self, path: Path, iteration: int) -> None:
+        """Cut a torn last row, and all rows after `iteration`, from a file that may not be there."""
+        try:
+            data = fs.read_file(path)
+        except FileNotFoundError:
+            return
+        end = self._end(data, iteration)
+        if end < len(data):
+            fs.truncate(path, end)
 
     def _open(self, trial: Trial, keep: int) -> RowFile:
         """The trial's file, ready for the row after iteration `keep`."""

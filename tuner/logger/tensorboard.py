@@ -160,7 +160,7 @@ class EventFile:
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         self._size = 0
         self._tags: dict[str, bytes] = {}
-        self._write(_WALL_TIME.pack(now) + b"\x1a\x0dbrain.Event:2")  # field 3: file_version
+        self._write(_WALL_TIME.pack(b"\x09", now) + b"\x1a\x0dbrain.Event:2")  # field 3: file_version
 
     def scalars(self, step: int, result: dict[str, Any], *, at: float | None = None) -> None:
         """One event with all numbers of a result; `at`: seconds since the epoch, default now."""
@@ -172,7 +172,7 @@ class EventFile:
             tag = self._tags.get(key)
             if tag is None:
                 tag = self._tags[key] = _tag(key)
-            values += tag + _FLOAT.pack(_as_float(value))
+            values += tag + _VALUE.pack(_as_float(value))
         if values:
             self._event(step, _SUMMARY + _varint(len(values)) + values, at)
 
@@ -184,7 +184,7 @@ class EventFile:
         os.close(self._fd)
 
     def _event(self, step: int, body: bytes, at: float | None = None) -> None:
-        self._write(_WALL_TIME.pack(time.time() if at is None else at) + _STEP + _varint(step) + body)
+        self._write(_WALL_TIME.pack(b"\x09", time.time() if at is None else at) + _STEP + _varint(step) + body)
 
     def _write(self, event: bytes) -> None:
         length = _LENGTH.pack(len(event))
@@ -249,24 +249,13 @@ def _read_varint(data: bytes, start: int) -> tuple[int, int]:
     return number, len(data)
 
 
-class _WithKey(struct.Struct):
-    """A fixed-size value behind the key of its field."""
-
-    def __init__(self, key: bytes, layout: str) -> None:
-        super().__init__(layout)
-        self._key = key
-
-    def pack(self, *values: Any) -> bytes:
-        return self._key + super().pack(*values)
-
-
-_WALL_TIME = _WithKey(b"\x09", "<d")  # field 1
+_WALL_TIME = struct.Struct("<cd")  # the key of field 1, and its value
 _STEP = b"\x10"  # field 2
 _SUMMARY = b"\x2a"  # field 5
 _SESSION_LOG = b"\x3a"  # field 7
 _OWN = re.compile(r"events\.out\.tfevents\.\d{10}\..+\.\d{6}")
 """Files of this writer; what other libraries call theirs ends otherwise."""
-_FLOAT = _WithKey(b"\x15", "<f")  # Summary.Value field 2: simple_value
+_VALUE = struct.Struct("<f")
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _FLOAT_MAX = 3.4028234663852886e38
@@ -279,10 +268,10 @@ def _as_float(value: float) -> float:
 
 
 def _tag(key: str) -> bytes:
-    """Everything of a Summary.Value but its number: its length, and the tag."""
+    """Everything of a Summary.Value but its number: its length, the tag, and the key of field 2, simple_value."""
     name = key.encode("utf-8", "backslashreplace")
     tag = b"\x0a" + _varint(len(name)) + name
-    return b"\x0a" + _varint(len(tag) + 5) + tag
+    return b"\x0a" + _varint(len(tag) + 5) + tag + b"\x15"
 
 
 def _varint(number: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,20 +39,17 @@ class ProgressFacts:
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> ProgressFacts:
         """Counted from the trials themselves, for who has no cheaper source."""
-        counts: dict[str, int] = {}
-        kept = size = 0
-        for trial in trials:
-            counts[trial.status] = counts.get(trial.status, 0) + 1
-            kept += len(trial.checkpoints)
-            size += sum(record.bytes for record in trial.checkpoints)
+        every = list(trials)
+        counts = Counter(trial.status for trial in every)
+        kept = [record.bytes for trial in every for record in trial.checkpoints]
         return cls(
-            pending=counts.get(Trial.PENDING, 0),
-            running=counts.get(Trial.RUNNING, 0),
-            paused=counts.get(Trial.PAUSED, 0),
-            done=counts.get(Trial.TERMINATED, 0),
-            failed=counts.get(Trial.ERROR, 0),
-            checkpoints=kept,
-            checkpoint_bytes=size,
+            pending=counts[Trial.PENDING],
+            running=counts[Trial.RUNNING],
+            paused=counts[Trial.PAUSED],
+            done=counts[Trial.TERMINATED],
+            failed=counts[Trial.ERROR],
+            checkpoints=len(kept),
+            checkpoint_bytes=sum(kept),
         )
 
 

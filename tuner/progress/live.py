@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +92,10 @@ class Progress(Announcer):
         self._failed: list[Trial] = []
         self._seeded = False
         self._news = True
-        self._total: int | None = None
+        self._total = 0
+        """How many trials there will be; 0: that is not known."""
         self._start = self._clock.monotonic()
         self._due = self._start + self._interval
-
-    # --- lines --------------------------------------------------------------------------------------
 
     def announce(self, line: str) -> None:
         self._warnings.install()
@@ -106,13 +106,9 @@ class Progress(Announcer):
         if self.verbose >= level:
             self._screen.line(line)
 
-    # --- hooks --------------------------------------------------------------------------------------
-
-    def setup(
-        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
-    ) -> None:
-        self._warnings.install()
-        self._total = total_num_samples if total_num_samples is not None and total_num_samples > 0 else None
+    def setup(self, *_: Any, **info: Any) -> None:
+        super().setup()
+        self._total = max(0, info.get("total_num_samples") or 0)
         self._start = self._clock.monotonic()
         self._due = self._start + self._interval
 
@@ -172,8 +168,6 @@ class Progress(Announcer):
             self._screen.close()
             super().on_experiment_end(trials)
 
-    # --- looks --------------------------------------------------------------------------------------
-
     def look(self, trials: Trials) -> None:
         """Show how the run stands now."""
         silent = self._silent()
@@ -194,14 +188,8 @@ class Progress(Announcer):
         """Counts, time, checkpoints and resources; the best trial by its last result, as the results have it."""
         facts = self.facts() if self.facts is not None else ProgressFacts.of(trials)
         self._seed(trials)
-        counts = {
-            "running": facts.running,
-            "pending": facts.pending,
-            "paused": facts.paused,
-            "done": facts.done,
-            "failed": facts.failed,
-        }
-        of = f" of {self._total}" if self._total is not None and self._total > len(trials) else ""
+        counts = {name: getattr(facts, name) for name in ("running", "pending", "paused", "done", "failed")}
+        of = f" of {self._total}" if self._total > len(trials) else ""
         parts = [
             (f"{len(trials)}{of} trials: " if of else f"{formatting.counted(len(trials), 'trial')}: ")
             + (", ".join(f"{number} {name}" for name, number in counts.items() if number) or "none yet"),
@@ -231,8 +219,7 @@ class Progress(Announcer):
         if count <= 0:
             return []
         if self.standing.metric is None:
-            newest = (trials[number] for number in range(len(trials) - 1, -1, -1))
-            return [trial for trial, _ in zip(_apart(newest, apart_from), range(count), strict=False)]
+            return list(islice(_apart(reversed(trials), apart_from), count))
         wanted = [one for one in self.standing.top(count + len(apart_from)) if one not in apart_from][:count]
         get = getattr(trials, "get", None) or {trial.trial_id: trial for trial in trials}.get
         return [trial for trial_id in wanted if (trial := get(trial_id)) is not None]
@@ -268,24 +255,20 @@ class Progress(Announcer):
             parts.append(formatting.duration(spent))
         return ", ".join(parts)
 
-    # --- the end ------------------------------------------------------------------------------------
-
     def _say_the_end(self, trials: Trials) -> None:
         wanted = self.columns.max_rows
         shown: Sequence[Trial] = trials
         if len(trials) > wanted:
             self._seed(trials)
             shown = self._best(trials, wanted, set())
-            shown = shown + self._best_unscored(trials, wanted - len(shown), {trial.trial_id for trial in shown})
+            unscored = _apart(trials, {trial.trial_id for trial in shown})
+            shown = [*shown, *islice(unscored, max(wanted - len(shown), 0))]
         grid = build(shown, self.columns, hidden=len(trials) - len(shown))
         self._screen.final(Status(self.headlines(trials), grid))
         more = self._warnings.more()
         if more:
             self._screen.line(f"{more} warnings like those above are not shown")
         self._say_failures([trial for trial in self._failed if trial.status == Trial.ERROR])
-
-    def _best_unscored(self, trials: Trials, count: int, apart_from: set[str]) -> list[Trial]:
-        return [trial for trial, _ in zip(_apart(trials, apart_from), range(max(count, 0)), strict=False)]
 
     def _say_failures(self, failed: list[Trial]) -> None:
         """Last of all, so that the line that is wrong is in sight when the run is over."""

@@ -14,6 +14,7 @@ from tuner.progress.counts import LastScores, ProgressFacts
 from tuner.progress.live import Announcer, Progress
 from tuner.progress.screen import NotebookScreen, PlainScreen, Screen, Status
 from tuner.progress.table import Columns, Names, build
+from tuner.search.arguments import require
 
 
 class ProgressReporter(abc.ABC):
@@ -117,10 +118,10 @@ class TableReporter(ProgressReporter):
 
     def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:
         now = self._clock.monotonic()
-        if done or self._reported is None or now - self._reported >= self._frequency:
+        due = done or self._reported is None or now - self._reported >= self._frequency
+        if due:
             self._reported = now
-            return True
-        return False
+        return due
 
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: Any) -> None:
         shown = trials if self._tables or done else ()
@@ -168,16 +169,10 @@ class ReporterProgress(Progress):
         super().__init__(verbose=min(verbose, 1), metric=metric, mode=mode, screen=PlainScreen())
         self.reporter = reporter
 
-    def setup(
-        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
-    ) -> None:
-        super().setup(stop=stop, num_samples=num_samples, total_num_samples=total_num_samples, **info)
-        self.reporter.setup(
-            start_time=self._clock.time(),
-            total_samples=total_num_samples,
-            metric=self.columns.metric,
-            mode=self.columns.mode,
-        )
+    def setup(self, *_: Any, **info: Any) -> None:
+        super().setup(**info)
+        goal = {"metric": self.columns.metric, "mode": self.columns.mode}
+        self.reporter.setup(start_time=self._clock.time(), total_samples=info.get("total_num_samples"), **goal)
 
     def on_step_end(self, iteration: int, trials: Trials, **info: Any) -> None:
         if self.reporter.should_report(trials, done=False):
@@ -204,8 +199,8 @@ def default_reporter(
 
     Raises SettingError for anything else.
     """
-    if verbose is not None and (not isinstance(verbose, int) or not 0 <= verbose <= 3):
-        raise SettingError(f"verbose={verbose!r} is not accepted; accepted are 0, 1, 2, 3 and None (2)")
+    fits = verbose is None or (isinstance(verbose, int) and 0 <= verbose <= 3)
+    require(fits, "verbose", verbose, "accepted are 0, 1, 2, 3 and None (2)")
     if given is not None and not isinstance(given, (ProgressReporter, Announcer)):
         raise SettingError(
             f"progress_reporter={given!r:.80} is not accepted; accepted are objects of CLIReporter, "

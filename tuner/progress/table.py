@@ -6,14 +6,15 @@ import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from trainables.metrics import MISSING, as_score, lookup
+from trainables.history import flatten
+from trainables.metrics import MISSING, as_score, lookup, score_of
 from trainables.printable import one_line
-from trainables.result_history import flatten
-from tuner.error import SettingError
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
+from tuner.search.arguments import refused, whole_number
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,13 +58,9 @@ class Columns:
         for name in ("metrics", "parameters"):
             value = getattr(self, name)
             if isinstance(value, str) or not (value is None or isinstance(value, (Mapping, Sequence))):
-                raise SettingError(
-                    f"{name[:-1]}_columns={value!r} is not accepted; accepted are [key, ...], {{key: heading}} and None"
-                )
+                raise refused(f"{name[:-1]}_columns", value, "accepted are [key, ...], {key: heading} and None")
         for name in ("max_rows", "infer_limit"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise SettingError(f"{name}={value!r} is not accepted; accepted are 0, 1, 2, ...")
+            whole_number(name, getattr(self, name), least=0)
 
     def add(self, kind: str, key: str, heading: str | None = None) -> Columns:
         """The same with one more column; `kind` is "metrics" or "parameters"."""
@@ -151,7 +148,7 @@ def build(
 
 
 def _rank(result: Mapping[str, Any], columns: Columns) -> float:
-    score = as_score(lookup(result, columns.metric or ""))
+    score = score_of(result, columns.metric or "")
     if score is None or math.isnan(score):
         return math.inf
     return score if columns.mode == "min" else -score
@@ -163,10 +160,7 @@ def _named(given: Names | None, default: Iterable[str]) -> dict[str, str]:
 
 
 def _searched(shown: Sequence[tuple[Trial, Any]]) -> list[str]:
-    keys: dict[str, None] = {}
-    for trial, _ in shown:
-        keys.update(dict.fromkeys(trial.evaluated_params))
-    return list(keys)[:6]
+    return list(dict.fromkeys(key for trial, _ in shown for key in trial.evaluated_params))[:6]
 
 
 def _reported(found: Sequence[tuple[Trial, dict[str, Any]]], columns: Columns) -> list[str]:
@@ -177,7 +171,7 @@ def _reported(found: Sequence[tuple[Trial, dict[str, Any]]], columns: Columns) -
         for key, value in flatten(sample).items()
         if key not in _AUTOMATIC and key not in names and as_score(value) is not None
     )
-    return [*names, *[key for key, _ in zip(others, range(columns.infer_limit), strict=False)]]
+    return [*names, *islice(others, columns.infer_limit)]
 
 
 def _shown(result: Mapping[str, Any], key: str) -> Any:

@@ -87,8 +87,6 @@ class HyperBandScheduler(ProgressScheduler):
         ladders = [self.bracket(s)[1] for s in range(self._size_of_band)]
         return sorted({rung for ladder in ladders if ladder[0] > 0 for rung in ladder})
 
-    # --- filling brackets ------------------------------------------------------------------------------------
-
     def on_trial_add(self, trial: TrialView) -> None:
         self._more = True
         self._join(trial.trial_id)
@@ -127,8 +125,6 @@ class HyperBandScheduler(ProgressScheduler):
         bracket = self._brackets.get(number)
         if bracket is not None and not bracket.live and number != self._open:
             del self._brackets[number]
-
-    # --- results ------------------------------------------------------------------------------------------------
 
     def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict | Reasoned:
         trial_id = trial.trial_id
@@ -172,8 +168,6 @@ class HyperBandScheduler(ProgressScheduler):
         self._ended[trial_id] = None
         self._orders = [*self._orders, Directive(trial_id, Decision.STOP, reason)]
 
-    # --- ends ---------------------------------------------------------------------------------------------------
-
     def on_trial_remove(self, trial: TrialView) -> None:
         self._ended.pop(trial.trial_id, None)
         self._trials.drop(trial.trial_id)
@@ -194,8 +188,6 @@ class HyperBandScheduler(ProgressScheduler):
         worse = self._reason(ReasonKind.WORSE)
         ends = [Directive(trial_id, Decision.STOP, worse) for trial_id in self._ended if trial_id not in known]
         self._orders = [*self._orders, *ends]
-
-    # --- who runs next ------------------------------------------------------------------------------------------
 
     def choose_trial_to_run(self, pending: Sequence[T]) -> T | None:
         return min(self._trials.runnable(pending), key=lambda trial: self._urgency(trial.trial_id), default=None)

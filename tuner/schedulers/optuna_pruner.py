@@ -77,8 +77,6 @@ class OptunaPruner(ProgressScheduler):
             self._report(trial, result)  # a stopper's last result is news here
             self._close(trial.trial_id, pruned=False)
 
-    # --- the study -----------------------------------------------------------------------------------------------
-
     def _ready(self) -> optuna.Study:
         if self._study is not None:
             return self._study

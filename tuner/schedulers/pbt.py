@@ -129,8 +129,6 @@ class PopulationBasedTraining(ProgressScheduler):
         self._slots = spec.get("slots", self._slots)
         return super().set_search_properties(metric, mode, **spec)
 
-    # --- the population -----------------------------------------------------------------------------------------
-
     def first_config(self, config: dict[str, Any]) -> dict[str, Any]:
         return self._explorer.completed(config, f"pbt {self._seed} first {self._added}")
 
@@ -152,8 +150,6 @@ class PopulationBasedTraining(ProgressScheduler):
         self._members.pop(trial.trial_id, None)
         self._orders = [order for order in self._orders if order.trial_id != trial.trial_id]
         self._decide_if_all_wait()  # it may have been the one that the others waited for
-
-    # --- deciding -----------------------------------------------------------------------------------------------
 
     def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict | Reasoned:
         member = self._member(trial)
@@ -285,8 +281,6 @@ class PopulationBasedTraining(ProgressScheduler):
 
     def _recorded(self, trial_id: str, member: Member) -> None:
         """A score at the end of an interval was written down."""
-
-    # --- what waits -------------------------------------------------------------------------------------------
 
     def choose_trial_to_run(self, pending: Sequence[T]) -> T | None:
         """Who has trained least; with `synch` only those that have not reached the end of the interval."""

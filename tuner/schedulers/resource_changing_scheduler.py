@@ -69,8 +69,6 @@ class ResourceChangingScheduler(TrialScheduler):
         self._base: Amounts = {"cpu": 1.0}
         self._live: dict[str, LiveTrial] = {}
 
-    # --- what is the other scheduler's ------------------------------------------------------------------------
-
     @property
     def unwrapped(self) -> TrialScheduler:
         """The scheduler that decides, for messages."""
@@ -84,8 +82,6 @@ class ResourceChangingScheduler(TrialScheduler):
 
     def debug_string(self) -> str:
         return f"(ResourceChangingScheduler) {self.scheduler.debug_string()}"
-
-    # --- resources ------------------------------------------------------------------------------------------------
 
     @property
     def base_trial_resources(self) -> Amounts:

@@ -78,8 +78,6 @@ class AskAhead(Wrapper):
         self.searcher.on_trial_complete(asked_for, result=None, error=True)
         return False, None
 
-    # --- what it is told --------------------------------------------------------------------------------------
-
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self._tell("on_trial_result", trial_id, dict(result))
 
@@ -108,8 +106,6 @@ class AskAhead(Wrapper):
         held, self._held = self._held, []
         for method, arguments, named in held:
             getattr(self.searcher, method)(*arguments, **named)
-
-    # --- coming back --------------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
         if not self._holding:

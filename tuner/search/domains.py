@@ -75,9 +75,6 @@ def as_draw(random_state: Any) -> Callable[[], float]:
     return lambda: float(draw())
 
 
-# --- the domains ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Float(Domain):
     """A float between two bounds: uniform or log-uniform, rounded to multiples of `q` where that is given."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tuner.search.space_tree import Grid, Items, Node, Path
+from tuner.search.space_tree import Grid, Node, Path, leaves
 
 
 class Grids:
@@ -18,19 +19,21 @@ class Grids:
     """
 
     def __init__(self, root: Node) -> None:
-        self._outer = sorted(_outer_grids(root, ()), key=lambda item: _order(item[0]))
+        self._outer = sorted(
+            ((path, node) for path, node in leaves(root) if isinstance(node, Grid)), key=lambda item: _order(item[0])
+        )
         self._inner = [[Grids(node) for node in grid.nodes] for _, grid in self._outer]
         self._flat = all(inner.size == 1 for grids in self._inner for inner in grids)
         self._starts: list[int] = []
         self.size: int
         if self._flat:
-            self.size = _product(len(grids) for grids in self._inner)
+            self.size = math.prod(len(grids) for grids in self._inner)
             return
         # Values with grids in them make combinations of unequal size: their starts are summed up once.
         self.size = 0
         for digits in self._all_digits():
             self._starts.append(self.size)
-            self.size += _product(grids[digit].size for grids, digit in zip(self._inner, digits, strict=True))
+            self.size += math.prod(grids[digit].size for grids, digit in zip(self._inner, digits, strict=True))
 
     def _all_digits(self) -> Iterator[tuple[int, ...]]:
         for reversed_digits in itertools.product(*(range(len(grids)) for grids in reversed(self._inner))):
@@ -63,20 +66,5 @@ class Chosen:
     """path (from the enclosing grid) -> index of the value, and the choices inside of it."""
 
 
-def _outer_grids(node: Node, path: Path) -> Iterator[tuple[Path, Grid]]:
-    if isinstance(node, Grid):
-        yield path, node
-    elif isinstance(node, Items):
-        for key, inner in node.nodes:
-            yield from _outer_grids(inner, (*path, key))
-
-
 def _order(path: Path) -> tuple[tuple[bool, int, str], ...]:
     return tuple((not isinstance(key, int), key if isinstance(key, int) else 0, str(key)) for key in path)
-
-
-def _product(sizes: Iterator[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total

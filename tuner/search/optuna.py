@@ -122,8 +122,6 @@ class OptunaSearch(StudySearcher):
         if space is not None:
             self._take(space)
 
-    # --- getting ready --------------------------------------------------------------------------------------
-
     def set_search_properties(self, metric: Metric, mode: Metric, config: Any, **spec: Any) -> bool:
         self._fill_in(metric, mode)
         if self._given_seed is None:
@@ -147,8 +145,6 @@ class OptunaSearch(StudySearcher):
                 f"ask_ahead=True is not accepted with the sample_from at {computed!r}: it would run in a thread, with "
                 "the global random generators seeded; use a choice or a define-by-run function there"
             )
-
-    # --- suggesting ----------------------------------------------------------------------------------------
 
     def suggest(self, trial_id: str) -> Suggestion:
         study = self._ready()
@@ -233,8 +229,6 @@ class OptunaSearch(StudySearcher):
             return flat(point) if point else {}
         check_names(self._space.root, point, "")
         return self._params(point)[0]
-
-    # --- where it is kept ---------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickled with the experiment's settings: without the password of a database."""

@@ -70,8 +70,6 @@ class StudySearcher(Searcher):
         """What a sampler calls that has been everywhere: `Study.stop` itself works inside `optimize` only."""
         self._exhausted = True
 
-    # --- what a config means to Optuna --------------------------------------------------------------------------
-
     def _params(self, config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Optuna's parameters and distributions of a config that was suggested before."""
         if self._function is not None:
@@ -95,8 +93,6 @@ class StudySearcher(Searcher):
             trials = study.get_trials(deepcopy=False)
             self._stored = {each.user_attrs[TRIAL_ID]: each.number for each in trials if TRIAL_ID in each.user_attrs}
         return self._stored.get(trial_id)
-
-    # --- learning --------------------------------------------------------------------------------------------
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         number = self._trials.get(trial_id)
@@ -180,8 +176,6 @@ class StudySearcher(Searcher):
             whose = {TRIAL_ID: trial.trial_id}
             insert(study, values=values, params=params, distributions=distributions, user_attrs=whose)
         return None
-
-    # --- coming back ------------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
         storage = self._storage if self._given_storage is None else None

@@ -14,20 +14,9 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from tuner.error import SettingError
+from tuner.search import space_tree as tree
 from tuner.search.domains import Categorical, Domain, Function
 from tuner.search.grids import Chosen, Grids
-from tuner.search.space_tree import (
-    Branches,
-    Fixed,
-    Grid,
-    Items,
-    Leaf,
-    Node,
-    Path,
-    check_distinct,
-    compile_node,
-    path_text,
-)
 
 
 class Draw(Protocol):
@@ -78,8 +67,8 @@ class Space:
     def __init__(self, config: Mapping[str, Any]) -> None:
         if not isinstance(config, Mapping):
             raise SettingError(f"a search space is a dict, not {type(config).__name__}: {config!r}")
-        self.root = compile_node(dict(config))
-        check_distinct(self.root)
+        self.root = tree.compile_node(dict(config))
+        tree.check_distinct(self.root)
         self._grids = Grids(self.root)
 
     @property
@@ -90,7 +79,7 @@ class Space:
     @property
     def searches(self) -> bool:
         """True if there is a domain or a grid in it."""
-        return not isinstance(self.root, Fixed)
+        return not isinstance(self.root, tree.Fixed)
 
     def resolve(self, draw: Draw, grid_index: int = 0) -> dict[str, Any]:
         """One config.
@@ -103,9 +92,6 @@ class Space:
             SettingError: functions depend on each other in a circle, or one of them failed.
         """
         return _Resolver(draw, self._grids.chosen(grid_index)).run(self.root)
-
-
-# --- resolving ----------------------------------------------------------------------------------------------
 
 
 class _Pending:
@@ -121,14 +107,14 @@ class _Resolver:
 
     def __init__(self, draw: Draw, chosen: Chosen) -> None:
         self._draw, self._chosen = draw, chosen
-        self._functions: dict[Path, tuple[str, Function]] = {}
-        self._tuples: list[Path] = []
-        self._running: list[Path] = []
+        self._functions: dict[tree.Path, tuple[str, Function]] = {}
+        self._tuples: list[tree.Path] = []
+        self._running: list[tree.Path] = []
         self.root: Any = None
 
-    def run(self, root: Node) -> dict[str, Any]:
+    def run(self, root: tree.Node) -> dict[str, Any]:
         self.root = self._build(root, (), "", self._chosen, ())
-        if isinstance(root, Fixed):
+        if isinstance(root, tree.Fixed):
             return dict(self.root)
         while self._functions:
             self.settle(next(iter(self._functions)))
@@ -138,23 +124,23 @@ class _Resolver:
         made: dict[str, Any] = self.root
         return made
 
-    def _build(self, node: Node, path: Path, name: str, chosen: Chosen, within: Path) -> Any:
-        if isinstance(node, Fixed):
+    def _build(self, node: tree.Node, path: tree.Path, name: str, chosen: Chosen, within: tree.Path) -> Any:
+        if isinstance(node, tree.Fixed):
             return node.value
-        if isinstance(node, Leaf):
+        if isinstance(node, tree.Leaf):
             return self._draw.value(name, node.domain)
-        if isinstance(node, Items):
+        if isinstance(node, tree.Items):
             return self._build_items(node, path, name, chosen, within)
-        if isinstance(node, Branches):
+        if isinstance(node, tree.Branches):
             index = self._draw.index(name, node.domain)
             return self._build(node.nodes[index], path, f"{name}[{index}]", chosen, within)
-        if isinstance(node, Grid):
+        if isinstance(node, tree.Grid):
             index, inner = chosen.values[within]
             return self._build(node.nodes[index], path, f"{name}[{index}]", inner, ())
         self._functions[path] = (name, node.domain)
         return _PENDING
 
-    def _build_items(self, node: Items, path: Path, name: str, chosen: Chosen, within: Path) -> Any:
+    def _build_items(self, node: tree.Items, path: tree.Path, name: str, chosen: Chosen, within: tree.Path) -> Any:
         prefix = f"{name}/" if name else ""
         made = [
             (key, self._build(inner, (*path, key), f"{prefix}{key}", chosen, (*within, key)))
@@ -171,23 +157,23 @@ class _Resolver:
         """True while there are functions that have not run."""
         return bool(self._functions)
 
-    def is_running(self, path: Path) -> bool:
+    def is_running(self, path: tree.Path) -> bool:
         """True for a function that waits for another one, or for itself."""
         return path in self._running
 
-    def at(self, path: Path) -> Any:
+    def at(self, path: tree.Path) -> Any:
         """What is at a path now."""
         node = self.root
         for key in path:
             node = node[key]
         return node
 
-    def settle(self, path: Path) -> None:
+    def settle(self, path: tree.Path) -> None:
         """Run the function at `path`, after those that it looks at."""
         if path in self._running:
             circle = [*self._running[self._running.index(path) :], path]
             raise SettingError(
-                f"sample_from functions depend on each other in a circle: {' -> '.join(map(path_text, circle))}"
+                f"sample_from functions depend on each other in a circle: {' -> '.join(map(tree.path_text, circle))}"
             )
         name, domain = self._functions[path]
         self._running.append(path)
@@ -197,12 +183,14 @@ class _Resolver:
         except SettingError:
             raise
         except Exception as error:
-            raise SettingError(f"sample_from at {path_text(path)!r} failed: {type(error).__name__}: {error}") from error
+            raise SettingError(
+                f"sample_from at {tree.path_text(path)!r} failed: {type(error).__name__}: {error}"
+            ) from error
         finally:
             self._running.pop()
         del self._functions[path]
-        node = compile_node(value, path, branch=path_text(path))  # it may return domains
-        check_distinct(node)
+        node = tree.compile_node(value, path, branch=tree.path_text(path))  # it may return domains
+        tree.check_distinct(node)
         built = self._build(node, path, f"{name}()", Chosen(), ())
         self.at(path[:-1])[path[-1]] = built
 
@@ -215,7 +203,7 @@ class ConfigView(Mapping[str, Any]):
 
     __slots__ = ("_path", "_resolver")
 
-    def __init__(self, resolver: _Resolver, path: Path) -> None:
+    def __init__(self, resolver: _Resolver, path: tree.Path) -> None:
         self._resolver, self._path = resolver, path
 
     def _node(self) -> Any:
@@ -227,7 +215,7 @@ class ConfigView(Mapping[str, Any]):
             if key == "config" and not self._path:
                 return self
             there = ", ".join(map(str, node)) or "nothing"
-            raise KeyError(f"{path_text((*self._path, key))!r} is not in the config; there is: {there}")
+            raise KeyError(f"{tree.path_text((*self._path, key))!r} is not in the config; there is: {there}")
         return _see(self._resolver, (*self._path, key))
 
     def __getattr__(self, name: str) -> Any:
@@ -257,7 +245,7 @@ class _ListView(Sequence[Any]):
 
     __slots__ = ("_path", "_resolver")
 
-    def __init__(self, resolver: _Resolver, path: Path) -> None:
+    def __init__(self, resolver: _Resolver, path: tree.Path) -> None:
         self._resolver, self._path = resolver, path
 
     def __getitem__(self, index: Any) -> Any:
@@ -273,7 +261,7 @@ class _ListView(Sequence[Any]):
         return repr(self._resolver.at(self._path))
 
 
-def _see(resolver: _Resolver, path: Path) -> Any:
+def _see(resolver: _Resolver, path: tree.Path) -> Any:
     """What a function gets to see at a path: the value, or a view where something in it may not be drawn yet."""
     value = resolver.at(path)
     if value is _PENDING:

@@ -144,9 +144,6 @@ def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
     return {"grid_search": listed}
 
 
-# --- what they are made with -----------------------------------------------------------------------------------
-
-
 def _number(call: str, name: str, value: Any) -> float:
     require(is_number(value), f"{call}: {name}", value, "it is a finite number")
     return float(value)

@@ -1,42 +1,13 @@
-"""What is known of a search space and its configs beside each other: what is searched, what differs, what is constant.
-
-Also the place where users find the vocabulary: `uniform`, `choice`, `grid_search` and the others.
-"""
+"""Search spaces compared: with the configs made of them, and with each other by their fingerprints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
+from tuner.search import space_tree as tree
 from tuner.search.domains import Domain, describe, same
-from tuner.search.sample import choice as choice
-from tuner.search.sample import grid_search as grid_search
-from tuner.search.sample import lograndint as lograndint
-from tuner.search.sample import loguniform as loguniform
-from tuner.search.sample import qlograndint as qlograndint
-from tuner.search.sample import qloguniform as qloguniform
-from tuner.search.sample import qrandint as qrandint
-from tuner.search.sample import qrandn as qrandn
-from tuner.search.sample import quniform as quniform
-from tuner.search.sample import randint as randint
-from tuner.search.sample import randn as randn
-from tuner.search.sample import sample_from as sample_from
-from tuner.search.sample import uniform as uniform
-from tuner.search.space_tree import (
-    Branches,
-    Computed,
-    Fixed,
-    Grid,
-    Items,
-    Leaf,
-    Node,
-    Path,
-    compile_node,
-    flat,
-    is_grid,
-    path_text,
-)
 
 _LONGEST = 60
 """Characters of a constant's value in a fingerprint."""
@@ -46,16 +17,8 @@ _LONGEST_DOMAIN = 64 * 1024
 
 def searched_paths(space: Mapping[str, Any]) -> list[str]:
     """The places of a space where something is searched, as "a/b"."""
-    return [path_text(path) for path, node in _leaves(compile_node(dict(space)), ()) if not isinstance(node, Fixed)]
-
-
-def _leaves(node: Node, path: Path) -> Iterator[tuple[Path, Node]]:
-    """Every place of a tree with what is there; a choice or grid is one place."""
-    if isinstance(node, Items):
-        for key, inner in node.nodes:
-            yield from _leaves(inner, (*path, key))
-    else:
-        yield path, node
+    places = tree.leaves(tree.compile_node(dict(space)))
+    return [tree.path_text(path) for path, node in places if not isinstance(node, tree.Fixed)]
 
 
 def evaluated_params(space: Mapping[str, Any] | Callable[..., Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,31 +28,26 @@ def evaluated_params(space: Mapping[str, Any] | Callable[..., Any], config: Mapp
         space: the search space; what the searcher added beside it counts as searched, and all of it for a function.
         config: a config that was made from it.
     """
-    found: dict[str, Any] = {}
-    if isinstance(space, Mapping):
-        _compare(space, config, "", found)
-    else:
-        found.update(flat(config))
-    return found
+    return _searched_part(space, config, "") if isinstance(space, Mapping) else tree.flat(config)
 
 
-def _compare(space: Any, value: Any, path: str, found: dict[str, Any]) -> None:
+def _searched_part(space: Any, value: Any, path: str) -> dict[str, Any]:
     if value is space:  # a constant is passed on as it is
-        return
-    if isinstance(space, Domain) or is_grid(space):
-        found.update(flat(value, path))
+        return {}
+    prefix = f"{path}/" if path else ""
+    found: dict[str, Any] = {}
+    if isinstance(space, Domain) or tree.is_grid(space):
+        found = tree.flat(value, path)
     elif isinstance(space, Mapping) and isinstance(value, Mapping):
-        prefix = f"{path}/" if path else ""
         for key, item in value.items():
-            if key in space:
-                _compare(space[key], item, f"{prefix}{key}", found)
-            else:
-                found.update(flat(item, f"{prefix}{key}"))
+            place = f"{prefix}{key}"
+            found |= _searched_part(space[key], item, place) if key in space else tree.flat(item, place)
     elif isinstance(space, (list, tuple)) and isinstance(value, (list, tuple)) and len(space) == len(value):
         for index, (inner, item) in enumerate(zip(space, value, strict=True)):
-            _compare(inner, item, f"{path}/{index}", found)
+            found |= _searched_part(inner, item, f"{prefix}{index}")
     elif not same(space, value):
-        found.update(flat(value, path))
+        found = tree.flat(value, path)
+    return found
 
 
 def merge_constants(space: Mapping[str, Any] | Callable[..., Any], suggestion: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,7 +60,9 @@ def merge_constants(space: Mapping[str, Any] | Callable[..., Any], suggestion: M
             merged[key] = value
             continue
         given = suggestion[key]
-        nested = given is not value and isinstance(value, dict) and isinstance(given, Mapping) and not is_grid(value)
+        nested = (
+            given is not value and isinstance(value, dict) and isinstance(given, Mapping) and not tree.is_grid(value)
+        )
         merged[key] = merge_constants(value, given) if nested else given
     for key, value in suggestion.items():
         merged.setdefault(key, value)
@@ -118,11 +78,11 @@ def fingerprint(space: Mapping[str, Any] | Callable[..., Any]) -> dict[str, str]
         name = getattr(space, "__name__", type(space).__name__)
         return {"": f"define-by-run({name}){_digest(space)}"}
     found: dict[str, str] = {}
-    for path, node in _leaves(compile_node(dict(space)), ()):
-        if isinstance(node, Fixed):
-            _constants(node.value, path_text(path), found)
+    for path, node in tree.leaves(tree.compile_node(dict(space))):
+        if isinstance(node, tree.Fixed):
+            _constants(node.value, tree.path_text(path), found)
         else:
-            found[path_text(path)] = _shortened(_fingerprint(node))
+            found[tree.path_text(path)] = _shortened(_fingerprint(node))
     return found
 
 
@@ -156,25 +116,25 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (str, int, float, bool))
 
 
-def _fingerprint(node: Node) -> str:
-    if isinstance(node, Computed):
+def _fingerprint(node: tree.Node) -> str:
+    if isinstance(node, tree.Computed):
         return f"sample_from{_digest(node.domain.func)}"
-    if isinstance(node, Grid):
+    if isinstance(node, tree.Grid):
         return f"grid_search([{', '.join(_describe_node(inner) for inner in node.nodes)}])"
     return _describe_node(node)
 
 
-def _describe_node(node: Node) -> str:
-    if isinstance(node, Fixed):
+def _describe_node(node: tree.Node) -> str:
+    if isinstance(node, tree.Fixed):
         return describe(node.value)
-    if isinstance(node, Leaf):
+    if isinstance(node, tree.Leaf):
         return node.domain.describe()
-    if isinstance(node, Computed):
+    if isinstance(node, tree.Computed):
         return "sample_from"
-    if isinstance(node, Items):
+    if isinstance(node, tree.Items):
         inner = ", ".join(f"{key!r}: {_describe_node(item)}" for key, item in node.nodes)
         return f"{{{inner}}}"
-    name = "choice" if isinstance(node, Branches) else "grid_search"
+    name = "choice" if isinstance(node, tree.Branches) else "grid_search"
     return f"{name}([{', '.join(_describe_node(inner) for inner in node.nodes)}])"
 
 

@@ -125,6 +125,15 @@ def _searched(node: Node, name: str, place: str) -> Iterator[tuple[str, str]]:
             yield from _searched(inner, f"{name}[{index}]", f"{place} (branch {index})")
 
 
+def leaves(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
+    """Every place of a tree with what is there; a choice or grid is one place."""
+    if isinstance(node, Items):
+        for key, inner in node.nodes:
+            yield from leaves(inner, (*path, key))
+    else:
+        yield path, node
+
+
 def walk(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
     """(path, node) of everything in a tree but what lies inside grids, from the root on."""
     yield path, node

@@ -189,9 +189,6 @@ def _preset(space: Mapping[str, Any], point: Mapping[str, Any], path: str = "") 
     return made
 
 
-# --- tags ------------------------------------------------------------------------------------------------------
-
-
 def format_tag(index: int, evaluated_params: Mapping[str, Any]) -> str:
     """What a trial is told apart by at a glance: "3_layers=2,lr=0.1000"; at most 100 characters.
 

@@ -35,9 +35,6 @@ def check_scheduler(make: Callable[[], TrialScheduler], *, cuts: int = 24) -> No
     _check_keeps_no_trial(make)
 
 
-# --- how the metric is named ---------------------------------------------------------------------------------
-
-
 def _prepared(make: Callable[[], TrialScheduler]) -> TrialScheduler:
     scheduler = make()
     scheduler.set_search_properties(scheduler.metric or "loss", scheduler.mode or "min")
@@ -88,9 +85,6 @@ def _check_spellings(make: Callable[[], TrialScheduler], expected: list[tuple[An
         found = _decisions(lambda: _renamed(make, "eval/loss"), spelling)
         assert found == slashed, f"a nested metric is found: {spelling.__doc__}"
     assert _decisions(lambda: _turned(make), _negated) == expected, "min of x decides as max of -x"
-
-
-# --- state, choice, memory -------------------------------------------------------------------------------------
 
 
 def _check_state(make: Callable[[], TrialScheduler], whole: ScriptedLife, cuts: int) -> None:

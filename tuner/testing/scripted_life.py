@@ -110,8 +110,6 @@ class ScriptedLife:
         )
         return self
 
-    # --- asking the scheduler -------------------------------------------------------------------------------
-
     def _ask(self, method: str, *arguments: Any) -> Any:
         if self.calls == self._cut:
             state = cloudpickle.loads(cloudpickle.dumps(self.scheduler.get_state()))
@@ -140,8 +138,6 @@ class ScriptedLife:
                 self._end(played, "TERMINATED", "on_trial_complete", played.last)
             elif isinstance(order.what, Exploit):
                 self._clone(played, order.what)
-
-    # --- who runs ---------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
         while len(self._running) < ROOM:
@@ -204,8 +200,6 @@ class ScriptedLife:
         first, self._halted = not self._halted, True
         self._ask("on_idle")
         return first or len(self.decisions) > before or self._choose() is not None
-
-    # --- results ------------------------------------------------------------------------------------------------
 
     def _report(self, played: _Played) -> None:
         if played not in self._running:

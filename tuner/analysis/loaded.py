@@ -1,0 +1,149 @@
+"""The trials of an experiment, handed over by a run or read from where it lies, and what they reported."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from trainables import tagged
+from trainables.history import flatten, frame
+from trainables.metrics import rank_of, score_of
+from tuner.analysis import scopes
+from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
+from tuner.experiment.reader import load_state, read_settings
+from tuner.experiment.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class LoadedExperiment:
+    """The trials of an experiment, their results as tables, and its settings."""
+
+    def __init__(
+        self,
+        experiment_checkpoint_path: str | PathLike[str],
+        *,
+        trials: Sequence[Trial] | None = None,
+        metric: Any = None,
+        mode: Any = None,
+        settings: Mapping[str, Any] | None = None,
+        default_metric: str | None = None,
+        default_mode: str | None = None,
+        storage_filesystem: Any = None,
+    ) -> None:
+        if is_elsewhere(experiment_checkpoint_path):
+            from tuner.syncer import views
+
+            self._path = fspath(experiment_checkpoint_path).rstrip("/")
+            found, state = views.load(self._path)
+            self.settings: dict[str, Any] = dict(found if settings is None else settings)
+            self._trials: Sequence[Trial] = state.trials if trials is None else trials
+        else:
+            root = as_local_path(experiment_checkpoint_path)
+            paths = ExperimentPaths(root.parent if root.is_file() else root)
+            self._path = str(paths.root)
+            self.settings = dict(read_settings(paths) if settings is None else settings)
+            self._trials = load_state(paths).trials if trials is None else trials
+        goal = self.settings.get("searches_for") or {}
+        self._metric = metric or default_metric or self.settings.get("metric") or goal.get("metric")
+        of_searcher = goal.get("mode") if self._metric == goal.get("metric") else None
+        self._mode = mode or default_mode or self.settings.get("mode") or of_searcher
+        self.default_metric, self.default_mode = _single(self._metric), _single(self._mode)
+        self._frames: dict[str, pandas.DataFrame] | None = None
+        self._warned: set[str] = set()
+
+    @property
+    def experiment_path(self) -> str:
+        """The experiment's directory, or its URI."""
+        return self._path
+
+    @property
+    def trials(self) -> Sequence[Trial]:
+        """All trials, in order of creation."""
+        return self._trials
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """{trial_id: last result}."""
+        return {trial.trial_id: last_result(trial) for trial in self._trials}
+
+    @property
+    def results_df(self) -> pandas.DataFrame:
+        """The last results as a frame, one row per trial, by trial_id."""
+        rows = [{**flatten(last_result(trial)), "trial_id": trial.trial_id} for trial in self._trials]
+        made = frame(rows)
+        return made.set_index("trial_id") if rows else made
+
+    @property
+    def trial_dataframes(self) -> dict[str, pandas.DataFrame]:
+        """{directory: frame of all results} of every trial; read once."""
+        if self._frames is None:
+            self._frames = {trial.path: frame(scopes.history(trial)) for trial in self._trials}
+        return self._frames
+
+    def fetch_trial_dataframes(self) -> dict[str, pandas.DataFrame]:
+        """`trial_dataframes`, read anew."""
+        self._frames = None
+        return self.trial_dataframes
+
+    def dataframe(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:
+        """One row per trial that reported, with its config as columns "config/..." and its directory as "logdir".
+
+        Args:
+            metric, mode: the row of the best value of this metric; without a mode it is the last row.
+        """
+        if mode is not None:
+            metric, mode = scopes.check(metric, mode)
+        rows = []
+        for trial in self._trials:
+            row = _row(trial, metric, mode)
+            if row:
+                config = flatten({"config": config_of(trial)})
+                rows.append({**flatten(row), **config, "logdir": trial.path})
+        return frame(rows)
+
+    def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
+        """{directory: config} of every trial; with `prefix` flat, as "config/..."."""
+        configs = {trial.path: config_of(trial) for trial in self._trials}
+        return {path: flatten({"config": config}) for path, config in configs.items()} if prefix else configs
+
+    def stats(self) -> dict[str, Any]:
+        """When the run started and ended, in seconds since the epoch, and how many trials there are of each status."""
+        counts = dict(Counter(trial.status for trial in self._trials))
+        starts = [trial.started_at for trial in self._trials if trial.started_at is not None]
+        ends = [trial.ended_at for trial in self._trials if trial.ended_at is not None]
+        return {"start_time": min(starts, default=None), "end_time": max(ends, default=None), "trials": counts}
+
+    def runner_data(self) -> dict[str, Any]:
+        """The settings that the experiment was started with."""
+        return dict(self.settings)
+
+
+def config_of(trial: Trial) -> dict[str, Any]:
+    """A trial's config for tables: what would have to be unpickled stays closed. `trial.config` opens it."""
+    config = tagged.loads(bytes(trial.raw_config))
+    return config if isinstance(config, dict) else {}
+
+
+def last_result(trial: Trial) -> dict[str, Any]:
+    """The last result with the config in it, as Ray has it; {} if there is none."""
+    result = trial.last_result
+    return {**result, "config": config_of(trial)} if result else {}
+
+
+def _single(given: Any) -> str | None:
+    """Of several metrics none is the default: who asks must say which."""
+    if given is None or isinstance(given, str):
+        return given
+    return str(given[0]) if len(given) == 1 else None
+
+
+def _row(trial: Trial, metric: str | None, mode: str | None) -> dict[str, Any]:
+    if metric is None or mode is None:
+        return trial.last_result
+    scores = [(score_of(row, metric), row) for row in scopes.history(trial)]
+    ranked = [(rank_of(value, mode), row) for value, row in scores if value is not None]
+    return max(ranked, key=lambda pair: pair[0])[1] if ranked else trial.last_result
