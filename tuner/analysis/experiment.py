@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.checkpoint import Checkpoint
 from trainables.config import RECENCY, ScoreOrder
-from trainables.history import frame
 from trainables.metrics import MISSING, lookup, nearest_keys, score_of
+from trainables.result_history import frame
 from trainables.store.retention import Ranking
 from tuner.analysis import scopes
 from tuner.analysis.loaded import LoadedExperiment, last_result

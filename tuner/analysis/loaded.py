@@ -8,8 +8,8 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from trainables import tagged
-from trainables.history import flatten, frame
 from trainables.metrics import rank_of, score_of
+from trainables.result_history import flatten, frame
 from tuner.analysis import scopes
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import load_state, read_settings

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainables import tagged
 from trainables.errors import MissingExtraError
-from trainables.history import flatten
 from trainables.metrics import rank_of, score_of
+from trainables.result_history import flatten
 from tuner.analysis import scopes
 from tuner.analysis.spans import Span, last_heard_of, spans_of
 from tuner.experiment.trial import Trial

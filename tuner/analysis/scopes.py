@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainables.history import read_history
 from trainables.metrics import rank_of, score_of
+from trainables.result_history import read_history
 from tuner.error import SettingError
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.trial import Trial

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from trainables.history import flatten
 from trainables.metrics import MISSING, as_score, lookup, score_of
 from trainables.printable import one_line
+from trainables.result_history import flatten
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
 from tuner.search.arguments import refused, whole_number
