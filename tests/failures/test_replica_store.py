@@ -97,13 +97,14 @@ def test_f19_the_full_size(tmp_path, store, line):
 
 WAITS = """
 import logging
+import tuner.syncer.agent_jobs as agent_jobs
 import tuner.syncer.replica as replica
 class Heard(logging.Handler):
     def emit(self, record):
         if "has made no progress for" in record.getMessage():
             tell("spoken", record.getMessage())
 logging.getLogger("tuner").addHandler(Heard())
-replica.SILENT_S = {silent}
+agent_jobs.SILENT_S = {silent}
 real = replica.Replica.wait
 def wait(self, until):
     tell("waiting")

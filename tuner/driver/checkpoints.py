@@ -6,7 +6,7 @@ Everything is journaled first (rule R2): forgotten before deleted, here and in t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,13 +18,14 @@ from tuner.driver.fact_log import Books
 from tuner.driver.running import Running
 from tuner.error import OwnedElsewhereError, StorageFullError
 from tuner.experiment import events as ev
-from tuner.experiment.ownership import HEARTBEAT_S, Ownership
+from tuner.experiment.ownership import Ownership
 from tuner.experiment.resume import candidates
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 from tuner.retention.custodian import Custodian
 from tuner.retention.rules import BUDGET
+from tuner.syncer.drain import drain
 from tuner.syncer.sink import Problem, ReplicaSink, Then
 
 log = logging.getLogger(__name__)
@@ -301,32 +302,30 @@ class Keeping:
         Given up when nothing arrives for `sync_timeout`, at the end of a preemption's grace time, and by Ctrl-C. What
         is deleted here meanwhile is told there too.
         """
-        copies, beat = self._copies, clock.monotonic() + HEARTBEAT_S
+        copies = self._copies
+
+        def take(facts: Sequence[ev.CheckpointCopied]) -> bool:
+            for fact in facts:
+                self._books.add(fact)
+                self.copied(self._holder(fact.ref))
+            self._books.run_due()
+            deleted = self._custodian.settled(DELETIONS_S) if copies.place and copies.complete else []
+            for deletion in deleted:
+                self._books.add(deletion)
+            return bool(facts or deleted)
+
+        def done() -> bool:
+            if copies.complete or copies.given_up or clock.monotonic() >= until:
+                return True
+            if hurried():
+                raise KeyboardInterrupt
+            return False
+
         copies.closing()
         try:
-            while True:
-                facts = copies.finished()
-                for fact in facts:
-                    self._books.add(fact)
-                    self.copied(self._holder(fact.ref))
-                self._books.run_due()
-                deleted = self._custodian.settled(DELETIONS_S) if copies.place and copies.complete else []
-                for deletion in deleted:
-                    self._books.add(deletion)
-                if facts or deleted:
-                    continue  # the journal has grown, and goes there too
-                if copies.complete or copies.given_up or clock.monotonic() >= until:
-                    break
-                if hurried():
-                    raise KeyboardInterrupt
-                if clock.monotonic() >= beat:  # other hosts must not take this one for dead meanwhile
-                    beat = clock.monotonic() + HEARTBEAT_S
-                    if self._ownership is not None:
-                        self._ownership.heartbeat()
-                    copies.heartbeat()
-                copies.wait(copies.due())
+            drain(copies, take, ownership=self._ownership, clock=clock, done=done)
         except (KeyboardInterrupt, OwnedElsewhereError, StorageFullError) as error:
             log.warning("%s: not waited for any longer: %s", copies.place, str(error) or "Ctrl-C")
-        missing = copies.missing()
+        missing = copies.missing
         copies.release()
         return missing

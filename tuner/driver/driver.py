@@ -49,6 +49,7 @@ from tuner.progress.live import Announcer
 from tuner.retention import Custodian
 from tuner.retention.deleter import delete_here
 from tuner.spec import Spec
+from tuner.syncer.drain import copy_inherited
 from tuner.syncer.replica import Replica
 from tuner.syncer.sink import ReplicaSink
 
@@ -296,7 +297,7 @@ class Run:
         if self.link is not None:
             generation, new = self.opened.ownership.generation, self.opened.contents is None
             paths, clock = self.opened.paths, self.clock
-            self.copies = replica = fetch.replica_of(self.link, paths, journal, generation, clock, new=new)
+            self.copies = replica = fetch.replica_of(self.link, paths, journal, generation, clock)
             fetch.start(self.link, replica, self.state, new=new, touched=self.touched)
             self._bring_inherited(replica, journal)
         custodian = Custodian(
@@ -334,8 +335,7 @@ class Run:
 
         if self.link is not None and self.link.origins:
             self.reporter.announce(f"copying {text.counted(len(self.link.origins), 'checkpoint')} to {replica.place}")
-            timeout_s, ownership = self.link.config.sync_timeout, self.opened.ownership
-            inheriting.bring(replica, tell, ownership=ownership, clock=self.clock, timeout_s=timeout_s)
+            copy_inherited(replica, tell, ownership=self.opened.ownership, clock=self.clock)
             journal.sync_now()
 
     def _restore_directory(self) -> Path | None:

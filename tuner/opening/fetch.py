@@ -36,14 +36,14 @@ from tuner.experiment.incoming import beside
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import claim
 from tuner.experiment.ownership import Ownership
-from tuner.experiment.paths import ExperimentPaths, TrialPaths, as_local_path, cache_of, is_elsewhere
+from tuner.experiment.paths import ExperimentPaths, as_local_path, cache_of, is_elsewhere
 from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings
 from tuner.experiment.resume import Base, Elsewhere, LetGo
 from tuner.experiment.state import ExperimentState
 from tuner.opening.start import ask, check_same
 from tuner.spec import Spec
 from tuner.syncer.claim import RELEASE_S, RemoteClaim, RemoteOwner, as_ended_here, encode_heartbeat, heartbeat_name
-from tuner.syncer.orphans import Orphans
+from tuner.syncer.inventory import CheckpointOrigin, take_inventory
 from tuner.syncer.patience import patient
 from tuner.syncer.remote_experiment import (
     REPLACED,
@@ -52,12 +52,10 @@ from tuner.syncer.remote_experiment import (
     adopt,
     at_rest,
     complete,
-    names_of,
     set_aside,
     unchanged,
 )
 from tuner.syncer.replica import Pace, Replica
-from tuner.syncer.streams.checkpoint_stream import CheckpointOrigin
 from tuner.syncer.streams.trial_files import Artifacts
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
@@ -428,10 +426,8 @@ def _claim(link: Link, clock: Clock) -> RemoteClaim:
     )
 
 
-def replica_of(
-    link: Link, paths: ExperimentPaths, journal: JournalWriter, generation: int, clock: Clock, *, new: bool
-) -> Replica:
-    """The replica that the loop keeps in step; of a `new` experiment nothing is there yet."""
+def replica_of(link: Link, paths: ExperimentPaths, journal: JournalWriter, generation: int, clock: Clock) -> Replica:
+    """The replica that the loop keeps in step."""
     assert link.remote is not None
     config = link.config
     return Replica(
@@ -440,7 +436,6 @@ def replica_of(
         paths=paths,
         journal=journal,
         generation=generation,
-        there=set() if new else names_of(link.remote.keys),
         clock=clock,
         pace=Pace(
             journal_s=knobs.journal_push_s(),
@@ -493,59 +488,8 @@ def start(
     `touched`: ids of trials of which the journal speaks after its last snapshot.
     """
     assert link.remote is not None
-    if link.uploader.can.list and link.uploader.can.delete:
-        replica.sweep = _sweep(link, replica, state, new=new)
-    there = {} if new else link.remote.checkpoints()
-    if new:
-        keys = [key for key in link.remote.keys if not key.startswith("generations/")]
-        keys.sort(key=lambda key: key != "experiment.json")  # first: nobody takes the rest for an experiment then
-        replica.replace((f"{link.remote.name}/{key}" for key in (*keys, *link.void)), whole=True)
-    elif link.void:
-        replica.replace((f"{link.remote.name}/{key}" for key in link.void), whole=REPLACED in link.void)
-    elif REPLACED in link.remote.keys:  # nothing had gone yet
-        replica.replace([f"{link.remote.name}/{REPLACED}"], whole=False)
-    files = {} if new or link.void else link.remote.small_files()
-    for trial in (trial for trial in state.trials if trial.dirname in files):
-        names, ended = files[trial.dirname], trial.status == trial.TERMINATED
-        here = set(fs.listdir(trial.directory)) if ended and fs.is_dir(trial.directory) else set()
-        void = _renamed(names, here) if ended else []
-        if lacking := [name for name in names if ended and name not in here and name not in void]:
-            replica.wanted[trial.dirname] = lacking
-        known = not lacking and (not ended or trial.trial_id in touched)
-        replica.has_files(trial, names if known else (), void=void)
-    whole = complete(there)
-    for trial in (trial for trial in state.trials if trial.status != trial.TERMINATED and trial.dirname in whole):
-        names = [record.ref.name for record in trial.checkpoints if record.ref.name in whole[trial.dirname]]
-        whole[trial.dirname].difference_update([name for name in names if link.remote.lacking(trial, name)])
-    begun = {dirname: set(names) - whole[dirname] for dirname, names in there.items()}
-    replica.start(state, whole if link.uploader.can.list else None, touched, link.origins or {}, begun)
-    for trial in state.trials if link.remote.halves else ():
-        for ref in link.remote.half_of(trial):
-            replica.stray(trial, ref, whole=False)
-    for trial in state.trials if there else ():
-        there.pop(trial.dirname, None)
-        for ref, published in link.remote.not_kept(trial, void=bool(link.void), given_up=True):
-            replica.stray(trial, ref, whole=published is not None)
-    replica.halves = {dirname: [name for name, whole in found.items() if not whole] for dirname, found in there.items()}
-
-
-def _renamed(there: Collection[str], here: Collection[str]) -> list[str]:
-    """Of a trial that has ended well: what has another name since then, and a killed driver had no time to say so."""
-    error, recovered = TrialPaths.error_txt.name, TrialPaths.error_recovered_txt.name
-    return [error] if error in there and error not in here and (recovered in there or recovered in here) else []
-
-
-def _sweep(link: Link, replica: Replica, state: ExperimentState, *, new: bool) -> Orphans:
-    assert link.remote is not None
-    replaced = {key.partition("/")[0] for key in link.remote.keys} if new else set()
-    return Orphans(
-        place=replica.place,
-        root=state.root,
-        generation=replica.generation,
-        guard=replica.guard,
-        ours=lambda name: name in replaced or any(trial.dirname == name for trial in state.trials),
-        artifacts=link.config.sync_artifacts,
-    )
+    held = take_inventory(link.remote, state, new=new, void=link.void, touched=touched, origins=link.origins)
+    replica.start(state, held)
 
 
 def elsewhere(link: Link | None) -> Elsewhere:

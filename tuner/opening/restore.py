@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,14 @@ from typing import Any
 import msgspec
 
 from trainables.config import SyncConfig
-from trainables.errors import StoreMissingError, TransferError
+from trainables.errors import StoreMissingError
 from trainables.places import parent_and_name
 from trainables.store import fs
 from trainables.transfer import agent
 from trainables.transfer.open import check_scheme, shown
-from tuner.clock import Clock
 from tuner.error import ExperimentExistsError, ExperimentNotFoundError, SettingError
-from tuner.experiment import events as ev
 from tuner.experiment.generations import decode_record, encode_record, read_records
 from tuner.experiment.incoming import beside
-from tuner.experiment.ownership import HEARTBEAT_S, Ownership
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, is_trial_file, parse_generation
 from tuner.experiment.reader import is_experiment, load_state, read_settings
 from tuner.experiment.resume import Base
@@ -40,9 +37,8 @@ from tuner.experiment.state import ExperimentState
 from tuner.opening.fetch import Link
 from tuner.opening.start import STORED_SETTINGS
 from tuner.spec import Spec
+from tuner.syncer.inventory import CheckpointOrigin
 from tuner.syncer.remote_experiment import RemoteExperiment, complete
-from tuner.syncer.replica import Replica
-from tuner.syncer.streams.checkpoint_stream import CheckpointOrigin
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
 log = logging.getLogger(__name__)
@@ -366,35 +362,3 @@ def _checkpoints_at(link: Link, place: str, name: str) -> dict[str, dict[str, bo
     except StoreMissingError as error:
         log.warning("checkpoints that were inherited from %s/%s are not there any more: %s", place, name, error)
         return {}
-
-
-def bring(
-    replica: Replica, tell: Callable[[ev.AnyFact], None], *, ownership: Ownership, clock: Clock, timeout_s: float
-) -> None:
-    """Return when all that was inherited is complete in the replica, or known to be lost; `tell` gets the facts.
-
-    Raises TransferError when it cannot be copied, or nothing arrives for `timeout_s` seconds; the next start goes on.
-    """
-    left, heard, beat = 0, clock.monotonic(), clock.monotonic() + HEARTBEAT_S
-    while True:
-        facts = replica.finished()
-        for lost in replica.lost:
-            log.warning("checkpoint %s of %s is not used: %s", lost.ref.name, lost.ref.trial_id, lost.problem)
-            tell(lost)
-        for fact in facts:
-            tell(fact)
-        replica.lost.clear()
-        before, left, now = left, replica.inherit(), clock.monotonic()
-        if not left:
-            return
-        if left != before:
-            heard = now
-            continue
-        if now - max(heard, replica.heard_at) > timeout_s or not replica.beside:
-            why = replica.backlog.error or "nothing moves"
-            raise TransferError(f"{replica.place}: {left} checkpoints that are inherited did not arrive: {why}")
-        if now >= beat:
-            beat = now + HEARTBEAT_S
-            ownership.heartbeat()
-            replica.heartbeat()
-        replica.wait(min(beat, replica.due() or beat))

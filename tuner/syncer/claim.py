@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from trainables.errors import ObjectExistsError, ObjectNotFoundError, TransferError
+from trainables.errors import ObjectExistsError, ObjectNotFoundError
 from trainables.transfer import agent
 from tuner.clock import Clock
 from tuner.error import OwnedElsewhereError
@@ -25,8 +25,6 @@ from tuner.syncer.uploader import Uploader
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-ANSWER_S = 10.0
-"""So long an owner that was stopped waits to hear whether somebody has taken over."""
 RELEASE_S = 5.0
 
 
@@ -161,72 +159,3 @@ class RemoteClaim:
 
     def _read(self, key: str) -> bytes:
         return self._uploader.call(agent.Read(key=key), timeout_s=self._timeout_s)
-
-
-class RemoteLease:
-    """A generation that was taken over there: its signs of life, and whether somebody has taken over since.
-
-    Args:
-        uploader: for what is waited for; signs of life are given to the caller to be sent.
-        place: how messages call the replica.
-        key: of the signs of life.
-        guard: the key that the next owner creates.
-        clock: its monotonic time says whether this process was stopped.
-        alone: nobody else can write there, and no sign of life is needed.
-    """
-
-    def __init__(
-        self, uploader: Uploader, *, place: str, key: str, guard: str, clock: Clock, alone: bool = False
-    ) -> None:
-        self.guard = guard
-        self.taken: str | None = None
-        """Who has taken over, as a line for people."""
-        self._uploader, self._place, self._key, self._clock, self._alone = uploader, place, key, clock, alone
-        self._at = clock.monotonic()
-        self._beats = 0
-        self._under_way = False
-
-    def beat(self) -> agent.Put | None:
-        """The next sign of life, to be sent, whose end `beaten` is told; None: not now. Raises OwnedElsewhereError."""
-        now = self._clock.monotonic()
-        stopped, self._at = now - self._at > STALE_S / 2, now
-        if self._alone:
-            return None
-        if stopped:
-            self._look()  # for so long that it may have been taken for dead
-        self.check()
-        if self._under_way:
-            return None
-        self._under_way = True
-        return self._signed("held")
-
-    def beaten(self) -> None:
-        self._under_way = False
-
-    def taken_over(self, message: str) -> None:
-        """The agent found the next owner's record."""
-        self.taken = f"{self._place}: {message}: it has taken over, and this one writes nothing more"
-
-    def check(self) -> None:
-        """Raise OwnedElsewhereError if somebody has taken over."""
-        if self.taken is not None:
-            raise OwnedElsewhereError(self.taken)
-
-    def release(self) -> None:
-        """Say over there that this owner is done. Raises OSError when that cannot be said soon."""
-        if not self._alone and self.taken is None:
-            self._uploader.call(self._signed("released"), timeout_s=RELEASE_S)
-
-    def _signed(self, state: str) -> agent.Put:
-        self._beats += 1
-        return agent.Put(key=self._key, data=encode_heartbeat(state, self._beats), guard=self.guard)
-
-    def _look(self) -> None:
-        try:
-            record = self._uploader.call(agent.Read(key=self.guard), timeout_s=ANSWER_S)
-        except ObjectNotFoundError:
-            return
-        except TransferError as error:
-            log.warning("%s: could not look whether another driver has taken over: %s", self._place, error)
-            return
-        self.taken = f"{self._place} was taken over meanwhile ({record.decode(errors='replace'):.200}); this one stops"

@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -456,8 +456,3 @@ def _files(directory: Path) -> list[str]:
 def _is_small(key: str) -> bool:
     parts = key.split("/")
     return parts[0] == "blobs" or (len(parts) == 2 and is_trial_file(parts[1]))
-
-
-def names_of(keys: Iterable[str]) -> set[str]:
-    """Of an experiment's keys those that `Replica` counts as there."""
-    return {key for key in keys if key.split("/")[0] in ("journal", "blobs") or key.endswith("/result.json")}

@@ -30,10 +30,15 @@ class ReplicaBacklog:
 class ReplicaSink:
     """No copies. What does make some is `tuner.syncer.replica.Replica`."""
 
-    place = ""
-    """The experiment's address over there, as facts and messages name it."""
-    trouble = ""
-    """What the place, or the way there, said last when something failed; "" where nothing did."""
+    @property
+    def place(self) -> str:
+        """The experiment's address over there, as facts and messages name it; "" without a replica."""
+        return ""
+
+    @property
+    def trouble(self) -> str:
+        """What the place, or the way there, said last when something failed; "" where nothing did."""
+        return ""
 
     # --- told -------------------------------------------------------------------------------------------
 
@@ -109,6 +114,7 @@ class ReplicaSink:
     def wait(self, until: float | None) -> None:
         """Return when something ended, at the latest at that monotonic time, and after a second."""
 
+    @property
     def missing(self) -> list[str]:
         """What did not arrive, one line each."""
         return []

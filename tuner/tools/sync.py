@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,14 @@ from tuner.experiment import driver_log, formats
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import claim
-from tuner.experiment.ownership import HEARTBEAT_S, Ownership, beating
+from tuner.experiment.ownership import Ownership, beating
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, parse_generation
 from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings, state_of
 from tuner.experiment.state import ExperimentState
 from tuner.opening import fetch as syncing
 from tuner.syncer import views
 from tuner.syncer.claim import RemoteClaim, RemoteOwner, as_ended_here
+from tuner.syncer.drain import drain
 from tuner.syncer.remote_experiment import Relation, RemoteExperiment, adopt, complete
 from tuner.syncer.replica import Replica
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
@@ -233,9 +235,9 @@ def _push(link: syncing.Link, paths: ExperimentPaths, ownership: Ownership, cloc
         if ended is not None:
             _tell(ev.RunEnded(ended, clock.time()), journal, state)
         journal.sync_now()
-        replica = syncing.replica_of(link, paths, journal, ownership.generation, clock, new=False)
+        replica = syncing.replica_of(link, paths, journal, ownership.generation, clock)
         syncing.start(link, replica, state, new=False)
-        missing = _bring(replica, journal, state, ownership=ownership, clock=clock)
+        missing = _drain(replica, journal, state, ownership=ownership, clock=clock)
     finally:
         journal.close()
     assert link.remote is not None
@@ -251,27 +253,21 @@ def _push(link: syncing.Link, paths: ExperimentPaths, ownership: Ownership, cloc
     ]
 
 
-def _bring(
+def _drain(
     replica: Replica, journal: JournalWriter, state: ExperimentState, *, ownership: Ownership, clock: Clock
 ) -> list[str]:
     """Wait until everything is there; returns what did not arrive."""
+
+    def take(facts: Sequence[ev.CheckpointCopied]) -> bool:
+        for fact in facts:
+            _tell(fact, journal, state)
+        journal.flush()
+        return bool(facts)
+
     replica.closing()
-    beat = clock.monotonic() + HEARTBEAT_S
     try:
-        while True:
-            facts = replica.finished()
-            for fact in facts:
-                _tell(fact, journal, state)
-            journal.flush()
-            if facts:
-                continue  # the journal has grown, and goes there too
-            if replica.complete or replica.given_up:
-                return replica.missing()
-            if clock.monotonic() >= beat:  # other hosts must not take this one for dead meanwhile
-                beat = clock.monotonic() + HEARTBEAT_S
-                ownership.heartbeat()
-                replica.heartbeat()
-            replica.wait(replica.due())
+        drain(replica, take, ownership=ownership, clock=clock, done=lambda: replica.complete or replica.given_up)
+        return replica.missing
     finally:
         replica.release()
 

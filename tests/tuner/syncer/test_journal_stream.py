@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.tuner.syncer.submitted import Submitted
 from tuner import knobs
 from tuner.clock import VirtualClock
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.paths import ExperimentPaths
+from tuner.syncer.queue import Queue
 from tuner.syncer.streams.journal_stream import JournalStream
+from tuner.syncer.streams.trial_files import Artifacts, TrialFiles
 
 
 @pytest.fixture
@@ -31,14 +34,24 @@ def journal(paths: ExperimentPaths) -> Iterator[JournalWriter]:
     made.close()
 
 
+class Waiting(Queue):
+    """Of checkpoints that wait for the journal."""
+
+    wants_journal = True
+
+
 def next_push(paths: ExperimentPaths, journal: JournalWriter, every_s: float | None, *, took: float) -> float | None:
     """When the second push may begin, after one that began at 100 s and took so long."""
-    books = JournalStream(paths, journal, name="e", guard="", there=(), every_s=every_s, removes=True, at_once=False)
+    submitted = Submitted(paths, journal=journal)
+    files = TrialFiles(submitted.context, Artifacts())
+    stream = JournalStream(submitted.context, Waiting(), files, every_s=every_s, at_once=False)
     journal.append(ev.encode(ev.RunEnded("first", 0.0)))
-    assert books.push(100.0, waited_for=True, closing=False, snapshots=True) is not None
-    books.arrived(100.0 + took, whole=True)
+    submitted.clock.advance(100.0 - submitted.clock.monotonic())
+    assert stream.start_jobs(100.0)
+    submitted.clock.advance(took)
+    submitted.end()
     journal.append(ev.encode(ev.RunEnded("second", 0.0)))
-    return books.due_at(waited_for=True, closing=False)
+    return stream.due_at(submitted.clock.monotonic())
 
 
 @pytest.mark.parametrize("took", [0.01, 1.0, 30.0])

@@ -1,4 +1,4 @@
-"""What may be swept out of a replica: what an owner of this experiment began who is gone, and nothing else."""
+"""Which orphans may be removed from a replica: what an owner of this experiment began who is gone, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,37 +7,57 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.tuner.syncer.submitted import Submitted
 from trainables.transfer import agent
-from trainables.transfer.agent import Done, Failed
+from trainables.transfer.agent import AnyJob
 from trainables.transfer.backend import Leftover
-from tuner.syncer.orphans import TRIES, Orphans
+from tuner.experiment import events as ev
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.state import ExperimentState
+from tuner.syncer.inventory import Inventory
+from tuner.syncer.streams.orphans import TRIES, Orphans
+from tuner.syncer.streams.stream import Stream
+
+GUARD = "e/generations/000003.json"
 
 
-def sweep_of(tmp_path: Path, *, generation: int = 2, artifacts: bool = False) -> Orphans:
-    (tmp_path / "e" / "t").mkdir(parents=True, exist_ok=True)
-    return Orphans(
-        place="there/e",
-        root=tmp_path / "e",
-        generation=generation,
-        guard="guard",
-        ours=lambda name: name == "t",
-        artifacts=artifacts,
-    )
+class Moving(Stream):
+    """What this owner moves itself."""
+
+    drained = False
+
+    def start_jobs(self, now: float) -> bool:
+        return False
 
 
-def looked(sweep: Orphans, *found: Leftover) -> list[str]:
-    """What is removed where that is found at the first look."""
-    look = sweep.begin(at_rest=False, touch=False)
-    assert look == agent.FindLeftovers(prefix="e") and sweep.holds
-    sweep.ended(Done(1, msgspec.json.encode(found)))
-    assert not sweep.holds
-    assert sweep.begin(at_rest=False, touch=False) is None, "nothing is touched before a trial runs"
-    job = sweep.begin(at_rest=False, touch=True)
-    if job is None:
-        return []
-    assert isinstance(job, agent.RemoveLeftovers) and job.guard == "guard"
-    sweep.ended(Done(2))
-    return [leftover.key for leftover in job.leftovers]
+class Scene:
+    """An experiment `e` with a trial `t`, of which the second generation looks for orphans."""
+
+    def __init__(self, tmp_path: Path, *, artifacts: bool = False) -> None:
+        (tmp_path / "e" / "t").mkdir(parents=True, exist_ok=True)
+        self.submitted, self.moving = Submitted(ExperimentPaths(tmp_path / "e"), generation=2), Moving()
+        self.orphans = Orphans(self.submitted.context, others=[self.moving], artifacts=artifacts)
+        state = ExperimentState(tmp_path / "e")
+        state.apply(ev.TrialCreated("t", 0, msgspec.Raw(b"{}"), name="t", dirname="t"))
+        self.orphans.take_up(state, Inventory(may_hold_orphans=True))
+
+    def begins(self) -> AnyJob | None:
+        """The job that begins now."""
+        return self.submitted.jobs[0] if self.orphans.start_jobs(0.0) else None
+
+    def looked(self, *found: Leftover) -> list[str]:
+        """What is removed where that is found at the first look."""
+        assert self.begins() == agent.FindLeftovers(prefix="e") and self.orphans.holds
+        self.submitted.end(msgspec.json.encode(found))
+        assert not self.orphans.holds
+        assert self.begins() is None, "nothing is touched before a trial runs"
+        self.orphans.begun = True
+        job = self.begins()
+        if job is None:
+            return []
+        assert isinstance(job, agent.RemoveLeftovers) and job.guard == GUARD
+        self.submitted.end()
+        return [leftover.key for leftover in job.leftovers]
 
 
 def temporary(key: str) -> Leftover:
@@ -87,42 +107,45 @@ SOMEBODYS = {
 
 @pytest.mark.parametrize("leftover", NOBODYS, ids=lambda leftover: leftover.key)
 def test_what_a_dead_owner_began_goes(leftover: Leftover, tmp_path: Path) -> None:
-    assert looked(sweep_of(tmp_path), leftover) == [leftover.key]
+    assert Scene(tmp_path).looked(leftover) == [leftover.key]
 
 
 @pytest.mark.parametrize("whose", SOMEBODYS)
 def test_what_is_somebodys_stays(whose: str, tmp_path: Path) -> None:
-    assert looked(sweep_of(tmp_path), SOMEBODYS[whose]) == []
+    assert Scene(tmp_path).looked(SOMEBODYS[whose]) == []
 
 
 def test_a_file_that_is_here_under_that_name_is_none_that_was_on_its_way(tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path)
+    scene = Scene(tmp_path)
     (tmp_path / "e" / "t" / ".result.json.a1B2c3").touch()
-    assert looked(sweep, hidden("e/t", "result.json")) == []
+    assert scene.looked(hidden("e/t", "result.json")) == []
 
 
 def test_artifacts_are_ours_where_they_are_copied_and_are_here(tmp_path: Path) -> None:
-    assert looked(sweep_of(tmp_path, artifacts=True), unfinished("e/t/model.bin")) == []
+    assert Scene(tmp_path, artifacts=True).looked(unfinished("e/t/model.bin")) == []
     (tmp_path / "e" / "t" / "model.bin").touch()
-    assert looked(sweep_of(tmp_path, artifacts=True), unfinished("e/t/model.bin")) == ["e/t/model.bin"]
+    assert Scene(tmp_path, artifacts=True).looked(unfinished("e/t/model.bin")) == ["e/t/model.bin"]
 
 
 def test_after_a_push_of_its_own_was_cut_off_it_looks_again_when_nothing_is_under_way(tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path)
-    assert looked(sweep) == [] and not sweep.left
-    sweep.cut_off()
-    assert sweep.left and sweep.begin(at_rest=False, touch=True) is None
-    assert sweep.begin(at_rest=True, touch=True) == agent.FindLeftovers(prefix="e")
+    scene = Scene(tmp_path)
+    orphans = scene.orphans
+    assert scene.looked() == [] and orphans.drained
+    orphans.begun = orphans.closing = True
+    orphans.cut_off()
+    assert not orphans.drained and scene.begins() is None
+    scene.moving.drained = True
+    assert scene.begins() == agent.FindLeftovers(prefix="e")
     own = unfinished("e/t/checkpoint_000004-2.1/weights")
-    sweep.ended(Done(3, msgspec.json.encode([own])))
-    assert sweep.begin(at_rest=True, touch=True) == agent.RemoveLeftovers(leftovers=[own], guard="guard")
-    sweep.ended(Done(4))
-    assert not sweep.left
+    scene.submitted.end(msgspec.json.encode([own]))
+    assert scene.begins() == agent.RemoveLeftovers(leftovers=[own], guard=GUARD)
+    scene.submitted.end()
+    assert orphans.drained
 
 
 def test_a_place_that_cannot_be_looked_at_holds_nothing_for_long(tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path)
-    for number in range(TRIES):
-        assert sweep.holds and sweep.begin(at_rest=False, touch=True) is not None
-        sweep.ended(Failed(number, "TransferError", "no answer", transient=True))
-    assert not sweep.holds and not sweep.left
+    scene = Scene(tmp_path)
+    for _ in range(TRIES):
+        assert scene.orphans.holds and scene.begins() is not None
+        scene.submitted.end(failed=True, transient=True)
+    assert not scene.orphans.holds and scene.orphans.drained

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -36,6 +36,7 @@ from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 from tuner.retention.custodian import Custodian
+from tuner.syncer.inventory import Inventory
 from tuner.syncer.replica import Pace, Replica
 from tuner.syncer.sink import Problem
 from tuner.syncer.streams.trial_files import Artifacts
@@ -81,7 +82,7 @@ class Scene:
         self.replica = self.copies()
         self.say(ev.GenerationStarted(1))
 
-    def copies(self, *, alone: bool = True, at_once: bool = True) -> Replica:
+    def copies(self, *, alone: bool = True, at_once: bool = True, replaced: Sequence[str] = ()) -> Replica:
         """A replica that has nothing yet."""
         replica = Replica(
             self.uploader,
@@ -89,13 +90,12 @@ class Scene:
             paths=self.paths,
             journal=self.journal,
             generation=1,
-            there=(),
             clock=self.clock,
             pace=Pace(at_once=at_once),
             artifacts=Artifacts(),
             alone=alone,
         )
-        replica.start(self.state, {}, ())
+        replica.start(self.state, Inventory(replaced=replaced))
         return replica
 
     def say(self, fact: ev.AnyFact) -> int:
@@ -223,7 +223,7 @@ def test_a_file_that_is_refused_is_sent_again_after_a_pause_longer_each_time(
 
 
 def test_what_is_replaced_and_cannot_be_deleted_is_tried_again_after_a_pause(scene: Scene) -> None:
-    scene.replica.replace(["exp/old"])
+    scene.replica = scene.copies(replaced=["old"])
     scene.trial()
     for pause in (0.5, 1.0, 2.0):
         scene.replica.finished()
@@ -255,7 +255,7 @@ def test_a_trial_whose_files_are_refused_keeps_no_other_trials_files_from_arrivi
             arrived |= there if well else set()
         scene.clock.advance(60.0)
     assert {"exp/a", "exp/c"} <= arrived
-    assert scene.replica.missing() == ["result files of b"]
+    assert scene.replica.missing == ["result files of b"]
 
 
 def fetches(scene: Scene) -> list[agent.FetchCheckpoint]:

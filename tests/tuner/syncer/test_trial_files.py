@@ -11,9 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.tuner.syncer.submitted import Submitted
 from trainables.transfer import agent
 from trainables.wire import frame
 from tuner.experiment import events as ev
+from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.syncer.streams.trial_files import Artifacts, TrialFiles
@@ -29,18 +31,25 @@ def trial_in(root: Path) -> Trial:
     return trial
 
 
-def pushed(files: TrialFiles, trial: Trial) -> list[list[str]]:
-    """The names of each group, in order."""
-    files.changed(trial)
-    job = files.push(0.0)
-    assert job is not None
-    frame(job)  # it can be sent
-    files.arrived(0.0, whole=True)
-    return [names for _, _, names in job.groups]
+class Scene:
+    """The files of a trial, and what was submitted of them."""
+
+    def __init__(self, root: Path, artifacts: Artifacts) -> None:
+        self.submitted = Submitted(ExperimentPaths(root))
+        self.files = TrialFiles(self.submitted.context, artifacts)
+
+    def pushed(self, trial: Trial) -> list[list[str]]:
+        """The names of each group, in order."""
+        self.files.ended(trial)
+        assert self.files.start_jobs(0.0)
+        job = self.submitted.end()
+        assert isinstance(job, agent.Push)
+        frame(job)  # it can be sent
+        return [names for _, _, names in job.groups]
 
 
 def test_what_the_loggers_write_goes_before_the_artifacts(tmp_path: Path) -> None:
-    assert pushed(TrialFiles("e", Artifacts(on=True), ""), trial_in(tmp_path)) == [["result.json"], ["notes.txt"]]
+    assert Scene(tmp_path, Artifacts(on=True)).pushed(trial_in(tmp_path)) == [["result.json"], ["notes.txt"]]
 
 
 def test_a_name_that_is_no_text_is_left_out_and_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -50,10 +59,10 @@ def test_a_name_that_is_no_text_is_left_out_and_named_once(tmp_path: Path, caplo
     for name in (b"caf\xe9.txt", b"d\xe9/inside.txt", b"\xe9.bin"):
         with open(directory + b"/" + name, "w") as file:
             file.write("x")
-    files = TrialFiles("e", Artifacts(on=True, excludes=("*.bin",)), "")
+    scene = Scene(tmp_path, Artifacts(on=True, excludes=("*.bin",)))
 
     for _ in range(2):
-        assert pushed(files, trial) == [["result.json"], ["notes.txt"]]
+        assert scene.pushed(trial) == [["result.json"], ["notes.txt"]]
 
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2 and r"caf\xe9.txt" in said[0] and r"d\xe9/inside.txt" in said[1], said
@@ -82,9 +91,9 @@ def in_a_row(trial: Trial) -> tuple[list[list[str]], list[str]]:
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("tuner.syncer.streams.trial_files").addHandler(handler)
-    files = TrialFiles("e", Artifacts(on=True), "")
-    pushed(files, trial)
-    return pushed(files, trial), said
+    scene = Scene(trial.directory.parent, Artifacts(on=True))
+    scene.pushed(trial)
+    return scene.pushed(trial), said
 
 
 def as_another_user(act: Callable[[], tuple[list[list[str]], list[str]]]) -> tuple[list[list[str]], list[str]]:
@@ -108,10 +117,11 @@ def as_another_user(act: Callable[[], tuple[list[list[str]], list[str]]]) -> tup
 
 
 def test_one_job_at_a_time_and_without_artifacts_what_the_loggers_write(tmp_path: Path) -> None:
-    trial = trial_in(tmp_path)
-    files = TrialFiles("e", Artifacts(), "guard")
-    files.changed(trial)
-    job = files.push(0.0)
-    assert isinstance(job, agent.Push) and job.guard == "guard"
+    trial, scene = trial_in(tmp_path / "e"), Scene(tmp_path / "e", Artifacts())
+    scene.files.ended(trial)
+    assert scene.files.start_jobs(0.0)
+    (job,) = scene.submitted.jobs
+    assert isinstance(job, agent.Push) and job.guard == "e/generations/000002.json"
     assert job.groups == [(str(trial.directory), "e/t", ["result.json"])]
-    assert files.push(0.0) is None  # one is under way
+    scene.files.ended(trial)
+    assert not scene.files.start_jobs(0.0)  # one is under way

@@ -5,66 +5,123 @@ A checkpoint comes from here, or, of an experiment that this one continues, from
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError
+from trainables.store import fs
+from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import agent
 from trainables.transfer.agent import AnyJob, Done, Failed
-from trainables.wire import CheckpointRef
-from tuner.clock import Clock
+from trainables.wire import CheckpointRef, SaveUploaded
 from tuner.experiment import events as ev
+from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
+from tuner.syncer.inventory import CheckpointOrigin, Inventory
 from tuner.syncer.queue import REFUSALS, Order, Queue, QueueStep, StepKind
+from tuner.syncer.streams.stream import Answer, ReplicaContext, Stream
+
+log = logging.getLogger(__name__)
 
 STEPS = 3
 """Checkpoints that are moved at once."""
+UNUSABLE = (CheckpointCorruptError.__name__, CheckpointNotFoundError.__name__)
+"""What is said of a checkpoint whose manifest cannot be read, or is not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointOrigin:
-    """Where a checkpoint lies that neither this machine nor the replica has."""
-
-    place: str
-    key: str
-
-
-class CheckpointStream:
+class CheckpointStream(Stream):
     """Carries out the steps of a queue.
 
     Args:
         queue: says what comes next.
-        place: the experiment's address over there, as facts name it.
-        name: the experiment's.
-        guard: the key whose appearance means that somebody has taken over.
-        clock: its monotonic time is what the queue is told.
+        at_once: a checkpoint goes there when it is published, and not with the next period.
     """
 
-    def __init__(self, queue: Queue, *, place: str, name: str, guard: str, clock: Clock) -> None:
-        self._queue, self._place, self._name, self._guard, self._clock = queue, place, name, guard, clock
+    def __init__(self, context: ReplicaContext, queue: Queue, *, at_once: bool) -> None:
+        self._context, self._queue, self._at_once = context, queue, at_once
         self._later: dict[str, dict[Order, tuple[Trial, CheckpointRecord, int]]] = {}
         """Trial -> checkpoints that wait for the next period."""
         self._inherited: dict[Path, agent.CopyPayload] = {}
         """Those that are copied from elsewhere, not from here; until they are complete."""
         self._unpublished: dict[str, dict[Order, CheckpointRef]] = {}
         """Trial -> saves that its processes copy, or have copied, of which nobody knows whether they come to be."""
+        self._unknown: dict[str, Sequence[str]] = {}
+        """Directory of a trial that is not in the journal yet -> what a killed driver copied of its checkpoints."""
         self._sent: dict[Path, dict[str, str]] = {}
         """What they have copied of those that are to be complete."""
+        self._told_unsent: set[str] = set()
+        """Trials that run, of which was said that their workers cannot bring there what they save."""
         self._refusals: list[str] = []
-        """Why they could not be, as far as trying again may not help."""
-        self.moving = 0
-        """Steps under way."""
+        """Why they could not be copied from elsewhere, as far as trying again may not help."""
+        self._moving = self._looking = 0
+        """Steps of the queue that are under way; looks at what is there, and what follows from them."""
         self.reading: set[Path] = set()
         """Checkpoints here whose files are being read."""
         self.facts: list[ev.CheckpointCopied] = []
-        """For the journal."""
+        """For the journal; the caller empties it."""
         self.lost: list[ev.CheckpointSetAside] = []
-        """Those that turned out missing or damaged where they were to come from."""
-        self.abandoned: dict[Path, str] = {}
+        """Those that turned out missing or damaged where they were to come from; the caller empties it."""
+        self._abandoned: dict[Path, str] = {}
         """Those that are damaged where they lie, or lost, each with a line that says so."""
+
+    def take_up(self, state: ExperimentState, held: Inventory) -> None:
+        self._unknown = dict(held.unknown)
+        seq = self._context.journal.last_seq
+        for trial in state.trials:
+            for record in trial.checkpoints:
+                self._take_up(trial, record, held, seq)
+            for ref in trial.forgotten if held.complete is None else ():
+                self.forget(trial, ref, seq)
+            if trial.status == Trial.TERMINATED:
+                self._queue.end(trial.trial_id)
+        for trial, ref, whole in held.forgotten:
+            if whole:
+                self._queue.known(trial.trial_id, [ref.order])
+            self.forget(trial, ref, seq)
+
+    def _take_up(self, trial: Trial, record: CheckpointRecord, held: Inventory, seq: int) -> None:
+        name, uri = record.ref.name, self._context.uri
+        if held.complete is None:
+            is_there, tried = uri in record.copies, True
+        else:
+            is_there = name in held.complete.get(trial.dirname, ())
+            tried = name in held.partial.get(trial.dirname, ())
+        if is_there:
+            self._queue.known(trial.trial_id, [record.order])
+            if uri not in record.copies:  # a driver was killed before it could say so
+                self.facts.append(ev.CheckpointCopied(record.ref, uri))
+            if trial.status != Trial.TERMINATED and self._context.can.reuse:
+                learn = agent.Learn(key=self._context.key(trial.dirname, name))
+                self._look(learn, partial(self._learned, trial, record))
+        elif fs.is_dir(trial.directory / name):
+            self.add(trial, record, seq, tried=tried)
+        elif (origin := held.origins.get((trial.dirname, name))) is not None:
+            self._inherit(trial, record, origin, seq, tried=tried)
+
+    def _look(self, job: AnyJob, answered: Callable[[Answer], None]) -> None:
+        self._looking += 1
+        self._context.submit(job, answered)
+
+    def _learned(self, trial: Trial, record: CheckpointRecord, answer: Answer) -> None:
+        """What nobody could use over there is sent again, if it is here."""
+        self._looking -= 1
+        unusable = isinstance(answer, Failed) and answer.type in UNUSABLE
+        if unusable and self._context.can.delete and fs.is_dir(trial.directory / record.ref.name):
+            # A manifest is only laid where there is none: first the one goes that cannot be read.
+            key = self._context.key(trial.dirname, record.ref.name, MANIFEST_NAME)
+            broken = agent.Delete(keys=[key], guard=self._context.guard)
+            self._look(broken, partial(self._send_again, trial, record))
+
+    def _send_again(self, trial: Trial, record: CheckpointRecord, answer: Answer) -> None:
+        self._looking -= 1
+        if isinstance(answer, Done) and any(kept is record for kept in trial.checkpoints):
+            self._queue.unknown(record.ref)
+            self.add(trial, record, self._context.journal.last_seq, tried=True)
 
     # --- told -------------------------------------------------------------------------------------------
 
@@ -72,21 +129,27 @@ class CheckpointStream:
         """A checkpoint is to go there once the journal up to `seq` is; `tried`: a part of it may be there."""
         path = trial.directory / record.ref.name
         self._unpublished.get(trial.trial_id, {}).pop(record.order, None)
-        self._queue.add(record.ref, path, record.bytes, seq=seq, now=self._clock.monotonic(), tried=tried)
+        self._queue.add(record.ref, path, record.bytes, seq=seq, now=self._context.clock.monotonic(), tried=tried)
 
-    def inherit(
-        self, trial: Trial, record: CheckpointRecord, origin: CheckpointOrigin, seq: int, *, tried: bool = False
+    def _inherit(
+        self, trial: Trial, record: CheckpointRecord, origin: CheckpointOrigin, seq: int, *, tried: bool
     ) -> None:
         """As `add`, of one that is copied from where it lies."""
-        key = f"{self._name}/{trial.dirname}/{record.ref.name}"
+        key, guard = self._context.key(trial.dirname, record.ref.name), self._context.guard
         self._inherited[trial.directory / record.ref.name] = agent.CopyPayload(
-            place=origin.place, source=origin.key, key=key, digest=record.digest, guard=self._guard
+            place=origin.place, source=origin.key, key=key, digest=record.digest, guard=guard
         )
         self.add(trial, record, seq, tried=tried)
 
-    def add_later(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
-        """As `add`, at the next period."""
-        self._later.setdefault(trial.trial_id, {})[record.order] = (trial, record, seq)
+    def published(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
+        if self._at_once:
+            self.add(trial, record, seq)
+        else:
+            self._later.setdefault(trial.trial_id, {})[record.order] = (trial, record, seq)
+
+    def started(self, trial: Trial) -> None:
+        for number, name in enumerate(self._unknown.pop(trial.dirname, ()), start=1):
+            self.forget(trial, CheckpointRef(trial.trial_id, name, 0, 0, -number, 0), self._context.journal.last_seq)
 
     def period(self) -> None:
         for trial_id in list(self._later):
@@ -102,19 +165,30 @@ class CheckpointStream:
         self._unpublished.setdefault(ref.trial_id, {})[ref.order] = ref
         self._queue.hold(ref)
 
-    def uploaded(self, trial: Trial, ref: CheckpointRef, sent: dict[str, str]) -> None:
+    def uploaded(self, trial: Trial, message: SaveUploaded) -> None:
         """They do so no more."""
+        ref = message.ref
         awaited = ref.order in self._unpublished.get(trial.trial_id, {}) or self._queue.wants(ref)
         if self._queue.release(ref) and awaited:
-            self._sent[trial.directory / ref.name] = sent
+            self._sent[trial.directory / ref.name] = message.sent
+        if message.problem and trial.trial_id not in self._told_unsent:
+            self._told_unsent.add(trial.trial_id)
+            log.warning(
+                "%s: workers of %s could not bring there what they saved, and it is sent with the rest: %s",
+                self._context.uri,
+                trial.name,
+                message.problem,
+            )
 
     def attempt_ended(self, trial: Trial) -> None:
         """No process of it is left; what it saved and did not publish never will be."""
         self._queue.release_all(trial.trial_id)
         for ref in list(self._unpublished.pop(trial.trial_id, {}).values()):
             self.forget(trial, ref, 0)
+        self._told_unsent.discard(trial.trial_id)
         if trial.status == Trial.TERMINATED:
             self._add_what_waits(trial.trial_id)
+            self._queue.end(trial.trial_id)
 
     def forget(self, trial: Trial, ref: CheckpointRef, seq: int) -> None:
         if self._later.get(trial.trial_id, {}).pop(ref.order, None) is not None:
@@ -122,36 +196,10 @@ class CheckpointStream:
         if trial.status == Trial.TERMINATED:
             self._add_what_waits(trial.trial_id)
         ended, path = trial.status == Trial.TERMINATED, trial.directory / ref.name
-        self.abandoned.pop(path, None)  # nobody waits for it any more
+        self._abandoned.pop(path, None)  # nobody waits for it any more
         self._unpublished.get(trial.trial_id, {}).pop(ref.order, None)
         self._sent.pop(path, None)
         self._queue.forget(ref, path, seq=seq, ended=ended)
-
-    def ended(self, step: QueueStep, answer: Done | Failed) -> None:
-        """A step is done, or is not."""
-        self.moving -= 1
-        if isinstance(answer, Done):
-            self._queue.done(step)
-            if step.kind is StepKind.MANIFEST:
-                self._inherited.pop(step.path, None)
-                self._sent.pop(step.path, None)
-                self.reading.discard(step.path)
-                self.facts.append(ev.CheckpointCopied(step.ref, self._place))
-            return
-        self._queue.failed(step, answer.message, self._clock.monotonic(), transient=answer.transient)
-        if step.kind is StepKind.PAYLOAD:
-            self.reading.discard(step.path)  # until it is tried again
-        inherited = step.path in self._inherited and step.kind is not StepKind.REMOVE
-        if inherited and not answer.transient and not answer.type.startswith("Checkpoint"):
-            self._refusals.append(answer.message)
-        if step.kind is not StepKind.REMOVE and answer.type.startswith("Checkpoint"):
-            if inherited:
-                del self._inherited[step.path]
-                self.lost.append(ev.CheckpointSetAside(step.ref, answer.message))
-            elif self._queue.wants(step.ref):
-                self.abandoned[step.path] = f"checkpoint {step.path}: {answer.message}"
-            self._queue.abandon(step.ref)
-            self.reading.discard(step.path)
 
     # --- asked ------------------------------------------------------------------------------------------
 
@@ -166,30 +214,74 @@ class CheckpointStream:
         return self._refusals[-1] if len(self._refusals) >= REFUSALS else None
 
     @property
-    def room(self) -> bool:
-        """Whether another step may begin."""
-        return self.moving < STEPS
+    def drained(self) -> bool:
+        return self._queue.empty and not (self._moving or self._looking)
 
-    def begin(self, now: float) -> Iterable[tuple[QueueStep, AnyJob]]:
-        """The steps that begin now, each with its job."""
-        while self.room and (step := self._queue.next(now)) is not None:
-            self.moving += 1
-            yield step, self._job(step)
+    @property
+    def refused(self) -> bool:
+        return not self._looking and self._queue.only_refused
+
+    def undeleted(self) -> str:
+        """What is to go from there and did not yet; "" where nothing is."""
+        left = [f"{ref.trial_id}/{ref.name}" for ref in self._queue.removals()]
+        return ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
 
     def missing(self) -> list[str]:
-        """What did not arrive, one line each."""
-        return [f"checkpoint {ref.trial_id}/{ref.name}" for ref in self._queue.missing()] + [*self.abandoned.values()]
+        return [f"checkpoint {ref.trial_id}/{ref.name}" for ref in self._queue.missing()] + [*self._abandoned.values()]
+
+    # --- jobs and their answers ---------------------------------------------------------------------------
+
+    def due_at(self, now: float) -> float | None:
+        return self._queue.due(now) if self._moving < STEPS else None
+
+    def start_jobs(self, now: float) -> bool:
+        started = False
+        while self._moving < STEPS and (step := self._queue.next(now)) is not None:
+            self._moving += 1
+            self._context.submit(self._job(step), partial(self._ended, step))
+            started = True
+        return started
 
     def _job(self, step: QueueStep) -> AnyJob:
-        key = f"{self._name}/{step.path.parent.name}/{step.ref.name}"
-        inherited = self._inherited.get(step.path) if step.kind is not StepKind.REMOVE else None
-        if inherited is not None:
-            whole = step.kind is StepKind.MANIFEST
-            return agent.CopyManifest(**msgspec.structs.asdict(inherited)) if whole else inherited
-        if step.kind is StepKind.PAYLOAD:
-            self.reading.add(step.path)
-            sent = self._sent.get(step.path, {})
-            return agent.PushPayload(directory=str(step.path), key=key, sent=sent, guard=self._guard)
+        key, guard = self._context.key(step.path.parent.name, step.ref.name), self._context.guard
+        if step.kind is StepKind.REMOVE:
+            return agent.DeleteCheckpoint(key=key, guard=guard)
+        inherited = self._inherited.get(step.path)
         if step.kind is StepKind.MANIFEST:
-            return agent.PushManifest(directory=str(step.path), key=key, guard=self._guard)
-        return agent.DeleteCheckpoint(key=key, guard=self._guard)
+            if inherited is not None:
+                return agent.CopyManifest(**msgspec.structs.asdict(inherited))
+            return agent.PushManifest(directory=str(step.path), key=key, guard=guard)
+        if inherited is not None:
+            return inherited
+        self.reading.add(step.path)
+        sent = self._sent.get(step.path, {})
+        return agent.PushPayload(directory=str(step.path), key=key, sent=sent, guard=guard)
+
+    def _ended(self, step: QueueStep, answer: Answer) -> None:
+        self._moving -= 1
+        if isinstance(answer, Failed):
+            self._queue.failed(step, answer.message, self._context.clock.monotonic(), transient=answer.transient)
+            if step.kind is not StepKind.REMOVE:
+                self._failed(step, answer)
+            return
+        self._queue.done(step)
+        if step.kind is StepKind.MANIFEST:
+            self._inherited.pop(step.path, None)
+            self._sent.pop(step.path, None)
+            self.reading.discard(step.path)
+            self.facts.append(ev.CheckpointCopied(step.ref, self._context.uri))
+
+    def _failed(self, step: QueueStep, answer: Failed) -> None:
+        if step.kind is StepKind.PAYLOAD:
+            self.reading.discard(step.path)  # until it is tried again
+        inherited = step.path in self._inherited
+        if answer.type.startswith("Checkpoint"):
+            if inherited:
+                del self._inherited[step.path]
+                self.lost.append(ev.CheckpointSetAside(step.ref, answer.message))
+            elif self._queue.wants(step.ref):
+                self._abandoned[step.path] = f"checkpoint {step.path}: {answer.message}"
+            self._queue.abandon(step.ref)
+            self.reading.discard(step.path)
+        elif inherited and not answer.transient:
+            self._refusals.append(answer.message)

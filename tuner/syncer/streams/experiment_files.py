@@ -1,4 +1,4 @@
-"""What of an experiment goes to a replica beside its books: the packed history of its journal, and driver.log.
+"""What of an experiment goes to a replica beside its journal: the packed history of its journal, and driver.log.
 
 Nothing waits for them but the end of the run: each goes in a job of its own, the history one pack after another. Packs
 that only the replica has come here beside the run, the newest first, and nothing waits for those at all.
@@ -7,136 +7,151 @@ that only the replica has come here beside the run, the newest first, and nothin
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from trainables.store import fs
 from trainables.transfer import agent
-from tuner.experiment.paths import ExperimentPaths, parse_pack
+from trainables.transfer.agent import Done, Failed
+from tuner.experiment.paths import parse_pack
+from tuner.experiment.state import ExperimentState
+from tuner.syncer.inventory import Inventory
 from tuner.syncer.queue import Patience
+from tuner.syncer.streams.stream import Answer, ReplicaContext, Stream
 
 _HISTORY = "journal/history/"
 
 
-class ExperimentFiles:
-    """Which of these files are to go there, or to come here; one job at a time in each direction.
+class ExperimentFiles(Stream):
+    """One job at a time in each direction."""
 
-    Args:
-        name: of the experiment over there.
-        there: names of what the replica has (`journal/history/...`).
-        removes: the replica can delete.
-    """
-
-    def __init__(self, paths: ExperimentPaths, *, name: str, guard: str, there: Collection[str], removes: bool) -> None:
-        self._paths, self._name, self._guard, self._removes = paths, name, guard, removes
-        self._there = {key.removeprefix(_HISTORY) for key in there if key.startswith(_HISTORY)}
-        self._wanted = sorted(filter(parse_pack, self._there - set(self._packs())), key=_last)
+    def __init__(self, context: ReplicaContext) -> None:
+        self._context, self._paths = context, context.paths
+        self._there: set[str] = set()
+        self._wanted: list[str] = []
         """Packs to be brought here; the next one is the last."""
         self._new: list[str] = []
         """Packs to be sent."""
         self._dropped: list[str] = []
-        self._under: list[str] = []
-        self._removing: list[str] = []
-        self._fetching = ""
+        self._packed = context.journal.packed
+        self._seen: set[str] = set()
+        self._running: set[str] = set()
+        """Of "push", "delete", "fetch" those that are under way."""
+        self._sending: list[str] = []
         self._log_sent: dict[str, tuple[int, int]] = {}
-        self._log_under: dict[str, tuple[int, int]] = {}
         self._log_due = True
         self._patience, self._fetch_again = Patience(), Patience()
-        self._seen = set(self._packs())
-        self.look()
 
-    def look(self) -> None:
-        """The history here has changed: what is new goes there, what was dropped goes there too."""
-        here = self._packs()
-        self._new = [name for name in reversed(here) if name not in self._there]
-        self._dropped = sorted((self._seen - set(here)) & self._there) if self._removes else []
-        self._seen |= set(here)
+    def take_up(self, state: ExperimentState, held: Inventory) -> None:
+        self._there = {key.removeprefix(_HISTORY) for key in held.names if key.startswith(_HISTORY)}
+        self._seen = set(self._packs())
+        self._wanted = sorted(filter(parse_pack, self._there - self._seen), key=_last)
+        self._look()
 
     def period(self) -> None:
         """Time to send the log, if something was written to it."""
         self._log_due = True
 
     @property
-    def busy(self) -> bool:
-        """Something is on its way there."""
-        return bool(self._under or self._removing or self._log_under)
+    def drained(self) -> bool:
+        return not self.missing()
 
-    @property
-    def lacking(self) -> list[str]:
-        """What is not there as it is here, one name each."""
+    def missing(self) -> list[str]:
         logs = [name for name, stamp in self._logs().items() if self._log_sent.get(name) != stamp]
-        return [*(f"{_HISTORY}{name}" for name in dict.fromkeys((*self._under, *self._new))), *logs]
+        return [*(f"{_HISTORY}{name}" for name in dict.fromkeys((*self._sending, *self._new))), *logs]
 
     @property
     def is_behind(self) -> bool:
         """A pack is not there, which may hold the only copy of what was removed here."""
-        return bool(self._new or self._under)
+        return bool(self._new or self._sending)
 
     @property
-    def due_at(self) -> float | None:
-        """When the next job may begin after one that failed, in monotonic seconds; None: not by itself."""
-        waits = self._patience.failures and not self.busy and (self._new or self._dropped or self._log_due)
+    def has_history(self) -> bool:
+        """All of the history that is here now is there too."""
+        return not self.is_behind and self._packed == self._context.journal.packed
+
+    def due_at(self, now: float) -> float | None:
+        busy = self._running & {"push", "delete"}
+        waits = self._patience.failures and not busy and (self._new or self._dropped or self._log_due)
         return self._patience.until if waits else None
 
-    def push(self, now: float, *, closing: bool) -> agent.Push | None:
-        """The next job that sends something; None: not now."""
-        if self.busy or now < self._patience.until:
-            return None
-        if self._new:
-            self._under = [self._new.pop(0)]
-            groups = [(str(self._paths.history), f"{self._name}/{_HISTORY.rstrip('/')}", self._under)]
-            return agent.Push(groups=groups, guard=self._guard)
-        if not self._log_due and not closing:
-            return None
-        self._log_due = False
-        logs = self._logs()
-        changed = {name: stamp for name, stamp in logs.items() if self._log_sent.get(name) != stamp}
-        if not changed:
-            return None
-        self._log_under = changed
-        return agent.Push(groups=[(str(self._paths.root), self._name, sorted(changed))], guard=self._guard)
+    def start_jobs(self, now: float) -> bool:
+        if self._packed != self._context.journal.packed:
+            self._packed = self._context.journal.packed
+            self._look()
+        return self._push(now) | self._remove() | self._fetch(now)
 
-    def arrived(self, now: float, *, whole: bool) -> None:
-        """That job has ended; `whole`: everything of it is there."""
-        packs, self._under = self._under, []
-        logs, self._log_under = self._log_under, {}
-        self._patience.ended(now, well=whole)
-        if whole:
+    def _push(self, now: float) -> bool:
+        if self._running & {"push", "delete"} or now < self._patience.until:
+            return False
+        if self._new:
+            self._sending = [self._new.pop(0)]
+            history = self._context.key(_HISTORY.rstrip("/"))
+            self._context.push([(str(self._paths.history), history, self._sending)], partial(self._arrived, {}))
+        else:
+            if not self._log_due and not self.closing:
+                return False
+            self._log_due = False
+            changed = {name: stamp for name, stamp in self._logs().items() if self._log_sent.get(name) != stamp}
+            if not changed:
+                return False
+            group = (str(self._paths.root), self._context.key(), sorted(changed))
+            self._context.push([group], partial(self._arrived, changed))
+        self._running.add("push")
+        return True
+
+    def _arrived(self, logs: dict[str, tuple[int, int]], answer: Answer) -> None:
+        self._running.discard("push")
+        packs, self._sending = self._sending, []
+        well = isinstance(answer, Done)
+        self._patience.ended(self._context.clock.monotonic(), well=well)
+        if well:
             self._there |= set(packs)
             self._log_sent |= logs
         else:
             self._log_due |= bool(logs)
-        self.look()
+        self._look()
 
-    def removal(self) -> agent.Delete | None:
-        """Delete over there what was dropped here; None: nothing."""
-        if self._removing or not self._dropped:
-            return None
-        self._removing, self._dropped = self._dropped, []
-        return agent.Delete(keys=[f"{self._name}/{_HISTORY}{name}" for name in self._removing], guard=self._guard)
+    def _remove(self) -> bool:
+        """Delete over there what was dropped here."""
+        if "delete" in self._running or not self._dropped:
+            return False
+        self._running.add("delete")
+        names, self._dropped = self._dropped, []
+        self._context.delete([f"{_HISTORY}{name}" for name in names], partial(self._removed, names))
+        return True
 
-    def removed(self, *, whole: bool) -> None:
-        """The removal has ended; what is left there goes at the next start."""
-        if whole:
-            self._there -= set(self._removing)
-        self._removing = []
+    def _removed(self, names: list[str], answer: Answer) -> None:
+        """What is left there goes at the next start."""
+        self._running.discard("delete")
+        if isinstance(answer, Done):
+            self._there -= set(names)
 
-    def fetch(self, now: float) -> agent.FetchFiles | None:
-        """The next job that brings a pack here; None: not now."""
-        if self._fetching or not self._wanted or now < self._fetch_again.until:
-            return None
-        self._fetching = self._wanted.pop()
-        return agent.FetchFiles(
-            prefix=f"{self._name}/{_HISTORY.rstrip('/')}", target=str(self._paths.history), names=[self._fetching]
-        )
+    def _fetch(self, now: float) -> bool:
+        if self.closing or "fetch" in self._running or not self._wanted or now < self._fetch_again.until:
+            return False
+        self._running.add("fetch")
+        name = self._wanted.pop()
+        history = self._context.key(_HISTORY.rstrip("/"))
+        job = agent.FetchFiles(prefix=history, target=str(self._paths.history), names=[name])
+        self._context.submit(job, partial(self._fetched, name))
+        return True
 
-    def fetched(self, now: float, *, again: bool) -> None:
-        """That job has ended; `again`: it failed, and may succeed later."""
+    def _fetched(self, name: str, answer: Answer) -> None:
+        self._running.discard("fetch")
+        again = isinstance(answer, Failed) and answer.transient
         if again:
-            self._wanted.append(self._fetching)
-        self._fetch_again.ended(now, well=not again)
-        self._fetching = ""
+            self._wanted.append(name)
+        self._fetch_again.ended(self._context.clock.monotonic(), well=not again)
         self._seen |= set(self._packs())
+
+    def _look(self) -> None:
+        """The history here has changed: what is new goes there, what was dropped is deleted there."""
+        local = self._packs()
+        self._new = [name for name in reversed(local) if name not in self._there]
+        self._dropped = sorted((self._seen - set(local)) & self._there) if self._context.can.delete else []
+        self._seen |= set(local)
 
     def _packs(self) -> list[str]:
         """Packs that are here, the newest first."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from trainables.errors import (
     AccessRefusedError,
@@ -15,10 +15,14 @@ from trainables.errors import (
     TransferCorruptError,
 )
 from trainables.runtime.saving import DISK
-from trainables.transfer.agent import Done, Failed, FetchCheckpoint
+from trainables.transfer import agent
+from trainables.transfer.agent import Failed
 from tuner.experiment.events import ErrorInfo
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 from tuner.syncer.queue import Patience
 from tuner.syncer.sink import Then
+from tuner.syncer.streams.stream import Answer, ReplicaContext, Stream
 
 _NOT_WHOLE = {
     error.__name__
@@ -29,7 +33,7 @@ _NOT_WHOLE = {
 
 @dataclass(slots=True)
 class _Wanted:
-    job: FetchCheckpoint
+    job: agent.FetchCheckpoint
     asked: list[Then]
     number: int = 0
     """Of the job that runs; 0: none does."""
@@ -41,41 +45,42 @@ class _Wanted:
         return answer.transient or (answer.type == AccessRefusedError.__name__ and not self.refused)
 
 
-class CheckpointFetches:
-    """What is being fetched. What may pass is tried again after a pause, longer each time."""
+class CheckpointFetches(Stream):
+    """Checkpoints that somebody waits for. What may pass is tried again after a pause, longer each time."""
 
-    def __init__(self) -> None:
+    early = True
+    drained = True  # whoever waits for one ends without it
+
+    def __init__(self, context: ReplicaContext) -> None:
+        self._context = context
         self._all: dict[str, _Wanted] = {}
 
-    def ask(self, job: FetchCheckpoint, then: Then) -> None:
-        """Have it brought to its target; who asks for one that is on its way hears of that one."""
-        self._all.setdefault(job.target, _Wanted(job, [])).asked.append(then)
+    def ask(self, trial: Trial, record: CheckpointRecord, then: Then) -> None:
+        """Have it brought to its directory; who asks for one that is on its way hears of that one."""
+        target, key = str(trial.directory / record.ref.name), self._context.key(trial.dirname, record.ref.name)
+        job = agent.FetchCheckpoint(key=key, target=target, digest=record.digest)
+        self._all.setdefault(target, _Wanted(job, [])).asked.append(then)
 
-    @property
-    def due_at(self) -> float | None:
-        """When `start` has something to do, in monotonic seconds; None: not by itself."""
+    def due_at(self, now: float) -> float | None:
         return min((fetch.patience.until for fetch in self._all.values() if not fetch.number), default=None)
 
-    def start(self, now: float, submit: Callable[[FetchCheckpoint], int]) -> bool:
-        """Submit the jobs that are to run now, each until `ended`; False: there are none."""
+    def start_jobs(self, now: float) -> bool:
         ready = [fetch for fetch in self._all.values() if not fetch.number and fetch.patience.until <= now]
         for fetch in ready:
-            fetch.number = submit(fetch.job)
+            fetch.number = self._context.submit(fetch.job, partial(self._ended, fetch))
         return bool(ready)
 
     def gives_up(self, answer: Failed) -> bool:
         """A fetch ends with this failure: who asked for it is told, and it is not tried again."""
         return any(fetch.number == answer.id and not fetch.again(answer) for fetch in self._all.values())
 
-    def ended(self, target: str, answer: Done | Failed, now: float) -> None:
-        """A job has ended: it is tried again later, or all who asked are told."""
-        fetch = self._all[target]
+    def _ended(self, fetch: _Wanted, answer: Answer) -> None:
         fetch.number = 0
         if isinstance(answer, Failed) and fetch.again(answer):
             fetch.refused = answer.type == AccessRefusedError.__name__
-            fetch.patience.ended(now, well=False)
+            fetch.patience.ended(self._context.clock.monotonic(), well=False)
             return
-        del self._all[target]
+        del self._all[fetch.job.target]
         problem = _problem(answer) if isinstance(answer, Failed) else None
         for then in fetch.asked:
             then(problem)

@@ -1,26 +1,22 @@
-"""The books of an experiment on their way to a replica: description, blobs, journal, and what is void there."""
+"""The journal on its way to a replica: blobs, sealed segments, snapshots, and the description that they belong to."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from blake3 import blake3
-
 from trainables.store import fs
-from trainables.transfer import agent
+from trainables.transfer.agent import Done
 from tuner.error import StorageFullError
-from tuner.experiment import journal_format as form
-from tuner.experiment.journal import JournalWriter
-from tuner.experiment.paths import ExperimentPaths, is_history, parse_segment, parse_snapshot
-from tuner.syncer.queue import Patience
+from tuner.experiment.paths import is_history, parse_segment, parse_snapshot
+from tuner.experiment.state import ExperimentState
+from tuner.syncer.inventory import Inventory
+from tuner.syncer.queue import Patience, Queue
+from tuner.syncer.streams.stream import Answer, Group, ReplicaContext, Stream
+from tuner.syncer.streams.trial_files import TrialFiles
 
 SHARE = 0.05
 """Of the time, at most, goes into pushing the journal."""
-_HASH = re.compile(rb"[0-9a-f]{64}")
 CALM_S = 1.0
 """A journal that nobody waits for is pushed at most that often."""
 
@@ -36,228 +32,160 @@ class _RunningPush:
     """Segments of this generation below it are sealed."""
 
 
-class JournalStream:
-    """Says when the books are to be pushed, and what. Sealed segments go there whole; a bucket cannot append.
+class JournalStream(Stream):
+    """Says when the journal is to be pushed, and what. Sealed segments go there whole; a bucket cannot append.
 
     Args:
-        name: of the experiment over there.
-        there: names (`journal/000001-000001.jsonl`, `blobs/...`) that the replica has already.
+        queue: its checkpoints may wait for facts to be there.
+        files: their own files have to be there before a snapshot that drops what they hold.
         every_s: seconds between two pushes; None: as often as costs a twentieth of the time.
-        removes: the replica can delete.
         at_once: do not wait for anything: pushes are done on the caller's thread.
     """
 
     def __init__(
-        self,
-        paths: ExperimentPaths,
-        journal: JournalWriter,
-        *,
-        name: str,
-        guard: str,
-        there: Collection[str],
-        every_s: float | None,
-        removes: bool,
-        at_once: bool,
+        self, context: ReplicaContext, queue: Queue, files: TrialFiles, *, every_s: float | None, at_once: bool
     ) -> None:
         self.pushed = 0
         """The replica has the facts up to this one."""
-        self._paths, self._journal, self._name, self._guard = paths, journal, name, guard
-        self._every_s, self._removes, self._at_once = every_s, removes, at_once
-        self._there = {key for key in there if not is_history(key)}
+        self.pushes = 0
+        """So many ended well."""
+        self.there: set[str] = set()
+        """Names of journal and blobs that the replica has."""
+        self._context, self._paths, self._journal = context, context.paths, context.journal
+        self._queue, self._files, self._every_s, self._at_once = queue, files, every_s, at_once
         self._after = self._room_at = 0.0
         """Not before that monotonic time comes the next push; not before that, at the very end either."""
         self._patience = Patience()
-        self._described = self._unlooked = self._ripening = False
-        self._compared = self._resend = self._closing = False
-        self._owed = {name for name in self._names(paths.journal) if f"journal/{name}" not in self._there}
+        self._described = self._ripening = self._resend = False
+        self._owed: set[str] = set()
         """Of earlier generations, what the replica has never had."""
         self._sent = 0
         """So many segments of this generation have gone there, or are in a snapshot there."""
-        self._under: _RunningPush | None = None
-        self._removing: set[str] = set()
+        self._running: _RunningPush | None = None
+
+    def take_up(self, state: ExperimentState, held: Inventory) -> None:
+        self.there = {name for name in held.names if not is_history(name)}
+        self._owed = {name for name in self.names(self._paths.journal) if f"journal/{name}" not in self.there}
+
+    def send_again(self, name: str) -> None:
+        """What is there under that name is damaged."""
+        self.there.discard(name)
+        self._resend = True
+
+    # --- asked ------------------------------------------------------------------------------------------
 
     @property
-    def busy(self) -> bool:
-        """A push or a removal is under way."""
-        return self._under is not None or bool(self._removing)
+    def pushing(self) -> bool:
+        return self._running is not None
 
     @property
-    def behind(self) -> bool:
-        """There is something that the replica has not."""
-        return self._says_more or (self._closing and self.lacks_snapshot)
+    def drained(self) -> bool:
+        return not (self.pushing or self._behind)
+
+    def missing(self) -> list[str]:
+        last = self._journal.last_seq
+        return [f"the journal from fact {self.pushed + 1} to {last}"] if last > self.pushed else []
+
+    def names(self, directory: Path) -> list[str]:
+        """The local files of a directory that belong there."""
+        names = fs.listdir(directory) if fs.is_dir(directory) else []
+        return [name for name in names if directory / name != self._paths.history]
+
+    @property
+    def _behind(self) -> bool:
+        """There is something that the replica has not; a last snapshot goes there too, although it says nothing new."""
+        return self._says_more or (self.closing and self._context.lacks_snapshot(self.there))
 
     @property
     def _says_more(self) -> bool:
         return self._journal.last_seq > self.pushed or self._resend
 
-    def close(self) -> None:
-        """No facts of trials come any more: a last snapshot goes there too, although it says nothing new."""
-        self._closing = True
+    def due_at(self, now: float) -> float | None:
+        return None if (self._ripening and not self.closing) or not self._behind else self.look_at(now)
 
-    @property
-    def lacks_snapshot(self) -> bool:
-        """A snapshot here is not there: files of trials, which hold what it drops, may not be there either."""
-        return any(
-            f"journal/{name}" not in self._there for name in self._names(self._paths.journal) if parse_snapshot(name)
-        )
-
-    def due_at(self, *, waited_for: bool, closing: bool, snapshots: bool = True) -> float | None:
-        """When the next push begins, in monotonic seconds; None: not without anything happening before.
-
-        `waited_for`: a checkpoint waits for its result to be there.
-        """
-        if (self._ripening and not closing) or not (snapshots or self._says_more):
+    def look_at(self, now: float) -> float | None:
+        """When a push may begin as soon as there is something to push: of new facts nobody tells."""
+        if self.pushing:
             return None
-        return self._begins_at(waited_for=waited_for, closing=closing)
+        waited_for = self._queue.wants_journal
+        if self._at_once:
+            return self._room_at if self.closing or waited_for else None
+        calm = 0.0 if waited_for or self._every_s is not None else CALM_S
+        return self._room_at if self.closing else max(self._room_at, self._after + calm)
 
-    def push(self, now: float, *, waited_for: bool, closing: bool, snapshots: bool) -> agent.Push | None:
-        """If it is time: seal the journal; what the replica lacks, blobs before the lines that name them.
+    # --- jobs and their answers ---------------------------------------------------------------------------
 
-        `snapshots`: they may go too; what they drop is in the trials' own files there. None: not now. It is too early,
-        there is no room here for another segment, or compaction removed one before it had gone, for which only a
-        snapshot can stand.
+    def start_jobs(self, now: float) -> bool:
+        """If it is time: seal the journal, and push what the replica lacks, blobs before the lines that name them.
+
+        Not when there is no room here for another segment, or compaction removed one before it had gone, for which only
+        a snapshot can stand.
         """
-        begins = self._begins_at(waited_for=waited_for, closing=closing)
+        begins = self.look_at(now) if self._behind else None
         if begins is None or begins > now:
-            return None
+            return False
+        snapshots = not self._files.owed  # what they drop is in the trials' own files there
         if not (snapshots or self._says_more):
-            return None  # there is nothing but the last snapshot, and it waits for the trials' own files
+            return False  # there is nothing but the last snapshot, and it waits for those
         # The loop does not wait for the disk: it is woken when the journal is durable, and comes here again.
-        self._ripening = not closing and not self._journal.ready_to_seal()
+        self._ripening = not self.closing and not self._journal.ready_to_seal()
         if self._ripening:
-            return None
+            return False
         if not self._sealed():
             self._room_at = now + CALM_S
-            return None
+            return False
         if not (snapshots or self._is_whole()):
             self._after = now + CALM_S
-            return None
-        groups: list[tuple[str, str, list[str]]] = []
+            return False
+        groups, sent = self._groups(snapshots=snapshots)
+        self._running, self._resend = _RunningPush(self._journal.last_seq, now, sent, self._open[1]), False
+        self._context.push(groups, self._arrived)
+        return True
+
+    def _groups(self, *, snapshots: bool) -> tuple[list[Group], set[str]]:
+        """What is to be pushed, and the names of it."""
+        groups: list[Group] = []
         sent: set[str] = set()
         for directory in (self._paths.blobs, self._paths.journal):
-            names = [name for name in self._names(directory) if self._is_new(directory.name, name, snapshots)]
+            names = [name for name in self.names(directory) if self._is_new(directory.name, name, snapshots)]
             sent.update(f"{directory.name}/{name}" for name in names)
             for some in [names] if directory == self._paths.blobs else _in_order(names):
-                groups.append((str(directory), f"{self._name}/{directory.name}", some))
+                groups.append((str(directory), self._context.key(directory.name), some))
         if not self._described:
             # Last: from then on there is an experiment, and what it names is there. Where there is one already it comes
             # before the journal: it says the format, and an older version there then reads no line of a newer one.
-            begun = any(name.startswith("journal/") for name in self._there)
-            described = (str(self._paths.root), self._name, [self._paths.experiment_json.name])
+            begun = any(name.startswith("journal/") for name in self.there)
+            described = (str(self._paths.root), self._context.key(), [self._paths.experiment_json.name])
             groups.insert(1 if begun else len(groups), described)
-        self._under, self._resend = _RunningPush(self._journal.last_seq, now, sent, self._open_number), False
-        return agent.Push(groups=groups, guard=self._guard)
+        return groups, sent
 
-    def arrived(self, now: float, *, whole: bool) -> None:
-        """The push has ended; `whole`: everything of it is there."""
-        assert self._under is not None
-        under, self._under = self._under, None
-        took = now - under.begun
+    def _arrived(self, answer: Answer) -> None:
+        assert self._running is not None
+        push, self._running = self._running, None
+        now, well = self._context.clock.monotonic(), isinstance(answer, Done)
+        took = now - push.begun
         self._after = now + (took * (1 / SHARE - 1) if self._every_s is None else self._every_s - took)
-        self._resend |= not whole
-        self._patience.ended(now, well=whole)
+        self._resend |= not well
+        self._patience.ended(now, well=well)
         if self._patience.failures > 1:  # once, at once: compaction may have removed what was just to go
             self._room_at = max(self._room_at, self._patience.until)
-        if whole:
-            self._there |= under.names
-            self.pushed, self._described, self._unlooked = under.seq, True, True
-            self._sent, self._owed = max(0, under.open_number - 1), set()
-
-    def comparison(self) -> agent.Compare | None:
-        """Compare what is here and over there already, once; None: that was done, or there is nothing."""
-        if self._compared:
-            return None
-        self._compared = True
-        names = [name for name in sorted(self._there) if name.split("/")[0] in ("journal", "blobs")]
-        names = [name for name in names if fs.exists(self._paths.root / name)]
-        return agent.Compare(source=str(self._paths.root), prefix=self._name, names=names) if names else None
-
-    def compare_again(self) -> None:
-        """It could not be done."""
-        self._compared = False
-
-    def differs(self, name: str, there: bytes) -> str:
-        """A file is another over there, and is sent again if that mends it. Returns what is to be said of it, or ""."""
-        path = self._paths.root / name
-        try:
-            here = fs.read_file(path)
-        except FileNotFoundError:
-            return ""  # removed meanwhile
-        if not _mends(name, here, there):
-            return f"{name} is not the same as {path}, which is not known to be the right one: it is left alone"
-        self._there.discard(name)
-        self._resend = True
-        return f"{name} is damaged: it is sent again from {path}"
-
-    def missed(self) -> list[str]:
-        """Blobs that are here and not there, although the journal there names them: the next push brings them."""
-        new = {name for name in self._names(self._paths.blobs) if f"blobs/{name}" not in self._there}
-        pushed = [name for name in self._names(self._paths.journal) if f"journal/{name}" in self._there]
-        named = {
-            hash.decode() for name in pushed if new for hash in _HASH.findall(fs.read_file(self._paths.journal / name))
-        }
-        if new and pushed:  # the settings' blob may be another than before; the space's is not
-            named.add(json.loads(fs.read_file(self._paths.experiment_json)).get("space_blob"))
-        return [f"blobs/{name}" for name in sorted(new & named)]
-
-    def removal(self, *, packed: Callable[[], bool]) -> agent.Delete | None:
-        """Delete over there what compaction removed here, once the snapshot that replaces it is there, and the pack.
-
-        None: nothing. The directories are looked at once after each push, and not again until the next.
-
-        Args:
-            packed: whether the replica has the history of what is not here any more.
-        """
-        if not self._unlooked or not self._removes or self._removing or self._under is not None:
-            return None
-        self._unlooked = False
-        here = {f"journal/{name}" for name in self._names(self._paths.journal)}
-        snapshots = {name for name in here if parse_snapshot(name.removeprefix("journal/"))}
-        gone = {name for name in self._there if name.startswith("journal/")} - here
-        if not gone or not snapshots <= self._there:
-            return None
-        if not packed():
-            self._unlooked = True
-            return None
-        # Blobs go last, and only now: until then a snapshot over there may name them.
-        blobs = {f"blobs/{name}" for name in fs.listdir(self._paths.blobs)} if fs.is_dir(self._paths.blobs) else set()
-        void = {name for name in self._there if name.startswith("blobs/")} - blobs
-        self._removing = gone | void
-        return agent.Delete(keys=[f"{self._name}/{name}" for name in [*sorted(gone), *sorted(void)]], guard=self._guard)
-
-    def removed(self, *, whole: bool) -> None:
-        """The removal has ended."""
-        if whole:
-            self._there -= self._removing
-        self._removing = set()
+        if well:
+            self.there |= push.names
+            self.pushed, self._described = push.seq, True
+            self.pushes += 1
+            self._sent, self._owed = max(0, push.open_number - 1), set()
+        self._queue.journal_at(self.pushed)
 
     @property
-    def _open_number(self) -> int:
-        parsed = parse_segment(self._journal.open_name)
-        return parsed[1] if parsed is not None else 0
+    def _open(self) -> tuple[int, int]:
+        """(generation, number) of the open segment."""
+        return parse_segment(self._journal.open_name) or (0, 0)
 
     def _is_whole(self) -> bool:
         """Whether all that the replica lacks of the journal is here, segment by segment."""
-        parsed = parse_segment(self._journal.open_name)
-        generation, number = parsed if parsed is not None else (0, 0)
+        generation, number = self._open
         own = {self._paths.segment(generation, each).name for each in range(self._sent + 1, number)}
-        return (own | self._owed) <= set(self._names(self._paths.journal))
-
-    def _names(self, directory: Path) -> list[str]:
-        names = fs.listdir(directory) if fs.is_dir(directory) else []
-        return [name for name in names if directory / name != self._paths.history]
-
-    def _begins_at(self, *, waited_for: bool, closing: bool) -> float | None:
-        return self.earliest(waited_for=waited_for, closing=closing) if self.behind else None
-
-    def earliest(self, *, waited_for: bool, closing: bool) -> float | None:
-        """When a push may begin as soon as there is something to push; None: not without anything happening before."""
-        if self._under is not None:
-            return None
-        if self._at_once:
-            return self._room_at if closing or waited_for else None
-        calm = 0.0 if waited_for or self._every_s is not None else CALM_S
-        return self._room_at if closing else max(self._room_at, self._after + calm)
+        return (own | self._owed) <= set(self.names(self._paths.journal))
 
     def _sealed(self) -> bool:
         try:
@@ -267,29 +195,9 @@ class JournalStream:
 
     def _is_new(self, directory: str, name: str, snapshots: bool) -> bool:
         """Whether the replica lacks it, and it is not being written any more."""
-        if name.startswith(".") or name == self._journal.open_name or f"{directory}/{name}" in self._there:
+        if name.startswith(".") or name == self._journal.open_name or f"{directory}/{name}" in self.there:
             return False
         return snapshots or directory != self._paths.journal.name or parse_snapshot(name) is None
-
-
-def _mends(name: str, here: bytes, there: bytes) -> bool:
-    """Whether a file that is not the same over there is whole here, and what is there is no more than a part of it."""
-    directory, _, name = name.partition("/")
-    if directory == "blobs":
-        return blake3(here).hexdigest() == name
-    if parse_snapshot(name) is not None:
-        return _is_snapshot(here) and not _is_snapshot(there)
-    facts, cut = form.parse_lines(here)
-    its, _ = form.parse_lines(there)
-    return not cut and facts[: len(its)] == its
-
-
-def _is_snapshot(data: bytes) -> bool:
-    try:
-        form.parse_snapshot(data)
-    except ValueError:
-        return False
-    return True
 
 
 def _in_order(names: list[str]) -> list[list[str]]:

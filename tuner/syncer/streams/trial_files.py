@@ -5,17 +5,22 @@ from __future__ import annotations
 import fnmatch
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trainables.config import SyncConfig
 from trainables.store import fs
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import agent
+from trainables.transfer.agent import Done, Failed
 from tuner.experiment.paths import TrialPaths, is_trial_file
+from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
+from tuner.syncer.inventory import Inventory
 from tuner.syncer.queue import Patience
+from tuner.syncer.streams.stream import Answer, Group, ReplicaContext, Stream
 
 log = logging.getLogger(__name__)
 
@@ -38,68 +43,43 @@ class Artifacts:
         return cls(config.sync_artifacts, config.sync_artifacts_on_checkpoint, tuple(config.excludes or ()))
 
 
-class TrialFiles:
-    """Which trials' files are to go there; one job at a time."""
+class TrialFiles(Stream):
+    """Which trials' files are to go there; one job at a time. Those that an ended trial has only there come here."""
 
-    def __init__(self, name: str, artifacts: Artifacts, guard: str) -> None:
-        self._name, self._artifacts, self._guard = name, artifacts, guard
+    def __init__(self, context: ReplicaContext, artifacts: Artifacts) -> None:
+        self._context, self._artifacts = context, artifacts
         self._dirty: dict[str, Trial] = {}
-        self._under: list[Trial] = []
+        self._sending: list[Trial] = []
         self._running: dict[str, Trial] = {}
         self._owed: set[str] = set()
         self._suspects: set[str] = set()
         """Trials of a job that failed: each goes in one of its own, so that one that is refused holds no other."""
         self._there: dict[str, set[str]] = {}
         """Directory of a trial -> the loggers' files that it has over there, where it is known."""
-        self._sent: dict[str, set[str]] = {}
-        """The same of those that are on their way."""
         self._void: dict[str, Path] = {}
-        """Keys of those that have gone here -> where they lay."""
+        """Names of those that have gone here -> where they lay."""
         self._removing: dict[str, Path] = {}
+        self._wanted: dict[str, Sequence[str]] = {}
+        """Directory of an ended trial -> its small files that are there and not here; they come beside the run."""
+        self._fetching: dict[str, Sequence[str]] = {}
         self._left_out: set[Path] = set()
         """Artifacts that cannot be copied, of which that was said."""
         self._patience = Patience()
 
-    @property
-    def busy(self) -> bool:
-        return bool(self._under)
+    # --- told -------------------------------------------------------------------------------------------
 
-    @property
-    def has_void(self) -> bool:
-        """Something there has gone here."""
-        return bool(self._void or self._removing)
-
-    @property
-    def waiting(self) -> list[Trial]:
-        """Trials whose files are not there as they are here."""
-        return [*self._under, *(trial for trial in self._dirty.values() if trial not in self._under)]
-
-    @property
-    def owed(self) -> bool:
-        """A snapshot has dropped results that are in files which are not there yet."""
-        return bool(self._owed)
-
-    def known(self, dirname: str, names: Iterable[str]) -> None:
-        """These are there of a trial whose directory here is as its last owner left it."""
-        if found := set(names):
-            self._there[dirname] = found
-
-    def void(self, path: Path) -> None:
-        """A file of a trial that is there has gone here."""
-        self._void[f"{self._name}/{path.parent.name}/{path.name}"] = path
-
-    def removal(self) -> agent.Delete | None:
-        """Delete over there what has gone here, once what came in its place is there; None: nothing has."""
-        if self._removing or self._under:
-            return None  # what is being sent may be one that came back
-        self._removing = {key: path for key, path in self._void.items() if not fs.exists(path)}
-        self._void = {}
-        return agent.Delete(keys=list(self._removing), guard=self._guard) if self._removing else None
-
-    def removed(self, *, again: bool) -> None:
-        """That has ended; `again`: it failed, and may not the next time."""
-        self._void.update(self._removing if again else {})
-        self._removing = {}
+    def take_up(self, state: ExperimentState, held: Inventory) -> None:
+        behind = self._context.lacks_snapshot(held.names)
+        for trial in state.trials:
+            if (found := held.files.get(trial.dirname)) is not None:
+                self._there |= {trial.dirname: set(found.known)} if found.known else {}
+                self._wanted |= {trial.dirname: found.lacking} if found.lacking else {}
+                for name in found.void:
+                    self._is_void(trial.directory / name)
+            if behind and trial.attempt:
+                self.owe([trial])
+            elif trial.trial_id in held.touched or (trial.attempt and f"{trial.dirname}/result.json" not in held.names):
+                self._dirty[trial.trial_id] = trial
 
     def started(self, trial: Trial) -> None:
         self._running[trial.trial_id] = trial
@@ -109,17 +89,13 @@ class TrialFiles:
         if self._artifacts.on and self._artifacts.on_checkpoint:
             self._dirty[trial.trial_id] = trial
 
-    def changed(self, trial: Trial) -> None:
-        """Send its files soon."""
-        self._dirty[trial.trial_id] = trial
-
     def ended(self, trial: Trial) -> None:
         self._running.pop(trial.trial_id, None)
         self._dirty[trial.trial_id] = trial
 
     def period(self) -> None:
-        """Time to send what running trials have written."""
-        self._dirty.update(self._running)
+        if not self.closing:
+            self._dirty.update(self._running)
 
     def owe(self, trials: Iterable[Trial]) -> None:
         """What these trials' files hold is about to be dropped from the journal."""
@@ -127,47 +103,109 @@ class TrialFiles:
             self._dirty[trial.trial_id] = trial
             self._owed.add(trial.trial_id)
 
-    @property
-    def due_at(self) -> float | None:
-        """When the next job may begin after one that failed, in monotonic seconds; None: not by itself."""
-        return self._patience.until if self._patience.failures and self._dirty and not self._under else None
+    def _is_void(self, path: Path) -> None:
+        """A file of a trial that is there has gone here."""
+        self._void[f"{path.parent.name}/{path.name}"] = path
 
-    def push(self, now: float) -> agent.Push | None:
-        """The next job; None: there is none, one is under way, or one failed a short while ago."""
-        if self._under or self._removing or not self._dirty or now < self._patience.until:
-            return None
+    # --- asked ------------------------------------------------------------------------------------------
+
+    @property
+    def drained(self) -> bool:
+        void = self._context.can.delete and (self._void or self._removing)
+        return not (self._waiting or self._wanted or self._fetching or void)
+
+    @property
+    def owed(self) -> bool:
+        """A snapshot has dropped results that are in files which are not there yet."""
+        return bool(self._owed)
+
+    def missing(self) -> list[str]:
+        lines = [f"result files of {dirname}, which are not here" for dirname in (*self._fetching, *self._wanted)]
+        return lines + [f"result files of {trial.dirname}" for trial in self._waiting]
+
+    @property
+    def _waiting(self) -> list[Trial]:
+        """Trials whose files are not there as they are here."""
+        return [*self._sending, *(trial for trial in self._dirty.values() if trial not in self._sending)]
+
+    def due_at(self, now: float) -> float | None:
+        return self._patience.until if self._patience.failures and self._dirty and not self._sending else None
+
+    # --- jobs and their answers ---------------------------------------------------------------------------
+
+    def start_jobs(self, now: float) -> bool:
+        return self._fetch() | self._push(now) | self._remove()
+
+    def _fetch(self) -> bool:
+        if not self._wanted or self._fetching:
+            return False
+        self._fetching = {dirname: self._wanted.pop(dirname) for dirname in list(self._wanted)[:AT_ONCE]}
+        wanted = [f"{dirname}/{name}" for dirname, names in self._fetching.items() for name in names]
+        target = str(self._context.paths.root)
+        self._context.submit(agent.FetchFiles(prefix=self._context.key(), target=target, names=wanted), self._fetched)
+        return True
+
+    def _fetched(self, answer: Answer) -> None:
+        fetching, self._fetching = self._fetching, {}
+        if isinstance(answer, Failed) and answer.transient:
+            self._wanted.update(fetching)
+        elif isinstance(answer, Failed):
+            names, why = ", ".join(fetching), answer.message
+            log.warning("%s: result files of %s were not fetched: %s", self._context.uri, names, why)
+
+    def _push(self, now: float) -> bool:
+        if self._sending or self._removing or not self._dirty or now < self._patience.until:
+            return False
         first = next(iter(self._dirty))
         some = [first] if first in self._suspects else [one for one in self._dirty if one not in self._suspects]
-        self._under = [self._dirty.pop(trial_id) for trial_id in some[:AT_ONCE]]
-        own: list[tuple[str, str, list[str]]] = []
-        others: list[tuple[str, str, list[str]]] = []
-        for trial in self._under:
-            place = (str(trial.directory), f"{self._name}/{trial.dirname}")
+        self._sending = [self._dirty.pop(trial_id) for trial_id in some[:AT_ONCE]]
+        own: list[Group] = []
+        others: list[Group] = []
+        sent: dict[str, set[str]] = {}
+        for trial in self._sending:
+            place = (str(trial.directory), self._context.key(trial.dirname))
             names, artifacts = self._names(trial.directory)
-            self._sent[trial.dirname] = set(names)
+            sent[trial.dirname] = set(names)
             own.append((*place, names))
             others.append((*place, artifacts))
         # What the loggers wrote goes first: what is wrong with artifacts does not hold it.
-        groups = [group for group in own + others if group[2]]
-        return agent.Push(groups=groups, guard=self._guard)
+        self._context.push([group for group in own + others if group[2]], partial(self._arrived, sent))
+        return True
 
-    def arrived(self, now: float, *, whole: bool) -> None:
-        """The job has ended; `whole`: everything of it is there."""
-        under, self._under = self._under, []
-        self._patience.ended(now, well=whole)
-        names = {trial.trial_id for trial in under}
-        self._suspects = self._suspects - names if whole else self._suspects | names
-        for trial in under:
-            sent = self._sent.pop(trial.dirname)
-            if whole and sent:
-                for name in sorted((self._there.pop(trial.dirname, set()) - sent) & RENAMED):
-                    self.void(trial.directory / name)
+    def _arrived(self, sent: dict[str, set[str]], answer: Answer) -> None:
+        trials, self._sending = self._sending, []
+        well = isinstance(answer, Done)
+        self._patience.ended(self._context.clock.monotonic(), well=well)
+        ids = {trial.trial_id for trial in trials}
+        self._suspects = self._suspects - ids if well else self._suspects | ids
+        for trial in trials:
+            names = sent[trial.dirname]
+            if well and names:
+                for name in sorted((self._there.pop(trial.dirname, set()) - names) & RENAMED):
+                    self._is_void(trial.directory / name)
                 if trial.status != Trial.TERMINATED:
-                    self._there[trial.dirname] = sent
-            if not whole:
+                    self._there[trial.dirname] = names
+            if not well:
                 self._dirty.setdefault(trial.trial_id, trial)
             elif trial.trial_id not in self._dirty:
                 self._owed.discard(trial.trial_id)
+
+    def _remove(self) -> bool:
+        """Delete over there what has gone here, once what came in its place is there."""
+        if self._removing or self._sending or not self._context.can.delete:
+            return False  # what is being sent may be one that came back
+        self._removing = {name: path for name, path in self._void.items() if not fs.exists(path)}
+        self._void = {}
+        if self._removing:
+            self._context.delete(list(self._removing), self._removed)
+        return bool(self._removing)
+
+    def _removed(self, answer: Answer) -> None:
+        if isinstance(answer, Failed) and answer.transient:
+            self._void.update(self._removing)
+        self._removing = {}
+
+    # --- what lies in a trial's directory -------------------------------------------------------------------
 
     def _names(self, directory: Path) -> tuple[list[str], list[str]]:
         """The loggers' files of a trial; and with artifacts what else lies there, but no checkpoint."""

@@ -1,18 +1,20 @@
-"""What killed uploads left half done in a replica: found, and removed beside the run, where it is nobody's."""
+"""Orphans in a replica: what killed uploads left half done is found, and removed where it is nobody's."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from trainables.store import fs
 from trainables.transfer import agent
-from trainables.transfer.agent import AnyJob, Done, Failed
+from trainables.transfer.agent import Failed
 from trainables.transfer.backend import Leftover
 from tuner.experiment.paths import is_trial_file, parse_checkpoint
+from tuner.experiment.state import ExperimentState
+from tuner.syncer.inventory import Inventory
+from tuner.syncer.streams.stream import Answer, ReplicaContext, Stream
 
 log = logging.getLogger(__name__)
 
@@ -20,25 +22,24 @@ TRIES = 3
 """So often is looked in vain before it is left to the next start."""
 
 
-class Orphans:
+class Orphans(Stream):
     """Looks once before this owner pushes anything, and again at its end where a push of its own may have been cut off.
 
     Args:
-        place: how messages call the replica.
-        root: the experiment here; its name is that over there.
-        generation: this owner's.
-        guard: the key whose appearance means that somebody has taken over.
-        ours: whether that is the name of a directory of one of the experiment's trials.
-        artifacts: what users put into those goes there too.
+        others: the streams that move this owner's own things.
+        artifacts: what users put into trials' directories goes there too.
     """
 
-    def __init__(
-        self, *, place: str, root: Path, generation: int, guard: str, ours: Callable[[str], bool], artifacts: bool
-    ) -> None:
-        self._place, self._root, self._guard, self._ours, self._artifacts = place, root, guard, ours, artifacts
-        self._below = generation
+    early = True
+
+    def __init__(self, context: ReplicaContext, *, others: Sequence[Stream], artifacts: bool) -> None:
+        self._context, self._others, self._artifacts = context, others, artifacts
+        self._root = context.paths.root
+        self._below = context.generation
         """What saves of this and of later generations brought there may still be under way."""
-        self._looks = True
+        self._can = self._looks = False
+        self._is_ours: Callable[[str], bool] = lambda name: False
+        """Whether that is the name of a directory of one of the experiment's trials."""
         self._failures = 0
         self._busy = False
         self._found: list[Leftover] = []
@@ -46,25 +47,35 @@ class Orphans:
         """Of what no trial of the experiment is known yet."""
         self._cut_off = False
 
+    def take_up(self, state: ExperimentState, held: Inventory) -> None:
+        self._can = self._looks = held.may_hold_orphans
+        replaced, trials = held.replaced_directories, state.trials
+        self._is_ours = lambda name: name in replaced or any(trial.dirname == name for trial in trials)
+
     @property
     def holds(self) -> bool:
         """It was not looked yet: what were pushed now could be taken for an older owner's."""
         return self._looks
 
     @property
-    def left(self) -> bool:
-        """There is something to do before the end."""
-        return self._busy or self._looks or self._cut_off or bool(self._found or self._unknown)
+    def drained(self) -> bool:
+        return not (self._busy or self._looks or self._cut_off or self._found or self._unknown)
+
+    @property
+    def refused(self) -> bool:
+        """While there is something else to wait for it cannot begin."""
+        return not self._others_drained
+
+    @property
+    def _others_drained(self) -> bool:
+        return all(stream.drained for stream in self._others)
 
     def cut_off(self) -> None:
         """A push of this owner has failed, or the processes of a trial pushed too."""
-        self._cut_off = True
+        self._cut_off = self._can
 
-    def begin(self, *, at_rest: bool, touch: bool) -> AnyJob | None:
-        """The next job; None: there is none, or one is under way.
-
-        `at_rest`: nothing of this owner is under way any more, nor will be. `touch`: things may be removed.
-        """
+    def start_jobs(self, now: float) -> bool:
+        at_rest = self.closing and bool(self._unknown or self._cut_off) and self._others_drained
         if at_rest and self._unknown and not self.holds:
             unknown, self._unknown = self._unknown, []
             self._take(unknown)
@@ -72,26 +83,28 @@ class Orphans:
         if at_rest and self._cut_off and not (self._busy or self._looks or self._found):
             self._cut_off, self._looks, self._failures = False, True, TRIES - 1
             self._below += 1
-        if self._busy or not (self._looks or (self._found and touch)):
-            return None
+        if self._busy or not (self._looks or (self._found and self.begun)):
+            return False
         self._busy = True
         if self._looks:
-            return agent.FindLeftovers(prefix=self._root.name)
-        return agent.RemoveLeftovers(leftovers=self._found, guard=self._guard)
+            self._context.submit(agent.FindLeftovers(prefix=self._root.name), self._ended)
+        else:
+            self._context.submit(agent.RemoveLeftovers(leftovers=self._found, guard=self._context.guard), self._ended)
+        return True
 
-    def ended(self, answer: Done | Failed) -> None:
-        """The job has ended."""
+    def _ended(self, answer: Answer) -> None:
         self._busy = False
         if isinstance(answer, Failed):
             self._failures += 1
             if not answer.transient or self._failures >= TRIES:
-                log.debug("%s: what killed uploads left stays until the next start: %s", self._place, answer.message)
+                uri, why = self._context.uri, answer.message
+                log.debug("%s: what killed uploads left stays until the next start: %s", uri, why)
                 self._looks, self._found, self._unknown = False, [], []
         elif self._looks:
             self._looks = False
             self._take(msgspec.json.decode(answer.data, type=list[Leftover]))
         else:
-            log.info("%s: removed %d things that killed uploads had left", self._place, len(self._found))
+            log.info("%s: removed %d things that killed uploads had left", self._context.uri, len(self._found))
             self._found = []
 
     def _take(self, leftovers: list[Leftover]) -> None:
@@ -106,10 +119,10 @@ class Orphans:
             return False  # a user's, which happens to be called so
         top, _, below = name.partition("/")
         if not below:
-            return name == "experiment.json" or (temporary and (name.startswith(".") or self._ours(name)))
+            return name == "experiment.json" or (temporary and (name.startswith(".") or self._is_ours(name)))
         if top in ("journal", "blobs", "generations"):
             return True
-        if not self._ours(top):
+        if not self._is_ours(top):
             return False
         saved_by = parse_checkpoint(below.partition("/")[0])
         if saved_by is not None:

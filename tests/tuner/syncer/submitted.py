@@ -1,0 +1,33 @@
+"""What a stream has submitted, and answers for it: a replica without an agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainables.transfer.agent import AnyJob, Done, Failed
+from trainables.transfer.backend import Can
+from tuner.clock import VirtualClock
+from tuner.experiment.paths import ExperimentPaths
+from tuner.syncer.streams.stream import OnAnswer, ReplicaContext
+
+
+class Submitted:
+    """Keeps jobs until they are ended."""
+
+    def __init__(self, paths: ExperimentPaths, *, journal: Any = None, generation: int = 1) -> None:
+        self.jobs: list[AnyJob] = []
+        self._waiting: list[OnAnswer] = []
+        self.clock = VirtualClock()
+        uri = f"held://{paths.root.name}"
+        self.context = ReplicaContext(uri, paths, journal, generation, Can(), self.clock, self._submit)
+
+    def _submit(self, job: AnyJob, answered: OnAnswer) -> int:
+        self.jobs.append(job)
+        self._waiting.append(answered)
+        return len(self.jobs)
+
+    def end(self, data: bytes = b"", *, failed: bool = False, transient: bool = False) -> AnyJob:
+        """End the job that was submitted first; returns it."""
+        job, answered = self.jobs.pop(0), self._waiting.pop(0)
+        answered(Failed(1, "TransferError", "no answer", transient) if failed else Done(1, data))
+        return job
