@@ -44,7 +44,8 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tuner.tools.doctor import CheckState, examine
+    from tuner.tools.doctor import examine
+    from tuner.tools.findings import CheckState
 
     found = []
     for finding in examine(plan(arguments)):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tuner.cli import main
-from tuner.tools.doctor import CLOCK_S, CheckFinding, CheckState, ExaminedNode, cluster_resources, machine, of_node
+from tuner.tools.cluster_nodes import ExaminedNode
+from tuner.tools.findings import CLOCK_S, CheckFinding, CheckState, cluster_resources, machine, of_node
 from tuner.tools.machine import MachineFacts, TriedDirectory
 
 GB = 10**9
