@@ -35,9 +35,10 @@ from tuner.error import ExperimentDivergedError, SettingError, TuneError
 from tuner.experiment.generations import read_record
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import load_state
+from tuner.syncer import drain
 from tuner.syncer.remote_experiment import RemoteExperiment
 from tuner.syncer.uploader import InlineUploader
-from tuner.tools import sync as by_hand
+from tuner.tools import sync as sync_tool
 
 ELSEWHERE = """
 import os, sys
@@ -349,11 +350,11 @@ def test_t04_what_an_owner_brings_while_its_end_is_waited_for_counts(tmp_path, t
 def test_t04_who_brings_copies_by_hand_gives_signs_of_life(tmp_path, monkeypatch):
     run(count_up, tmp_path, config={"n": 1}, executor="inline")
     paths = ExperimentPaths(tmp_path / "e")
-    monkeypatch.setattr(by_hand, "HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(drain, "HEARTBEAT_S", 0.1)
     (tmp_path / "there").mkdir()
     syncer = functools.partial(copy_once_beaten, paths.generation(2))
     config = tune.SyncConfig(upload_dir=str(tmp_path / "there"), syncer=syncer, sync_timeout=30)
-    _, lacking = by_hand.push(paths, config)
+    _, lacking = sync_tool.push(paths, config)
     assert lacking == []
     assert len(list((tmp_path / "there" / "e").glob("*/checkpoint_*"))) == 1
 
@@ -782,7 +783,7 @@ def read_while_written(store, endpoint, place, monkeypatch, *, readers, n):
                 if not remote.exists:
                     continue
                 shutil.rmtree(at, ignore_errors=True)
-                state = load_state(remote.fetch_books(at))
+                state = load_state(remote.fetch_journal(at))
                 now = state.trials[0].iteration if state.trials else 0
                 if now < last:
                     wrong.append(f"{last} results, then {now}")

@@ -34,7 +34,7 @@ def books(given: str, *, history: bool = False, log: bool = False) -> Iterator[t
         from trainables.transfer.open import shown
         from tuner.syncer import views
 
-        more = views.history if history else views.warnings if log else views.books_only
+        more = views.history if history else views.warnings if log else views.journal_only
         with views.view(given, more) as paths:
             yield paths, shown(given).rstrip("/")
     else:

@@ -25,7 +25,7 @@ def add(verbs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from trainables.transfer.open import shown
     from tuner.experiment.paths import ExperimentPaths, as_local_path
-    from tuner.tools import sync as by_hand
+    from tuner.tools import sync
 
     given = {name: getattr(arguments, name) for name in ("syncer", "delete_template", "options")}
     how = {name: value for name, value in given.items() if value is not None}
@@ -36,15 +36,15 @@ def run(arguments: argparse.Namespace) -> int:
             root = place.experiment(arguments.experiment)
         except ExperimentNotFoundError:
             root = as_local_path(arguments.experiment)
-        fetched = by_hand.fetch(ExperimentPaths(root), _whole(arguments.source))
+        fetched = sync.fetch(ExperimentPaths(root), _whole(arguments.source))
         output.say(
             f"{root}: up to date with {shown(arguments.source)}; fetched: {output.counted(fetched, 'checkpoint')}"
         )
         return 0
     paths = ExperimentPaths(place.experiment(arguments.experiment))
-    config = by_hand.copies_of(paths, **how) if arguments.to is None else by_hand.copy_at(paths, _whole(arguments.to))
+    config = sync.copies_of(paths, **how) if arguments.to is None else sync.copy_at(paths, _whole(arguments.to))
     try:
-        address, lacking = by_hand.push(paths, config)
+        address, lacking = sync.push(paths, config)
     except SyncError as error:
         output.say(f"tuner sync: {error}", sys.stderr)
         return 1

@@ -42,19 +42,12 @@ from tuner.experiment.resume import Base, Elsewhere, LetGo
 from tuner.experiment.state import ExperimentState
 from tuner.opening.start import ask, check_same
 from tuner.spec import Spec
-from tuner.syncer.claim import RELEASE_S, RemoteClaim, RemoteOwner, as_ended_here, encode_heartbeat, heartbeat_name
+from tuner.syncer.adoption import adopt, quarantine
+from tuner.syncer.claim import RELEASE_S, RemoteClaim, encode_heartbeat, heartbeat_name, take_generation
 from tuner.syncer.inventory import CheckpointOrigin, take_inventory
 from tuner.syncer.patience import patient
-from tuner.syncer.remote_experiment import (
-    REPLACED,
-    Relation,
-    RemoteExperiment,
-    adopt,
-    at_rest,
-    complete,
-    set_aside,
-    unchanged,
-)
+from tuner.syncer.relation import Relation, at_rest, relate, unchanged
+from tuner.syncer.remote_experiment import REPLACED, RemoteExperiment, complete
 from tuner.syncer.replica import Pace, Replica
 from tuner.syncer.streams.trial_files import Artifacts
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
@@ -173,8 +166,9 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
     if fs.exists(paths.taking_over):  # a driver was killed before it had cleared away what is void here
         link.unsettled = True
         link.let_go = {(trial, name) for trial, name in json.loads(fs.read_file(paths.taking_over))}
-    claim = _claim(link, clock)
-    head = _head(link, claim, paths)
+    claim = RemoteClaim(remote, paths, clock)
+    head = claim.last_owner()
+    link.highest = head.highest
     if not remote.exists and REPLACED in remote.keys:
         if claim.wait_until_free(head, takeover=spec.takeover):
             remote.look()
@@ -204,11 +198,7 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
             f'there is an experiment at {remote.uri}: resume="AUTO" continues it, overwrite=True replaces it, another '
             "name or upload_dir leaves it alone"
         )
-    while claim.wait_until_free(head, takeover=spec.takeover):
-        remote.look()  # it may have ended well just now, and brought its last word
-        if (now := _head(link, claim, paths)).highest == head.highest:
-            break
-        head = now
+    link.highest = claim.free(head, takeover=spec.takeover).highest
     if base is Base.PROMPT and not is_experiment(paths):
         if not ask(remote.uri):
             raise ExperimentExistsError(
@@ -221,7 +211,7 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
     missing = [path for path in (paths.root, *paths.root.parents) if not fs.exists(path)]
     before = read_records(paths)
     with beside(paths.root, "incoming") as incoming:
-        relation = _relation(remote, paths, incoming)
+        relation = relate(remote, paths, incoming)
         if relation is Relation.DIVERGED and base is not Base.REMOTE:
             raise ExperimentDivergedError(
                 f"{paths.root} and {remote.uri} hold two histories of which neither continues the other; choose "
@@ -235,7 +225,7 @@ def join(link: Link, spec: Spec, paths: ExperimentPaths, clock: Clock) -> None:
         if remote.uploader.can.list:
             _fetch_rest(remote, paths, books, continues=continues)
         elif not link.config.sync_artifacts:  # with them it could be a user's own directory
-            remote.take_out_halves(incoming)
+            remote.remove_partials(incoming)
         with _owned(link, spec, paths, before, books, clock) as ownership:
             if ownership is not None:
                 if relation is Relation.DIVERGED:
@@ -270,13 +260,6 @@ def _fetch_rest(remote: RemoteExperiment, paths: ExperimentPaths, books: Experim
     remote.fetch_log(books.root)
 
 
-def _head(link: Link, claim: RemoteClaim, paths: ExperimentPaths) -> RemoteOwner:
-    assert link.remote is not None
-    head = as_ended_here(claim.head([f"{link.remote.name}/{key}" for key in link.remote.keys]), paths)
-    link.highest = head.highest
-    return head
-
-
 @contextmanager
 def _owned(
     link: Link,
@@ -305,7 +288,7 @@ def _owned(
 
 def _replace(link: Link, incoming: Path, books: ExperimentPaths, paths: ExperimentPaths, ownership: Ownership) -> None:
     """Lay another history in the place of the one that is here."""
-    aside = link.aside = set_aside(paths)
+    aside = link.aside = quarantine(paths)
     said = f"{paths.root} was set aside: it lies at {aside} now"
     fs.remove_quietly(ExperimentPaths(aside).generation(ownership.generation))
     try:
@@ -335,20 +318,10 @@ def _limits(link: Link) -> list[str]:
     return limits
 
 
-def _relation(remote: RemoteExperiment, paths: ExperimentPaths, incoming: Path) -> Relation:
-    if is_experiment(paths):
-        here, there = read_settings(paths).get("id"), remote.settings().get("id")
-        if here != there:
-            remote.fetch_books(incoming)
-            return Relation.DIVERGED  # two experiments of one name
-    with lies_at(incoming, remote.uri):
-        return remote.relation(paths, incoming)[0]
-
-
 def _ever_told(remote: RemoteExperiment, paths: ExperimentPaths) -> bool:
     """Whether the experiment over there had a result; one that never had is replaced."""
     with beside(paths.root, "incoming") as incoming, lies_at(incoming, remote.uri):
-        return any(trial.told for trial in load_state(remote.fetch_books(incoming)).trials)
+        return any(trial.told for trial in load_state(remote.fetch_journal(incoming)).trials)
 
 
 def _check_books(remote: RemoteExperiment, spec: Spec, incoming: Path) -> None:
@@ -366,10 +339,10 @@ def _check_books(remote: RemoteExperiment, spec: Spec, incoming: Path) -> None:
 def _check_local(remote: RemoteExperiment, paths: ExperimentPaths, link: Link) -> None:
     """What is here was chosen: what over there does not belong to it goes out of the way, and is kept here."""
     with beside(paths.root, "incoming") as incoming:
-        relation = _relation(remote, paths, incoming)
+        relation = relate(remote, paths, incoming)
         if relation in (Relation.OLDER, Relation.ABSENT):
             return
-        kept = set_aside(ExperimentPaths(incoming))
+        kept = quarantine(ExperimentPaths(incoming))
         fs.make_dirs(incoming)
         link.notes.append(f'what {remote.uri} held beyond {paths.root} is void by resume="LOCAL"; its journal: {kept}')
         # All of it, also what is called as something here: two histories number segments and checkpoints alike.
@@ -395,7 +368,8 @@ def _lay(incoming: Path, books: ExperimentPaths, paths: ExperimentPaths) -> None
 
 def take(link: Link, ownership: Ownership, clock: Clock) -> bool:
     """Claim the replica under the generation that was claimed here; False: another driver was faster over there."""
-    taken = _claim(link, clock).take(ownership.record)
+    assert link.remote is not None
+    taken = take_generation(link.remote, ownership.record)
     link.taken = ownership if taken else None
     return taken
 
@@ -412,18 +386,6 @@ def give_up(link: Link) -> None:
             link.uploader.call(beat, timeout_s=RELEASE_S)
         except OSError as error:
             log.warning("%s: not released: %s", link.remote.uri, error)
-
-
-def _claim(link: Link, clock: Clock) -> RemoteClaim:
-    assert link.remote is not None
-    return RemoteClaim(
-        link.uploader,
-        link.remote.name,
-        place=link.remote.uri,
-        clock=clock,
-        timeout_s=link.config.sync_timeout,
-        wait=clock.sleep,
-    )
 
 
 def replica_of(link: Link, paths: ExperimentPaths, journal: JournalWriter, generation: int, clock: Clock) -> Replica:

@@ -40,6 +40,7 @@ from tuner.spec import Spec
 from tuner.syncer.inventory import CheckpointOrigin
 from tuner.syncer.remote_experiment import RemoteExperiment, complete
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
+from tuner.syncer.views import is_experiment_at
 
 log = logging.getLogger(__name__)
 
@@ -242,22 +243,18 @@ def _fetch(source: Elsewhere, target: Path, *, here: bool) -> str:
         remote = RemoteExperiment(uploader, uploader.uri, name, timeout_s=timeout_s)
         if not remote.exists:
             raise ExperimentNotFoundError(f"restore: there is no experiment at {remote.uri}")
-        paths = remote.fetch_books(target)
+        paths = remote.fetch_journal(target)
         for record in fs.listdir(paths.generations):
             if parse_generation(record) is not None:
                 _release(paths.generations / record, paths.generations / record)
         if uploader.can.list:
             remote.fetch_rest(target, have=lambda key: False)
             remote.fetch_history(target)
-        there = complete(remote.checkpoints())
-        for trial in load_state(paths).trials:
-            fs.make_dirs(target / trial.dirname)
-            for kept in trial.checkpoints if here else ():
-                if kept.ref.name in there.get(trial.dirname, ()):
-                    key = f"{name}/{trial.dirname}/{kept.ref.name}"
-                    place = str(target / trial.dirname / kept.ref.name)
-                    job = agent.FetchCheckpoint(key=key, target=place, digest=kept.digest)
-                    uploader.call(job, timeout_s=timeout_s)
+        trials = load_state(paths).trials
+        for trial in trials:
+            fs.make_dirs(trial.directory)
+        if here:
+            remote.fetch_checkpoints(trials)
         return remote.uri
     finally:
         uploader.close()
@@ -266,7 +263,7 @@ def _fetch(source: Elsewhere, target: Path, *, here: bool) -> str:
 def _the_only_one(uploader: Uploader, timeout_s: float) -> str:
     """The name of the one experiment under a place."""
     names = msgspec.json.decode(uploader.call(agent.Children(prefix=""), timeout_s=timeout_s), type=list[str])
-    found = [name.rstrip("/") for name in names if name.endswith("/") and _is_experiment(uploader, name, timeout_s)]
+    found = [name.rstrip("/") for name in names if name.endswith("/") and is_experiment_at(uploader, name)]
     if len(found) == 1:
         return found[0]
     if not found:
@@ -275,14 +272,6 @@ def _the_only_one(uploader: Uploader, timeout_s: float) -> str:
         f"restore: there are {len(found)} experiments under {uploader.uri}: {', '.join(sorted(found)[:20])}; name one: "
         f"restore={uploader.uri + '/' + sorted(found)[0]!r}"
     )
-
-
-def _is_experiment(uploader: Uploader, name: str, timeout_s: float) -> bool:
-    try:
-        uploader.call(agent.Read(key=f"{name}experiment.json"), timeout_s=timeout_s)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _rename(paths: ExperimentPaths, name: str, at: str | None) -> None:

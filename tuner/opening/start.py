@@ -50,7 +50,7 @@ from tuner.search import BasicVariantGenerator, create_searcher
 from tuner.search.described import described
 from tuner.search.space import fingerprint, space_difference, space_warnings
 from tuner.spec import Spec
-from tuner.syncer.remote_experiment import bring_back
+from tuner.syncer.adoption import bring_back
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Copies of an experiment elsewhere. `SyncConfig` says where; a `Syncer` of one's own says how."""
+"""Replicas of an experiment. `SyncConfig` says where; a `Syncer` of one's own says how."""
 
 from trainables.config import SyncConfig
 from trainables.transfer.user import Syncer

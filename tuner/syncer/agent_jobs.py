@@ -47,7 +47,7 @@ class AgentJobs:
     def ended(self, answer: Answer) -> None:
         """Give an answer to who asked."""
         job, answered = self._running.pop(answer.id, (None, None))
-        if isinstance(answer, Done) and not isinstance(job, agent.Put):  # with a sign of life nothing arrives
+        if isinstance(answer, Done) and not isinstance(job, agent.Put):  # with a heartbeat nothing arrives
             self.moved()
         if answered is not None:
             answered(answer)

@@ -1,14 +1,12 @@
-"""Ownership of a replica (design rule R12): the same numbers as here, taken by exclusive creation over there.
+"""The claim of a generation in a replica (design rule R12): the numbers are the local ones, created exclusively.
 
-`generations/000003.json` is created once and stays; the owner's signs of life are a second object that is replaced.
+`generations/000003.json` is created once and stays; the owner's heartbeats are a second object that is replaced.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -18,9 +16,9 @@ from tuner.clock import Clock
 from tuner.error import OwnedElsewhereError
 from tuner.experiment.generations import GenerationRecord, decode_record, read_record
 from tuner.experiment.ownership import STALE_S
-from tuner.experiment.paths import ExperimentPaths, parse_generation
+from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.processes import Processes
-from tuner.syncer.uploader import Uploader
+from tuner.syncer.remote_experiment import RemoteExperiment, generation_of
 
 log = logging.getLogger(__name__)
 
@@ -43,16 +41,8 @@ class RemoteOwner:
         return self.state != "held"
 
 
-def as_ended_here(head: RemoteOwner, paths: ExperimentPaths) -> RemoteOwner:
-    """The same, released where the record of that generation says so here: its end could not be told over there."""
-    mine = read_record(paths.generation(head.highest))
-    if head.record is None or mine is None or mine.id != head.record.id or not mine.released:
-        return head
-    return replace(head, state=mine.state)
-
-
 def heartbeat_name(generation: int) -> str:
-    """The file of an owner's signs of life."""
+    """The file of an owner's heartbeats."""
     return f"{generation:06d}.beat"
 
 
@@ -67,59 +57,53 @@ def decode_heartbeat(data: bytes) -> tuple[str, int]:
 
 
 class RemoteClaim:
-    """One driver's way to its generation in a replica.
+    """One driver's look at who owns a replica, and its wait until nobody does.
 
     Args:
-        name: of the experiment, as the key that all others lie under.
-        place: how messages call the replica.
-        timeout_s: without progress, after which an operation is given up.
-        wait: sleeps for that many seconds.
-        say: gets the line that explains a wait.
+        remote, paths: the experiment in the replica, and here.
     """
 
-    def __init__(
-        self,
-        uploader: Uploader,
-        name: str,
-        *,
-        place: str,
-        clock: Clock,
-        timeout_s: float,
-        processes: Processes | None = None,
-        wait: Callable[[float], None] = time.sleep,
-        say: Callable[[str], None] = log.warning,
-    ) -> None:
-        self._uploader, self._name, self._place, self._clock = uploader, name, place, clock
-        self._timeout_s, self._wait, self._say = timeout_s, wait, say
-        self._processes = processes or Processes()
+    def __init__(self, remote: RemoteExperiment, paths: ExperimentPaths, clock: Clock) -> None:
+        self._remote, self._paths, self._clock, self._processes = remote, paths, clock, Processes()
 
-    def head(self, keys: list[str]) -> RemoteOwner:
-        """The last owner, of all `keys` that the experiment has over there."""
-        prefix = f"{self._name}/generations/"
-        numbers = [parse_generation(key.removeprefix(prefix)) for key in keys if key.startswith(prefix)]
-        highest = max(filter(None, numbers), default=0)
+    def last_owner(self) -> RemoteOwner:
+        """As it was when the experiment was looked at; released, too, where only its record here could say so."""
+        highest = max(filter(None, map(generation_of, self._remote.keys)), default=0)
         if not highest:
             return RemoteOwner(0)
+        key = f"generations/{highest:06d}.json"
         try:
-            key = f"{highest:06d}.json"
-            record = decode_record(self._read(prefix + key), f"{self._place}/generations/{key}")
+            record = decode_record(self._remote.read(key), f"{self._remote.uri}/{key}")
         except msgspec.DecodeError:
             return RemoteOwner(highest)
         try:
-            return RemoteOwner(highest, record, *decode_heartbeat(self._read(prefix + heartbeat_name(highest))))
+            state, beats = decode_heartbeat(self._remote.read(f"generations/{heartbeat_name(highest)}"))
         except ObjectNotFoundError:
-            return RemoteOwner(highest, record)
+            state, beats = "held", 0
+        local = read_record(self._paths.generation(highest))
+        if local is not None and local.id == record.id and local.released:
+            state = local.state
+        return RemoteOwner(highest, record, state, beats)
 
-    def wait_until_free(self, head: RemoteOwner, *, takeover: bool) -> bool:
+    def free(self, owner: RemoteOwner, *, takeover: bool) -> RemoteOwner:
+        """The last owner, once it is known to be gone; what it brought there meanwhile is seen. Raises as below."""
+        while self.wait_until_free(owner, takeover=takeover):
+            self._remote.look()
+            if (now := self.last_owner()).highest == owner.highest:
+                break
+            owner = now
+        return owner
+
+    def wait_until_free(self, owner: RemoteOwner, *, takeover: bool) -> bool:
         """Return when the last owner is known to be gone. Raises OwnedElsewhereError: it lives.
 
         True: it was waited for, and may have brought more there meanwhile.
         """
-        record = head.record
-        if record is None or head.released:
+        record, uri = owner.record, self._remote.uri
+        if record is None or owner.released:
             return False
         owned = OwnedElsewhereError(
-            f"{self._place} is owned by another driver ({record}). Wait until it has ended, end it, or use another name"
+            f"{uri} is owned by another driver ({record}). Wait until it has ended, end it, or use another name"
         )
         mine, its = self._processes.me(), record.owner
         if (mine.host, mine.boot, mine.pid_namespace) == (its.host, its.boot, its.pid_namespace):
@@ -128,34 +112,34 @@ class RemoteClaim:
             return False
         if takeover:
             return False
-        self._say(
-            f"{self._place} was last owned by {record}, which cannot be seen from here: waiting up to {STALE_S:.0f} s "
-            "for a sign of life (takeover=True does not wait)"
+        log.warning(
+            "%s was last owned by %s, which cannot be seen from here: waiting up to %.0f s for a sign of life "
+            "(takeover=True does not wait)",
+            uri,
+            record,
+            STALE_S,
         )
-        key = f"{self._name}/generations/{heartbeat_name(head.highest)}"
+        key = f"generations/{heartbeat_name(owner.highest)}"
         until = self._clock.monotonic() + STALE_S
         while self._clock.monotonic() < until:
-            self._wait(LOOK_S)
+            self._clock.sleep(LOOK_S)
             try:
-                state, beats = decode_heartbeat(self._read(key))
+                state, beats = decode_heartbeat(self._remote.read(key))
             except ObjectNotFoundError:
                 continue
             if state != "held":
                 break
-            if beats != head.beats:
+            if beats != owner.beats:
                 raise owned
         return True
 
-    def take(self, record: GenerationRecord) -> bool:
-        """Create the record of this driver's generation; False: somebody was faster."""
-        key = f"{self._name}/generations/{record.generation:06d}.json"
-        try:
-            job = agent.Put(key=key, data=msgspec.json.encode(record), exclusive=self._uploader.can.exclusive)
-            self._uploader.call(job, timeout_s=self._timeout_s)
-        except ObjectExistsError:
-            # Ours all the same, if only the first answer was lost.
-            return self._read(key) == job.data
-        return True
 
-    def _read(self, key: str) -> bytes:
-        return self._uploader.call(agent.Read(key=key), timeout_s=self._timeout_s)
+def take_generation(remote: RemoteExperiment, record: GenerationRecord) -> bool:
+    """Create the record of this driver's generation in the replica; False: somebody was faster."""
+    key = f"generations/{record.generation:06d}.json"
+    data, exclusive = msgspec.json.encode(record), remote.uploader.can.exclusive
+    try:
+        remote.call(agent.Put(key=f"{remote.name}/{key}", data=data, exclusive=exclusive))
+    except ObjectExistsError:
+        return remote.read(key) == data  # ours all the same, if only the first answer was lost
+    return True

@@ -96,7 +96,7 @@ def take_inventory(
         if trial.status != trial.TERMINATED and (names := usable.get(trial.dirname)):
             kept = names.intersection(record.ref.name for record in trial.checkpoints)
             names.difference_update([name for name in kept if remote.lacking(trial, name)])
-    forgotten = [(trial, ref, False) for trial in state.trials if remote.halves for ref in remote.half_of(trial)]
+    forgotten = [(trial, ref, False) for trial in state.trials if remote.partials for ref in remote.partials_of(trial)]
     for trial in state.trials if listed else ():
         found = remote.not_kept(trial, void=bool(void), given_up=True)
         forgotten += [(trial, ref, published is not None) for ref, published in found]

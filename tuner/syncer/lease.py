@@ -1,4 +1,4 @@
-"""The lease on a replica: the owner's heartbeats over there, and whether somebody has taken over since."""
+"""The lease on a replica: the owner's heartbeats, and whether somebody has taken over since."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWER_S = 10.0
 
 
 class RemoteLease:
-    """A generation that was claimed over there.
+    """A generation that was claimed in a replica.
 
     Args:
         uploader: for what is waited for.
@@ -57,7 +57,7 @@ class RemoteLease:
             raise OwnedElsewhereError(self.taken)
 
     def release(self) -> None:
-        """Say over there that this owner is done, if it can be said soon; the next one waits otherwise."""
+        """Say in the replica that this owner is done, if it can be said soon; the next one waits otherwise."""
         if not self._alone and self.taken is None:
             try:
                 self._uploader.call(self._signed("released"), timeout_s=RELEASE_S)

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.wire import CheckpointRef
-
-Order = tuple[int, int, int]
+from tuner.syncer.trial_lane import Order, QueueStep, StepKind, TrialLane, WaitingRemoval, WaitingUpload
 
 LONGEST_PAUSE_S = 60.0
 REFUSALS = 3
@@ -44,68 +42,6 @@ class Patience:
         self.until = 0.0 if well else now + pause_s(self.failures)
 
 
-class StepKind(Enum):
-    PAYLOAD = "payload"
-    MANIFEST = "manifest"
-    REMOVE = "remove"
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStep:
-    """One thing to do on the replica."""
-
-    kind: StepKind
-    ref: CheckpointRef
-    path: Path
-    """Where the checkpoint lies, or lay, on its host."""
-    bytes: int = 0
-
-
-@dataclass(slots=True)
-class _WaitingUpload:
-    ref: CheckpointRef
-    path: Path
-    bytes: int
-    seq: int
-    since: float
-    sent: bool = False
-    """The payload is there; the manifest is not."""
-    tried: bool = False
-    """Something of it may be there."""
-    forgotten: bool = False
-    """Let go of while it was under way."""
-
-
-@dataclass(slots=True)
-class _WaitingRemoval:
-    ref: CheckpointRef
-    path: Path
-    seq: int
-    ended: bool
-
-
-@dataclass(slots=True)
-class _TrialLane:
-    """One trial: its steps are done one after another."""
-
-    uploads: dict[Order, _WaitingUpload] = field(default_factory=dict)
-    removals: dict[Order, _WaitingRemoval] = field(default_factory=dict)
-    present: set[Order] = field(default_factory=set)
-    held: set[Order] = field(default_factory=set)
-    parts: set[Order] = field(default_factory=set)
-    """Those that were held: something of them may be there."""
-    running: QueueStep | None = None
-    failures: int = 0
-    until: float = 0.0
-    asked: int = 0
-    """The fact that it waits for in the replica's journal, as far as it is queued for it."""
-    ended: bool = False
-
-    @property
-    def idle(self) -> bool:
-        return not self.uploads and not self.removals and self.running is None
-
-
 class Queue:
     """The order of steps of one replica. Cost per call does not depend on how many trials there are.
 
@@ -119,7 +55,7 @@ class Queue:
         self.error: str | None = None
         """Why the last step failed; None once one succeeded."""
         self._removes = removes
-        self._lanes: dict[str, _TrialLane] = {}
+        self._lanes: dict[str, TrialLane] = {}
         self._active: set[str] = set()
         self._ready: dict[str, None] = {}
         self._waits_for_journal: list[tuple[int, str]] = []
@@ -146,7 +82,7 @@ class Queue:
         lane = self._lane(ref.trial_id)
         lane.ended = False
         if ref.order not in lane.present and ref.order not in lane.uploads:
-            lane.uploads[ref.order] = _WaitingUpload(ref, path, size, seq, now, tried=tried)
+            lane.uploads[ref.order] = WaitingUpload(ref, path, size, seq, now, tried=tried)
             self.backlog_bytes += size
             self.backlog_count += 1
         self._look_at(ref.trial_id)
@@ -188,7 +124,7 @@ class Queue:
             upload.forgotten = True
         touched = upload is None or upload.sent or upload.tried or ref.order in lane.parts
         if self._removes and (touched or busy):
-            lane.removals[ref.order] = _WaitingRemoval(ref, path, seq, ended)
+            lane.removals[ref.order] = WaitingRemoval(ref, path, seq, ended)
         self._look_at(ref.trial_id)
 
     def end(self, trial: str) -> None:
@@ -286,7 +222,10 @@ class Queue:
             if lane.until > now:
                 heapq.heappush(self._waits_for_time, (lane.until, trial))
                 continue
-            step = self._step(lane, trial)
+            step, waits_for = lane.next_step(self._journal)
+            if waits_for is not None and lane.asked != waits_for:
+                lane.asked = waits_for
+                heapq.heappush(self._waits_for_journal, (waits_for, trial))
             if step is not None:
                 lane.running = step
                 return step
@@ -323,17 +262,6 @@ class Queue:
         lane = self._lanes.get(ref.trial_id)
         return lane is not None and ref.order in lane.present
 
-    def busy(self, ref: CheckpointRef) -> bool:
-        """Its files are being read: they may not be deleted just now."""
-        lane = self._lanes.get(ref.trial_id)
-        if lane is None:
-            return False
-        upload = lane.uploads.get(ref.order)
-        running = lane.running
-        return (upload is not None and upload.sent) or (
-            running is not None and running.kind is not StepKind.REMOVE and running.ref.order == ref.order
-        )
-
     def backlog(self, trial: str, now: float) -> tuple[int, float]:
         """(bytes, age in seconds of the oldest) of what is to come of a trial, and is not held.
 
@@ -355,8 +283,8 @@ class Queue:
 
     # --- within ---------------------------------------------------------------------------------------
 
-    def _lane(self, trial: str) -> _TrialLane:
-        return self._lanes.setdefault(trial, _TrialLane())
+    def _lane(self, trial: str) -> TrialLane:
+        return self._lanes.setdefault(trial, TrialLane())
 
     def _look_at(self, trial: str) -> None:
         """Something about the trial is another: `next` looks at it."""
@@ -369,41 +297,8 @@ class Queue:
         if lane.ended and not lane.held:
             del self._lanes[trial]  # a finished trial costs nothing
 
-    def _drop(self, lane: _TrialLane, order: Order) -> None:
+    def _drop(self, lane: TrialLane, order: Order) -> None:
         upload = lane.uploads.pop(order, None)
         if upload is not None:
             self.backlog_bytes -= upload.bytes
             self.backlog_count -= 1
-
-    def _step(self, lane: _TrialLane, trial: str) -> QueueStep | None:
-        waits = []
-        for upload in lane.uploads.values():
-            if upload.sent and upload.seq <= self._journal:
-                return QueueStep(StepKind.MANIFEST, upload.ref, upload.path)
-            if upload.sent:
-                waits.append(upload.seq)
-        for removal in lane.removals.values():
-            if not self._may_go(lane, removal):
-                continue
-            if removal.seq <= self._journal:
-                return QueueStep(StepKind.REMOVE, removal.ref, removal.path)
-            waits.append(removal.seq)
-        if waits and lane.asked != min(waits):
-            lane.asked = min(waits)
-            heapq.heappush(self._waits_for_journal, (lane.asked, trial))
-        if any(upload.sent for upload in lane.uploads.values()):
-            return None  # its manifest first: what comes meanwhile may supersede what waits
-        waiting = [order for order in lane.uploads if order not in lane.held]
-        if not waiting:
-            return None
-        upload = lane.uploads[max(waiting)]  # the newest first: it is what a resume wants
-        return QueueStep(StepKind.PAYLOAD, upload.ref, upload.path, upload.bytes)
-
-    def _may_go(self, lane: _TrialLane, removal: _WaitingRemoval) -> bool:
-        """Whether it is not the last complete one over there that a resume could take (design rule R2)."""
-        order = removal.ref.order
-        if order in lane.uploads or order in lane.held:
-            return False  # it is under way, and has to be brought to its end first
-        if removal.ended:
-            return not lane.uploads
-        return order not in lane.present or any(present > order for present in lane.present)

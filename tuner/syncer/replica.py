@@ -1,4 +1,4 @@
-"""A replica of a running experiment, as the loop sees it: told of what happens, it keeps the copy elsewhere in step.
+"""A replica of a running experiment, as the loop sees it: told of what happens, it keeps the copy in step.
 
 Everything here returns at once; the bytes are moved by the agent (`tuner.syncer.uploader`). What goes there are streams
 (`tuner.syncer.streams`), which `Replica` ties together; facts come back through `finished`.
@@ -68,7 +68,7 @@ class Replica(ReplicaSink):
 
     Args:
         uploader: does the jobs.
-        place: the experiment's address over there, as facts and messages name it.
+        place: the replica's address, as facts and messages name it.
         paths: the experiment here.
         journal: its facts go there too.
         clock: its monotonic time paces everything.
@@ -149,7 +149,7 @@ class Replica(ReplicaSink):
         self._lease.heartbeat()
 
     def begin(self) -> None:
-        """From now on things may be touched over there."""
+        """From now on things may be touched in the replica."""
         self._quiet_until = 0.0
         self._streams.begin()
 

@@ -1,4 +1,4 @@
-"""What the loop tells of copies elsewhere, and asks. `ReplicaSink` alone makes none."""
+"""The driver's end of a replica: what the loop tells it, and asks. `ReplicaSink` alone is that of a run without one."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class ReplicaBacklog:
 
 
 class ReplicaSink:
-    """No copies. What does make some is `tuner.syncer.replica.Replica`."""
+    """Where facts of checkpoints go; `tuner.syncer.replica.Replica` is one that copies them."""
 
     @property
     def place(self) -> str:
-        """The experiment's address over there, as facts and messages name it; "" without a replica."""
+        """The replica's address, as facts and messages name it; "" without a replica."""
         return ""
 
     @property
@@ -43,7 +43,7 @@ class ReplicaSink:
     # --- told -------------------------------------------------------------------------------------------
 
     def started(self, trial: Trial) -> None:
-        """An attempt of the trial runs. Nothing is touched over there before the first does."""
+        """An attempt of the trial runs. Nothing is touched in the replica before the first does."""
 
     def uploading(self, trial: Trial, ref: CheckpointRef) -> None:
         """A save is on its way, and the processes that made it copy it themselves, until `uploaded` or `ended`."""
@@ -80,7 +80,7 @@ class ReplicaSink:
         return None
 
     def holds(self, trial: Trial, record: CheckpointRecord) -> bool:
-        """The checkpoint is complete over there."""
+        """The checkpoint is complete in the replica."""
         return False
 
     def fetch(self, trial: Trial, record: CheckpointRecord, then: Then) -> None:
@@ -120,4 +120,4 @@ class ReplicaSink:
         return []
 
     def release(self) -> None:
-        """Say over there that this driver is done, if it can be said soon, and end what works for it."""
+        """Say in the replica that this driver is done, if it can be said soon, and end what works for it."""

@@ -1,6 +1,6 @@
-"""An experiment elsewhere, as far as looking at it needs: its books, brought into the cache. Nothing is unpickled.
+"""A read-only view of a remote experiment: its journal, and what else is looked at, in the cache. Nothing is unpickled.
 
-A view is fetched anew each time, for the experiment goes on over there; checkpoints come when they are used
+A view is fetched anew each time, for the experiment goes on; checkpoints come when they are used
 (`Trial.open_checkpoint`).
 """
 
@@ -27,7 +27,7 @@ from tuner.experiment.paths import ExperimentPaths, cache_of, is_history
 from tuner.experiment.reader import lies_at, load_with_journal, read_settings
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.remote_experiment import RemoteExperiment
-from tuner.syncer.uploader import InlineUploader
+from tuner.syncer.uploader import InlineUploader, Uploader
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +35,12 @@ TIMEOUT_S = 60.0
 _HASH = re.compile(rb"[0-9a-f]{64}")
 
 More = Callable[[ExperimentPaths, ExperimentState, Collection[str]], Collection[str]]
-"""What to bring besides the books, relative to the experiment; what is not there over there is left out.
+"""What to bring besides the journal, relative to the experiment; what the replica lacks is left out.
 
-It is given the books, their state, and the names of everything over there."""
+It is given the journal's paths, its state, and the names of everything remote."""
 
 
-def books_only(paths: ExperimentPaths, state: ExperimentState, there: Collection[str]) -> Collection[str]:
+def journal_only(paths: ExperimentPaths, state: ExperimentState, there: Collection[str]) -> Collection[str]:
     """Nothing more."""
     return []
 
@@ -70,7 +70,7 @@ def stored_settings(paths: ExperimentPaths, state: ExperimentState, there: Colle
 
 @contextmanager
 def opened(uri: str) -> Iterator[RemoteExperiment]:
-    """An experiment over there, to be read; it need not exist. Raises SettingError, TransferError."""
+    """A remote experiment, to be read; it need not exist. Raises SettingError, TransferError."""
     check_scheme(uri)
     place, name = parent_and_name(uri)
     if not name:
@@ -83,8 +83,8 @@ def opened(uri: str) -> Iterator[RemoteExperiment]:
 
 
 @contextmanager
-def view(uri: str, more: More = books_only) -> Iterator[ExperimentPaths]:
-    """The books of an experiment as they are over there now, in the cache; nobody else changes them meanwhile.
+def view(uri: str, more: More = journal_only) -> Iterator[ExperimentPaths]:
+    """The journal of a remote experiment as it is now, in the cache; nobody else changes it meanwhile.
 
     Raises ExperimentNotFoundError when there is none, ExperimentDamagedError, and what `opened` raises.
     """
@@ -95,14 +95,11 @@ def view(uri: str, more: More = books_only) -> Iterator[ExperimentPaths]:
         if not remote.exists:
             raise ExperimentNotFoundError(f"there is no experiment at {remote.uri}")
         fs.make_dirs(incoming)
-        paths = remote.fetch_books(incoming)
+        paths = remote.fetch_journal(incoming)
         there = set(remote.keys)
         with lies_at(incoming, remote.uri):
             names = [name for name in more(paths, load_with_journal(paths)[0], there) if name in there]
-        if names:
-            remote.uploader.call(
-                agent.FetchFiles(prefix=remote.name, target=str(incoming), names=names), timeout_s=TIMEOUT_S
-            )
+        remote.fetch(names, incoming)
         if fs.exists(root):
             fs.rmtree(root)
         fs.rename(incoming, root)
@@ -111,7 +108,7 @@ def view(uri: str, more: More = books_only) -> Iterator[ExperimentPaths]:
 
 
 def load(uri: str) -> tuple[dict[str, Any], ExperimentState]:
-    """An experiment elsewhere for an analysis: its settings and its state."""
+    """A remote experiment for an analysis: its settings and its state."""
     with view(uri, results) as paths:
         state, contents = load_with_journal(paths)
         for damage in contents.damaged:
@@ -133,14 +130,15 @@ def names_under(uri: str) -> tuple[str, list[str]]:
     try:
         listed = uploader.call(agent.Children(prefix=""), timeout_s=TIMEOUT_S)
         names = [name.rstrip("/") for name in msgspec.json.decode(listed, type=list[str]) if name.endswith("/")]
-        return uploader.uri, [name for name in names if stays_inside(name) and _is_experiment(uploader, name)]
+        return uploader.uri, [name for name in names if stays_inside(name) and is_experiment_at(uploader, name)]
     finally:
         uploader.close()
 
 
-def _is_experiment(uploader: InlineUploader, name: str) -> bool:
+def is_experiment_at(uploader: Uploader, name: str) -> bool:
+    """There is an experiment directly under the place, of that name."""
     try:
-        uploader.call(agent.Read(key=f"{name}/experiment.json"), timeout_s=TIMEOUT_S)
+        uploader.call(agent.Read(key=f"{name.rstrip('/')}/experiment.json"), timeout_s=TIMEOUT_S)
     except ObjectNotFoundError:
         return False
     return True

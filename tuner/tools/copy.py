@@ -1,4 +1,4 @@
-"""A copy of an experiment at another address: `tuner cp`. Nothing is unpickled, and what is there is never replaced.
+"""`tuner cp`: an experiment copied to another address. Nothing is unpickled, and what is there is never replaced.
 
 First a note of what is being copied, then what a journal names, the journal, checkpoints, each with its manifest last,
 and the description that makes it an experiment at the very end. A copy that was cut off has that note, and is taken up
@@ -26,11 +26,10 @@ from tuner.experiment.paths import ExperimentPaths, is_history, parse_generation
 from tuner.experiment.reader import lies_at, load_with_journal
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.claim import encode_heartbeat, heartbeat_name
-from tuner.syncer.remote_experiment import RemoteExperiment
+from tuner.syncer.remote_experiment import JOURNAL, RemoteExperiment
 
 _COPYING = ".copying"
 """In a copy that is not whole yet: the id of the experiment."""
-_BOOKS = ("experiment.json", "generations", "journal")
 
 
 @dataclass(slots=True)
@@ -55,12 +54,12 @@ def copy_experiment(source: Backend, remote: RemoteExperiment, target: Backend, 
     before = remote.checkpoints()
     with tempfile.TemporaryDirectory(prefix="experiment-") as directory, lies_at(Path(directory) / "books", remote.uri):
         beside = Path(directory) / "books"
-        paths = remote.fetch_books(beside)
+        paths = remote.fetch_journal(beside)
         problems: list[str] = []
         state, contents = load_with_journal(paths, problems)
         problems += [f"{paths.journal}/{damage}" for damage in contents.damaged]
         _begin(remote, target, to)
-        remote.look()  # what is whole by now, and known to these books or to those of before
+        remote.look()  # what is whole by now, and known to this journal or to that of before
         chosen = _chosen(before, remote.checkpoints(), state)
         there = remote.checkpoints()
         rest = [key for key in remote.keys if _is_plain(key, there)]
@@ -118,11 +117,11 @@ def _chosen(
 
 
 def _is_plain(key: str, there: Mapping[str, Collection[str]]) -> bool:
-    """Whether a file is no part of the books that a resume reads, of a checkpoint, or of what is not finished."""
+    """Whether a file is no part of what a resume reads, of a checkpoint, or of what is not finished."""
     parts = key.split("/")
     if is_history(key):
         return not parts[-1].startswith(".")
-    if parts[0] in _BOOKS or any(part.startswith(".") for part in parts):
+    if parts[0] in JOURNAL or any(part.startswith(".") for part in parts):
         return False
     return len(parts) < 3 or parts[1] not in there.get(parts[0], ())
 

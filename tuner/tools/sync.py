@@ -1,4 +1,4 @@
-"""An experiment brought into step with a copy of it elsewhere, by hand: `tuner sync`.
+"""`tuner sync`: a replica is brought into step without a run, or an experiment fetched from it.
 
 A push is a driver's life in which no trial runs: it claims the next generation, here and there, and its facts are
 those of the copies. So it is refused beside a live driver, and of two histories neither is ever lost.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 from trainables.config import SyncConfig
 from trainables.places import parent_and_name
 from trainables.store import fs
-from trainables.transfer import agent
 from trainables.transfer.open import shown
 from tuner import knobs
 from tuner.clock import Clock, SystemClock
@@ -26,14 +24,16 @@ from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import claim
 from tuner.experiment.ownership import Ownership, beating
-from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, parse_generation
-from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings, state_of
+from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
+from tuner.experiment.reader import lies_at, load_state, read_settings, state_of
 from tuner.experiment.state import ExperimentState
 from tuner.opening import fetch as syncing
 from tuner.syncer import views
-from tuner.syncer.claim import RemoteClaim, RemoteOwner, as_ended_here
+from tuner.syncer.adoption import adopt
+from tuner.syncer.claim import RemoteClaim
 from tuner.syncer.drain import drain
-from tuner.syncer.remote_experiment import Relation, RemoteExperiment, adopt, complete
+from tuner.syncer.relation import Relation, relate
+from tuner.syncer.remote_experiment import RemoteExperiment, generation_of
 from tuner.syncer.replica import Replica
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
@@ -114,7 +114,8 @@ def push(
     link = syncing.Link(uploader, config)
     try:
         remote = link.remote = RemoteExperiment(uploader, uploader.uri, paths.root.name, timeout_s=config.sync_timeout)
-        link.highest = _free(remote, paths, clock)
+        claims = RemoteClaim(remote, paths, clock)
+        link.highest = claims.free(claims.last_owner(), takeover=False).highest
         _check_older(remote, paths)
         ownership = claim(paths, clock=clock, above=link.highest)
         try:
@@ -128,20 +129,20 @@ def push(
 
 
 def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> int:
-    """Bring here all that the copy has: books, small files, and every checkpoint that is kept; returns how many.
+    """Bring here all that the copy has: journal, small files, and every checkpoint that is kept; returns how many.
 
     Raises OwnedElsewhereError beside a live driver here, ExperimentNotFoundError when there is no copy,
     ExperimentDivergedError when each side has facts that the other lacks, SettingError, CheckpointError, TransferError.
     """
     _check_apart(uri, paths)
-    with views.opened(uri) as remote, tempfile.TemporaryDirectory(prefix="books-") as directory:
+    with views.opened(uri) as remote, tempfile.TemporaryDirectory(prefix="journal-") as directory:
         if not remote.exists:
             raise ExperimentNotFoundError(f"there is no experiment at {remote.uri}")
-        relation = _relation(remote, paths, Path(directory) / "incoming")
+        relation = relate(remote, paths, Path(directory) / "incoming")
         if relation is Relation.DIVERGED:
             raise _diverged(remote, paths)
-        numbers = (parse_generation(key.removeprefix("generations/")) for key in remote.keys)
-        ownership = claim(paths, clock=clock or SystemClock(), above=max(filter(None, numbers), default=0))
+        highest = max(filter(None, map(generation_of, remote.keys)), default=0)
+        ownership = claim(paths, clock=clock or SystemClock(), above=highest)
         try:
             with beating(ownership):
                 return _bring_here(remote, paths, Path(directory) / "incoming", relation)
@@ -158,7 +159,7 @@ def _bring_here(remote: RemoteExperiment, paths: ExperimentPaths, incoming: Path
             adopt(ExperimentPaths(incoming), paths)
     if remote.uploader.can.list:
         remote.fetch_history(paths.root)
-    return _fetch_checkpoints(remote, paths)
+    return remote.fetch_checkpoints(load_state(paths).trials)
 
 
 def _check_apart(uri: str, paths: ExperimentPaths) -> None:
@@ -166,40 +167,15 @@ def _check_apart(uri: str, paths: ExperimentPaths) -> None:
         raise SettingError(f"{uri!r} is where the experiment itself lies: a copy needs another place")
 
 
-def _free(remote: RemoteExperiment, paths: ExperimentPaths, clock: Clock) -> int:
-    """The highest generation over there, once its owner is known to be gone."""
-    watch = RemoteClaim(
-        remote.uploader, remote.name, place=remote.uri, clock=clock, timeout_s=views.TIMEOUT_S, wait=time.sleep
-    )
-
-    def look() -> RemoteOwner:
-        return as_ended_here(watch.head([f"{remote.name}/{key}" for key in remote.keys]), paths)
-
-    head = look()
-    while watch.wait_until_free(head, takeover=False):
-        remote.look()  # it may have brought more there meanwhile
-        if (now := look()).highest == head.highest:
-            break
-        head = now
-    return head.highest
-
-
 def _check_older(remote: RemoteExperiment, paths: ExperimentPaths) -> None:
-    with tempfile.TemporaryDirectory(prefix="books-") as directory:
-        relation = _relation(remote, paths, Path(directory) / "incoming")
+    with tempfile.TemporaryDirectory(prefix="journal-") as directory:
+        relation = relate(remote, paths, Path(directory) / "incoming")
     if relation is Relation.NEWER:
         raise ExperimentDivergedError(
             f"{remote.uri} continues what is at {paths.root}: `tuner sync --from {remote.uri}` brings it here"
         )
     if relation is Relation.DIVERGED:
         raise _diverged(remote, paths)
-
-
-def _relation(remote: RemoteExperiment, paths: ExperimentPaths, incoming: Path) -> Relation:
-    if remote.exists and is_experiment(paths) and read_settings(paths).get("id") != remote.settings().get("id"):
-        return Relation.DIVERGED
-    with lies_at(incoming, remote.uri):
-        return remote.relation(paths, incoming)[0]
 
 
 def _diverged(remote: RemoteExperiment, paths: ExperimentPaths) -> ExperimentDivergedError:
@@ -275,17 +251,3 @@ def _drain(
 def _tell(fact: ev.AnyFact, journal: JournalWriter, state: ExperimentState) -> None:
     state.apply(fact)
     journal.append(ev.encode(fact))
-
-
-def _fetch_checkpoints(remote: RemoteExperiment, paths: ExperimentPaths) -> int:
-    fetched = 0
-    whole = complete(remote.checkpoints())
-    for trial in load_state(paths).trials:
-        for record in trial.checkpoints:
-            path = trial.directory / record.ref.name
-            if not fs.is_dir(path) and record.ref.name in whole.get(trial.dirname, ()):
-                key = f"{remote.name}/{trial.dirname}/{record.ref.name}"
-                job = agent.FetchCheckpoint(key=key, target=str(path), digest=record.digest)
-                remote.uploader.call(job, timeout_s=views.TIMEOUT_S)
-                fetched += 1
-    return fetched

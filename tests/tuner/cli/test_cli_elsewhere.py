@@ -31,7 +31,7 @@ from tuner.experiment.generations import read_records
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import claim
 from tuner.experiment.paths import ExperimentPaths
-from tuner.tools import sync as by_hand
+from tuner.tools import sync as sync_tool
 
 _NUMBERS = itertools.count()
 pytestmark = pytest.mark.slow
@@ -292,7 +292,7 @@ def test_sync_gives_signs_of_life_while_it_fetches(
 ) -> None:
     experiment = ran(bucket, tmp_path / "results")
     shutil.rmtree(next(experiment.glob("*_00000")) / "checkpoint_000002")
-    monkeypatch.setattr(by_hand, "beating", partial(by_hand.beating, every_s=0.01))
+    monkeypatch.setattr(sync_tool, "beating", partial(sync_tool.beating, every_s=0.01))
     fetch, beats = remote_checkpoints.fetch, []
 
     def slowly(*arguments: Any, **more: Any) -> Any:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables.wire import CheckpointRef
-from tuner.syncer.queue import LONGEST_PAUSE_S, Queue, QueueStep, StepKind, pause_s
+from tuner.syncer.queue import LONGEST_PAUSE_S, Queue, pause_s
+from tuner.syncer.trial_lane import QueueStep, StepKind
 
 DIRECTORY = Path("/results")
 
@@ -177,19 +178,6 @@ def test_the_backlog_counts_bytes_and_age_of_what_is_not_complete() -> None:
     assert queue.backlog("t", 30.0) == (0, 0.0) and queue.backlog_bytes == 7
     queue.release(ref(2))
     assert queue.backlog("t", 30.0) == (7, 10.0)
-
-
-def test_a_checkpoint_is_busy_from_its_first_byte_until_it_is_complete() -> None:
-    queue = Queue()
-    add(queue, 1, seq=3)
-    assert not queue.busy(ref(1))
-    step = take(queue)
-    assert queue.busy(ref(1))
-    queue.done(step)
-    assert queue.busy(ref(1))  # the manifest is still to be read
-    queue.journal_at(3)
-    queue.done(take(queue))
-    assert not queue.busy(ref(1))
 
 
 def test_ended_trials_leave_nothing_behind() -> None:

@@ -401,6 +401,19 @@ def test_what_workers_bring_themselves_is_waited_for_and_left_out(scene: Scene) 
     assert [job.key for job in done if isinstance(job, agent.DeleteCheckpoint)] == [f"exp/{trial.dirname}/{three.name}"]
 
 
+def test_a_checkpoint_is_read_from_its_first_byte_until_it_is_complete(scene: Scene) -> None:
+    trial = scene.trial()
+    path = trial.directory / scene.save(trial, 1).ref.name
+    assert not scene.replica.reads(path)
+    scene.replica.finished()
+    assert scene.replica.reads(path)
+    scene.uploader.end(agent.PushPayload)
+    scene.replica.finished()
+    assert scene.replica.reads(path)  # the manifest is still to be read
+    until_rest(scene)
+    assert not scene.replica.reads(path)
+
+
 @pytest.mark.parametrize("forgotten", ["before the end", "after the end"])
 def test_r2_at_the_end_of_a_trial_the_copy_that_waits_for_the_period_goes_there_before_the_older_one_goes(
     scene: Scene, forgotten: str

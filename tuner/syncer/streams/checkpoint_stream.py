@@ -23,8 +23,9 @@ from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 from tuner.syncer.inventory import CheckpointOrigin, Inventory
-from tuner.syncer.queue import REFUSALS, Order, Queue, QueueStep, StepKind
+from tuner.syncer.queue import REFUSALS, Queue
 from tuner.syncer.streams.stream import Answer, ReplicaContext, Stream
+from tuner.syncer.trial_lane import Order, QueueStep, StepKind
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ class CheckpointStream(Stream):
         self._context.submit(job, answered)
 
     def _learned(self, trial: Trial, record: CheckpointRecord, answer: Answer) -> None:
-        """What nobody could use over there is sent again, if it is here."""
+        """What nobody could use there is sent again, if it is here."""
         self._looking -= 1
         unusable = isinstance(answer, Failed) and answer.type in UNUSABLE
         if unusable and self._context.can.delete and fs.is_dir(trial.directory / record.ref.name):

@@ -114,7 +114,7 @@ class ExperimentFiles(Stream):
         self._look()
 
     def _remove(self) -> bool:
-        """Delete over there what was dropped here."""
+        """Delete in the replica what was dropped here."""
         if "delete" in self._running or not self._dropped:
             return False
         self._running.add("delete")

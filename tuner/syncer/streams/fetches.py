@@ -28,7 +28,7 @@ _NOT_WHOLE = {
     error.__name__
     for error in (CheckpointCorruptError, CheckpointNotFoundError, ObjectNotFoundError, TransferCorruptError)
 }
-"""Errors that say of the checkpoint over there that it is missing, or not what was published."""
+"""Errors that say of the remote checkpoint that it is missing, or not what was published."""
 
 
 @dataclass(slots=True)

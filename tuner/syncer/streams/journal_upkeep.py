@@ -68,7 +68,7 @@ class JournalUpkeep(Stream):
         self._looked = self._journal.pushes
         if not gone or not snapshots <= there:
             return False
-        # Blobs go last, and only now: until then a snapshot over there may name them.
+        # Blobs go last, and only now: until then a snapshot in the replica may name them.
         blobs = {f"blobs/{name}" for name in fs.listdir(self._paths.blobs)} if fs.is_dir(self._paths.blobs) else set()
         void = {name for name in there if name.startswith("blobs/")} - blobs
         self._removing = gone | void
@@ -118,7 +118,7 @@ class JournalUpkeep(Stream):
                 self._look(agent.Read(key=self._context.key(name)), partial(self._differs, name))
 
     def _differs(self, name: str, answer: Answer) -> None:
-        """A file is another over there, and is sent again if that mends it."""
+        """A remote file is another, and is sent again if that mends it."""
         if not self._could(answer):
             return
         path = self._paths.root / name
@@ -141,7 +141,7 @@ class JournalUpkeep(Stream):
 
 
 def _mends(name: str, local: bytes, remote: bytes) -> bool:
-    """Whether a file that is not the same over there is whole here, and what is there is no more than a part of it."""
+    """Whether a file is whole here, and the remote one, which differs, no more than a part of it."""
     directory, _, name = name.partition("/")
     if directory == "blobs":
         return blake3(local).hexdigest() == name

@@ -20,7 +20,7 @@ class OrderedStreams:
             stream.take_up(state, held)
 
     def begin(self) -> None:
-        """A trial runs: nothing is touched over there before one does."""
+        """A trial runs: nothing is touched in the replica before one does."""
         for stream in self._streams:
             stream.begun = True
 

@@ -14,7 +14,7 @@ from tuner.syncer.streams.stream import Answer, ReplicaContext, Stream
 
 
 class ReplacedKeys(Stream):
-    """Deletes what another history, or the experiment that is replaced, has over there, when the first trial starts.
+    """Deletes what another history, or the experiment that is replaced, has there, when the first trial starts.
 
     Of a whole experiment a mark says so as long as some of it is left: whoever is killed meanwhile leaves one that the
     next start knows to be void.

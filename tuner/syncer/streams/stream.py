@@ -27,7 +27,7 @@ class ReplicaContext:
     """One replica, as its streams know it.
 
     Args:
-        uri: the experiment's address over there, as facts and messages name it.
+        uri: the replica's address, as facts and messages name it.
         paths, journal: the experiment here; the name of its directory is that of the replica.
         generation: this owner's.
         can: what the place can do.

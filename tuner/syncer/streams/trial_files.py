@@ -55,7 +55,7 @@ class TrialFiles(Stream):
         self._suspects: set[str] = set()
         """Trials of a job that failed: each goes in one of its own, so that one that is refused holds no other."""
         self._there: dict[str, set[str]] = {}
-        """Directory of a trial -> the loggers' files that it has over there, where it is known."""
+        """Directory of a trial -> the loggers' files that the replica has, where it is known."""
         self._void: dict[str, Path] = {}
         """Names of those that have gone here -> where they lay."""
         self._removing: dict[str, Path] = {}
@@ -191,7 +191,7 @@ class TrialFiles(Stream):
                 self._owed.discard(trial.trial_id)
 
     def _remove(self) -> bool:
-        """Delete over there what has gone here, once what came in its place is there."""
+        """Delete in the replica what has gone here, once what came in its place is there."""
         if self._removing or self._sending or not self._context.can.delete:
             return False  # what is being sent may be one that came back
         self._removing = {name: path for name, path in self._void.items() if not fs.exists(path)}
