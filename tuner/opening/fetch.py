@@ -21,7 +21,6 @@ from trainables.job import Replicated
 from trainables.store import fs
 from trainables.transfer import agent
 from trainables.transfer.open import shown
-from tuner import knobs
 from tuner.clock import Clock
 from tuner.error import (
     ExperimentDamagedError,
@@ -48,8 +47,7 @@ from tuner.syncer.inventory import CheckpointOrigin, take_inventory
 from tuner.syncer.patience import patient
 from tuner.syncer.relation import Relation, at_rest, relate, unchanged
 from tuner.syncer.remote_experiment import REPLACED, RemoteExperiment, complete
-from tuner.syncer.replica import Pace, Replica
-from tuner.syncer.streams.trial_files import Artifacts
+from tuner.syncer.replica import Replica, open_replica
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
 log = logging.getLogger(__name__)
@@ -391,25 +389,7 @@ def give_up(link: Link) -> None:
 def replica_of(link: Link, paths: ExperimentPaths, journal: JournalWriter, generation: int, clock: Clock) -> Replica:
     """The replica that the loop keeps in step."""
     assert link.remote is not None
-    config = link.config
-    return Replica(
-        link.uploader,
-        place=link.remote.uri,
-        paths=paths,
-        journal=journal,
-        generation=generation,
-        clock=clock,
-        pace=Pace(
-            journal_s=knobs.journal_push_s(),
-            period_s=config.sync_period,
-            at_once=config.sync_on_checkpoint,
-            timeout_s=config.sync_timeout,
-            backlog_bytes=config.backlog_bytes,
-            backlog_s=config.max_backlog_s,
-        ),
-        artifacts=Artifacts.of(config),
-        alone=not link.uploader.can.list,
-    )
+    return open_replica(link.remote, link.config, paths=paths, journal=journal, generation=generation, clock=clock)
 
 
 def place_for_workers(link: Link | None, spec: Spec, ownership: Ownership) -> Replicated | None:

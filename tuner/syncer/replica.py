@@ -12,9 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainables.config import SyncConfig
 from trainables.transfer import agent
 from trainables.transfer.agent import Done
 from trainables.wire import CheckpointRef, SaveUploaded
+from tuner import knobs
 from tuner.clock import Clock
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
@@ -27,6 +29,7 @@ from tuner.syncer.agent_jobs import AgentJobs
 from tuner.syncer.inventory import Inventory
 from tuner.syncer.lease import RemoteLease
 from tuner.syncer.queue import Queue
+from tuner.syncer.remote_experiment import RemoteExperiment
 from tuner.syncer.sink import ReplicaBacklog, ReplicaSink, Then
 from tuner.syncer.streams.checkpoint_stream import CheckpointStream
 from tuner.syncer.streams.experiment_files import ExperimentFiles
@@ -262,3 +265,33 @@ class Replica(ReplicaSink):
             self._uploader.close()
             if self._uploader.lost:
                 remove_views(self._context.paths.root)
+
+
+def open_replica(
+    remote: RemoteExperiment,
+    config: SyncConfig,
+    *,
+    paths: ExperimentPaths,
+    journal: JournalWriter,
+    generation: int,
+    clock: Clock,
+) -> Replica:
+    """The replica at that place, as the settings want it."""
+    return Replica(
+        remote.uploader,
+        place=remote.uri,
+        paths=paths,
+        journal=journal,
+        generation=generation,
+        clock=clock,
+        pace=Pace(
+            journal_s=knobs.journal_push_s(),
+            period_s=config.sync_period,
+            at_once=config.sync_on_checkpoint,
+            timeout_s=config.sync_timeout,
+            backlog_bytes=config.backlog_bytes,
+            backlog_s=config.max_backlog_s,
+        ),
+        artifacts=Artifacts.of(config),
+        alone=not remote.uploader.can.list,
+    )

@@ -27,14 +27,14 @@ from tuner.experiment.ownership import Ownership, beating
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import lies_at, load_state, read_settings, state_of
 from tuner.experiment.state import ExperimentState
-from tuner.opening import fetch as syncing
 from tuner.syncer import views
 from tuner.syncer.adoption import adopt
-from tuner.syncer.claim import RemoteClaim
+from tuner.syncer.claim import RemoteClaim, take_generation
 from tuner.syncer.drain import drain
+from tuner.syncer.inventory import take_inventory
 from tuner.syncer.relation import Relation, relate
 from tuner.syncer.remote_experiment import RemoteExperiment, generation_of
-from tuner.syncer.replica import Replica
+from tuner.syncer.replica import Replica, open_replica
 from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
 
@@ -111,21 +111,20 @@ def push(
         _check_apart(f"{config.upload_dir}/{paths.root.name}", paths)
     clock = clock or SystemClock()
     uploader: Uploader = InlineUploader(config.place()) if inline else ProcessUploader(config.place())
-    link = syncing.Link(uploader, config)
     try:
-        remote = link.remote = RemoteExperiment(uploader, uploader.uri, paths.root.name, timeout_s=config.sync_timeout)
+        remote = RemoteExperiment(uploader, uploader.uri, paths.root.name, timeout_s=config.sync_timeout)
         claims = RemoteClaim(remote, paths, clock)
-        link.highest = claims.free(claims.last_owner(), takeover=False).highest
+        highest = claims.free(claims.last_owner(), takeover=False).highest
         _check_older(remote, paths)
-        ownership = claim(paths, clock=clock, above=link.highest)
+        ownership = claim(paths, clock=clock, above=highest)
         try:
-            if not syncing.take(link, ownership, clock):
+            if not take_generation(remote, ownership.record):
                 raise OwnedElsewhereError(f"{remote.uri} was claimed by another driver just now")
-            return remote.uri, _push(link, paths, ownership, clock)
+            return remote.uri, _push(remote, config, paths, ownership, clock)
         finally:
             ownership.release()
     finally:
-        link.close()
+        uploader.close()
 
 
 def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> int:
@@ -185,7 +184,9 @@ def _diverged(remote: RemoteExperiment, paths: ExperimentPaths) -> ExperimentDiv
     )
 
 
-def _push(link: syncing.Link, paths: ExperimentPaths, ownership: Ownership, clock: Clock) -> list[str]:
+def _push(
+    remote: RemoteExperiment, config: SyncConfig, paths: ExperimentPaths, ownership: Ownership, clock: Clock
+) -> list[str]:
     contents = read_journal(paths)
     state = state_of(paths, contents.snapshot, contents.bodies)
     formats.raise_to_ours(paths)
@@ -211,18 +212,18 @@ def _push(link: syncing.Link, paths: ExperimentPaths, ownership: Ownership, cloc
         if ended is not None:
             _tell(ev.RunEnded(ended, clock.time()), journal, state)
         journal.sync_now()
-        replica = syncing.replica_of(link, paths, journal, ownership.generation, clock)
-        syncing.start(link, replica, state, new=False)
+        generation = ownership.generation
+        replica = open_replica(remote, config, paths=paths, journal=journal, generation=generation, clock=clock)
+        replica.start(state, take_inventory(remote, state, new=False))
         missing = _drain(replica, journal, state, ownership=ownership, clock=clock)
     finally:
         journal.close()
-    assert link.remote is not None
     if missing:
         shown = "".join(f"\n  {line}" for line in missing)
         why = f"\n  the last error: {replica.trouble}" if replica.trouble else ""
-        raise SyncError(f"{len(missing)} things did not arrive at {link.remote.uri}:{shown}{why}", missing=missing)
+        raise SyncError(f"{len(missing)} things did not arrive at {remote.uri}:{shown}{why}", missing=missing)
     return [
-        f"{trial.directory / record.ref.name} is not here, and not at {link.remote.uri}"
+        f"{trial.directory / record.ref.name} is not here, and not at {remote.uri}"
         for trial in state.trials
         for record in trial.checkpoints
         if not fs.is_dir(trial.directory / record.ref.name) and not replica.holds(trial, record)
