@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from trainables.transfer.agent import AnyJob, Done, Failed
 from trainables.transfer.backend import Can
 from tuner.clock import VirtualClock
 from tuner.experiment.paths import ExperimentPaths
-from tuner.syncer.streams.stream import OnAnswer, ReplicaContext
+from tuner.syncer.streams.stream import OnAnswer, ReplicaContext, Stream
 
 
 class Submitted:
@@ -18,16 +19,24 @@ class Submitted:
         self.jobs: list[AnyJob] = []
         self._waiting: list[OnAnswer] = []
         self.clock = VirtualClock()
+        self.clock.advance(1.0)
+        self.journal = SimpleNamespace(last_seq=9, packed=0) if journal is None else journal
         uri = f"held://{paths.root.name}"
-        self.context = ReplicaContext(uri, paths, journal, generation, Can(), self.clock, self._submit)
+        self.context = ReplicaContext(uri, paths, self.journal, generation, Can(), self.clock, self._submit)
 
     def _submit(self, job: AnyJob, answered: OnAnswer) -> int:
         self.jobs.append(job)
         self._waiting.append(answered)
         return len(self.jobs)
 
-    def end(self, data: bytes = b"", *, failed: bool = False, transient: bool = False) -> AnyJob:
-        """End the job that was submitted first; returns it."""
+    def end(self, data: bytes = b"", *, failed: str = "", transient: bool = False) -> AnyJob:
+        """End the job that was submitted first, well or with that type of error; returns it."""
         job, answered = self.jobs.pop(0), self._waiting.pop(0)
-        answered(Failed(1, "TransferError", "no answer", transient) if failed else Done(1, data))
+        answered(Failed(1, failed, "no answer", transient) if failed else Done(1, data))
         return job
+
+    def starts(self, stream: Stream) -> list[AnyJob]:
+        """What the stream submits now."""
+        before = len(self.jobs)
+        assert stream.start_jobs(self.clock.monotonic()) == (len(self.jobs) > before)
+        return self.jobs[before:]

@@ -147,5 +147,5 @@ def test_a_place_that_cannot_be_looked_at_holds_nothing_for_long(tmp_path: Path)
     scene = Scene(tmp_path)
     for _ in range(TRIES):
         assert scene.orphans.holds and scene.begins() is not None
-        scene.submitted.end(failed=True, transient=True)
+        scene.submitted.end(failed="TransferError", transient=True)
     assert not scene.orphans.holds and scene.orphans.drained
