@@ -15,7 +15,7 @@ from tuner.error import ResourceError
 from tuner.executors.base import Resources
 from tuner.executors.pool import check_fits, check_fits_nodes, parse_resources
 from tuner.executors.ray.leases import Shape, fitting, shape_of
-from tuner.progress.text import size
+from tuner.progress.formatting import size
 from tuner.tools.cluster_nodes import ExaminedNode
 from tuner.tools.machine import MachineFacts, TriedDirectory
 
