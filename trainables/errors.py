@@ -77,10 +77,11 @@ class TrainingFailedError(TrainablesError, RuntimeError):
 class TransferError(TrainablesError, OSError):
     """A place elsewhere did not take, or give, what it should; the message names place, cause and remedy."""
 
-    def __init__(self, message: str, *, transient: bool = False) -> None:
+    def __init__(self, message: str, *, transient: bool = False, errno: int | None = None) -> None:
         super().__init__(message)
         self.transient = transient
         """Trying again may help: a time-out, a reset, a server that is overloaded."""
+        self.errno = errno
 
 
 class StoreMissingError(TransferError):

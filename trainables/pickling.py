@@ -134,3 +134,21 @@ def _tensor_pickler() -> Any:
 
 def _tensor(content: Any, dtype: Any, shape: Any) -> Any:
     return content.view(dtype).reshape(shape)
+
+
+PICKLED_LIMIT = 1024 * 1024
+
+
+def pickled(value: Any, *, limit: int | None = PICKLED_LIMIT, kind: type = object) -> bytes | None:
+    """A value for another process, cloudpickled; None for what does not survive the way as a `kind`, or is too long."""
+    import cloudpickle
+
+    if value is None:
+        return None
+    try:
+        data: bytes = cloudpickle.dumps(value)
+        if (limit is None or len(data) <= limit) and isinstance(cloudpickle.loads(data), kind):
+            return data
+    except (Exception, SystemExit):  # whatever its __reduce__ does
+        return None
+    return None

@@ -1,25 +1,23 @@
-"""What a trial and its driver say to each other, and how it is framed.
+"""What a trial and its driver say to each other.
 
 A trial has two sockets. On *main* it sends a `Report` and blocks for one `Answer`; at the end it
 sends one of `Finished`, `AttemptErrored`, `Preempted`. On *side* the publisher thread sends
 `SavePublished` or `SaveFailed` and gets `Durable`; the driver also sends `Halt` there, and the trial
-`CheckpointOpened` and `CheckpointClosed`. A frame is a 4-byte little-endian length and a JSON object with a tag.
+`CheckpointOpened` and `CheckpointClosed`. The body of a frame is a JSON object with a tag.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 import threading
 from collections.abc import Callable
 from typing import Literal, Protocol, Union
 
 import msgspec
 
+from trainables.net.frames import READ, Frames, frame
 from trainables.starting import start_thread
-
-_HEADER = struct.Struct("<I")
 
 
 class CheckpointRef(msgspec.Struct, frozen=True):
@@ -159,25 +157,8 @@ SideMessage = Union[SavePublished, SaveFailed, SaveUploaded, CheckpointOpened, C
 FromTrial = Union[Report, Finished, AttemptErrored, Preempted, SideMessage]
 ToTrial = Union[Answer, Durable, Halt]
 
-_encoder = msgspec.json.Encoder()
 _from_trial: msgspec.json.Decoder[FromTrial] = msgspec.json.Decoder(FromTrial)
 _to_trial: msgspec.json.Decoder[ToTrial] = msgspec.json.Decoder(ToTrial)
-
-
-def encode(message: msgspec.Struct) -> bytes:
-    """The body of a frame."""
-    return _encoder.encode(message)
-
-
-def frame(message: msgspec.Struct) -> bytes:
-    """The bytes of one message, length first."""
-    body = _encoder.encode(message)
-    return _HEADER.pack(len(body)) + body
-
-
-def framed(body: bytes) -> bytes:
-    """The bytes of a body that is encoded already."""
-    return _HEADER.pack(len(body)) + body
 
 
 def decode_from_trial(body: bytes) -> FromTrial:
@@ -186,29 +167,6 @@ def decode_from_trial(body: bytes) -> FromTrial:
 
 def decode_to_trial(body: bytes) -> ToTrial:
     return _to_trial.decode(body)
-
-
-class Frames:
-    """Cuts a byte stream into frame bodies."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Add what was read; return the bodies that are complete now, in order."""
-        buffer = self._buffer
-        if not buffer and len(data) >= 4 and _HEADER.unpack_from(data)[0] == len(data) - 4:
-            return [data[4:]]  # one whole frame: what nearly every read is
-        buffer += data
-        bodies = []
-        while len(buffer) >= 4:
-            (size,) = _HEADER.unpack_from(buffer)
-            if len(buffer) < 4 + size:
-                break
-            with memoryview(buffer) as view:  # a slice of the buffer would be a copy of its own
-                bodies.append(bytes(view[4 : 4 + size]))
-            del buffer[: 4 + size]
-        return bodies
 
 
 def nothing() -> None:
@@ -271,7 +229,7 @@ class SocketLink:
 
     def _receive(self) -> Answer:
         while True:
-            data = self._main.recv(65536)
+            data = self._main.recv(READ)
             if not data:
                 raise ConnectionError("the driver is gone")
             for body in self._main_frames.feed(data):
@@ -328,7 +286,7 @@ class SocketLink:
 
     def _look_at_side(self) -> None:
         try:
-            data = self._side.recv(65536, socket.MSG_DONTWAIT)
+            data = self._side.recv(READ, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return  # nothing said
         except OSError:
@@ -338,7 +296,7 @@ class SocketLink:
     def _read_side(self) -> None:
         while not self._gone:
             try:
-                data = self._side.recv(65536)
+                data = self._side.recv(READ)
             except OSError:
                 data = b""  # reset, or closed here: nobody speaks any more
             with self._changed:

@@ -18,15 +18,23 @@ import msgspec
 import pytest
 from crash_disk import View
 
-from trainables.transfer import agent
 from trainables.transfer import open as opening
-from trainables.transfer.agent import Done, Failed
+from trainables.transfer import transfer_jobs
 from trainables.transfer.backend import Backend, Progress, unwatched
+from trainables.transfer.client import InlineClient
 from trainables.transfer.fsspec import MemoryBackend
 from trainables.transfer.local_files import Source
+from trainables.transfer.transfer_jobs import Done, JobFailed
 from tuner.opening import fetch
-from tuner.syncer.uploader import InlineUploader
 
+_LOOKS = (
+    transfer_jobs.FetchCheckpoint,
+    transfer_jobs.FetchFiles,
+    transfer_jobs.Read,
+    transfer_jobs.ListKeys,
+    transfer_jobs.FindLeftovers,
+)
+"""Jobs that change nothing there."""
 URI = "memory://crash/replica"
 EXPERIMENT = "e/"
 
@@ -174,21 +182,30 @@ class RecordedBackend(MemoryBackend):
         self.record.add(Op("removed", key))
 
 
-class RecordedUploader(InlineUploader):
+class RecordedUploader(InlineClient):
     """Does jobs at once, and says when."""
 
     def __init__(self, arguments: dict[str, Any], wake: Callable[[], None], record: Record) -> None:
         super().__init__(arguments, wake=wake)
         self.record = record
 
-    def submit(self, job: agent.AnyJob) -> int:
-        return self._do(self.record.submitted(type(job).__name__), job)
+    def submit(self, job: transfer_jobs.AnyJob) -> int:
+        number = self.record.submitted(type(job).__name__)
+        self._do(number, job)
+        return number
 
-    def _do(self, number: int, job: agent.AnyJob) -> int:
+    def do(self, job: transfer_jobs.AnyJob, *, timeout_s: float) -> Done | JobFailed:
+        number, ended = self.submit(job), []
+        while True:
+            ended += self.answers()
+            if mine := [answer for answer in ended if answer.id == number]:
+                self._ended = [answer for answer in ended if answer.id != number] + self._ended
+                return mine[0]
+
+    def _do(self, number: int, job: transfer_jobs.AnyJob) -> None:
         job = msgspec.structs.replace(job, id=number)
         self._ended.append(self.record.doing(number, lambda: self._worker.do(job, lambda moved: None)))
         self._wake()
-        return number
 
 
 class BesideUploader(RecordedUploader):
@@ -199,23 +216,21 @@ class BesideUploader(RecordedUploader):
     def __init__(self, arguments: dict[str, Any], wake: Callable[[], None], record: Record, rng: random.Random) -> None:
         super().__init__(arguments, wake, record)
         self._rng = rng
-        self._waiting: list[tuple[int, agent.AnyJob]] = []
+        self._waiting: list[tuple[int, transfer_jobs.AnyJob]] = []
 
-    def submit(self, job: agent.AnyJob) -> int:
+    def submit(self, job: transfer_jobs.AnyJob) -> int:
         number = self.record.submitted(type(job).__name__)
-        if isinstance(job, (agent.FetchCheckpoint, agent.FetchFiles, agent.Read, agent.ListKeys, agent.FindLeftovers)):
-            return self._do(number, job)  # changes nothing there
+        if isinstance(job, _LOOKS):
+            self._do(number, job)
+            return number
         self._waiting.append((number, job))
         self._wake()  # the loop comes by as if time had passed
         return number
 
-    def answers(self) -> list[Done | Failed]:
+    def answers(self) -> list[Done | JobFailed]:
         while self._waiting and self._rng.random() < 0.5:
             self._do(*self._waiting.pop(self._rng.randrange(len(self._waiting))))
         return super().answers()
-
-    def _wait(self, timeout_s: float) -> None:
-        """There is nothing to wait for: the next call goes on."""
 
 
 @contextmanager
@@ -226,14 +241,14 @@ def recording_place(*, beside: random.Random | None = None) -> Iterator[Record]:
     def open_backend(place: str, **settings: Any) -> Backend:
         return RecordedBackend(place, record)
 
-    def uploader(arguments: dict[str, Any], *, wake: Callable[[], None]) -> InlineUploader:
+    def uploader(arguments: dict[str, Any], *, wake: Callable[[], None]) -> InlineClient:
         if beside is None:
             return RecordedUploader(arguments, wake, record)
         return BesideUploader(arguments, wake, record, beside)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "open_backend", open_backend)
-        patch.setattr(fetch, "InlineUploader", uploader)
+        patch.setattr(fetch, "InlineClient", uploader)
         patch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
         yield record
 

@@ -19,7 +19,8 @@ import tuner as tune
 from tests.failures.checkpoint_faults import Crash, die, in_child
 from trainables.errors import InvalidSettingError
 from trainables.store import fs
-from trainables.transfer import agent
+from trainables.transfer import transfer_jobs
+from trainables.transfer.job_worker import JobWorker
 from trainables.transfer.local import LocalBackend
 from tuner.cli import main
 from tuner.error import ExperimentDamagedError, ExperimentExistsError, ResumeError, SettingError
@@ -153,19 +154,19 @@ def test_r4_a_restored_experiment_needs_nothing_of_the_old_one(
     whole_without_the_old_one(analysis, uri, 3)
 
 
-def dies_at(number: int, kind: type[agent.TransferJob]) -> Callable[[], None]:
+def dies_at(number: int, kind: type[transfer_jobs.TransferJob]) -> Callable[[], None]:
     """What makes the process die before that job of its kind is done."""
 
     def patch() -> None:
-        seen, real = [], agent.Worker._do
+        seen, real = [], JobWorker._do
 
-        def do(self: agent.Worker, job: Any, moved: Any) -> bytes:
+        def do(self: JobWorker, job: Any, moved: Any) -> bytes:
             seen.append(job) if isinstance(job, kind) else None
             if len(seen) == number:
                 die()
             return real(self, job, moved)
 
-        agent.Worker._do = do  # type: ignore[method-assign]
+        JobWorker._do = do  # type: ignore[method-assign]
 
     return patch
 
@@ -173,14 +174,14 @@ def dies_at(number: int, kind: type[agent.TransferJob]) -> Callable[[], None]:
 @pytest.mark.parametrize(
     ("number", "kind", "machine"),
     [
-        (3, agent.CopyPayload, "the same machine"),
-        (3, agent.CopyManifest, "another machine"),
-        pytest.param(1, agent.CopyPayload, "another machine", marks=pytest.mark.soak),
-        pytest.param(6, agent.CopyManifest, "the same machine", marks=pytest.mark.soak),
+        (3, transfer_jobs.CopyPayload, "the same machine"),
+        (3, transfer_jobs.CopyManifest, "another machine"),
+        pytest.param(1, transfer_jobs.CopyPayload, "another machine", marks=pytest.mark.soak),
+        pytest.param(6, transfer_jobs.CopyManifest, "the same machine", marks=pytest.mark.soak),
     ],
 )
 def test_r10_a_restore_that_was_killed_while_it_copied_goes_on(
-    tmp_path: Path, number: int, kind: type[agent.TransferJob], machine: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, number: int, kind: type[transfer_jobs.TransferJob], machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNE_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "place").mkdir()
@@ -196,16 +197,16 @@ def test_r10_a_restore_that_was_killed_while_it_copied_goes_on(
 
     assert os.WIFSIGNALED(in_child(first))
     complete = {key for found in store.checkpoints("n").values() for key in found.values()}
-    assert len(complete) == (number - 1 if kind is agent.CopyManifest else len(complete)) < 6
+    assert len(complete) == (number - 1 if kind is transfer_jobs.CopyManifest else len(complete)) < 6
     if machine == "another machine":
         shutil.rmtree(tmp_path / "b")
     copied: list[str] = []
-    real = agent.Worker._do
+    real = JobWorker._do
     monkeypatch.setattr(
-        agent.Worker,
+        JobWorker,
         "_do",
         lambda self, job, moved: (
-            copied.append(job.key) if isinstance(job, agent.CopyPayload) else None,
+            copied.append(job.key) if isinstance(job, transfer_jobs.CopyPayload) else None,
             real(self, job, moved),
         )[1],
     )

@@ -26,8 +26,11 @@ from replicas import Store, refusal, stage_of, start
 
 import tuner as tune
 from trainables.errors import TransferError
+from trainables.net.failed import FailureKind
 from trainables.store import verify
-from trainables.transfer import agent, remote_checkpoints
+from trainables.transfer import remote_checkpoints, transfer_jobs
+from trainables.transfer.client import InlineClient
+from trainables.transfer.job_worker import JobWorker
 from trainables.transfer.local import LocalBackend
 from tuner import cli
 from tuner.clock import SystemClock
@@ -37,7 +40,6 @@ from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import load_state
 from tuner.syncer import drain
 from tuner.syncer.remote_experiment import RemoteExperiment
-from tuner.syncer.uploader import InlineUploader
 from tuner.tools import sync as sync_tool
 
 ELSEWHERE = """
@@ -389,14 +391,16 @@ def test_t15_a_host_that_comes_back_joins_the_newer_history(tmp_path, store, lin
 
 def without_the_store(number):
     """Makes this process the one whom the store does not hear any more from that checkpoint on."""
-    real, gone = agent.Worker.do, []
+    real, gone = JobWorker.do, []
 
     def do(self, job, moved):
-        if isinstance(job, agent.PushPayload) and f"checkpoint_{number:06d}" in job.key:
+        if isinstance(job, transfer_jobs.PushPayload) and f"checkpoint_{number:06d}" in job.key:
             gone.append(job)
-        return agent.Failed(job.id, "TransferError", "no answer", True) if gone else real(self, job, moved)
+        if gone:
+            return transfer_jobs.JobFailed(FailureKind.TRANSFER, "no answer", True, id=job.id)
+        return real(self, job, moved)
 
-    agent.Worker.do = do
+    JobWorker.do = do
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["", "killed before that"])
@@ -518,18 +522,18 @@ def test_t09_a_replacement_that_was_killed_over_there_is_brought_to_its_end(
 ):
     settings = {"config": {"n": 3}, **copies(there)}
     run(count_up, tmp_path / "a", num_samples=3, **settings)
-    old, real = set(there.keys()), agent.Worker._do
+    old, real = set(there.keys()), JobWorker._do
 
     def do(self, job, moved):
-        if isinstance(job, agent.Delete):
+        if isinstance(job, transfer_jobs.Delete):
             self.backend.delete(job.keys[:gone])
             die()
         return real(self, job, moved)
 
-    monkeypatch.setattr(agent.Worker, "_do", do)
+    monkeypatch.setattr(JobWorker, "_do", do)
     again = {"num_samples": 2, **settings}
     assert os.WIFSIGNALED(in_child(lambda: run(count_up, tmp_path / "a", overwrite=True, **again)))
-    monkeypatch.setattr(agent.Worker, "_do", real)
+    monkeypatch.setattr(JobWorker, "_do", real)
     left = [key for key in there.keys() if key in old and "/generations/" not in key]
     assert len(left) >= len(old) - 10
 
@@ -583,17 +587,17 @@ def test_t15_the_snapshot_that_a_run_ends_with_goes_there_before_it_returns(tmp_
     journal = {f"e/{path.relative_to(root)}" for path in (root / "journal").rglob("*") if path.is_file()}
     assert any("/snapshot-" in key for key in journal)
     assert {key for key in there.keys() if key.startswith("e/journal/")} == journal
-    fetched, real = [], agent.Worker._do
+    fetched, real = [], JobWorker._do
 
     def do(self, job, moved):
-        fetched.extend(job.names or () if isinstance(job, agent.FetchFiles) else ())
+        fetched.extend(job.names or () if isinstance(job, transfer_jobs.FetchFiles) else ())
         return real(self, job, moved)
 
     class First(tune.Callback):
         def on_trial_start(self, iteration, trials, trial, **info):
             fetched.append("started")
 
-    monkeypatch.setattr(agent.Worker, "_do", do)
+    monkeypatch.setattr(JobWorker, "_do", do)
     run(count_up, tmp_path / "b", num_samples=4, resume="AUTO", callbacks=[First()], config={"n": 3}, **copies(there))
     before = fetched[: fetched.index("started")]
     assert not [name for name in before if name.endswith("result.json")], "an empty machine waits for no trial's files"
@@ -605,13 +609,13 @@ def test_t15_small_files_that_are_the_same_here_are_not_fetched_again(tmp_path, 
     first = run(count_up, tmp_path / "a", num_samples=2, **settings).trials[0].dirname
     for number in (3, 4):
         last = run(count_up, tmp_path / "b", num_samples=number, **settings).trials[2].dirname
-    fetched, real = [], agent.Worker._do
+    fetched, real = [], JobWorker._do
 
     def do(self, job, moved):
-        fetched.extend(job.names or () if isinstance(job, agent.FetchFiles) else ())
+        fetched.extend(job.names or () if isinstance(job, transfer_jobs.FetchFiles) else ())
         return real(self, job, moved)
 
-    monkeypatch.setattr(agent.Worker, "_do", do)
+    monkeypatch.setattr(JobWorker, "_do", do)
     run(count_up, tmp_path / "a", num_samples=5, **settings)
     assert f"{last}/result.json" in fetched
     assert not [name for name in fetched if name.startswith(f"{first}/")]
@@ -681,14 +685,14 @@ def test_r12_a_live_driver_here_keeps_its_directory_when_another_history_is_to_b
 def test_r5_what_is_here_stays_in_its_place_when_the_other_history_cannot_be_fetched(tmp_path, there, monkeypatch):
     run(count_up, tmp_path / "c", config={"n": 2}, **copies(there))
     killed_at(2, count_up, path=tmp_path / "a", config={"n": 4}, executor="inline")
-    before, real = contents(tmp_path / "a"), agent.Worker._do
+    before, real = contents(tmp_path / "a"), JobWorker._do
 
     def do(self, job, moved):
-        if isinstance(job, agent.FetchFiles) and any(name.endswith("/params.json") for name in job.names or ()):
+        if isinstance(job, transfer_jobs.FetchFiles) and any(name.endswith("/params.json") for name in job.names or ()):
             raise TransferError("the store refuses it")
         return real(self, job, moved)
 
-    monkeypatch.setattr(agent.Worker, "_do", do)
+    monkeypatch.setattr(JobWorker, "_do", do)
     with pytest.raises(TransferError, match="the store refuses it"):
         run(count_up, tmp_path / "a", config={"n": 4}, resume="REMOTE", **copies(there))
     assert contents(tmp_path / "a") == before
@@ -696,16 +700,16 @@ def test_r5_what_is_here_stays_in_its_place_when_the_other_history_cannot_be_fet
 
 def test_r12_two_starts_at_once_leave_each_other_what_they_have_fetched(tmp_path, there, monkeypatch):
     killed_at(3, count_up, path=tmp_path / "a", config={"n": 4}, **copies(there))
-    begun, real = [], agent.Worker._do
+    begun, real = [], JobWorker._do
 
     def do(self, job, moved):
         answer = real(self, job, moved)
-        if isinstance(job, agent.FetchFiles) and not begun:
+        if isinstance(job, transfer_jobs.FetchFiles) and not begun:
             begun.append(job)
             begun.append(run(count_up, tmp_path / "b", config={"n": 4}, resume="AUTO", **copies(there)))
         return answer
 
-    monkeypatch.setattr(agent.Worker, "_do", do)
+    monkeypatch.setattr(JobWorker, "_do", do)
     analysis = run(count_up, tmp_path / "b", config={"n": 4}, resume="AUTO", **copies(there))
     assert [trial.attempt for trial in analysis.trials] == [trial.attempt for trial in begun[1].trials]
     assert [row["training_iteration"] for row in rows(analysis.trials[0])] == [1, 2, 3, 4]
@@ -727,10 +731,10 @@ def test_the_files_of_ended_trials_come_while_others_run_and_before_the_run_ends
         for file in trial.directory.iterdir()
         if file.is_file()
     }
-    told, real = [], agent.Worker._do
+    told, real = [], JobWorker._do
 
     def do(self, job, moved):
-        if isinstance(job, agent.FetchFiles) and any(name in small for name in job.names or ()):
+        if isinstance(job, transfer_jobs.FetchFiles) and any(name in small for name in job.names or ()):
             told.append("fetched")
             if dies and os.getpid() != me:
                 die()
@@ -741,7 +745,7 @@ def test_the_files_of_ended_trials_come_while_others_run_and_before_the_run_ends
             told.append("started")
 
     me = os.getpid()
-    monkeypatch.setattr(agent.Worker, "_do", do)
+    monkeypatch.setattr(JobWorker, "_do", do)
     more = {"num_samples": 5, "config": {"n": 3}, "resume": "AUTO", "callbacks": [Told()], **copies(there)}
     if dies:
         assert os.WIFSIGNALED(in_child(lambda: run(count_up, tmp_path / "b", **more)))
@@ -775,7 +779,7 @@ def read_while_written(store, endpoint, place, monkeypatch, *, readers, n):
     over, wrong, looks = threading.Event(), [], []
 
     def read(number):
-        uploader = InlineUploader({"place": store.uri})
+        uploader = InlineClient({"place": store.uri})
         last, at = 0, place / f"reader{number}"
         try:
             while not over.is_set():

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from trainables.net.frames import frame
 from trainables.runtime.tracebacks import LIMIT, message_of, user_traceback
 from trainables.testing import run_trial
-from trainables.wire import AttemptErrored, frame
+from trainables.wire import AttemptErrored
 
 
 class Mute(Exception):

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from trainables.net.frames import Frames, frame
 from trainables.wire import (
     Answer,
     AttemptErrored,
     CheckpointRef,
     Durable,
     Finished,
-    Frames,
     FromTrial,
     Halt,
     PendingSave,
@@ -25,7 +25,6 @@ from trainables.wire import (
     ToTrial,
     decode_from_trial,
     decode_to_trial,
-    frame,
 )
 
 REF = CheckpointRef(trial_id="t1", name="checkpoint_000003", generation=2, attempt=1, index=3, iteration=3)
@@ -89,14 +88,6 @@ def test_what_a_trial_says_arrives_equal(message: FromTrial) -> None:
 def test_what_a_driver_says_arrives_equal(message: ToTrial) -> None:
     (body,) = Frames().feed(frame(message))
     assert decode_to_trial(body) == message
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 64, 10_000])
-def test_frames_are_cut_right_however_the_bytes_arrive(size: int) -> None:
-    stream = b"".join(map(frame, TO_TRIAL * 3))
-    frames = Frames()
-    bodies = [body for at in range(0, len(stream), size) for body in frames.feed(stream[at : at + size])]
-    assert [decode_to_trial(body) for body in bodies] == TO_TRIAL * 3
 
 
 def test_a_ref_orders_by_generation_attempt_and_index() -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-import blake3
-
 from trainables.errors import CheckpointNotFoundError, LimitError, PublishError
-from trainables.net import handshake
+from trainables.net import handshake, pieces
 from trainables.starting import start_thread
 from trainables.store import file_tree, fs, manifest, staging, verify
 from trainables.store.delete import pins
@@ -24,7 +24,7 @@ from trainables.store.delete import pins
 _log = logging.getLogger(__name__)
 
 _PIECE = 1024 * 1024
-_HANDSHAKE_S = 10.0
+HANDSHAKE_S = 10.0
 """A stranger who connects and does not know the key is not waited for any longer."""
 
 
@@ -53,14 +53,14 @@ class LeaderFiles:
         address: where the leader listens.
         key: which says who may speak.
         start: what the attempt starts from, over there.
-        here: what that is here; None: nothing.
+        local_start: what that is here; None: nothing.
         directory: for what is fetched.
     """
 
     address: tuple[str, int]
     key: bytes
     start: Path | None
-    here: Path | None
+    local_start: Path | None
     directory: Path
 
     def send(self, staged: Path, label: str) -> Path:
@@ -81,15 +81,15 @@ class LeaderFiles:
             if isinstance(answer, OSError):
                 raise answer
             assert answer is not None
-            _give(line, staged, going)
+            pieces.send(line, staged, going.files, _PIECE)
             if isinstance(problem := line.recv(), OSError):
                 raise problem
         return answer
 
     def fetch(self, path: Path) -> Path:
         """A checkpoint of the leader's host, here, whole. Raises CheckpointNotFoundError, CheckpointError."""
-        if path == self.start and self.here is not None:
-            return self.here
+        if path == self.start and self.local_start is not None:
+            return self.local_start
         target = self.directory / path.name
         if not fs.is_dir(target):
             fs.make_dirs(self.directory)
@@ -116,7 +116,7 @@ class LeaderFiles:
             raise CheckpointNotFoundError(f"{path}: the leader of the group is gone") from None
 
     def _line(self) -> Connection:
-        return reach(self.address, self.key)
+        return Connection(handshake.connect(self.address, self.key).detach())
 
 
 class FileServer:
@@ -148,10 +148,12 @@ class FileServer:
                     accepted.close()  # that rank hears it at once, and says what it lost
 
     def _serve(self, accepted: socket.socket) -> None:
-        line = met(accepted, self._key)
-        if line is None:
+        if (sock := handshake.admit(accepted, self._key, knock_s=HANDSHAKE_S, answer_s=HANDSHAKE_S)) is None:
             return
-        with contextlib.suppress(EOFError, OSError), line:  # the rank ended: its leader is told otherwise
+        with (
+            contextlib.suppress(EOFError, OSError),
+            Connection(sock.detach()) as line,
+        ):
             errand = line.recv()
             if isinstance(errand, SendFiles):
                 self._receive(line, errand)
@@ -181,80 +183,39 @@ class FileServer:
                 return
             coming = _described(path.name, file_tree.scan(path, follow=False))
             line.send(coming)
-            _give(line, path, coming)
+            pieces.send(line, path, coming.files, _PIECE)
             line.recv()  # held until it has arrived
-
-
-def reach(address: tuple[str, int], key: bytes) -> Connection:
-    """The line to a leader. Raises OSError, EOFError where there is none."""
-    made = socket.create_connection(address)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is small is not to wait for what was small before
-    line = Connection(made.detach())
-    answer_challenge(line, key)
-    deliver_challenge(line, key)
-    return line
-
-
-def met(accepted: socket.socket, key: bytes) -> Connection | None:
-    """The line to who has just connected; None for a stranger."""
-    return handshake.met(accepted, key, within_s=_HANDSHAKE_S)
 
 
 def _described(label: str, found: file_tree.Tree) -> SendFiles:
     return SendFiles(label, [(file.name, file.size) for file in found.files], found.directories)
 
 
-def _give(line: Connection, directory: Path, going: SendFiles) -> None:
-    for name, size in going.files:
-        hasher, left = blake3.blake3(), size
-        with open(directory / name, "rb") as file:
-            while left:
-                data = file.read(min(_PIECE, left))
-                if not data:
-                    raise PublishError(f"{directory / name} was shortened while it was sent")
-                hasher.update(data)
-                line.send_bytes(data)
-                left -= len(data)
-        line.send_bytes(hasher.digest())
-
-
-def _take(line: Connection, directory: Path, coming: SendFiles) -> OSError | None:
+def _take(connection: Connection, directory: Path, coming: SendFiles) -> OSError | None:
     """Receive files into a directory; why it did not take them. What was said to come is heard all the same."""
     problem: OSError | None = None
-    try:
-        with staging.disk_errors(directory):
-            for name in coming.directories:
-                fs.mkdir(_inside(directory, name))
-    except OSError as error:
-        problem = error
-    for name, size in coming.files:
-        problem = _take_file(line, directory, name, size, problem)
-    return problem
 
-
-def _take_file(line: Connection, directory: Path, name: str, size: int, problem: OSError | None) -> OSError | None:
-    fd, hasher, left = -1, blake3.blake3(), size
-    try:
-        while problem is None and (left or fd < 0):
+    def attempt(work: Callable[[], None]) -> None:
+        nonlocal problem
+        if problem is None:
             try:
                 with staging.disk_errors(directory):
-                    if fd < 0:
-                        fd = fs.create(_inside(directory, name))
-                    if left:
-                        data = line.recv_bytes(_PIECE)
-                        left -= len(data)
-                        hasher.update(data)
-                        fs.write(fd, data)
+                    work()
             except OSError as error:
                 problem = error
-        while left:
-            left -= len(line.recv_bytes(_PIECE))
-        if line.recv_bytes(64) != hasher.digest() and problem is None:
-            problem = PublishError(f"{name} did not arrive as it was sent")
-    finally:
-        if fd >= 0:
-            fs.close(fd)
+
+    def take(name: str, offset: int, data: memoryview) -> None:
+        attempt(lambda: pieces.write(_inside(directory, name), offset, data, fresh=True))
+
+    for name in coming.directories:
+        attempt(partial(_make_inside, directory, name))
+    if not pieces.receive(connection, coming.files, _PIECE, take) and problem is None:
+        problem = PublishError(f"{coming.label} did not arrive as it was sent")
     return problem
+
+
+def _make_inside(directory: Path, name: str) -> None:
+    fs.mkdir(_inside(directory, name))
 
 
 def _inside(directory: Path, name: str) -> Path:

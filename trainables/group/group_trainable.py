@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from trainables import session
 from trainables.config import ScalingConfig
 from trainables.errors import InvalidSettingError, SessionError
-from trainables.group.framework import Framework
+from trainables.group.framework import Framework, GroupSpec
 from trainables.job import Job
 from trainables.runtime.attempt import Attempt
 from trainables.validation import invalid
@@ -113,15 +113,7 @@ class GroupTrainable:
 
         config = job.config
         trainer, scaling = self.trainer, self.scaling_of(config)
-        launcher = NodeLauncher(
-            job,
-            trainer.backend_of(scaling),
-            size=scaling.num_workers,
-            threads=max(1, int(scaling.num_cpus_per_worker)),
-            metadata=trainer.metadata,
-            collects=self.collects,
-        )
-        launcher.run(_bound(trainer, config))
+        NodeLauncher(job, self._group(scaling)).run(_bound(trainer, config))
 
     def lead(self, config: Mapping[str, Any]) -> list[Any]:
         """Run the group; what its ranks returned."""
@@ -132,16 +124,16 @@ class GroupTrainable:
             raise SessionError(f"{self.__name__} has to be run by fit(), by a Tuner, or by tune.run")
         self.checked_space(config)
         trainer, scaling = self.trainer, self.scaling_of(config)
-        backend = trainer.backend_of(scaling)
-        leader = Leader(
-            attempt,
-            backend,
-            size=scaling.num_workers,
+        return Leader(attempt, self._group(scaling)).run(_bound(trainer, config))
+
+    def _group(self, scaling: ScalingConfig) -> GroupSpec:
+        return GroupSpec(
+            self.trainer.backend_of(scaling),
+            scaling.num_workers,
             threads=max(1, int(scaling.num_cpus_per_worker)),
-            metadata=trainer.metadata,
+            metadata=self.trainer.metadata,
             collects=self.collects,
         )
-        return leader.run(_bound(trainer, config))
 
 
 def _lower(resources: Mapping[str, float]) -> dict[str, float]:

@@ -18,12 +18,15 @@ from trainables.starting import no_process, start_thread
 
 @dataclass(frozen=True, slots=True)
 class NodeRanks:
-    """Where the ranks of a node stand in their group. By default there is no other node."""
+    """Which ranks of a group one node has. By default there is no other node."""
 
-    node: int = 0
-    nodes: int = 1
+    ranks: int = 1
+    """Ranks on this node."""
     first: int = 0
-    """The first rank of this node; the others follow it."""
+    """The first of them; the others follow it."""
+    number: int = 0
+    """The node's, from 0, which is the leader's."""
+    nodes: int = 1
     address: str = ""
     """This node's, where there are several."""
     meeting: tuple[str, int] = ("", 0)
@@ -39,7 +42,7 @@ class Launcher(Protocol):
     """Starts the ranks of one node and collects them when they have ended."""
 
     def start(
-        self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], spot: NodeRanks = ONE_NODE
+        self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], node: NodeRanks = ONE_NODE
     ) -> None:
         """Start `size` processes that call `entry(rank)` and exit with 0 if it returned True, else with another status.
 
@@ -66,10 +69,10 @@ class ForkLauncher:
         self._thread: threading.Thread | None = None
 
     def start(
-        self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], spot: NodeRanks = ONE_NODE
+        self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], node: NodeRanks = ONE_NODE
     ) -> None:
-        self._first = spot.first
-        for rank in range(spot.first, spot.first + size):
+        self._first = node.first
+        for rank in range(node.first, node.first + size):
             sys.stdout.flush()
             sys.stderr.flush()
             try:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import secrets
 import select
 import shutil
-import socket
 import tempfile
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainables import session
-from trainables.checkpoint import Checkpoint
-from trainables.errors import CheckpointNotFoundError, PublishError, RanksError
-from trainables.group.framework import Framework
-from trainables.group.merging import merge
-from trainables.group.rank import Rank, add_line, exception_of, failed_waiting, names, tell_alone, times
+from trainables.errors import RanksError
+from trainables.group.event_loop import EventLoop
+from trainables.group.failures import add_line, exception_of, late, tell_alone, unequal
+from trainables.group.framework import GroupSpec
+from trainables.group.local_ranks import LocalRanks, remove_staged
+from trainables.group.rank import Rank, names
 from trainables.group.rank_messages import (
     CHECKPOINT,
     STOP,
@@ -29,20 +26,17 @@ from trainables.group.rank_messages import (
     Flags,
     Found,
     FromRank,
-    Go,
     Held,
     Hello,
     Newest,
     Raised,
     RankReport,
     RankUploaded,
-    Refused,
     Returned,
-    StopAt,
     Stopping,
     Welcome,
 )
-from trainables.group.rank_session import RankSetup, run_rank
+from trainables.group.rank_session import RankSetup, be_rank
 from trainables.group.remote_nodes import (
     FlagsSeen,
     LaunchFailed,
@@ -53,18 +47,13 @@ from trainables.group.remote_nodes import (
     RemoteNode,
     RemoteNodes,
 )
-from trainables.group.upload_tracker import Saved, UploadTracker
-from trainables.net.handshake import met
+from trainables.group.results import GroupResults
+from trainables.group.stopping import StopCall
 from trainables.runtime.attempt import Attempt, TrialExit
-from trainables.store import fs, staging
 from trainables.wire import nothing
 
-SAVE_NUMBER = "checkpoint_id"
-"""Where the manifest of a group's checkpoint keeps its number."""
 _START_S = 300.0
 """How long ranks may take to say hello."""
-_HELLO_S = 60.0
-"""How long one that has connected may take to show that it is a rank."""
 _PARTING_S = 10.0
 """How long ranks on other nodes may take to end when all have returned."""
 _CAUSE_S = 3.0
@@ -76,57 +65,31 @@ class Leader:
 
     Args:
         attempt: the trial's, to which the group's results go.
-        backend: how ranks are started, and what each sets up.
-        size: how many ranks.
-        threads: threads for the libraries of each rank.
-        metadata: what the ranks' `get_context().get_metadata()` returns.
-        collects: what all ranks report is part of the result, as a list under `_ranks`, and what they return is asked
-            for, however large it is.
+        group: how many ranks there are, and what they set up.
     """
 
-    def __init__(
-        self,
-        attempt: Attempt,
-        backend: Framework,
-        *,
-        size: int,
-        threads: int = 1,
-        metadata: Mapping[str, Any] | None = None,
-        collects: bool = False,
-    ) -> None:
-        self._attempt, self._backend = attempt, backend
-        self._launcher = backend.launcher(size)
-        self._nodes = RemoteNodes.of(attempt.job, size)
-        self._timeout_s, self._threads, self._metadata = backend.timeout_s, threads, metadata or {}
-        self._collects = collects
-        self._ranks = [Rank(number) for number in range(size)]
-        self._next_save = _first_save(attempt)
-        self._stop_at: int | None = None
+    def __init__(self, attempt: Attempt, group: GroupSpec) -> None:
+        self._attempt, self._group = attempt, group
+        self._ranks = [Rank(number) for number in range(group.size)]
+        self._nodes = RemoteNodes.of(attempt.job, group.size)
+        self._results = GroupResults(attempt, self._ranks, collects=group.collects)
         self._ended = False
         """The driver ended the trial; ranks unwind."""
-        self._no_process_left = False
-        self._replicating = UploadTracker(attempt.uploaded)
-        self._due: float | None = None
-        """When a rank that is missed is given up, on the monotonic clock."""
-        self._wakeup = -1
-        self._waking = threading.RLock()  # a signal handler may wake while its own thread does
-        self._poll = select.poll()
-        self._handlers: dict[int, Callable[[], None]] = {}
 
     def run(self, function: Callable[[], Any]) -> list[Any]:
         """Run `function` in every rank, until all have returned; what they returned, by rank.
 
         Raises the exception of the first rank that failed, RanksError when ranks disagree, hang or die, and
-        TrialEnded where the driver ended the trial.
+        TrialExit where the driver ended the trial.
         """
         directory = Path(tempfile.mkdtemp(prefix="group-"))
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, directory, ignore_errors=True)
-            place, listener = self._open(directory, stack)
-            entry = partial(be_rank, place=place, function=function, backend=self._backend)
+            setup = self._open(directory, stack)
             try:
-                self._start(entry, listener)
-                self._gather()
+                self._start(partial(be_rank, setup=setup, function=function))
+                while not all(rank.last for rank in self._ranks):
+                    self._serve()
                 if self._uploaded():
                     self._part()
                 else:
@@ -137,9 +100,10 @@ class Leader:
                     tell_alone(error)
                 raise
             finally:
-                self._launcher.join()
+                self._local.close()
                 self._nodes.close()
-                self._remove_leftovers()
+                self._attempt.saver.wait()  # what was adopted is published then, or gone
+                remove_staged(self._attempt.job.directory)
                 for rank in self._ranks:
                     rank.close()
         if self._ended:
@@ -151,196 +115,152 @@ class Leader:
 
     # ------------------------------------------------------------ starting
 
-    def _open(self, directory: Path, stack: contextlib.ExitStack) -> tuple[RankSetup, socket.socket]:
-        size = len(self._ranks)
-        self._flags = Flags(directory / "flags", size, create=True)
+    def _open(self, directory: Path, stack: contextlib.ExitStack) -> RankSetup:
+        attempt, group, key = self._attempt, self._group, secrets.token_bytes(16)
+        launcher = group.framework.launcher(group.size)
+        self._flags = Flags(directory / "flags", group.size, create=True)
         stack.callback(self._flags.close)
-        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-        # An abstract name: a path may be too long for a socket, and nothing is left of it. The key says who may speak.
-        address = f"\0trial-{os.getpid()}-{secrets.token_hex(8)}"
-        listener.bind(address)
-        listener.listen(size)
-        self._key = secrets.token_bytes(16)
-        read, self._wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        stack.callback(os.close, read)
-        stack.callback(self._sleep)
-        stack.callback(self._attempt.watch, nothing)
-        name = secrets.token_hex(8)
-        if (port := stack.enter_context(self._nodes.listening(name))) is not None:
-            self._attempt.listening(port)
-        self._backend.spot = self._nodes.spot
-        self._watch(read, lambda: self._woken(read))
-        self._watch(listener.fileno(), lambda: self._accept(listener))
-        place = RankSetup(
-            job=self._attempt.job,
-            size=size,
-            address=address,
-            key=self._key,
+        self._stop = StopCall(self._ranks, self._flags)
+        self._loop = EventLoop(attempt.clock, self._look_at_leaving)
+        stack.callback(self._loop.close)
+        stack.callback(attempt.watch, nothing)
+        if (port := stack.enter_context(self._nodes.listening(secrets.token_hex(8)))) is not None:
+            attempt.listening(port)
+        node = group.framework.node = self._nodes.node
+        local = self._ranks[: node.ranks]
+        self._local = LocalRanks(local, launcher, self._loop, key=key, heard=self._heard, died=self._died)
+        return RankSetup(
+            job=attempt.job,
+            group=group,
+            node=node,
+            address=self._local.address,
+            key=key,
             flags=directory / "flags",
             leader=os.getpid(),
-            threads=self._threads,
-            next_save=self._next_save,
-            metadata=self._metadata,
-            collects=self._collects,
-            here=self._nodes.here,
-            spot=self._nodes.spot,
+            next_save=self._results.next_save,
         )
-        return place, listener
 
-    def _start(self, entry: Callable[[int], bool], listener: socket.socket) -> None:
+    def _start(self, entry: Callable[[int], bool]) -> None:
         """Start the ranks; return when all have said hello, and let them run."""
-
-        def ended() -> None:
-            self._no_process_left = True
-            self._wake()
-
-        self._due = self._attempt.clock.monotonic() + _START_S
-        self._gather_deputies()
-        self._launcher.start(self._nodes.here, entry, ended, self._nodes.spot)
+        self._loop.due_in(_START_S)
+        self._gather_nodes()
+        self._local.start(entry, self._nodes.node)
         while silent := [rank for rank in self._ranks if rank.line is None]:
-            self._serve(f"said hello; {names(silent)} did not start")
-            if self._no_process_left:
-                self._find_dead(self._launcher.join())
-        self._due = None
+            self._serve(f"{names(silent)} did not start")
+            if self._local.none_left and (dead := self._local.not_started(r for r in silent if r.line is None)):
+                raise RanksError(f"{dead[0]} could not be started{dead[1]}")
+        self._loop.due_in(None)
         self._nodes.serve_files()
         for rank in self._ranks:
             # Not before all were forked: what the first ones set up makes threads of the launcher busy (its store
             # looks up who connects), and a rank that is forked then can have a lock that nobody opens.
             rank.answer(Welcome())
-        self._poll.unregister(listener.fileno())
+        self._local.complete()
         # From here on, and not before: with another thread in it this process could not fork them.
-        self._attempt.watch(self._wake)
+        self._attempt.watch(self._loop.wake)
         self._look_at_leaving()
 
-    def _gather_deputies(self) -> None:
+    def _gather_nodes(self) -> None:
         if (listener := self._nodes.listener) is not None:
-            self._watch(listener.fileno(), self._accept_deputy)
+            self._loop.watch(listener.fileno(), self._accept_node)
             while missing := self._nodes.missing:
-                self._serve(f"said hello; {', '.join(map(str, missing))} did not come")
-            self._unwatch(listener.fileno())
+                self._serve(f"{', '.join(map(str, missing))} did not come")
+            self._loop.forget(listener.fileno())
 
-    def _accept_deputy(self) -> None:
-        deputy = self._nodes.accept(self._next_save)
-        if deputy is not None and deputy.line is not None:
-            self._watch(deputy.line.fileno(), lambda: self._hear_deputy(deputy))
-
-    def _accept(self, listener: socket.socket) -> None:
-        accepted, _ = listener.accept()
-        line = met(accepted, self._key, within_s=_HELLO_S)
-        if line is None:
-            return
-        hello = line.recv()
-        assert isinstance(hello, Hello)
-        rank = self._ranks[hello.rank]
-        rank.met(line, hello.pid)
-        self._watch(line.fileno(), lambda: self._hear(rank))
-        self._watch(rank.pidfd, lambda: self._died(rank))
+    def _accept_node(self) -> None:
+        node = self._nodes.accept(self._results.next_save)
+        if node is not None and node.line is not None:
+            self._loop.watch(node.line.fileno(), lambda: self._hear_node(node))
 
     # ------------------------------------------------------------ the loop
 
-    def _gather(self) -> None:
-        while not all(rank.last for rank in self._ranks):
-            self._serve("")
-
     def _uploaded(self) -> bool:
         """Wait until what ranks saved last is in the replica, as far as they can bring it; False: there is no time."""
-        self._due = None
-        while self._replicating:
+        self._loop.due_in(None)
+        while self._results.uploads:
             if self._attempt.leaving():
                 return False
-            self._serve("")
+            self._serve()
         return True
 
     def _part(self) -> None:
-        """Ranks on other nodes end by themselves, as those here do, before their deputies are told to go."""
-        self._due = self._attempt.clock.monotonic() + _PARTING_S
+        """Ranks on other nodes end by themselves, as those here do, before their launchers are told to go."""
+        self._loop.due_in(_PARTING_S)
         with contextlib.suppress(RanksError, TrialExit):
             while any(rank.where and not rank.gone for rank in self._ranks):
-                self._serve("")
+                self._serve()
 
-    def _serve(self, late: str) -> None:
-        """Wait until something happens, and deal with it. Lines come before deaths: a last word is heard first."""
-        timeout = None
-        if self._due is not None:
-            timeout = max(0.0, self._due - self._attempt.clock.monotonic()) * 1000
-        ready = [fd for fd, _ in self._poll.poll(timeout)]
-        if not ready and self._due is not None:
-            raise TrialExit if self._ended else RanksError(self._late(late))
-        processes = {rank.pidfd for rank in self._ranks}
-        for fd in sorted(ready, key=lambda fd: fd in processes):
-            if fd in self._handlers:
-                self._handlers[fd]()
-
-    def _hear(self, rank: Rank) -> None:
-        assert rank.line is not None
-        try:
-            message: FromRank = rank.line.recv()
-        except (EOFError, OSError):
-            self._unwatch(rank.line.fileno())  # its process is ending: that is told by its own descriptor
+    def _serve(self, not_come: str = "") -> None:
+        """Wait until something happens, and deal with it; `not_come`: who is waited for at the start."""
+        if self._local.serve():
             return
-        self._heard(rank, message)
+        if self._ended:
+            raise TrialExit
+        if not_come:
+            come = [rank for rank in self._ranks if rank.line is not None]
+            raise RanksError(f"after {_START_S:g} s {names(come) or 'no rank'} said hello; {not_come}")
+        raise late(self._ranks, self._group.framework.timeout_s)
 
-    def _hear_deputy(self, deputy: RemoteNode) -> None:
-        assert deputy.line is not None
+    def _hear_node(self, node: RemoteNode) -> None:
+        assert node.line is not None
         try:
-            message = deputy.line.recv()
+            message = node.line.recv()
         except (EOFError, OSError):
-            self._unwatch(deputy.line.fileno())
-            for number in deputy.ranks:
+            self._loop.forget(node.line.fileno())
+            for number in node.ranks:
                 self._gone(self._ranks[number])
-            if any(self._ranks[number].last is None for number in deputy.ranks):
-                raise deputy.lost() from None
+            if any(self._ranks[number].last is None for number in node.ranks):
+                raise node.lost() from None
             return
-        if isinstance(message, RankSaid):
-            rank = self._ranks[message.rank]
-            self._flags.copy(rank.number, message.looked)
-            if isinstance(message.message, Hello):
-                rank.met_elsewhere(RelayedLine(deputy, rank.number), message.message.pid, deputy.address)
-            else:
-                self._heard(rank, message.message)
-        elif isinstance(message, RankExited):
-            if (how := self._how_died_elsewhere(message)) is not None:
-                raise RanksError(how)
-        elif isinstance(message, FlagsSeen):
-            for number, looked in message.at.items():
-                self._flags.copy(number, looked)
-            deputy.looked = True
-            self._decide_stop()
-        elif isinstance(message, Noticed):
-            self._attempt.notice()
-        elif isinstance(message, LaunchFailed):
-            raise RanksError(f"the ranks on {deputy} could not be started: {message.why}")
-
-    def _how_died_elsewhere(self, dead: RankExited) -> str | None:
-        rank = self._ranks[dead.rank]
-        self._gone(rank)
-        return None if rank.last is not None else rank.how_it_died(dead.status)
+        match message:
+            case RankSaid(number, said, flags):
+                self._flags.copy(number, flags)
+                if isinstance(said, Hello):
+                    self._ranks[number].met_elsewhere(RelayedLine(node, number), said.pid, node.address)
+                else:
+                    self._heard(self._ranks[number], said)
+            case RankExited():
+                if (how := self._how_died_elsewhere(message)) is not None:
+                    raise RanksError(how)
+            case FlagsSeen(seen):
+                for number, flags in seen.items():
+                    self._flags.copy(number, flags)
+                node.flags_seen = True
+                self._decide_stop()
+            case Noticed():
+                self._attempt.notice()
+            case LaunchFailed(why):
+                raise RanksError(f"the ranks on {node} could not be started: {why}")
 
     def _heard(self, rank: Rank, message: FromRank) -> None:
-        if isinstance(message, Held):
-            rank.hold(message)
-        elif isinstance(message, RankUploaded):
-            self._replicating.heard(rank.number, str(rank), message)
-        elif isinstance(message, Newest):
-            newest = self._attempt.get_checkpoint()
-            rank.answer(Found(None if newest is None else Path(newest.path)))
-        elif isinstance(message, Stopping):
-            rank.asks = message.call
-            self._decide_stop()
-        elif isinstance(message, RankReport):
-            rank.report, rank.reports = message, rank.reports + 1
-            self._look_at_reports()
-        elif isinstance(message, Returned):
-            rank.last = message
-            if self._due is None:
-                self._due = self._attempt.clock.monotonic() + self._timeout_s  # for the others to come to their end
-            self._decide_stop()
-            self._look_at_reports()
-        elif isinstance(message, Raised):
-            rank.last = message
-            self._fail(rank, message)
+        match message:
+            case Held():
+                rank.hold(message)
+            case RankUploaded():
+                self._results.uploads.heard(rank.number, str(rank), message)
+            case Newest():
+                newest = self._attempt.get_checkpoint()
+                rank.answer(Found(None if newest is None else Path(newest.path)))
+            case Stopping(call):
+                rank.asks = call
+                self._decide_stop()
+            case RankReport():
+                rank.report, rank.reports = message, rank.reports + 1
+                self._look_at_reports()
+            case Returned():
+                rank.last = message
+                self._wait_for_others()
+                self._decide_stop()
+                self._look_at_reports()
+            case Raised():
+                rank.last = message
+                self._fail(rank, message)
 
     # ------------------------------------------------------------ results
+
+    def _wait_for_others(self) -> None:
+        if not self._loop.has_deadline:
+            self._loop.due_in(self._group.framework.timeout_s)
 
     def _look_at_reports(self) -> None:
         """Deliver a result once every rank has come; complain at once when one never will."""
@@ -348,91 +268,26 @@ class Leader:
         if not waiting:
             return
         if returned := [rank for rank in self._ranks if isinstance(rank.last, Returned)]:
-            if self._ended:
-                return
-            raise RanksError(
-                f"{names(returned)} returned after {times(returned[0].reports)} of report(), while {names(waiting)} "
-                f"{'is' if len(waiting) == 1 else 'are'} in number {waiting[0].reports}: every rank has to call "
-                "report() equally often"
-            )
-        if len(waiting) == len(self._ranks):
-            self._due = None
+            if not self._ended:
+                raise unequal(returned, waiting)
+        elif len(waiting) == len(self._ranks):
+            self._loop.due_in(None)
             self._deliver()
-        elif self._due is None:
-            self._due = self._attempt.clock.monotonic() + self._timeout_s
+        else:
+            self._wait_for_others()
 
     def _deliver(self) -> None:
-        reports = [rank.report for rank in self._ranks if rank.report is not None]
-        self._attempt.looked_at_stop |= self._flags.any_looked(STOP)
-        self._attempt.looked_at_checkpoint |= self._flags.any_looked(CHECKPOINT)
-        answer: Go | End | Refused
-        save, saved = self._next_save, Saved()
-        try:
-            self._take(reports, saved)
-            answer = Go(self._attempt.answer.should_checkpoint, self._next_save)
-        except TrialExit:
-            self._ended, answer = True, End()
-            self._due = self._attempt.clock.monotonic() + min(self._attempt.job.grace_s, self._timeout_s)
-        except Exception as error:
-            answer = Refused(_packed(error))
+        attempt = self._attempt
+        attempt.looked_at_stop |= self._flags.any_looked(STOP)
+        attempt.looked_at_checkpoint |= self._flags.any_looked(CHECKPOINT)
+        answer = self._results.deliver()
+        if isinstance(answer, End):
+            self._ended = True
+            self._loop.due_in(min(attempt.job.grace_s, self._group.framework.timeout_s))
         self._look_at_leaving()
-        uploads = saved.uploads(save)
-        for rank in self._ranks:
-            rank.report = None
-            upload = uploads.get(rank.number)
-            told = answer
-            if upload is not None and not isinstance(told, Refused):
-                told = dataclasses.replace(told, upload=upload)
-            rank.answer(told)
-        if saved.ref is not None:
-            self._replicating.begin(save, saved.ref, set() if isinstance(answer, Refused) else set(uploads))
-
-    def _take(self, reports: list[RankReport], saved: Saved) -> None:
-        """One result of what all ranks reported: rank 0's metrics, and everybody's files."""
-        failures = [report.failure for report in reports if report.failure is not None]
-        failure = failures[0] if failures and isinstance(failures[0], PublishError) else None
-        saves = [(number, report.staged) for number, report in enumerate(reports) if report.staged is not None]
-        staged, job = None, self._attempt.job
-        if saves and failure is None:
-            try:
-                path, saved.parts = merge(saves, job.directory, keep_all_ranks=job.keep_all_ranks)
-                uploading = job.replicated is not None
-                staged = self._attempt.saver.adopt(path, {SAVE_NUMBER: self._next_save}, uploading=uploading)
-                saved.staged = staged
-            except PublishError as error:
-                failure = error
-        if staged is None:
-            self._drop_saves()
-        else:
-            self._next_save += 1
-        metrics = reports[0].metrics
-        if self._collects:
-            metrics = {**metrics, session.ALL_RANKS: [report.metrics for report in reports]}
-        self._attempt.report_staged(metrics, staged, failure)
-
-    def _remove_leftovers(self) -> None:
-        """Remove what dead ranks were staging. What was adopted is published by then, or gone."""
-        self._attempt.saver.wait()
-        directory = self._attempt.job.directory
-        for left in directory.glob(f"{staging.PREFIX}*-rank*"):
-            fs.remove_quietly(left)
-
-    def _drop_saves(self) -> None:
-        for rank in self._ranks:
-            if rank.report is not None and rank.report.staged is not None:
-                fs.remove_quietly(rank.report.staged)
-
-    def _gone(self, rank: Rank) -> None:
-        """Its process is dead, and copies nothing."""
-        rank.gone = True
-        self._replicating.gone(rank.number)
+        self._results.answer(answer)
 
     # ------------------------------------------------------------ leaving
-
-    def _woken(self, read: int) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(read, 4096)
-        self._look_at_leaving()
 
     def _look_at_leaving(self) -> None:
         if not self._flags.leaving and self._attempt.leaving():
@@ -440,150 +295,53 @@ class Leader:
             self._nodes.leave()
 
     def _decide_stop(self) -> None:
-        """The call from which on all ranks are told to stop: the first that none of them has gone by.
-
-        Nobody is waited for: a rank that looked before the notice may wait for the others now, in `report()` or in a
-        collective call, and looks again only when they have come.
-        """
-        asking = [rank for rank in self._ranks if rank.asks is not None]
-        if self._stop_at is None and asking:
-            if not self._nodes.all_looked:
-                return  # the other hosts' flags are set a moment later
-            going = [rank for rank in self._ranks if rank.last is None]
-            self._stop_at = max(
-                self._flags.calls(rank.number) + 1 if rank.asks is None else rank.asks for rank in going
-            )
+        # The flags of other hosts are set a moment later than those here.
+        if self._nodes.flags_seen and self._stop.decide():
             self._attempt.looked_at_stop = True
             self._attempt.preempted = True  # a function that returns after this is to be continued
-        if self._stop_at is not None:
-            for rank in asking:
-                rank.asks = None
-                rank.answer(StopAt(self._stop_at))
 
-    # ------------------------------------------------------------ failures
+    # ------------------------------------------------------------ ends
 
-    def _late(self, late: str) -> str:
-        if late:
-            come = [rank for rank in self._ranks if rank.line is not None]
-            return f"after {_START_S:g} s {names(come) or 'no rank'} {late}"
-        waiting = [rank for rank in self._ranks if rank.report is not None]
-        if not waiting:
-            missing = [rank for rank in self._ranks if rank.last is None]
-            returned = [rank for rank in self._ranks if rank.last is not None]
-            return (
-                f"{names(missing)} did not come to the end of the training function within {self._timeout_s:g} s after "
-                f"{names(returned)}; a longer wait is TorchConfig(timeout_s=...)"
-            )
-        missing = [rank for rank in self._ranks if rank.report is None]
-        return (
-            f"{names(missing)} did not come to report() number {waiting[0].reports} within {self._timeout_s:g} s; "
-            f"{names(waiting)} waited there. Every rank has to call report() equally often; a longer wait is "
-            "TorchConfig(timeout_s=...)"
-        )
-
-    def _died(self, rank: Rank) -> None:
-        """A process has ended. Its line may hold a last word that is still unread."""
-        self._unwatch(rank.pidfd)
+    def _gone(self, rank: Rank) -> None:
+        """Its process is dead, and copies nothing."""
         rank.gone = True
-        for message in rank.unread():
+        self._results.uploads.gone(rank.number)
+
+    def _died(self, rank: Rank, unread: list[FromRank]) -> None:
+        """A process of this node has ended. A last word may be unread."""
+        for message in unread:
             if isinstance(message, RankUploaded | Returned | Raised):
                 self._heard(rank, message)
         if rank.last is None:
-            raise RanksError(self._how_died(rank))
+            raise RanksError(rank.how_it_died(self._local.status(rank)))
         self._gone(rank)
 
-    def _how_died(self, rank: Rank) -> str:
-        status = rank.status()
-        if status is None:  # the launcher was faster, and knows
-            self._kill()
-            self._launcher.join()
-            status = self._launcher.status(rank.number)
-        return rank.how_it_died(status)
-
-    def _find_dead(self, why: str | None) -> None:
-        """All processes are gone and some never said hello."""
-        for rank in self._ranks:
-            if rank.line is None:
-                status = self._launcher.status(rank.number)
-                how = "" if status is None else f" (its process ended with {status})"
-                raise RanksError(f"{rank} could not be started{how}" + (f": {why}" if why else ""))
+    def _how_died_elsewhere(self, exited: RankExited) -> str | None:
+        rank = self._ranks[exited.rank]
+        self._gone(rank)
+        return None if rank.last is not None else rank.how_it_died(exited.status)
 
     def _fail(self, rank: Rank, raised: Raised) -> None:
         """Raise what a rank raised; unless another one was killed, of which this is only what the others saw."""
+        error, within_s = exception_of(raised), _CAUSE_S if raised.waited else 0.0
         others = [other for other in self._ranks if other is not rank and other.last is None and not other.gone]
-        poll = select.poll()
-        for other in others:
-            if other.pidfd >= 0:
-                poll.register(other.pidfd, select.POLLIN)
-        error, waited = exception_of(raised), failed_waiting(raised)
         if others:
-            dead = [fd for fd, _ in poll.poll(_CAUSE_S * 1000 if waited else 0)]
+            poll = select.poll()
+            for other in others:
+                if other.pidfd >= 0:
+                    poll.register(other.pidfd, select.POLLIN)
+            dead = {fd for fd, _ in poll.poll(within_s * 1000)}
             for other in others:
                 if other.pidfd in dead and other.last_word() is None:
-                    raise RanksError(self._how_died(other)) from error
-            cause = self._nodes.cause(_CAUSE_S if waited and not dead else 0, self._how_died_elsewhere)
+                    raise RanksError(other.how_it_died(self._local.status(other))) from error
+            cause = self._nodes.cause(0.0 if dead else within_s, self._how_died_elsewhere)
             if cause is not None:
                 raise RanksError(cause) from error
-        if others and waited:
-            add_line(error, "the others meanwhile: " + "; ".join(other.whereabouts() for other in others))
+            if raised.waited:
+                add_line(error, "the others meanwhile: " + "; ".join(other.whereabouts() for other in others))
         raise error
 
     def _kill(self) -> None:
         """End all ranks now: those that wait for a dead one would wait for ever."""
         self._nodes.close()
-        for rank in self._ranks:
-            rank.kill()
-        self._launcher.kill()
-
-    # ------------------------------------------------------------ descriptors
-
-    def _watch(self, fd: int, handler: Callable[[], None]) -> None:
-        self._handlers[fd] = handler
-        self._poll.register(fd, select.POLLIN)
-
-    def _unwatch(self, fd: int) -> None:
-        if self._handlers.pop(fd, None) is not None:
-            self._poll.unregister(fd)
-
-    def _wake(self) -> None:
-        """From any thread, and from signal handlers."""
-        with self._waking:
-            if self._wakeup >= 0:
-                with contextlib.suppress(BlockingIOError):
-                    os.write(self._wakeup, b"!")
-
-    def _sleep(self) -> None:
-        """Whoever still wakes does nothing: the number of the descriptor will be another's."""
-        with self._waking:
-            os.close(self._wakeup)
-            self._wakeup = -1
-
-
-def be_rank(rank: int, *, place: RankSetup, function: Callable[[], Any], backend: Framework) -> bool:
-    """The first line of a rank."""
-    return run_rank(place, rank, partial(backend.around, rank, function), backend.clean)
-
-
-def _first_save(attempt: Attempt) -> int:
-    """The number of the group's first save: after an own checkpoint the next, after another's that very number."""
-    path = attempt.job.checkpoint_path
-    if path is None:
-        return 0
-    try:
-        content = Checkpoint(str(path)).manifest
-    except CheckpointNotFoundError:
-        return 0
-    restored = 0 if content is None else content.extra.get(SAVE_NUMBER)
-    if not isinstance(restored, int):
-        return 0
-    return restored if attempt.job.checkpoint is None else restored + 1
-
-
-def _packed(error: Exception) -> bytes:
-    import cloudpickle
-
-    try:
-        data: bytes = cloudpickle.dumps(error)
-    except Exception:
-        data = cloudpickle.dumps(RanksError(f"{type(error).__name__}: {error}"))
-    return data
+        self._local.kill()

@@ -14,7 +14,6 @@ from typing import Any
 from trainables.errors import RanksError
 from trainables.group.rank_messages import FromRank, Held, Raised, RankReport, Returned
 from trainables.group.remote_nodes import RelayedLine
-from trainables.runtime.tracebacks import ELSEWHERE
 from trainables.store.delete import pins
 
 
@@ -52,7 +51,7 @@ class Rank:
             raise RanksError(f"{self} ended right after its start") from None
 
     def met_elsewhere(self, line: RelayedLine, pid: int, where: str) -> None:
-        """It has said hello, on another node, whose deputy tells of its end."""
+        """It has said hello, on another node, whose launcher tells of its end."""
         self.line, self.pid, self.where = line, pid, where
 
     def answer(self, message: Any) -> None:
@@ -97,9 +96,8 @@ class Rank:
 
     def how_it_died(self, status: int | None) -> str:
         """The end of a process that said nothing, in words."""
-        where = (
-            f"in call number {self.reports} of report()" if self.report else f"after {times(self.reports)} of report()"
-        )
+        after = f"after {times(self.reports)} of report()"
+        where = f"in call number {self.reports} of report()" if self.report else after
         if status is None:
             return f"{self} ended without a word, {where}"
         if status < 0:
@@ -109,10 +107,9 @@ class Rank:
 
     def whereabouts(self) -> str:
         """Where a process is that runs, in words."""
-        return f"{self} {'waits ' if self.report else 'runs '}{self._where()}"
-
-    def _where(self) -> str:
-        return f"in report() number {self.reports}" if self.report else f"after {times(self.reports)} of report()"
+        if self.report:
+            return f"{self} waits in report() number {self.reports}"
+        return f"{self} runs after {times(self.reports)} of report()"
 
     def close(self) -> None:
         """Let go of everything that belongs to it."""
@@ -132,44 +129,3 @@ def names(ranks: Sequence[Rank]) -> str:
 def times(count: int) -> str:
     """How many calls, in words."""
     return f"{count} call{'' if count == 1 else 's'}"
-
-
-def exception_of(raised: Raised) -> BaseException:
-    """What a rank raised, of its own class where that came through, with its traceback as text."""
-    import cloudpickle
-
-    error: Any = None
-    if raised.pickled:
-        with contextlib.suppress(Exception, SystemExit):  # whatever its __reduce__ does
-            error = cloudpickle.loads(raised.pickled)
-    if isinstance(error, BaseException):
-        return error
-    plain = RanksError(f"{raised.type}: {raised.message}")
-    plain.__dict__[ELSEWHERE] = raised.traceback
-    return plain
-
-
-def failed_waiting(raised: Raised) -> bool:
-    """Whether an error looks like that of a rank that waited for another in a collective call."""
-    text = raised.message.lower()
-    words = ("gloo", "nccl", "timed out", "timeout", "connection", "barrier")
-    return raised.type.startswith("Dist") or any(word in text for word in words)
-
-
-def add_line(error: BaseException, line: str) -> None:
-    """Add a line to an exception, and to the text of its traceback."""
-    error.add_note(line)
-    text = error.__dict__.get(ELSEWHERE)
-    if isinstance(text, str):
-        error.__dict__[ELSEWHERE] = f"{text.rstrip()}\n{line}\n"
-
-
-def tell_alone(error: RanksError) -> None:
-    """Let the text of a leader's error be what it says, without the leader's own frames, and what a rank saw of it."""
-    if ELSEWHERE in error.__dict__:
-        return
-    text = f"{type(error).__name__}: {error}\n"
-    cause = error.__cause__
-    if cause is not None:
-        text += f"\nWhat another rank saw of it:\n\n{cause.__dict__.get(ELSEWHERE, cause)}"
-    error.__dict__[ELSEWHERE] = text

@@ -85,6 +85,8 @@ class Raised:
     traceback: str
     pickled: bytes = b""
     """The exception itself, with its traceback as text; b"" where it does not survive the way."""
+    waited: bool = False
+    """It may come of another rank's end: this one waited for the others (`Framework.waited`)."""
 
 
 # ---------------------------------------------------------------- to a rank

@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Client, Connection
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from trainables import knobs, session
@@ -22,7 +22,8 @@ from trainables.checkpoint import Checkpoint
 from trainables.context import TrainContext
 from trainables.errors import PublishError, SessionError
 from trainables.group.file_transfer import LeaderFiles
-from trainables.group.launcher import ONE_NODE, NodeRanks
+from trainables.group.framework import GroupSpec
+from trainables.group.launcher import NodeRanks
 from trainables.group.rank_messages import (
     CHECKPOINT,
     End,
@@ -41,8 +42,11 @@ from trainables.group.rank_messages import (
     Stopping,
 )
 from trainables.job import Job
+from trainables.net import handshake
+from trainables.pickling import PICKLED_LIMIT, pickled
 from trainables.plain_metrics import plain_metrics
 from trainables.runtime.attempt import TrialExit, step_number
+from trainables.runtime.notice import listen
 from trainables.runtime.seeding import seed_everything
 from trainables.runtime.tracebacks import ELSEWHERE, message_of, user_traceback
 from trainables.store import fs, staging
@@ -53,85 +57,67 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_PICKLED_LIMIT = 1024 * 1024
-
 
 @dataclass(frozen=True, slots=True)
 class RankSetup:
-    """Where a rank finds its leader, and what it is told."""
+    """Where a rank finds who has started it, and what it is told."""
 
     job: Job
-    size: int
-    """Ranks of the group."""
+    group: GroupSpec
+    node: NodeRanks
     address: str
     key: bytes
     flags: Path
     leader: int
-    """The leader's pid: a notice to a rank is one to the trial."""
-    threads: int
-    """Threads that the libraries of a rank may use."""
+    """The pid of who has started it: a notice to a rank is one to the trial."""
     next_save: int
     """The number that the first save of the group has."""
-    metadata: Mapping[str, Any]
-    collects: bool = False
-    """What ranks return is asked for."""
-    here: int = 0
-    """Ranks on this node."""
-    spot: NodeRanks = ONE_NODE
-    home: LeaderFiles | None = None
+    leader_files: LeaderFiles | None = None
     """Where the leader's files are; None: this host sees its directory."""
 
 
-def run_rank(
-    place: RankSetup, rank: int, function: Callable[[], Any], clean: Callable[[Any], Any], *, clock: TimeSource = time
-) -> bool:
-    """Be rank `rank`: run `function`, and tell the leader how it ended. True if it ended well.
+def be_rank(rank: int, *, setup: RankSetup, function: Callable[[], Any]) -> bool:
+    """Be a rank: run the user's function, and tell the leader how it ended. True if it ended well."""
+    framework = setup.group.framework
+    return _run(setup, rank, partial(framework.around, rank, function), clock=time)
 
-    Args:
-        place: what the leader said.
-        rank: from 0.
-        function: the user's, with what it takes.
-        clean: what becomes of the dict in a dict checkpoint before it is written.
-        clock: where the time comes from.
-    """
-    member = RankSession(place, rank, clean, clock=clock)
-    _listen(place)
-    _limit_threads(place.threads)
-    pins.on_change = member.held
-    member.seed = seed_everything(place.job.seed, place.job.index, place.job.start_iteration, rank)
-    with session.activated(member):
+
+def _run(setup: RankSetup, rank: int, function: Callable[[], Any], *, clock: TimeSource) -> bool:
+    ours, job, group = RankSession(setup, rank, clock=clock), setup.job, setup.group
+    listen(partial(_pass_on, setup))
+    _limit_threads(group.threads)
+    pins.on_change = ours.held
+    ours.seed = seed_everything(job.seed, job.index, job.start_iteration, rank)
+    with session.activated(ours):
         try:
             value = function()
-            member.flush()
+            ours.flush()
         except TrialExit:
             value = None
-        except SystemExit as leaving:
-            if leaving.code not in (None, 0):
-                member.tell(_raised(leaving, rank, place))
+        except BaseException as error:
+            if not (isinstance(error, SystemExit) and error.code in (None, 0)):
+                ours.tell(_raised(error, rank, group))
                 return False
             value = None
-        except BaseException as error:
-            member.tell(_raised(error, rank, place))
-            return False
-    returned = _pickled(value, limit=None if place.collects else _PICKLED_LIMIT)
-    if returned is None and value is not None and place.collects:
+    returned = pickled(value, limit=None if group.collects else PICKLED_LIMIT)
+    if returned is None and value is not None and group.collects:
         _log.warning("what rank %d returned, a %s, cannot be pickled: it is None", rank, type(value).__qualname__)
-    member.tell(Returned(returned))
-    member.finish()
+    ours.tell(Returned(returned))
+    ours.finish()
     return True
 
 
 class RankSession:
     """`trainables.session.Session` in a rank: the leader decides, and the driver behind it."""
 
-    def __init__(self, place: RankSetup, rank: int, clean: Callable[[Any], Any], *, clock: TimeSource) -> None:
-        self.place, self.rank = place, rank
+    def __init__(self, setup: RankSetup, rank: int, *, clock: TimeSource) -> None:
+        self.setup, self.rank = setup, rank
         self.context = RankContext(self)
         self.seed: int | None = None
         self.should_checkpoint = False
-        self.flags = Flags(place.flags, place.size)
-        self._clean, self._clock = clean, clock
-        self._next_save = place.next_save
+        self.flags = Flags(setup.flags, setup.group.size)
+        self._clock = clock
+        self._next_save = setup.next_save
         self._pid = os.getpid()
         self._calls = 0
         self._stop_at: int | None = None
@@ -140,12 +126,12 @@ class RankSession:
         self._pending: Path | None = None
         self._last: Mapping[str, Any] = {}
         self._uploads: RankUploads | None = None
-        if place.job.replicated is not None:
+        if setup.job.replicated is not None:
             from trainables.group.rank_uploads import RankUploads  # most groups need none of it
 
-            self._uploads = RankUploads(place.job, rank, self.tell)
+            self._uploads = RankUploads(setup.job, rank, self.tell)
         self._asking, self._sending = threading.RLock(), threading.Lock()
-        self._line: Connection = Client(place.address, family="AF_UNIX", authkey=place.key)
+        self._line: Connection = Connection(handshake.connect(setup.address, setup.key).detach())
         self.tell(Hello(rank, self._pid))
         self._line.recv()  # Welcome: the leader has hold of this process while it lives
 
@@ -161,9 +147,9 @@ class RankSession:
             self._last = plain
             staged, failure = self._stage(checkpoint)
             kept = None if staged is None or self._uploads is None else self._uploads.keep(staged)
-            if staged is not None and (home := self.place.home) is not None:
+            if staged is not None and (files := self.setup.leader_files) is not None:
                 try:
-                    staged = home.send(staged, self._label())
+                    staged = files.send(staged, self._label())
                 except PublishError as error:
                     staged, failure = None, error
             answer = self._ask(RankReport(plain, staged, failure))
@@ -212,8 +198,8 @@ class RankSession:
         assert isinstance(found, Found)
         if found.path is None:
             return None
-        home = self.place.home
-        return Checkpoint(str(found.path if home is None else home.fetch(found.path)))
+        files = self.setup.leader_files
+        return Checkpoint(str(found.path if files is None else files.fetch(found.path)))
 
     def _stage(self, checkpoint: Checkpoint | None) -> tuple[Path | None, PublishError | None]:
         pending, self._pending = self._pending, None
@@ -226,7 +212,7 @@ class RankSession:
             if not checkpoint.in_memory:
                 how = staging.hand_over if checkpoint.handed_over else staging.lend
                 path = Path(checkpoint.fetched().path)
-                return how(path, self.place.job.directory, self._label()), None
+                return how(path, self.setup.job.directory, self._label()), None
             path = self._new_directory()
             with staging.disk_errors(path, remove=path):
                 self._as_reported(checkpoint)._materialize(path)
@@ -244,10 +230,10 @@ class RankSession:
             "_preprocessor": None,
             "_current_checkpoint_id": self._next_save,
         }
-        return checkpoint.with_dict({**self._clean(data), **added})
+        return checkpoint.with_dict({**self.setup.group.framework.clean(data), **added})
 
     def _new_directory(self) -> Path:
-        return staging.new_directory(self.place.job.directory, self._label())
+        return staging.new_directory(self.setup.job.directory, self._label())
 
     def _label(self) -> str:
         self._saves += 1
@@ -303,59 +289,43 @@ class RankSession:
 class RankContext(TrainContext):
     """The context of a rank."""
 
-    def __init__(self, member: RankSession) -> None:
-        super().__init__(member.place.job)
-        self._member = member
+    def __init__(self, rank: RankSession) -> None:
+        super().__init__(rank.setup.job)
+        self._rank = rank
 
     def get_world_size(self) -> int:
-        return self._member.place.size
+        return self._rank.setup.group.size
 
     def get_world_rank(self) -> int:
-        return self._member.rank
+        return self._rank.rank
 
     def get_local_rank(self) -> int:
-        return self._member.rank - self._member.place.spot.first
+        return self._rank.rank - self._rank.setup.node.first
 
     def get_local_world_size(self) -> int:
-        return self._member.place.here
+        return self._rank.setup.node.ranks
 
     def get_node_rank(self) -> int:
-        return self._member.place.spot.node
+        return self._rank.setup.node.number
 
     def get_metadata(self) -> dict[str, Any]:
-        return dict(self._member.place.metadata)
+        return dict(self._rank.setup.group.metadata)
 
     def get_seed(self) -> int | None:
-        return self._member.seed
+        return self._rank.seed
 
     def should_checkpoint(self) -> bool:
-        self._member.flags.looked(self._member.rank, CHECKPOINT)
-        return self._member.should_checkpoint
+        self._rank.flags.looked(self._rank.rank, CHECKPOINT)
+        return self._rank.should_checkpoint
 
     def should_stop(self) -> bool:
-        return self._member.should_stop()
+        return self._rank.should_stop()
 
 
-def _listen(place: RankSetup) -> None:
-    """A notice to a rank is one to the whole group; Ctrl-C is the driver's business."""
-    me = os.getpid()
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != me:  # a forked child of the user's: for it the signal means what it always means
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        else:
-            with contextlib.suppress(OSError):
-                os.kill(place.leader, signal.SIGUSR1)
-
-    def overhear(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != me:
-            raise KeyboardInterrupt
-
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, pass_on)
-    signal.signal(signal.SIGINT, overhear)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT))
+def _pass_on(setup: RankSetup) -> None:
+    """A notice to a rank is one to the whole group."""
+    with contextlib.suppress(OSError):
+        os.kill(setup.leader, signal.SIGUSR1)
 
 
 def _limit_threads(threads: int) -> None:
@@ -370,23 +340,8 @@ def _limit_threads(threads: int) -> None:
         threadpoolctl.threadpool_limits(threads)
 
 
-def _raised(error: BaseException, rank: int, place: RankSetup) -> Raised:
-    error.add_note(f"in rank {rank} of {place.size} (pid {os.getpid()})")
-    text = user_traceback(error)
+def _raised(error: BaseException, rank: int, group: GroupSpec) -> Raised:
+    error.add_note(f"in rank {rank} of {group.size} (pid {os.getpid()})")
+    text, waited = user_traceback(error), group.framework.waited(error)
     error.__dict__[ELSEWHERE] = text
-    return Raised(type(error).__name__, message_of(error), text, _pickled(error) or b"")
-
-
-def _pickled(value: Any, limit: int | None = _PICKLED_LIMIT) -> bytes | None:
-    if value is None:
-        return None
-    import cloudpickle
-
-    try:
-        data: bytes = cloudpickle.dumps(value)
-        if limit is None or len(data) <= limit:
-            cloudpickle.loads(data)
-            return data
-    except (Exception, SystemExit):  # whatever its __reduce__ does
-        return None
-    return None
+    return Raised(type(error).__name__, message_of(error), text, pickled(error) or b"", waited)

@@ -7,9 +7,6 @@ has sent what is missing, and removes what comes to nothing; until the rank has 
 from __future__ import annotations
 
 import logging
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,14 +14,15 @@ from pathlib import Path
 
 import msgspec
 
-from trainables.errors import CheckpointError, TransferError
+from trainables.errors import CheckpointError, TrainablesError
 from trainables.group.rank_messages import RankUploaded, Upload
-from trainables.job import Job, Replicated
-from trainables.starting import start_process, start_thread
+from trainables.job import Job
+from trainables.starting import start_thread
 from trainables.store import file_tree, fs, staging
 from trainables.store.manifest import MANIFEST_NAME
-from trainables.transfer import agent
-from trainables.wire import Frames, frame
+from trainables.transfer import transfer_jobs
+from trainables.transfer.client import START_S, ProcessClient
+from trainables.transfer.transfer_jobs import JobFailed
 
 _log = logging.getLogger(__name__)
 
@@ -34,10 +32,6 @@ _STILL_S = 300.0
 """An upload of which nothing has moved for so long is given up, and left to the driver."""
 _END_S = 5.0
 """So long an upload that was given up may take to end."""
-_START_S = 30.0
-"""An agent that has not looked at its place after so long is no use: its own look ends after 10 s."""
-_PACKAGES = Path(__file__).parents[2]
-_AGENT = "import sys; sys.path.append(sys.argv[2]); from trainables.transfer.agent import main; main(sys.argv[1:])"
 
 
 class RankUploads:
@@ -56,7 +50,7 @@ class RankUploads:
         self._waiting: tuple[Upload, Path] | None = None
         self._busy = self._closing = False
         self._thread: threading.Thread | None = None
-        self._agent: _Agent | None = None
+        self._client: ProcessClient | None = None
         self._unkept = ""
 
     def keep(self, staged: Path) -> Path | None:
@@ -103,15 +97,15 @@ class RankUploads:
             self._changed.notify_all()
             begun = time.monotonic()
             while self._busy or self._waiting is not None:
-                heard = begun if self._agent is None else max(begun, self._agent.heard_at)
+                heard = begun if self._client is None else max(begun, self._client.heard_at)
                 left = heard + _PARTING_S - time.monotonic()
                 if left < -_END_S:
                     break  # whatever holds it up ends with this process
-                if left <= 0 and self._agent is not None:
-                    self._agent.kill()  # which its thread hears
+                if left <= 0 and self._client is not None:
+                    self._client.restart("the rank has come to its end")  # which its thread hears
                 self._changed.wait(max(left, 1.0))
-        if self._agent is not None:
-            self._agent.close()
+        if self._client is not None:
+            self._client.close()
 
     def _work(self) -> None:
         while True:
@@ -130,97 +124,27 @@ class RankUploads:
         part = upload.part
         try:
             names = [file.name for file in file_tree.scan(kept, follow=False).files if part.has(file.name)]
-            job = agent.PushPart(
+            job = transfer_jobs.PushPart(
                 directory=str(kept),
                 key="/".join(filter(None, (self._replicated.directory, upload.checkpoint, part.under))),
                 names=[name for name in names if part.named(name) != MANIFEST_NAME],
                 witness=self._replicated.witness,
                 guard=self._replicated.guard,
             )
-            if self._agent is None:
-                self._agent = _Agent(self._replicated, self._job.original_cwd)
-            data = self._agent.do(job)
-            sent = msgspec.json.decode(data, type=dict[str, str])
-        except (CheckpointError, OSError) as error:
-            self._end_agent()
+            if self._client is None:
+                # A relative place is relative to where the driver runs.
+                self._client = ProcessClient(
+                    self._replicated.arguments,
+                    cwd=self._job.original_cwd,
+                    start_s=min(START_S, self._replicated.timeout_s),
+                )
+            answer = self._client.do(job, timeout_s=min(_STILL_S, self._replicated.timeout_s))
+        except (TrainablesError, OSError) as error:
             return {}, str(error)
         except Exception as error:
             _log.error("uploading %s met a bug", upload.checkpoint, exc_info=error)
-            self._end_agent()
             return {}, f"{type(error).__name__}: {error}"
+        if isinstance(answer, JobFailed):
+            return {}, answer.message
+        sent = msgspec.json.decode(answer.data, type=dict[str, str])
         return {part.named(name): digest for name, digest in sent.items()}, ""
-
-    def _end_agent(self) -> None:
-        """The next upload begins with another one."""
-        with self._changed:
-            ended, self._agent = self._agent, None
-        if ended is not None:
-            ended.close()
-
-
-class _Agent:
-    """A process that does one job at a time. It ends with this one, whatever ends this.
-
-    Not threads in here: what the libraries of clouds do would take turns with the training, fork with its data loaders,
-    and could not be ended when it hangs.
-
-    Raises TransferError where the place cannot be used from here.
-    """
-
-    def __init__(self, replicated: Replicated, cwd: Path) -> None:
-        self._frames = Frames()
-        self._heard: list[bytes] = []
-        self.heard_at = time.monotonic()
-        self._line, theirs = socket.socketpair()
-        self._line.settimeout(min(_START_S, replicated.timeout_s))
-        with theirs:
-            self._process = start_process(
-                [sys.executable, "-c", _AGENT, str(theirs.fileno()), str(_PACKAGES)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                cwd=cwd if cwd.is_dir() else None,  # a relative place is relative to the driver's
-                start_new_session=True,  # notices are the trial's
-                what="the process that uploads",
-            )
-        try:
-            self._line.sendall(frame(agent.OpenPlace(replicated.arguments, sys.path)))
-            opened = self._receive()
-            if isinstance(opened, agent.Failed):
-                raise TransferError(opened.message)
-            self._line.settimeout(min(_STILL_S, replicated.timeout_s))
-        except BaseException:
-            self.close()
-            raise
-
-    def do(self, job: agent.PushPart) -> bytes:
-        """Do it; the answer's data. Raises TransferError."""
-        self._line.sendall(frame(job))
-        while True:
-            answer = self._receive()
-            if isinstance(answer, agent.Failed):
-                raise TransferError(answer.message)
-            if isinstance(answer, agent.Done):
-                return answer.data
-
-    def kill(self) -> None:
-        """End it, whatever it does."""
-        self._process.kill()
-
-    def close(self) -> None:
-        """End it, and let go of it."""
-        self._process.kill()
-        self._process.wait()
-        self._line.close()
-
-    def _receive(self) -> agent.Answer:
-        while not self._heard:
-            try:
-                data = self._line.recv(65536)
-            except TimeoutError:
-                raise TransferError("nothing moved for too long") from None
-            if not data:
-                raise TransferError("the process that uploads has ended")
-            self.heard_at = time.monotonic()
-            self._heard = self._frames.feed(data)
-        answer: agent.Answer = agent.decode_answer(self._heard.pop(0))
-        return answer

@@ -1,4 +1,4 @@
-"""The other nodes of a group, as its leader sees them: a line to the deputy of each, which speaks for its ranks."""
+"""The other nodes of a group, as its leader sees them: a line to the launcher of each, which speaks for its ranks."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import contextlib
 import select
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from trainables.errors import RanksError
-from trainables.group.file_transfer import FileServer, met
+from trainables.group.file_transfer import HANDSHAKE_S, FileServer
 from trainables.group.launcher import NodeRanks
 from trainables.group.rank_messages import FromRank
 from trainables.job import Job
+from trainables.net import handshake
 
-# ---------------------------------------------------------------- from a deputy
+# ---------------------------------------------------------------- from a node's launcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class RankSaid:
 
     rank: int
     message: FromRank
-    looked: int
+    flags: int
     """What it has looked at so far, see `Flags`."""
 
 
@@ -64,14 +66,14 @@ class LaunchFailed:
     why: str
 
 
-# ---------------------------------------------------------------- to a deputy
+# ---------------------------------------------------------------- to a node's launcher
 
 
 @dataclass(frozen=True, slots=True)
 class StartRanks:
     """Start the ranks."""
 
-    spot: NodeRanks
+    node: NodeRanks
     next_save: int
     probe: str
     """A file in the trial's directory: who sees it there shares that directory with the leader."""
@@ -96,21 +98,17 @@ class Leave:
 
 
 class RelayedLine:
-    """The line to a rank on another node, which its deputy passes on."""
+    """The line to a rank on another node, which the launcher there passes on."""
 
-    def __init__(self, deputy: RemoteNode, rank: int) -> None:
-        self._deputy, self._rank = deputy, rank
+    def __init__(self, node: RemoteNode, rank: int) -> None:
+        self._node, self._rank = node, rank
 
     def send(self, message: Any) -> None:
         """As `Connection.send`."""
-        self._deputy.send(ToRank(self._rank, message))
-
-    def fileno(self) -> int:
-        """None."""
-        return -1
+        self._node.send(ToRank(self._rank, message))
 
     def poll(self) -> bool:
-        """Nothing waits here: what a rank says comes through its deputy."""
+        """Nothing waits here: what a rank says comes through its node's launcher."""
         return False
 
     def recv(self) -> Any:
@@ -118,18 +116,18 @@ class RelayedLine:
         raise EOFError
 
     def close(self) -> None:
-        """The deputy's line stays."""
+        """The node's line stays."""
 
 
 @dataclass(eq=False, slots=True)
 class RemoteNode:
-    """The process that starts and watches the ranks of another node."""
+    """A further node: its launcher, which starts and watches the ranks there."""
 
-    node: int
+    number: int
     address: str
     ranks: range
     line: Connection | None = None
-    looked: bool = False
+    flags_seen: bool = False
     """It has answered `Leave`."""
 
     def __str__(self) -> str:
@@ -143,7 +141,9 @@ class RemoteNode:
 
     def lost(self) -> RanksError:
         """What its end means."""
-        return RanksError(f"{self} was lost, and with it {_ranks(self.ranks)}")
+        first, last = self.ranks[0], self.ranks[-1]
+        lost = f"rank {first}" if first == last else f"ranks {first} to {last}"
+        return RanksError(f"{self} was lost, and with it {lost}")
 
 
 @dataclass(slots=True)
@@ -151,47 +151,40 @@ class RemoteNodes:
     """All nodes of a group but the leader's own."""
 
     job: Job
-    deputies: list[RemoteNode] = field(default_factory=list)
+    node: NodeRanks
+    """The leader's own."""
+    remote: list[RemoteNode] = field(default_factory=list)
     listener: socket.socket | None = None
-    spot: NodeRanks = NodeRanks()
-    """The leader's own node's."""
-    here: int = 0
-    """Ranks on that."""
     _server: FileServer | None = None
     _probe: Path | None = None
 
     @classmethod
     def of(cls, job: Job, size: int) -> RemoteNodes:
         """Those of a job; none where the whole group is on one node. Raises RanksError for another number of ranks."""
-        made = cls(job, here=size)
-        if job.group_nodes is not None:
-            firsts = first_ranks(job)
-            if firsts[-1] != size:
-                raise RanksError(
-                    f"there is room for {firsts[-1]} ranks on {len(firsts) - 1} nodes, and the trial has {size}: where "
-                    "groups are on several nodes, a worker has to ask for the same in all trials"
-                )
-            made.here = firsts[1]
-            made.deputies = [
-                RemoteNode(node, address, range(firsts[node], firsts[node + 1]))
-                for node, (address, _) in enumerate(job.group_nodes.nodes)
-                if node
-            ]
-        return made
+        if job.group_nodes is None:
+            return cls(job, NodeRanks(size))
+        firsts, nodes = first_ranks(job), job.group_nodes.nodes
+        if firsts[-1] != size:
+            raise RanksError(
+                f"there is room for {firsts[-1]} ranks on {len(nodes)} nodes, and the trial has {size}: where "
+                "groups are on several nodes, a worker has to ask for the same in all trials"
+            )
+        ranks = [range(first, end) for first, end in pairwise(firsts)]
+        remote = [RemoteNode(number, nodes[number][0], ranks[number]) for number in range(1, len(nodes))]
+        return cls(job, NodeRanks(firsts[1], nodes=len(nodes), address=nodes[0][0]), remote)
 
     @contextlib.contextmanager
     def listening(self, name: str) -> Iterator[int | None]:
-        """Listen for the deputies. The port; None where there are none."""
-        across = self.job.group_nodes
-        if across is None:
+        """Listen for the other nodes, in this life `name` of the group. The port; None where there are none."""
+        if not self.remote:
             yield None
             return
-        address = across.nodes[0][0]
+        address = self.node.address
         with contextlib.ExitStack() as stack:
             self.listener = stack.enter_context(socket.create_server((address, 0)))
             with socket.create_server((address, 0)) as free:
                 meeting = (address, int(free.getsockname()[1]))
-            self.spot = NodeRanks(0, len(across.nodes), 0, address, meeting, name)
+            self.node = replace(self.node, meeting=meeting, name=name)
             self._probe = self.job.directory / f".staging-{name}-rank"  # goes with what dead ranks leave
             self._probe.touch()
             stack.callback(self._probe.unlink, missing_ok=True)
@@ -201,46 +194,43 @@ class RemoteNodes:
     @property
     def missing(self) -> list[RemoteNode]:
         """Those that have not come yet."""
-        return [deputy for deputy in self.deputies if deputy.line is None]
+        return [node for node in self.remote if node.line is None]
 
     def accept(self, next_save: int) -> RemoteNode | None:
         """Hear who has connected, and have it begin; None: it was a stranger."""
         across, listener = self.job.group_nodes, self.listener
         assert across is not None and listener is not None and self._probe is not None
         accepted, _ = listener.accept()
-        line = met(accepted, across.key)
-        if line is None:
+        if (sock := handshake.admit(accepted, across.key, knock_s=HANDSHAKE_S, answer_s=HANDSHAKE_S)) is None:
             return None
+        line = Connection(sock.detach())
         joined = line.recv()
         assert isinstance(joined, NodeJoined)
-        deputy = self.deputies[joined.node - 1]
-        deputy.line = line
-        spot = NodeRanks(
-            deputy.node, self.spot.nodes, deputy.ranks.start, deputy.address, self.spot.meeting, self.spot.name
-        )
-        deputy.send(StartRanks(spot, next_save, self._probe.name, self.job.checkpoint_path))
-        return deputy
+        found = self.remote[joined.node - 1]
+        found.line, ranks = line, found.ranks
+        node = replace(self.node, ranks=len(ranks), first=ranks.start, number=found.number, address=found.address)
+        found.send(StartRanks(node, next_save, self._probe.name, self.job.checkpoint_path))
+        return found
 
     def serve_files(self) -> None:
         """Take what ranks on other hosts save, from now on. Starts a thread: all ranks of this node run already."""
-        across = self.job.group_nodes
-        if across is not None and self.listener is not None:
-            self._server = FileServer(self.listener, across.key, self.job.directory)
+        if self.job.group_nodes is not None and self.listener is not None:
+            self._server = FileServer(self.listener, self.job.group_nodes.key, self.job.directory)
 
     def leave(self) -> None:
         """Pass on that the trial was told to leave."""
-        for deputy in self.deputies:
-            deputy.send(Leave())
+        for node in self.remote:
+            node.send(Leave())
 
     @property
-    def all_looked(self) -> bool:
+    def flags_seen(self) -> bool:
         """What their ranks have looked at is known."""
-        return all(deputy.looked for deputy in self.deputies)
+        return all(node.flags_seen for node in self.remote)
 
     def cause(self, within_s: float, how: Callable[[RankExited], str | None]) -> str | None:
-        """Why a rank may have failed that waited for another: one over there that died, or a whole node."""
+        """Why a rank may have failed that waited for another: one elsewhere that died, or a whole node."""
         poll = select.poll()
-        lines = {deputy.line.fileno(): deputy for deputy in self.deputies if deputy.line is not None}
+        lines = {node.line.fileno(): node for node in self.remote if node.line is not None}
         for fd in lines:
             poll.register(fd, select.POLLIN)
         while ready := poll.poll(within_s * 1000) if lines else []:
@@ -255,24 +245,17 @@ class RemoteNodes:
         return None
 
     def close(self) -> None:
-        """End what is left over there: each deputy ends its ranks when its line is closed."""
+        """End what is left there: each launcher ends its ranks when its line is closed."""
         if self._server is not None:
             self._server.close()
             self._server = None
-        for deputy in self.deputies:
-            if deputy.line is not None:
-                deputy.line.close()
-                deputy.line = None
+        for node in self.remote:
+            if node.line is not None:
+                node.line.close()
+                node.line = None
 
 
 def first_ranks(job: Job) -> list[int]:
     """The first rank of each node, and the number of all."""
     assert job.group_nodes is not None
-    firsts = [0]
-    for _, count in job.group_nodes.nodes:
-        firsts.append(firsts[-1] + count)
-    return firsts
-
-
-def _ranks(ranks: range) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+    return [0, *accumulate(count for _, count in job.group_nodes.nodes)]

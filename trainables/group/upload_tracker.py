@@ -16,6 +16,8 @@ from trainables.wire import CheckpointRef
 class Saved:
     """What came of the save of a result."""
 
+    number: int
+    """The group's number of it."""
     staged: Staged | None = None
     parts: Mapping[int, Part] = field(default_factory=dict)
     """What of it is whose, by rank."""
@@ -25,11 +27,11 @@ class Saved:
         """The checkpoint, where ranks copy it; None: there is none, or they do not."""
         return self.staged.ref if self.staged is not None and self.staged.uploading else None
 
-    def uploads(self, save: int) -> dict[int, Upload]:
+    def uploads(self) -> dict[int, Upload]:
         """What each rank copies of it."""
         if self.ref is None:
             return {}
-        return {rank: Upload(save, self.ref.name, part) for rank, part in self.parts.items()}
+        return {rank: Upload(self.number, self.ref.name, part) for rank, part in self.parts.items()}
 
 
 class UploadTracker:

@@ -20,6 +20,31 @@ _MARGIN = 0.1
 """Share of the grace time that is kept for the last words."""
 
 
+def listen(noticed: Callable[[], None]) -> dict[int, Any]:
+    """Have `noticed` called, in a signal handler, when a signal tells this process to leave; the handlers before.
+
+    The driver alone decides what Ctrl-C means. A handler, and not SIG_IGN, which programs that the user's code starts
+    would inherit.
+    """
+    pid = os.getpid()
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != pid:  # a forked child of the user's: for it the signal means what it always means
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        else:
+            noticed()
+
+    def overhear(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != pid:
+            raise KeyboardInterrupt
+
+    before: dict[int, Any] = {number: signal.signal(number, hear) for number in _NOTICES}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, overhear)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, before)
+    return before
+
+
 class Notice:
     """Listens for the notice while it is entered. Main thread of a process of the trial's own only.
 
@@ -32,18 +57,12 @@ class Notice:
     def __init__(self, grace_s: float, *, noticed: Callable[[], None], expired: Callable[[], None]) -> None:
         self._grace_s = grace_s
         self._noticed, self._expired = noticed, expired
-        self._pid = os.getpid()
         self._left = threading.Event()
         self._timer: threading.Thread | None = None
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Notice:
-        for number in _NOTICES:
-            self._before[number] = signal.signal(number, self._hear)
-        # The driver alone decides what Ctrl-C means. A handler, and not SIG_IGN, which programs that the user's code
-        # starts would inherit.
-        self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._overhear)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._before)
+        self._before = listen(self._hear)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -61,17 +80,9 @@ class Notice:
             except LimitError as error:  # in a signal handler: the user's code must not see it
                 _log.warning("the trial is not ended when its grace time is over, but by its driver: %s", error)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:  # a forked child of the user's: for it the signal means what it always means
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
+    def _hear(self) -> None:
         self._noticed()
         self.start_grace()
-
-    def _overhear(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:
-            raise KeyboardInterrupt
 
     def _wait(self) -> None:
         if not self._left.wait(self._grace_s * (1 - _MARGIN)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import queue
 import threading
@@ -19,15 +18,13 @@ from trainables.automatic import TimeSource
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointError, PublishError
 from trainables.job import Job
+from trainables.net.failed import DISK
 from trainables.runtime.tracebacks import message_of
 from trainables.starting import start_thread
 from trainables.store import file_tree, fs, publish, staging
 from trainables.wire import CheckpointRef, DriverLink, PendingSave, SaveFailed, SavePublished
 
 _log = logging.getLogger(__name__)
-
-DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
-"""Errors that say that a disk is full, or is not to be written."""
 
 
 @dataclass(eq=False, slots=True)

@@ -14,14 +14,15 @@ from typing import Any
 
 from trainables import session
 from trainables.automatic import TimeSource
-from trainables.errors import CheckpointBudgetError, LimitError, PublishError
+from trainables.errors import CheckpointBudgetError, LimitError, PublishError, TransferError
 from trainables.job import Job
+from trainables.net.failed import DISK, errno_of
+from trainables.pickling import pickled
 from trainables.runtime.attempt import Attempt
 from trainables.runtime.class_loop import run_class
 from trainables.runtime.function import run_function
 from trainables.runtime.notice import Notice
 from trainables.runtime.reading import Reading
-from trainables.runtime.saving import DISK
 from trainables.runtime.seeding import forget_later_imports, seed_everything
 from trainables.runtime.tracebacks import message_of, user_traceback
 from trainables.store import fs
@@ -31,7 +32,6 @@ from trainables.wire import AttemptErrored, DriverLink, Finished, Preempted
 __all__ = ["run_job", "seed_everything"]
 
 _LOW_DISK = 1024 * 1024
-_PICKLED_LIMIT = 1024 * 1024
 
 
 def run_job(job: Job, trainable: Any, link: DriverLink, *, clock: TimeSource = time, own_process: bool = True) -> None:
@@ -144,7 +144,8 @@ def _errored(attempt: Attempt, error: BaseException) -> AttemptErrored:
     text = message_of(error)
     free = fs.free_bytes(attempt.job.directory)
     full = free is not None and free < _LOW_DISK
-    if full and "bytes are free" not in text:
+    told = isinstance(error, PublishError | TransferError) and errno_of(error) in DISK
+    if full and not told:
         text += f" (disk full: {free} bytes are free at {attempt.job.directory})"
     return AttemptErrored(
         type=type(error).__name__,
@@ -164,12 +165,4 @@ def _blames_disk(error: BaseException) -> bool:
 
 def _pickled(error: BaseException) -> bytes:
     """The exception for the driver; b"" where it does not survive the way, which only costs its type."""
-    import cloudpickle
-
-    try:
-        data: bytes = cloudpickle.dumps(error)
-        if len(data) <= _PICKLED_LIMIT and isinstance(cloudpickle.loads(data), BaseException):
-            return data
-    except (Exception, SystemExit):  # whatever its __reduce__ does
-        return b""
-    return b""
+    return pickled(error, kind=BaseException) or b""

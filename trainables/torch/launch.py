@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import dis
 import logging
 import secrets
 import signal
@@ -65,16 +66,23 @@ class TorchBackend(Framework):
         import torch.distributed as dist
 
         if self.gpus:
-            torch.cuda.set_device(int((rank - self.spot.first) * self.gpus))
-        if self.spot.nodes == 1:
+            torch.cuda.set_device(int((rank - self.node.first) * self.gpus))
+        if self.node.nodes == 1:
             knobs.default("GLOO_SOCKET_IFNAME", "lo")  # the host's name may lead elsewhere
-        elif (interface := _interface(self.spot.address)) is not None:
+        elif (interface := _interface(self.node.address)) is not None:
             knobs.default("GLOO_SOCKET_IFNAME", interface)
             knobs.default("NCCL_SOCKET_IFNAME", interface)
         dist.init_process_group(self.name, timeout=datetime.timedelta(seconds=self.timeout_s))
         value = function()  # where it raises there is no goodbye: the others are killed, and nccl would wait for them
         dist.destroy_process_group()
         return value
+
+    def waited(self, error: BaseException) -> bool:
+        """NCCL and the stores raise errors of their own; gloo's, from C++, are RuntimeErrors and no more."""
+        import torch.distributed as dist
+
+        native = type(error) is RuntimeError and dist.is_initialized() and _is_native(error)
+        return native or isinstance(error, dist.DistError) or super().waited(error)
 
     def clean(self, data: dict[str, Any]) -> dict[str, Any]:
         """The dict with the names of a bare model: a checkpoint is to be loaded where there is no group."""
@@ -101,7 +109,7 @@ class ElasticLauncher:
         self._across = False
 
     def start(
-        self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], spot: NodeRanks = ONE_NODE
+        self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], node: NodeRanks = ONE_NODE
     ) -> None:
         import torch
 
@@ -116,7 +124,7 @@ class ElasticLauncher:
         knobs.default("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         from torch.distributed.launcher.api import LaunchConfig
 
-        self._across = spot.nodes > 1
+        self._across = node.nodes > 1
         where: dict[str, Any] = {
             "run_id": secrets.token_hex(8),
             "rdzv_backend": "c10d",
@@ -125,15 +133,15 @@ class ElasticLauncher:
         }
         if self._across:  # the other back end would number the nodes by their addresses
             where = {
-                "run_id": spot.name,
+                "run_id": node.name,
                 "rdzv_backend": "static",
-                "rdzv_endpoint": f"{spot.meeting[0]}:{spot.meeting[1]}",
-                "rdzv_configs": {"rank": spot.node, "timeout": _MEETING_S},
-                "local_addr": spot.address,
+                "rdzv_endpoint": f"{node.meeting[0]}:{node.meeting[1]}",
+                "rdzv_configs": {"rank": node.number, "timeout": _MEETING_S},
+                "local_addr": node.address,
             }
         config = LaunchConfig(
-            min_nodes=spot.nodes,
-            max_nodes=spot.nodes,
+            min_nodes=node.nodes,
+            max_nodes=node.nodes,
             nproc_per_node=size,
             max_restarts=0,
             start_method="fork",
@@ -209,6 +217,17 @@ class _Quiet(logging.Filter):
         finally:
             for logger in loggers:
                 logger.removeFilter(self)
+
+
+def _is_native(error: BaseException) -> bool:
+    """Whether an exception came out of a call of native code, and of no `raise` in Python."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    operation = trace.tb_frame.f_code.co_code[trace.tb_lasti]
+    return not dis.opname[operation].startswith(("RAISE", "RERAISE"))
 
 
 def _interface(address: str) -> str | None:

@@ -84,6 +84,7 @@ class _DeletingBackend(CopyingBackend):
             raise TransferError(
                 f"{self.uri}: could not {what}: {shlex.join(program)} {ended.how}{said}",
                 transient=ended.code not in (2, 126, 127),
+                errno=ended.errno,
             )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import LimitError, MissingExtraError, TransferError
+from trainables.net.failed import DISK
 from trainables.starting import no_process, refused, start
 
 GRACE_S = 5.0
@@ -37,6 +38,11 @@ class Ended:
         """The end of what it complained about, for an error of ours."""
         lines = [line.strip() for line in (self.err or self.out.decode("utf-8", "replace")).splitlines()]
         return " | ".join([line for line in lines if line][-_LAST_LINES:])
+
+    @property
+    def errno(self) -> int | None:
+        """That a disk is full, or is not to be written, where it complained of that: a program has no other way."""
+        return next((code for code in sorted(DISK) if os.strerror(code) in self.err), None)
 
     @property
     def how(self) -> str:

@@ -144,7 +144,8 @@ class RsyncBackend(Backend):
             if all_absent(ended):
                 raise ObjectNotFoundError(f"{self.url(prefix)}: not everything is there ({ended.last_lines})")
             if _UNWRITABLE_HERE.search(ended.err):
-                raise TransferError(f"{self.uri}: could not write to {target} ({ended.last_lines})")
+                text = f"{self.uri}: could not write to {target} ({ended.last_lines})"
+                raise TransferError(text, errno=ended.errno)
             raise failure(self.uri, "fetch", ended)
         for name in names:
             path = target / name

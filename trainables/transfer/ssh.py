@@ -217,7 +217,9 @@ def failure(uri: str, what: str, ended: Ended) -> TransferError:
     for pattern, kind, transient, meaning in _MEANINGS:
         if re.search(pattern, ended.err, re.IGNORECASE):
             login = parse(uri).login
-            return kind(f"{uri}: could not {what}: {meaning.format(login=login)}{said}", transient=transient)
+            text = f"{uri}: could not {what}: {meaning.format(login=login)}{said}"
+            return kind(text, transient=transient, errno=ended.errno)
     if ended.timed_out:
         return StoreMissingError(f"{uri}: could not {what}: it did not answer in time{said}", transient=True)
-    return TransferError(f"{uri}: could not {what}: {ended.how}{said}", transient=ended.code not in _NOT_WORTH_IT)
+    again = ended.code not in _NOT_WORTH_IT
+    return TransferError(f"{uri}: could not {what}: {ended.how}{said}", transient=again, errno=ended.errno)

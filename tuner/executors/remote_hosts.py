@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trainables.wire import CheckpointRef
 
 if TYPE_CHECKING:
-    from tuner.syncer.uploader import Uploader
+    from trainables.transfer.client import TransferClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class RemoteHosts(Protocol):
     def uploads(self) -> bool:
         """Hosts copy their checkpoints to the replica, and get them from there, themselves."""
 
-    def uploader(self, home: Uploader) -> Uploader:
+    def uploader(self, home: TransferClient) -> TransferClient:
         """The replica's uploader, of which hosts do the part that concerns their own files."""
 
     def holds(self, path: Path) -> bool:

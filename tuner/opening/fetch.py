@@ -18,8 +18,10 @@ from trainables.config import SyncConfig
 from trainables.errors import InvalidSettingError
 from trainables.group.group_trainable import GroupTrainable
 from trainables.job import Replicated
+from trainables.net.backoff import patient
 from trainables.store import fs
-from trainables.transfer import agent
+from trainables.transfer import transfer_jobs
+from trainables.transfer.client import InlineClient, ProcessClient, TransferClient
 from trainables.transfer.open import shown
 from tuner.clock import Clock
 from tuner.error import (
@@ -44,11 +46,9 @@ from tuner.spec import Spec
 from tuner.syncer.adoption import adopt, quarantine
 from tuner.syncer.claim import RELEASE_S, RemoteClaim, encode_heartbeat, heartbeat_name, take_generation
 from tuner.syncer.inventory import CheckpointOrigin, take_inventory
-from tuner.syncer.patience import patient
 from tuner.syncer.relation import Relation, at_rest, relate, unchanged
 from tuner.syncer.remote_experiment import REPLACED, RemoteExperiment, complete
 from tuner.syncer.replica import Replica, open_replica
-from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 class Link:
     """The line to the place where copies go, from the start of a run to its end."""
 
-    uploader: Uploader
+    uploader: TransferClient
     config: SyncConfig
     remote: RemoteExperiment | None = None
     highest: int = 0
@@ -131,9 +131,9 @@ def connect(spec: Spec, *, inline: bool, wake: Any, cluster: bool = False) -> Li
     place = config.upload_dir
     spec.has_replica = True
     arguments = config.place()
-    made: type[InlineUploader] | type[ProcessUploader]
+    made: type[InlineClient] | type[ProcessClient]
     here = inline or arguments["place"].startswith("memory://")  # that one lives in this process
-    made = InlineUploader if here else ProcessUploader
+    made = InlineClient if here else ProcessClient
     try:
         uploader = patient(lambda: made(arguments, wake=wake), config.sync_timeout)
     except InvalidSettingError as error:
@@ -377,7 +377,7 @@ def give_up(link: Link) -> None:
     if not link.uploader.closed and link.taken is not None and link.remote is not None:
         prefix, generation = f"{link.remote.name}/generations", link.taken.generation
         guard = f"{prefix}/{generation + 1:06d}.json"  # whoever was taken over writes nothing more
-        beat = agent.Put(
+        beat = transfer_jobs.Put(
             key=f"{prefix}/{heartbeat_name(generation)}", data=encode_heartbeat("released", 0), guard=guard
         )
         try:

@@ -14,6 +14,7 @@ from functools import partial
 from trainables.places import is_elsewhere, is_host
 from trainables.store import fs
 from trainables.sync_config import SyncConfig
+from trainables.transfer.client import ProcessClient
 from trainables.wire import CheckpointRef
 from tuner.executors.remote_hosts import ExperimentPlace, RemoteHosts, Uploading
 from tuner.experiment.generations import read_records
@@ -23,7 +24,6 @@ from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.opening.fetch import Link
 from tuner.opening.start import Opened
-from tuner.syncer.uploader import ProcessUploader
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def join(
     ownership = opened.ownership
     older = tuple(record.id for record in read_records(opened.paths) if record.generation < ownership.generation)
     replaced = _Replaced(hosts, opened, state)
-    itself = link is not None and isinstance(link.uploader, ProcessUploader) and is_elsewhere(str(sync.upload_dir))
+    itself = link is not None and isinstance(link.uploader, ProcessClient) and is_elsewhere(str(sync.upload_dir))
     experiment = str(opened.settings["id"])
     hosts.take_place(
         ExperimentPlace(

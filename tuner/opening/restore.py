@@ -25,7 +25,8 @@ from trainables.config import SyncConfig
 from trainables.errors import StoreMissingError
 from trainables.places import parent_and_name
 from trainables.store import fs
-from trainables.transfer import agent
+from trainables.transfer import transfer_jobs
+from trainables.transfer.client import InlineClient, ProcessClient, TransferClient
 from trainables.transfer.open import check_scheme, shown
 from tuner.error import ExperimentExistsError, ExperimentNotFoundError, SettingError
 from tuner.experiment.generations import decode_record, encode_record, read_records
@@ -39,7 +40,6 @@ from tuner.opening.start import STORED_SETTINGS
 from tuner.spec import Spec
 from tuner.syncer.inventory import CheckpointOrigin
 from tuner.syncer.remote_experiment import RemoteExperiment, complete
-from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 from tuner.syncer.views import is_experiment_at
 
 log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ def _continues_elsewhere(spec: Spec, source: Path | Elsewhere) -> bool:
         config = source.config
     if config.upload_dir is None or config.syncer is None:
         return False
-    uploader: Uploader = ProcessUploader(config.place())
+    uploader: TransferClient = ProcessClient(config.place())
     try:
         remote = RemoteExperiment(uploader, uploader.uri, str(spec.name), timeout_s=config.sync_timeout)
         if not remote.exists:
@@ -236,7 +236,7 @@ def _copy_tree(source: Path, target: Path) -> None:
 
 def _fetch(source: Elsewhere, target: Path, *, here: bool) -> str:
     """Bring an experiment from elsewhere, `here` with its checkpoints; returns its URI."""
-    uploader: Uploader = ProcessUploader(source.config.place())
+    uploader: TransferClient = ProcessClient(source.config.place())
     try:
         timeout_s = source.config.sync_timeout
         name = source.name or _the_only_one(uploader, timeout_s)
@@ -260,9 +260,9 @@ def _fetch(source: Elsewhere, target: Path, *, here: bool) -> str:
         uploader.close()
 
 
-def _the_only_one(uploader: Uploader, timeout_s: float) -> str:
+def _the_only_one(uploader: TransferClient, timeout_s: float) -> str:
     """The name of the one experiment under a place."""
-    names = msgspec.json.decode(uploader.call(agent.Children(prefix=""), timeout_s=timeout_s), type=list[str])
+    names = msgspec.json.decode(uploader.call(transfer_jobs.Children(prefix=""), timeout_s=timeout_s), type=list[str])
     found = [name.rstrip("/") for name in names if name.endswith("/") and is_experiment_at(uploader, name)]
     if len(found) == 1:
         return found[0]
@@ -343,7 +343,7 @@ def _checkpoints_at(link: Link, place: str, name: str) -> dict[str, dict[str, bo
     if place == link.uploader.uri:
         return RemoteExperiment(link.uploader, place, name, timeout_s=timeout_s).checkpoints()
     try:
-        uploader = InlineUploader({**link.config.place(), "place": place}, check=False)
+        uploader = InlineClient({**link.config.place(), "place": place}, check=False)
         try:
             return RemoteExperiment(uploader, place, name, timeout_s=timeout_s).checkpoints()
         finally:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from trainables.transfer import agent
-from trainables.transfer.agent import AnyJob, Done, Failed
+from trainables.transfer import transfer_jobs
+from trainables.transfer.client import TransferClient
+from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
 from tuner.clock import Clock
-from tuner.syncer.streams.checkpoint_stream import UNUSABLE
 from tuner.syncer.streams.stream import Answer, OnAnswer
-from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ class AgentJobs:
         timeout_s: seconds without progress after which an operation is given up and done again.
     """
 
-    def __init__(self, uploader: Uploader, *, uri: str, clock: Clock, timeout_s: float) -> None:
+    def __init__(self, uploader: TransferClient, *, uri: str, clock: Clock, timeout_s: float) -> None:
         self.trouble = ""
         """What was said last when something failed."""
         self.silence_at = 0.0
@@ -47,17 +46,17 @@ class AgentJobs:
     def ended(self, answer: Answer) -> None:
         """Give an answer to who asked."""
         job, answered = self._running.pop(answer.id, (None, None))
-        if isinstance(answer, Done) and not isinstance(job, agent.Put):  # with a heartbeat nothing arrives
+        if isinstance(answer, Done) and not isinstance(job, transfer_jobs.Put):  # with a heartbeat nothing arrives
             self.moved()
         if answered is not None:
             answered(answer)
 
-    def complain(self, answer: Failed) -> None:
+    def complain(self, answer: JobFailed) -> None:
         """Say what is wrong once, and again when it is something else or lasts."""
         self.trouble, now = answer.message, self._clock.monotonic()
         if answer.id in self._running and (self._told[0] != answer.message or now - self._told[1] >= TELL_AGAIN_S):
             self._told = (answer.message, now)
-            again = "" if answer.type in UNUSABLE else "; tried again"
+            again = "" if answer.unusable else "; tried again"
             log.warning("%s: %s%s", self._uri, answer.message, again)
 
     def moved(self) -> None:
@@ -92,17 +91,17 @@ class AgentJobs:
 
 def _what(job: AnyJob) -> str:
     match job:
-        case agent.PushPayload() | agent.PushManifest():
+        case transfer_jobs.PushPayload() | transfer_jobs.PushManifest():
             return f"copying {job.directory}"
-        case agent.CopyPayload() | agent.CopyManifest():
+        case transfer_jobs.CopyPayload() | transfer_jobs.CopyManifest():
             return f"copying {job.place}/{job.source}"
-        case agent.FetchCheckpoint():
+        case transfer_jobs.FetchCheckpoint():
             return f"fetching {job.key}"
-        case agent.DeleteCheckpoint():
+        case transfer_jobs.DeleteCheckpoint():
             return f"deleting {job.key}"
-        case agent.Push():
+        case transfer_jobs.Push():
             return f"copying {', '.join(prefix for _, prefix, _ in job.groups[:3]) or 'the journal'}"
-        case agent.Put():
+        case transfer_jobs.Put():
             return f"writing {job.key}"
         case _:
             return "an operation"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from trainables.errors import ObjectExistsError, ObjectNotFoundError
-from trainables.transfer import agent
+from trainables.transfer import transfer_jobs
 from tuner.clock import Clock
 from tuner.error import OwnedElsewhereError
 from tuner.experiment.generations import GenerationRecord, decode_record, read_record
@@ -139,7 +139,7 @@ def take_generation(remote: RemoteExperiment, record: GenerationRecord) -> bool:
     key = f"generations/{record.generation:06d}.json"
     data, exclusive = msgspec.json.encode(record), remote.uploader.can.exclusive
     try:
-        remote.call(agent.Put(key=f"{remote.name}/{key}", data=data, exclusive=exclusive))
+        remote.call(transfer_jobs.Put(key=f"{remote.name}/{key}", data=data, exclusive=exclusive))
     except ObjectExistsError:
         return remote.read(key) == data  # ours all the same, if only the first answer was lost
     return True

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 
 from trainables.errors import ObjectNotFoundError, TransferError
-from trainables.transfer import agent
+from trainables.transfer import transfer_jobs
+from trainables.transfer.client import TransferClient
 from tuner.error import OwnedElsewhereError
 from tuner.experiment.ownership import STALE_S
 from tuner.syncer.claim import RELEASE_S, encode_heartbeat, heartbeat_name
 from tuner.syncer.streams.stream import Answer, ReplicaContext
-from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class RemoteLease:
         alone: nobody else can write there, and no heartbeat is needed.
     """
 
-    def __init__(self, context: ReplicaContext, uploader: Uploader, *, alone: bool = False) -> None:
+    def __init__(self, context: ReplicaContext, uploader: TransferClient, *, alone: bool = False) -> None:
         self.taken: str | None = None
         """Who has taken over, as a line for people."""
         self._context, self._uploader, self._alone = context, uploader, alone
@@ -67,15 +67,15 @@ class RemoteLease:
     def _sent(self, answer: Answer) -> None:
         self._under_way = False
 
-    def _signed(self, state: str) -> agent.Put:
+    def _signed(self, state: str) -> transfer_jobs.Put:
         self._beats += 1
         key = self._context.key("generations", heartbeat_name(self._context.generation))
-        return agent.Put(key=key, data=encode_heartbeat(state, self._beats), guard=self._context.guard)
+        return transfer_jobs.Put(key=key, data=encode_heartbeat(state, self._beats), guard=self._context.guard)
 
     def _look(self) -> None:
         uri = self._context.uri
         try:
-            record = self._uploader.call(agent.Read(key=self._context.guard), timeout_s=ANSWER_S)
+            record = self._uploader.call(transfer_jobs.Read(key=self._context.guard), timeout_s=ANSWER_S)
         except ObjectNotFoundError:
             return
         except TransferError as error:

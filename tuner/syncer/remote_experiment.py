@@ -13,7 +13,8 @@ import msgspec
 from trainables.errors import CheckpointCorruptError, CheckpointError, ObjectNotFoundError
 from trainables.store import fs, manifest, verify
 from trainables.store.manifest import MANIFEST_NAME, Published
-from trainables.transfer import agent
+from trainables.transfer import transfer_jobs
+from trainables.transfer.client import TransferClient
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import formats
@@ -21,7 +22,6 @@ from tuner.experiment.generations import decode_record
 from tuner.experiment.paths import ExperimentPaths, is_history, is_trial_file, parse_checkpoint, parse_generation
 from tuner.experiment.trial import Trial
 from tuner.syncer.adoption import blobs_named
-from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class RemoteExperiment:
         timeout_s: without progress, after which an operation is given up.
     """
 
-    def __init__(self, uploader: Uploader, place: str, name: str, *, timeout_s: float) -> None:
+    def __init__(self, uploader: TransferClient, place: str, name: str, *, timeout_s: float) -> None:
         self.uploader, self.place, self.name = uploader, place, name
         self._timeout_s = timeout_s
         self._keys: list[str] = []
@@ -72,7 +72,7 @@ class RemoteExperiment:
         """See what is there."""
         if not self.uploader.can.list:
             return
-        data = self.call(agent.ListKeys(prefix=self.name))
+        data = self.call(transfer_jobs.ListKeys(prefix=self.name))
         found = msgspec.json.decode(data, type=dict[str, int])
         self._sizes = {key.removeprefix(f"{self.name}/"): size for key, size in found.items()}
         self.keys = list(self._sizes)
@@ -189,12 +189,12 @@ class RemoteExperiment:
         """
         paths = ExperimentPaths(incoming)
         if not self.uploader.can.list:
-            self.call(agent.FetchFiles(prefix=self.name, target=str(incoming)))
+            self.call(transfer_jobs.FetchFiles(prefix=self.name, target=str(incoming)))
             return paths
         for attempt in range(READ_AGAIN):
             names = [key for key in self.keys if key.split("/")[0] in JOURNAL and not is_history(key)]
             try:
-                self.call(agent.FetchFiles(prefix=self.name, target=str(incoming), names=names))
+                self.call(transfer_jobs.FetchFiles(prefix=self.name, target=str(incoming), names=names))
                 break
             except ObjectNotFoundError:
                 if attempt == READ_AGAIN - 1:
@@ -206,7 +206,7 @@ class RemoteExperiment:
     def fetch(self, names: list[str], root: Path) -> None:
         """Bring these files to a directory."""
         if names:
-            self.call(agent.FetchFiles(prefix=self.name, target=str(root), names=names))
+            self.call(transfer_jobs.FetchFiles(prefix=self.name, target=str(root), names=names))
 
     def fetch_checkpoints(self, trials: Iterable[Trial]) -> int:
         """Bring those that are kept and complete there to the trials' directories; returns how many."""
@@ -216,7 +216,7 @@ class RemoteExperiment:
                 path = trial.directory / record.ref.name
                 if record.ref.name in whole.get(trial.dirname, ()) and not fs.is_dir(path):
                     key = f"{self.name}/{trial.dirname}/{record.ref.name}"
-                    self.call(agent.FetchCheckpoint(key=key, target=str(path), digest=record.digest))
+                    self.call(transfer_jobs.FetchCheckpoint(key=key, target=str(path), digest=record.digest))
                     fetched += 1
         return fetched
 
@@ -281,9 +281,9 @@ class RemoteExperiment:
 
     def read(self, key: str) -> bytes:
         """A small object, relative to the experiment. Raises ObjectNotFoundError."""
-        return self.call(agent.Read(key=f"{self.name}/{key}"))
+        return self.call(transfer_jobs.Read(key=f"{self.name}/{key}"))
 
-    def call(self, job: agent.AnyJob) -> bytes:
+    def call(self, job: transfer_jobs.AnyJob) -> bytes:
         """Do a job and wait for it. Raises TransferError."""
         return self.uploader.call(job, timeout_s=self._timeout_s)
 

@@ -1,7 +1,7 @@
 """A replica of a running experiment, as the loop sees it: told of what happens, it keeps the copy in step.
 
-Everything here returns at once; the bytes are moved by the agent (`tuner.syncer.uploader`). What goes there are streams
-(`tuner.syncer.streams`), which `Replica` ties together; facts come back through `finished`.
+Everything here returns at once; the bytes are moved by an agent (`trainables.transfer.client`). What goes there are
+streams (`tuner.syncer.streams`), which `Replica` ties together; facts come back through `finished`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.config import SyncConfig
-from trainables.transfer import agent
-from trainables.transfer.agent import Done
+from trainables.net.failed import FailureKind
+from trainables.transfer.client import TransferClient
+from trainables.transfer.transfer_jobs import Done
 from trainables.wire import CheckpointRef, SaveUploaded
 from tuner import knobs
 from tuner.clock import Clock
@@ -41,7 +42,6 @@ from tuner.syncer.streams.orphans import Orphans
 from tuner.syncer.streams.replaced_keys import ReplacedKeys
 from tuner.syncer.streams.stream import Answer, ReplicaContext
 from tuner.syncer.streams.trial_files import Artifacts, TrialFiles
-from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Replica(ReplicaSink):
 
     def __init__(
         self,
-        uploader: Uploader,
+        uploader: TransferClient,
         *,
         place: str,
         paths: ExperimentPaths,
@@ -222,7 +222,7 @@ class Replica(ReplicaSink):
     def _take(self, answer: Answer) -> None:
         if isinstance(answer, Done):
             self._queue.succeeded()
-        elif answer.type == agent.TAKEN:
+        elif answer.kind is FailureKind.OWNER_TAKEN:
             self._lease.taken_over(answer.message)
         else:
             if answer.transient:

@@ -19,15 +19,15 @@ from trainables.places import parent_and_name
 from trainables.result_history import RESULT_FILE
 from trainables.store import fs
 from trainables.store.manifest import stays_inside
-from trainables.transfer import agent
+from trainables.transfer import transfer_jobs
 from trainables.transfer.cached import shelf
+from trainables.transfer.client import InlineClient, TransferClient
 from trainables.transfer.open import check_scheme, shown
 from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment.paths import ExperimentPaths, cache_of, is_history
 from tuner.experiment.reader import lies_at, load_with_journal, read_settings
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.remote_experiment import RemoteExperiment
-from tuner.syncer.uploader import InlineUploader, Uploader
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def opened(uri: str) -> Iterator[RemoteExperiment]:
     place, name = parent_and_name(uri)
     if not name:
         raise SettingError(f"{shown(uri)!r} is no experiment: scheme://bucket/experiment or host:/path is expected")
-    uploader = InlineUploader({"place": place}, check=False)
+    uploader = InlineClient({"place": place}, check=False)
     try:
         yield RemoteExperiment(uploader, uploader.uri, name, timeout_s=TIMEOUT_S)
     finally:
@@ -126,19 +126,19 @@ def opened_from(uri: str, state: ExperimentState) -> ExperimentState:
 def names_under(uri: str) -> tuple[str, list[str]]:
     """(the place as it may be shown, names of the experiments directly under it)."""
     check_scheme(uri)
-    uploader = InlineUploader({"place": uri}, check=False)
+    uploader = InlineClient({"place": uri}, check=False)
     try:
-        listed = uploader.call(agent.Children(prefix=""), timeout_s=TIMEOUT_S)
+        listed = uploader.call(transfer_jobs.Children(prefix=""), timeout_s=TIMEOUT_S)
         names = [name.rstrip("/") for name in msgspec.json.decode(listed, type=list[str]) if name.endswith("/")]
         return uploader.uri, [name for name in names if stays_inside(name) and is_experiment_at(uploader, name)]
     finally:
         uploader.close()
 
 
-def is_experiment_at(uploader: Uploader, name: str) -> bool:
+def is_experiment_at(uploader: TransferClient, name: str) -> bool:
     """There is an experiment directly under the place, of that name."""
     try:
-        uploader.call(agent.Read(key=f"{name.rstrip('/')}/experiment.json"), timeout_s=TIMEOUT_S)
+        uploader.call(transfer_jobs.Read(key=f"{name.rstrip('/')}/experiment.json"), timeout_s=TIMEOUT_S)
     except ObjectNotFoundError:
         return False
     return True

@@ -15,6 +15,7 @@ from typing import Any
 from trainables.config import SyncConfig
 from trainables.places import parent_and_name
 from trainables.store import fs
+from trainables.transfer.client import InlineClient, ProcessClient, TransferClient
 from trainables.transfer.open import shown
 from tuner import knobs
 from tuner.clock import Clock, SystemClock
@@ -35,7 +36,6 @@ from tuner.syncer.inventory import take_inventory
 from tuner.syncer.relation import Relation, relate
 from tuner.syncer.remote_experiment import RemoteExperiment, generation_of
 from tuner.syncer.replica import Replica, open_replica
-from tuner.syncer.uploader import InlineUploader, ProcessUploader, Uploader
 
 
 def copies_of(paths: ExperimentPaths, syncer: str | None = None, **how: Any) -> SyncConfig:
@@ -110,7 +110,7 @@ def push(
     if config.syncer == "auto":
         _check_apart(f"{config.upload_dir}/{paths.root.name}", paths)
     clock = clock or SystemClock()
-    uploader: Uploader = InlineUploader(config.place()) if inline else ProcessUploader(config.place())
+    uploader: TransferClient = InlineClient(config.place()) if inline else ProcessClient(config.place())
     try:
         remote = RemoteExperiment(uploader, uploader.uri, paths.root.name, timeout_s=config.sync_timeout)
         claims = RemoteClaim(remote, paths, clock)

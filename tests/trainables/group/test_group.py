@@ -24,7 +24,7 @@ from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import PublishError, RanksError
 from trainables.group import rank_uploads
-from trainables.group.framework import Framework
+from trainables.group.framework import Framework, GroupSpec
 from trainables.group.launcher import ForkLauncher
 from trainables.group.leader import Leader
 from trainables.group.rank import Rank
@@ -53,7 +53,7 @@ def run_group(
         assert isinstance(attempt, Attempt)
         backend = Framework()
         backend.timeout_s = timeout_s
-        leader = Leader(attempt, backend, size=size, metadata={"of": "all"})
+        leader = Leader(attempt, GroupSpec(backend, size, metadata={"of": "all"}))
         returned = leader.run(lambda: function(session.get_world_rank()))
         (root / "returned").write_bytes(pickle.dumps(returned))
 
@@ -206,7 +206,7 @@ def test_a_rank_that_has_returned_does_not_wait_for_a_place_that_hangs(
     monkeypatch.setattr(rank_uploads, "_PARTING_S", 1000.0 if how == "told to leave" else 0.5)
     monkeypatch.setattr(rank_uploads, "_END_S", 1000.0 if how == "given up" else 0.5)
     if how == "cannot begin":
-        monkeypatch.setattr(rank_uploads, "_Agent", lambda *arguments: threading.Event().wait())
+        monkeypatch.setattr(rank_uploads, "ProcessClient", lambda *_, **__: threading.Event().wait())
     link = MemoryLink()
 
     def leave() -> None:

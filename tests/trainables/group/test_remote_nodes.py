@@ -38,7 +38,7 @@ class Cluster(MemoryLink):
     def __init__(self, trainable: Any, root: Path, nodes: tuple[tuple[str, int], ...], **job: Any) -> None:
         super().__init__()
         self.trainable, self.root, self.nodes, self.job = trainable, root, nodes, job
-        self.deputies: list[int] = []
+        self.further: list[int] = []
 
     def run(self) -> Cluster:
         run_job(self.job_of(0), self.trainable, self, own_process=False)
@@ -47,7 +47,7 @@ class Cluster(MemoryLink):
     def post(self, message: Any) -> None:
         super().post(message)
         if isinstance(message, Listening):
-            self.deputies = [self._start(node, message.port) for node in range(1, len(self.nodes))]
+            self.further = [self._start(node, message.port) for node in range(1, len(self.nodes))]
 
     def job_of(self, node: int, port: int = 0) -> Any:
         given = {name: value(node) if callable(value) else value for name, value in self.job.items()}
@@ -67,8 +67,8 @@ class Cluster(MemoryLink):
             os._exit(1)
 
     def ended(self) -> list[int]:
-        """Wait for the deputies; their statuses."""
-        return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in self.deputies]
+        """Wait for the further nodes; their statuses."""
+        return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in self.further]
 
     def directory(self, node: int) -> Path:
         return self.root / f"node{node}" / "train_t1"
@@ -228,7 +228,7 @@ def fail_in_rank(config: dict[str, Any]) -> None:
                 raise PublishError(28, "no room")
 
             staging.hand_over = full
-        elif config["how"] == "deputy":
+        elif config["how"] == "launcher":
             os.kill(os.getppid(), signal.SIGKILL)
         else:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -240,7 +240,7 @@ def fail_in_rank(config: dict[str, Any]) -> None:
     [
         ("raise", "ValueError", "wrong over there"),
         ("kill", "RanksError", "on 127.0.0.2) was killed by signal 9"),
-        ("deputy", "RanksError", "node 127.0.0.2 was lost, and with it ranks 1 to 2"),
+        ("launcher", "RanksError", "node 127.0.0.2 was lost, and with it ranks 1 to 2"),
         ("full", "PublishError", "no room"),
     ],
 )
@@ -252,10 +252,10 @@ def test_what_goes_wrong_on_another_node_ends_the_whole_group(tmp_path: Path, ho
 
     assert isinstance(link.end, AttemptErrored)
     assert (link.end.type, text in link.end.message) == (kind, True), link.end.message
-    assert link.ended() == [-9 if how == "deputy" else 0]
+    assert link.ended() == [-9 if how == "launcher" else 0]
     assert len(link.results) == (2 if how == "full" else 1)
     assert bool(link.of(SaveFailed)) == (how == "full")
-    if how != "deputy":  # what it leaves is ended by its keeper
+    if how != "launcher":  # what it leaves is ended by its keeper
         new = [child for child in psutil.Process().children(recursive=True) if child not in before]
         assert not [child for child in new if child.status() != "zombie"]
         assert not leftovers(tmp_path)

@@ -9,9 +9,9 @@ import cloudpickle
 import pytest
 
 from trainables.errors import InvalidSettingError, MissingExtraError, TransferError
-from trainables.transfer import agent
+from trainables.net.frames import frame
+from trainables.transfer import transfer_jobs
 from trainables.transfer.open import check_scheme, open_backend, shown
-from trainables.wire import frame
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_delete_template_goes_with_a_command_and_a_function() -> None:
 def test_a_driver_that_was_killed_while_the_place_was_opened_leaves_no_traceback(tmp_path: Path, place: str) -> None:
     ours, theirs = socket.socketpair()
     where = place if "://" in place else str(tmp_path / place)
-    ours.sendall(frame(agent.OpenPlace(cloudpickle.dumps({"place": where}), sys.path)))
+    ours.sendall(frame(transfer_jobs.OpenPlace(cloudpickle.dumps({"place": where}), sys.path)))
     ours.close()
     with theirs:
         ended = subprocess.run(

@@ -22,7 +22,7 @@ import json, queue, sys, threading, time, uuid
 from pathlib import Path
 import cloudpickle, msgspec, ray
 from trainables.store import publish, staging
-from trainables.transfer.agent import PushManifest, PushPayload
+from trainables.transfer.transfer_jobs import PushManifest, PushPayload
 from trainables.wire import CheckpointRef
 from tuner.executors.local.pickled import write_trainable
 from tuner.executors.ray import connection
@@ -83,7 +83,8 @@ later = [type(upload(kind)).__name__ for kind in (PushPayload, PushManifest)]
 ray.kill(host._actor)
 dead = upload(PushPayload)
 there = sorted(path.name for path in (root / "mount/copies/exp/t" / ref.name).iterdir())
-print("SEEN", json.dumps({"first": msgspec.to_builtins(first), "later": later, "there": there, "dead": dead.type}))
+seen = {"first": msgspec.to_builtins(first), "later": later, "there": there, "dead": dead.kind.value}
+print("SEEN", json.dumps(seen))
 """
 _ENDS = """
 hosts.connect = lambda address: None  # nothing but the engine gets through
@@ -127,11 +128,11 @@ def test_a_host_that_cannot_use_the_place_now_is_not_taken_for_one_that_is_gone(
 ) -> None:
     found = seen(_UPLOADS, tmp_path, ray_directory)
     first = found["first"]
-    assert not first["type"].startswith("Checkpoint"), first  # that would say that there is nothing to copy any more
+    assert not first["kind"].startswith("checkpoint"), first  # that would say that there is nothing to copy any more
     assert "mount" in first["message"] and "gone" not in first["message"]
     assert found["later"] == ["Done", "Done"]
     assert found["there"] == [".manifest.json", "model"]
-    assert found["dead"] == "CheckpointLostError"
+    assert found["dead"] == "checkpoint lost"
 
 
 def test_the_end_of_a_host_that_is_reached_through_the_engine_alone_is_waited_for(

@@ -22,12 +22,15 @@ from trainables.errors import (
     TransferError,
 )
 from trainables.job import Job
+from trainables.net.failed import FailureKind
 from trainables.store import delete, publish, staging, verify
 from trainables.store.manifest import Published
 from trainables.transfer import remote_checkpoints
-from trainables.transfer.agent import AnyJob, Done, Failed, FetchCheckpoint, PushPayload, Worker, decode_job
+from trainables.transfer.client import InlineClient
+from trainables.transfer.job_worker import JobWorker
 from trainables.transfer.local import LocalBackend
 from trainables.transfer.remote_checkpoints import ContentIndex
+from trainables.transfer.transfer_jobs import AnyJob, Done, FetchCheckpoint, JobFailed, PushPayload, decode_job
 from trainables.wire import CheckpointRef
 from tuner.executors import RayExecutor
 from tuner.executors.base import Launch, Resources
@@ -41,7 +44,6 @@ from tuner.executors.ray.uploads import ClusterUploader
 from tuner.executors.reactor import Reactor
 from tuner.experiment.state import ExperimentState
 from tuner.opening.other_hosts import gather
-from tuner.syncer.uploader import InlineUploader
 
 REF = CheckpointRef("e_0", "checkpoint_000001", 1, 1, 1, 1)
 KEY = f"t/{REF.name}"
@@ -52,7 +54,7 @@ class Disk:
 
     def __init__(self, root: Path, there: Path, replica: Path) -> None:
         self._root, self.there, self._files = root, there, Files(there)
-        self._worker = Worker(LocalBackend(replica))
+        self._worker = JobWorker(LocalBackend(replica))
         self.asked: Callable[[str], None] = lambda what: None
         """Called with each operation, before it is done."""
 
@@ -329,18 +331,18 @@ def test_after_the_run_nothing_that_waited_for_a_slot_asks_for_one(tmp_path: Pat
 def test_a_host_that_cannot_copy_what_it_has_is_no_sign_of_life_of_the_replica(tmp_path: Path) -> None:
     """Else the end of a run would wait for it as long as it says so."""
     (tmp_path / "place").mkdir()
-    answer: list[Done | Failed] = [Failed(0, "TransferError", "no credentials"), Done(0)]
+    answer: list[Done | JobFailed] = [JobFailed(FailureKind.TRANSFER, "no credentials"), Done(0)]
 
-    def send(path: Path, job: AnyJob, then: Callable[[Done | Failed], None]) -> bool:
+    def send(path: Path, job: AnyJob, then: Callable[[Done | JobFailed], None]) -> bool:
         then(answer.pop(0))
         return True
 
-    home = InlineUploader({"place": str(tmp_path / "place")})
+    home = InlineClient({"place": str(tmp_path / "place")})
     uploader = ClusterUploader(home, send, lambda timeout: None)
     job = PushPayload(directory=str(tmp_path / "e"), key="e/t/c")
     before = uploader.heard_at
     number = uploader.submit(job)
-    assert [(type(told), told.id) for told in uploader.answers()] == [(Failed, number)]
+    assert [(type(told), told.id) for told in uploader.answers()] == [(JobFailed, number)]
     assert uploader.heard_at == before
     uploader.submit(job)
     assert [type(told) for told in uploader.answers()] == [Done]

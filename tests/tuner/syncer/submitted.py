@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from trainables.transfer.agent import AnyJob, Done, Failed
+from trainables.net.failed import FailureKind
 from trainables.transfer.backend import Can
+from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
 from tuner.clock import VirtualClock
 from tuner.experiment.paths import ExperimentPaths
 from tuner.syncer.streams.stream import OnAnswer, ReplicaContext, Stream
@@ -29,10 +30,10 @@ class Submitted:
         self._waiting.append(answered)
         return len(self.jobs)
 
-    def end(self, data: bytes = b"", *, failed: str = "", transient: bool = False) -> AnyJob:
-        """End the job that was submitted first, well or with that type of error; returns it."""
+    def end(self, data: bytes = b"", *, failed: FailureKind | None = None, transient: bool = False) -> AnyJob:
+        """End the job that was submitted first, well or with that failure; returns it."""
         job, answered = self.jobs.pop(0), self._waiting.pop(0)
-        answered(Failed(1, failed, "no answer", transient) if failed else Done(1, data))
+        answered(JobFailed(failed, "no answer", transient, id=1) if failed else Done(1, data))
         return job
 
     def starts(self, stream: Stream) -> list[AnyJob]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 
 from tests.tuner.syncer.submitted import Submitted
-from trainables.transfer import agent
+from trainables.net.failed import FailureKind
+from trainables.transfer import transfer_jobs
 from trainables.wire import CheckpointRef
 from tuner.experiment import events as ev
 from tuner.experiment.paths import ExperimentPaths
@@ -43,12 +44,12 @@ def test_a_checkpoint_of_here_goes_with_its_manifest_after_the_journal(tmp_path:
     scene = Scene(tmp_path / "e")
     scene.stream.take_up(scene.state, Inventory())
     (payload,) = scene.submitted.starts(scene.stream)
-    assert isinstance(payload, agent.PushPayload) and payload.key == "e/t0/checkpoint_000002"
+    assert isinstance(payload, transfer_jobs.PushPayload) and payload.key == "e/t0/checkpoint_000002"
     scene.submitted.end()
     assert not scene.submitted.starts(scene.stream) and scene.stream.missing() == ["checkpoint t0/checkpoint_000002"]
     scene.queue.journal_at(9)
     (manifest,) = scene.submitted.starts(scene.stream)
-    assert isinstance(manifest, agent.PushManifest) and not scene.stream.drained
+    assert isinstance(manifest, transfer_jobs.PushManifest) and not scene.stream.drained
     scene.submitted.end()
     assert [fact.ref.name for fact in scene.stream.facts] == ["checkpoint_000002"] and scene.stream.drained
 
@@ -66,14 +67,14 @@ def test_what_is_inherited_is_copied_from_where_it_lies_and_lost_where_it_is_dam
     scene = Scene(tmp_path / "e")
     scene.stream.take_up(scene.state, Inventory(complete={"t0": ["checkpoint_000002"]}, origins=origins))
     learned = scene.submitted.end()
-    assert isinstance(learned, agent.Learn) and learned.key == "e/t0/checkpoint_000002"
+    assert isinstance(learned, transfer_jobs.Learn) and learned.key == "e/t0/checkpoint_000002"
     (copied,) = scene.submitted.starts(scene.stream)
-    assert isinstance(copied, agent.CopyPayload) and (copied.place, copied.source) == (
+    assert isinstance(copied, transfer_jobs.CopyPayload) and (copied.place, copied.source) == (
         "old://",
         "other/t0/checkpoint_000001",
     )
     assert scene.stream.inherited == 1
-    scene.submitted.end(failed="CheckpointCorruptError")
+    scene.submitted.end(failed=FailureKind.CHECKPOINT_CORRUPT)
     assert [fact.ref.name for fact in scene.stream.lost] == ["checkpoint_000001"]
     assert scene.stream.inherited == 0 and scene.stream.refusal is None and not scene.stream.missing()
 
@@ -87,7 +88,7 @@ def test_what_may_not_be_copied_from_there_is_said_once_trying_again_will_not_he
         assert scene.stream.refusal is None
         scene.submitted.clock.advance(60.0)
         assert len(scene.submitted.starts(scene.stream)) == 1
-        scene.submitted.end(failed="AccessRefusedError")
+        scene.submitted.end(failed=FailureKind.ACCESS_REFUSED)
     assert scene.stream.refusal == "no answer" and scene.stream.inherited == 1
 
 
@@ -95,11 +96,11 @@ def test_one_that_nobody_can_use_there_is_sent_again_once_its_manifest_is_gone(t
     scene = Scene(tmp_path / "e")
     scene.stream.take_up(scene.state, Inventory(complete={"t0": ["checkpoint_000002"]}))
     assert scene.queue.holds(scene.trial.checkpoints[1].ref)
-    scene.submitted.end(failed="CheckpointCorruptError")
+    scene.submitted.end(failed=FailureKind.CHECKPOINT_CORRUPT)
     broken = scene.submitted.end()
-    assert isinstance(broken, agent.Delete) and broken.keys == ["e/t0/checkpoint_000002/.manifest.json"]
+    assert isinstance(broken, transfer_jobs.Delete) and broken.keys == ["e/t0/checkpoint_000002/.manifest.json"]
     (again,) = scene.submitted.starts(scene.stream)
-    assert isinstance(again, agent.PushPayload) and not scene.queue.holds(scene.trial.checkpoints[1].ref)
+    assert isinstance(again, transfer_jobs.PushPayload) and not scene.queue.holds(scene.trial.checkpoints[1].ref)
 
 
 def test_what_is_there_and_not_kept_goes_and_what_is_of_no_trial_yet_once_it_has_one(tmp_path: Path) -> None:
@@ -114,7 +115,9 @@ def test_what_is_there_and_not_kept_goes_and_what_is_of_no_trial_yet_once_it_has
     gone = []
     for _ in range(2):
         scene.stream.started(scene.trial)
-        gone += [job.key for job in scene.submitted.starts(scene.stream) if isinstance(job, agent.DeleteCheckpoint)]
+        gone += [
+            job.key for job in scene.submitted.starts(scene.stream) if isinstance(job, transfer_jobs.DeleteCheckpoint)
+        ]
         while scene.submitted.jobs:
             scene.submitted.end()
     assert sorted(gone) == ["e/t0/checkpoint_000000", "e/t0/checkpoint_000009"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from trainables.transfer.client import InlineClient
 from tuner.clock import VirtualClock
 from tuner.error import OwnedElsewhereError
 from tuner.experiment.generations import GenerationRecord, encode_record
@@ -16,7 +17,6 @@ from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.processes import Identity, Processes
 from tuner.syncer.claim import RemoteClaim, encode_heartbeat, heartbeat_name, take_generation
 from tuner.syncer.remote_experiment import RemoteExperiment
-from tuner.syncer.uploader import InlineUploader
 
 HERE = Processes().me()
 ELSEWHERE = msgspec.structs.replace(HERE, host="another")
@@ -41,7 +41,7 @@ class Scene:
         self.there.mkdir(parents=True)
         self.paths = ExperimentPaths(place / "here" / "e")
         self.paths.generations.mkdir(parents=True)
-        self.uploader = InlineUploader({"place": str(place / "there")})
+        self.uploader = InlineClient({"place": str(place / "there")})
 
     def remote(self) -> RemoteExperiment:
         return RemoteExperiment(self.uploader, self.uploader.uri, "e", timeout_s=10.0)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.tuner.syncer.submitted import Submitted
-from trainables.transfer import agent
+from trainables.net.failed import FailureKind
+from trainables.transfer import transfer_jobs
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.inventory import Inventory
@@ -40,7 +41,7 @@ def test_packs_go_one_after_another_the_oldest_first_and_the_log_after_them(path
     while jobs := submitted.starts(files):
         assert len(jobs) == 1
         job = submitted.end()
-        assert isinstance(job, agent.Push)
+        assert isinstance(job, transfer_jobs.Push)
         pushed += [names for _, _, names in job.groups]
     assert pushed == [[PACKS[0]], [PACKS[1]], ["driver.log"]] and files.drained and files.has_history
 
@@ -60,7 +61,7 @@ def test_what_fails_is_sent_again_after_a_pause(paths: ExperimentPaths) -> None:
     (paths.history / PACKS[0]).touch()
     submitted, files = taken_up(paths)
     submitted.starts(files)
-    submitted.end(failed="TransferError")
+    submitted.end(failed=FailureKind.TRANSFER)
     due = files.due_at(submitted.clock.monotonic())
     assert due is not None and not submitted.starts(files)
     submitted.clock.advance(due - submitted.clock.monotonic())
@@ -71,7 +72,7 @@ def test_packs_that_only_the_replica_has_come_here_the_newest_first(paths: Exper
     submitted, files = taken_up(paths, *PACKS[:2])
     assert files.drained, "nothing waits for them"
     (job,) = submitted.starts(files)
-    assert isinstance(job, agent.FetchFiles) and job.names == [PACKS[1]]
+    assert isinstance(job, transfer_jobs.FetchFiles) and job.names == [PACKS[1]]
     submitted.end()
     files.closing = True
     assert not submitted.starts(files), "at the end they are left there"
@@ -83,4 +84,4 @@ def test_what_was_dropped_here_is_deleted_there(paths: ExperimentPaths) -> None:
     (paths.history / PACKS[0]).unlink()
     submitted.journal.packed = 1
     (job,) = submitted.starts(files)
-    assert isinstance(job, agent.Delete) and job.keys == [f"e/journal/history/{PACKS[0]}"]
+    assert isinstance(job, transfer_jobs.Delete) and job.keys == [f"e/journal/history/{PACKS[0]}"]

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from trainables.transfer.client import InlineClient
 from trainables.wire import CheckpointRef
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.inventory import Inventory, take_inventory
 from tuner.syncer.remote_experiment import RemoteExperiment
-from tuner.syncer.uploader import InlineUploader
 
 
 class Scene:
@@ -35,7 +35,7 @@ class Scene:
             path.touch()
 
     def taken(self, *, new: bool = False, void: tuple[str, ...] = (), touched: tuple[str, ...] = ()) -> Inventory:
-        uploader = InlineUploader({"place": str(self.place / "there")})
+        uploader = InlineClient({"place": str(self.place / "there")})
         try:
             remote = RemoteExperiment(uploader, uploader.uri, "e", timeout_s=10.0)
             return take_inventory(remote, self.state, new=new, void=void, touched=touched)

@@ -11,7 +11,8 @@ import pytest
 from blake3 import blake3
 
 from tests.tuner.syncer.submitted import Submitted
-from trainables.transfer import agent
+from trainables.net.failed import FailureKind
+from trainables.transfer import transfer_jobs
 from tuner.clock import VirtualClock
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
@@ -64,7 +65,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 def compared(scene: Scene, *differ: str) -> None:
     (job,) = scene.submitted.starts(scene.upkeep)
-    assert isinstance(job, agent.Compare) and job.names == [f"blobs/{BLOB}"]
+    assert isinstance(job, transfer_jobs.Compare) and job.names == [f"blobs/{BLOB}"]
     scene.submitted.end(msgspec.json.encode(differ))
 
 
@@ -74,7 +75,7 @@ def test_what_compaction_removed_goes_after_a_push_and_once(scene: Scene) -> Non
     (scene.paths.blobs / BLOB).unlink()
     scene.pushed()
     (job,) = scene.submitted.starts(scene.upkeep)
-    assert isinstance(job, agent.Delete) and job.keys == ["e/journal/000000-000001.jsonl", f"e/blobs/{BLOB}"]
+    assert isinstance(job, transfer_jobs.Delete) and job.keys == ["e/journal/000000-000001.jsonl", f"e/blobs/{BLOB}"]
     assert not scene.upkeep.drained
     scene.submitted.end()
     scene.pushed()
@@ -99,11 +100,11 @@ def test_a_blob_that_is_damaged_there_is_sent_again(scene: Scene, caplog: pytest
     scene.submitted.end()  # the removal of what is not here
     scene.submitted.end(msgspec.json.encode([f"blobs/{BLOB}"]))
     read = scene.submitted.end(b"half")
-    assert isinstance(read, agent.Read) and read.key == f"e/blobs/{BLOB}"
+    assert isinstance(read, transfer_jobs.Read) and read.key == f"e/blobs/{BLOB}"
     assert f"blobs/{BLOB} is damaged: it is sent again" in caplog.text
     scene.submitted.clock.advance(60.0)
     (again,) = scene.submitted.starts(scene.journal)
-    assert isinstance(again, agent.Push) and [BLOB] in [names for _, _, names in again.groups]
+    assert isinstance(again, transfer_jobs.Push) and [BLOB] in [names for _, _, names in again.groups]
 
 
 def test_what_differs_and_may_be_right_there_is_left_alone(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
@@ -116,7 +117,7 @@ def test_what_differs_and_may_be_right_there_is_left_alone(scene: Scene, caplog:
 
 def test_a_comparison_that_could_not_be_made_is_made_again(scene: Scene) -> None:
     scene.submitted.starts(scene.upkeep)
-    scene.submitted.end(failed="TransferError", transient=True)
+    scene.submitted.end(failed=FailureKind.TRANSFER, transient=True)
     assert scene.upkeep.drained
     compared(scene)
     assert not scene.submitted.starts(scene.upkeep)

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from tests.tuner.syncer.submitted import Submitted
-from trainables.transfer import agent
-from trainables.transfer.agent import AnyJob
+from trainables.net.failed import FailureKind
+from trainables.transfer import transfer_jobs
 from trainables.transfer.backend import Leftover
+from trainables.transfer.transfer_jobs import AnyJob
 from tuner.experiment import events as ev
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
@@ -47,7 +48,7 @@ class Scene:
 
     def looked(self, *found: Leftover) -> list[str]:
         """What is removed where that is found at the first look."""
-        assert self.begins() == agent.FindLeftovers(prefix="e") and self.orphans.holds
+        assert self.begins() == transfer_jobs.FindLeftovers(prefix="e") and self.orphans.holds
         self.submitted.end(msgspec.json.encode(found))
         assert not self.orphans.holds
         assert self.begins() is None, "nothing is touched before a trial runs"
@@ -55,7 +56,7 @@ class Scene:
         job = self.begins()
         if job is None:
             return []
-        assert isinstance(job, agent.RemoveLeftovers) and job.guard == GUARD
+        assert isinstance(job, transfer_jobs.RemoveLeftovers) and job.guard == GUARD
         self.submitted.end()
         return [leftover.key for leftover in job.leftovers]
 
@@ -135,10 +136,10 @@ def test_after_a_push_of_its_own_was_cut_off_it_looks_again_when_nothing_is_unde
     orphans.cut_off()
     assert not orphans.drained and scene.begins() is None
     scene.moving.drained = True
-    assert scene.begins() == agent.FindLeftovers(prefix="e")
+    assert scene.begins() == transfer_jobs.FindLeftovers(prefix="e")
     own = unfinished("e/t/checkpoint_000004-2.1/weights")
     scene.submitted.end(msgspec.json.encode([own]))
-    assert scene.begins() == agent.RemoveLeftovers(leftovers=[own], guard=GUARD)
+    assert scene.begins() == transfer_jobs.RemoveLeftovers(leftovers=[own], guard=GUARD)
     scene.submitted.end()
     assert orphans.drained
 
@@ -147,5 +148,5 @@ def test_a_place_that_cannot_be_looked_at_holds_nothing_for_long(tmp_path: Path)
     scene = Scene(tmp_path)
     for _ in range(TRIES):
         assert scene.orphans.holds and scene.begins() is not None
-        scene.submitted.end(failed="TransferError", transient=True)
+        scene.submitted.end(failed=FailureKind.TRANSFER, transient=True)
     assert not scene.orphans.holds and scene.orphans.drained

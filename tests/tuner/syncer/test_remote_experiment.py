@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
+from trainables.transfer.client import InlineClient
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.remote_experiment import RemoteExperiment
-from tuner.syncer.uploader import InlineUploader
 
 
 class Counted(list[str]):
@@ -31,7 +31,7 @@ def test_checkpoints_are_looked_for_once_for_all_trials(tmp_path: Path) -> None:
         (half / "part").write_bytes(b"x")
         raw = msgspec.Raw(b"{}")
         state.apply(ev.TrialCreated(f"{number}", number, raw, name=f"t_{number}", dirname=f"t_{number}"))
-    uploader = InlineUploader({"place": str(tmp_path / "there")})
+    uploader = InlineClient({"place": str(tmp_path / "there")})
     remote = RemoteExperiment(uploader, uploader.uri, "e", timeout_s=10)
     remote.keys = counted = Counted(remote.keys)
 

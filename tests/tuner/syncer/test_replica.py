@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,9 +21,11 @@ from trainables.errors import (
     TransferCorruptError,
     TransferError,
 )
-from trainables.transfer import agent
-from trainables.transfer.agent import AnyJob, Done, Failed
+from trainables.net.failed import FailureKind
+from trainables.transfer import transfer_jobs
 from trainables.transfer.backend import Can
+from trainables.transfer.client import TransferClient
+from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
 from trainables.wire import CheckpointRef, SaveUploaded
 from tuner.clock import VirtualClock
 from tuner.driver.checkpoints import Keeping
@@ -40,16 +43,15 @@ from tuner.syncer.inventory import Inventory
 from tuner.syncer.replica import Pace, Replica
 from tuner.syncer.sink import Problem
 from tuner.syncer.streams.trial_files import Artifacts
-from tuner.syncer.uploader import Uploader
 
 
-class Held(Uploader):
+class Held(TransferClient):
     """Ends a job when it is told to, and not before."""
 
     def __init__(self) -> None:
         self.can, self.uri = Can(), "held://"
         self.jobs: dict[int, AnyJob] = {}
-        self.ended: list[Done | Failed] = []
+        self.ended: list[Done | JobFailed] = []
         self._number = 0
 
     def submit(self, job: AnyJob) -> int:
@@ -57,15 +59,18 @@ class Held(Uploader):
         self.jobs[self._number] = job
         return self._number
 
-    def answers(self) -> list[Done | Failed]:
+    def do(self, job: AnyJob, *, timeout_s: float) -> Done | JobFailed:
+        raise NotImplementedError
+
+    def answers(self) -> list[Done | JobFailed]:
         ended, self.ended = self.ended, []
         return ended
 
-    def end(self, kind: type[agent.TransferJob], *, failed: bool = False, transient: bool = False) -> None:
+    def end(self, kind: type[transfer_jobs.TransferJob], *, failed: bool = False, transient: bool = False) -> None:
         """End every job of that kind."""
         for number in [number for number, job in self.jobs.items() if isinstance(job, kind)]:
             del self.jobs[number]
-            answer = Failed(number, "TransferError", "no", transient) if failed else Done(number)
+            answer = JobFailed(FailureKind.TRANSFER, "no", transient, id=number) if failed else Done(number)
             self.ended.append(answer)
 
 
@@ -144,11 +149,11 @@ def test_nothing_is_due_before_the_first_trial_runs(scene: Scene) -> None:
 def test_the_loop_sleeps_between_two_pushes_although_the_journal_goes_on(scene: Scene) -> None:
     trial = scene.trial()
     scene.rest()
-    assert any(isinstance(job, agent.Push) for job in scene.uploader.jobs.values())
+    assert any(isinstance(job, transfer_jobs.Push) for job in scene.uploader.jobs.values())
     scene.say(ev.AttemptEnded(trial.trial_id, 1, "paused"))
     scene.rest()
     scene.clock.advance(0.02)
-    scene.uploader.end(agent.Push)
+    scene.uploader.end(transfer_jobs.Push)
     assert 1.0 < scene.rest() < 2.0, "a twentieth of the time, and no more than once a second"
     assert not scene.uploader.jobs
     scene.clock.advance(scene.rest())
@@ -161,7 +166,7 @@ def test_the_loop_sleeps_while_the_replica_does_not_answer(scene: Scene) -> None
     scene.save(trial, 1)
     for pause in (0.5, 1.0, 2.0, 4.0):
         scene.rest()
-        scene.uploader.end(agent.TransferJob, failed=True, transient=True)
+        scene.uploader.end(transfer_jobs.TransferJob, failed=True, transient=True)
         assert scene.rest() == pytest.approx(pause)
         scene.clock.advance(pause)
 
@@ -170,7 +175,7 @@ def test_the_loop_sleeps_in_an_outage_that_outlasts_the_period(scene: Scene) -> 
     scene.trial()
     scene.rest()
     scene.clock.advance(Pace().period_s)
-    scene.uploader.end(agent.TransferJob, failed=True, transient=True)
+    scene.uploader.end(transfer_jobs.TransferJob, failed=True, transient=True)
     scene.rest()
 
 
@@ -178,7 +183,7 @@ def test_the_loop_sleeps_while_all_lanes_are_taken_and_another_waits_for_its_tim
     failing = scene.trial("failing")
     scene.save(failing, 1)
     scene.rest()
-    scene.uploader.end(agent.TransferJob, failed=True)
+    scene.uploader.end(transfer_jobs.TransferJob, failed=True)
     scene.rest()
     for name in ("a", "b", "c"):
         scene.save(scene.trial(name), 1)
@@ -193,13 +198,13 @@ def refused(scene: Scene, group: str) -> int:
     while found := [
         number
         for number, job in scene.uploader.jobs.items()
-        if isinstance(job, agent.Push) and any(prefix == group for _, prefix, _ in job.groups)
+        if isinstance(job, transfer_jobs.Push) and any(prefix == group for _, prefix, _ in job.groups)
     ]:
         count += len(found)
         assert count < 100, "the loop would turn without anything to do"
         for number in found:
             del scene.uploader.jobs[number]
-            scene.uploader.ended.append(Failed(number, "AccessRefusedError", "no"))
+            scene.uploader.ended.append(JobFailed(FailureKind.ACCESS_REFUSED, "no", id=number))
         scene.replica.finished()
     return count
 
@@ -227,15 +232,17 @@ def test_what_is_replaced_and_cannot_be_deleted_is_tried_again_after_a_pause(sce
     scene.trial()
     for pause in (0.5, 1.0, 2.0):
         scene.replica.finished()
-        assert [job.keys for job in scene.uploader.jobs.values() if isinstance(job, agent.Delete)] == [["exp/old"]]
-        scene.uploader.end(agent.Delete, failed=True)
+        assert [job.keys for job in scene.uploader.jobs.values() if isinstance(job, transfer_jobs.Delete)] == [
+            ["exp/old"]
+        ]
+        scene.uploader.end(transfer_jobs.Delete, failed=True)
         assert scene.rest() == pytest.approx(pause)
         assert not scene.uploader.jobs
         scene.clock.advance(pause)
     scene.replica.finished()
-    scene.uploader.end(agent.Delete)
+    scene.uploader.end(transfer_jobs.Delete)
     scene.replica.finished()
-    assert any(isinstance(job, agent.Push) for job in scene.uploader.jobs.values())
+    assert any(isinstance(job, transfer_jobs.Push) for job in scene.uploader.jobs.values())
 
 
 def test_a_trial_whose_files_are_refused_keeps_no_other_trials_files_from_arriving(scene: Scene) -> None:
@@ -248,25 +255,31 @@ def test_a_trial_whose_files_are_refused_keeps_no_other_trials_files_from_arrivi
     for _ in range(20):
         scene.replica.finished()
         for number, job in list(scene.uploader.jobs.items()):
-            there = {prefix for _, prefix, _ in job.groups} if isinstance(job, agent.Push) else set()
+            there = {prefix for _, prefix, _ in job.groups} if isinstance(job, transfer_jobs.Push) else set()
             del scene.uploader.jobs[number]
             well = "exp/b" not in there
-            scene.uploader.ended.append(Done(number) if well else Failed(number, "AccessRefusedError", "no"))
+            refused = JobFailed(FailureKind.ACCESS_REFUSED, "no", id=number)
+            scene.uploader.ended.append(Done(number) if well else refused)
             arrived |= there if well else set()
         scene.clock.advance(60.0)
     assert {"exp/a", "exp/c"} <= arrived
     assert scene.replica.missing == ["result files of b"]
 
 
-def fetches(scene: Scene) -> list[agent.FetchCheckpoint]:
-    return [job for job in scene.uploader.jobs.values() if isinstance(job, agent.FetchCheckpoint)]
+def fetches(scene: Scene) -> list[transfer_jobs.FetchCheckpoint]:
+    return [job for job in scene.uploader.jobs.values() if isinstance(job, transfer_jobs.FetchCheckpoint)]
 
 
 def fails(scene: Scene, error: type[Exception], message: str = "no", *, transient: bool = False) -> None:
     """End every fetch with that error."""
-    for number in [number for number, job in scene.uploader.jobs.items() if isinstance(job, agent.FetchCheckpoint)]:
+    jobs = scene.uploader.jobs
+    for number in [number for number, job in jobs.items() if isinstance(job, transfer_jobs.FetchCheckpoint)]:
         del scene.uploader.jobs[number]
-        scene.uploader.ended.append(Failed(number, error.__name__, message, transient))
+        raised = error(message)
+        if message == FULL:
+            raised.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+        failed: JobFailed = JobFailed.of(raised, id=number)
+        scene.uploader.ended.append(msgspec.structs.replace(failed, transient=transient))
     scene.replica.finished()
 
 
@@ -289,7 +302,7 @@ def test_a_fetch_that_may_pass_is_tried_again_after_a_pause_longer_each_time(sce
         assert not fetches(scene)
         scene.clock.advance(pause * 0.1)
         scene.replica.finished()
-    scene.uploader.end(agent.FetchCheckpoint)
+    scene.uploader.end(transfer_jobs.FetchCheckpoint)
     scene.replica.finished()
     assert told == [None]
 
@@ -307,7 +320,7 @@ def test_a_checkpoint_that_several_ask_for_is_fetched_once_and_all_are_told(scen
     scene.replica.finished()
     (job,) = fetches(scene)
     assert job.target == str(trial.directory / record.ref.name) and not told
-    scene.uploader.end(agent.FetchCheckpoint)
+    scene.uploader.end(transfer_jobs.FetchCheckpoint)
     scene.replica.finished()
     assert told == [("first", None), ("second", None), ("third", None)]
     scene.replica.fetch(trial, record, lambda problem: told.append(("later", problem)))
@@ -386,7 +399,7 @@ def test_what_workers_bring_themselves_is_waited_for_and_left_out(scene: Scene) 
     scene.replica.finished()
     (job,) = payloads(scene)
     assert (Path(job.directory).name, job.sent) == (two.name, {"shard": "digest"})
-    scene.uploader.end(agent.PushPayload, failed=True)
+    scene.uploader.end(transfer_jobs.PushPayload, failed=True)
     scene.replica.finished()
     scene.clock.advance(60.0)
     scene.replica.finished()
@@ -396,9 +409,10 @@ def test_what_workers_bring_themselves_is_waited_for_and_left_out(scene: Scene) 
     scene.replica.finished()
 
     done = until_rest(scene)
-    assert [Path(job.directory).name for job in done if isinstance(job, agent.PushManifest)] == [one.name]
-    assert [job.sent for job in done if isinstance(job, agent.PushPayload)] == [{}]
-    assert [job.key for job in done if isinstance(job, agent.DeleteCheckpoint)] == [f"exp/{trial.dirname}/{three.name}"]
+    assert [Path(job.directory).name for job in done if isinstance(job, transfer_jobs.PushManifest)] == [one.name]
+    assert [job.sent for job in done if isinstance(job, transfer_jobs.PushPayload)] == [{}]
+    deleted = [job.key for job in done if isinstance(job, transfer_jobs.DeleteCheckpoint)]
+    assert deleted == [f"exp/{trial.dirname}/{three.name}"]
 
 
 def test_a_checkpoint_is_read_from_its_first_byte_until_it_is_complete(scene: Scene) -> None:
@@ -407,7 +421,7 @@ def test_a_checkpoint_is_read_from_its_first_byte_until_it_is_complete(scene: Sc
     assert not scene.replica.reads(path)
     scene.replica.finished()
     assert scene.replica.reads(path)
-    scene.uploader.end(agent.PushPayload)
+    scene.uploader.end(transfer_jobs.PushPayload)
     scene.replica.finished()
     assert scene.replica.reads(path)  # the manifest is still to be read
     until_rest(scene)
@@ -438,10 +452,10 @@ def test_r2_at_the_end_of_a_trial_the_copy_that_waits_for_the_period_goes_there_
         scene.replica.finished()
         done += until_rest(scene)
 
-    steps = [job for job in done if isinstance(job, (agent.PushManifest, agent.DeleteCheckpoint))]
+    steps = [job for job in done if isinstance(job, (transfer_jobs.PushManifest, transfer_jobs.DeleteCheckpoint))]
     assert [(type(job), Path(job.key).name) for job in steps] == [
-        (agent.PushManifest, two.ref.name),
-        (agent.DeleteCheckpoint, one.ref.name),
+        (transfer_jobs.PushManifest, two.ref.name),
+        (transfer_jobs.DeleteCheckpoint, one.ref.name),
     ]
 
 
@@ -454,14 +468,12 @@ class Beaten(Held):
 
     def wait(self, timeout_s: float | None) -> None:
         self.clock.advance(1.0)
-        self._wait(1.0)
+        self.beats += sum(isinstance(job, transfer_jobs.Put) for job in self.jobs.values())
+        self.end(transfer_jobs.Put)
 
-    def _wait(self, timeout_s: float) -> None:
-        self.beats += sum(isinstance(job, agent.Put) for job in self.jobs.values())
-        self.end(agent.Put)
-
-    def _put_back(self, answers: list[Done | Failed]) -> None:
-        self.ended += answers
+    def do(self, job: AnyJob, *, timeout_s: float) -> Done | JobFailed:
+        self.beats += 1
+        return Done(0)
 
 
 @pytest.mark.parametrize("waits", [100.0, 1e9])
@@ -496,8 +508,8 @@ def test_who_waits_for_copies_at_the_end_gives_signs_of_life_and_waits_no_longer
     assert uploader.beats >= waited // 11
 
 
-def payloads(scene: Scene) -> list[agent.PushPayload]:
-    return [job for job in scene.uploader.jobs.values() if isinstance(job, agent.PushPayload)]
+def payloads(scene: Scene) -> list[transfer_jobs.PushPayload]:
+    return [job for job in scene.uploader.jobs.values() if isinstance(job, transfer_jobs.PushPayload)]
 
 
 def until_rest(scene: Scene) -> list[AnyJob]:
@@ -505,6 +517,6 @@ def until_rest(scene: Scene) -> list[AnyJob]:
     done: list[AnyJob] = []
     while jobs := list(scene.uploader.jobs.values()):
         done += jobs
-        scene.uploader.end(agent.TransferJob)
+        scene.uploader.end(transfer_jobs.TransferJob)
         scene.replica.finished()
     return done

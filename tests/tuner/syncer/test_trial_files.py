@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.tuner.syncer.submitted import Submitted
-from trainables.transfer import agent
+from trainables.transfer import transfer_jobs
 from trainables.wire import frame
 from tuner.experiment import events as ev
 from tuner.experiment.paths import ExperimentPaths
@@ -43,7 +43,7 @@ class Scene:
         self.files.ended(trial)
         assert self.files.start_jobs(0.0)
         job = self.submitted.end()
-        assert isinstance(job, agent.Push)
+        assert isinstance(job, transfer_jobs.Push)
         frame(job)  # it can be sent
         return [names for _, _, names in job.groups]
 
@@ -121,7 +121,7 @@ def test_one_job_at_a_time_and_without_artifacts_what_the_loggers_write(tmp_path
     scene.files.ended(trial)
     assert scene.files.start_jobs(0.0)
     (job,) = scene.submitted.jobs
-    assert isinstance(job, agent.Push) and job.guard == "e/generations/000002.json"
+    assert isinstance(job, transfer_jobs.Push) and job.guard == "e/generations/000002.json"
     assert job.groups == [(str(trial.directory), "e/t", ["result.json"])]
     scene.files.ended(trial)
     assert not scene.files.start_jobs(0.0)  # one is under way

@@ -16,8 +16,9 @@ from typing import Any, Literal
 import msgspec
 
 from trainables.errors import LimitError
+from trainables.net.frames import frame
 from trainables.starting import no_process
-from trainables.wire import Answer, AttemptErrored, Finished, Preempted, Report, ToTrial, decode_from_trial, frame
+from trainables.wire import Answer, AttemptErrored, Finished, Preempted, Report, ToTrial, decode_from_trial
 from tuner.clock import Clock, SystemClock
 from tuner.executors.base import KILLED, Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
 from tuner.executors.local.attempt_process import BLOCKS, HELLO

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Protocol, TextIO
 
-from trainables.wire import Frames
+from trainables.net.frames import Frames
 from tuner.executors.reactor import Action, Reactor
 
 _READ = 65536

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, PublishError
-from trainables.runtime.saving import DISK
+from trainables.net.failed import DISK
 from trainables.store import fs
 from trainables.wire import (
     Answer,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import ObjectExistsError, ObjectNotFoundError, TransferError
+from trainables.net import pieces
+from trainables.net.pieces import Piece
 from trainables.store import fs
 from trainables.threads import Threads
 from trainables.transfer.backend import Backend, Can, Entry, Progress, PushRequest, joined, unwatched
@@ -23,9 +24,6 @@ WINDOW = 3
 _SYNCS = 8
 """So many files are made durable at once."""
 
-Wanted = tuple[str, int, int]
-"""(key, offset, count)"""
-
 
 class Files:
     """The files below a directory of this host, by key."""
@@ -37,16 +35,9 @@ class Files:
         """The size of each; -1 for what is no file."""
         return [-1 if (size := self._place._size(key)) is None else size for key in keys]
 
-    def read(self, wanted: Sequence[Wanted]) -> list[bytes]:
+    def read(self, wanted: Sequence[Piece]) -> list[bytes]:
         """Parts of files."""
-        parts = []
-        for key, offset, count in wanted:
-            fd = os.open(self._place._path(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                parts.append(os.pread(fd, count, offset))
-            finally:
-                os.close(fd)
-        return parts
+        return [pieces.read(self._place._path(key), offset, count) for key, offset, count in wanted]
 
     def write(self, parts: Sequence[tuple[str, int, bytes]]) -> None:
         """Parts of files that are being sent, each under a name that nobody else uses."""
@@ -54,11 +45,7 @@ class Files:
         for directory in {path.parent for path in paths}:
             fs.make_dirs(directory)
         for path, (_, offset, data) in zip(paths, parts, strict=True):
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-            try:
-                _write_at(fd, data, offset)
-            finally:
-                os.close(fd)
+            pieces.write(path, offset, data)
 
     def place(self, names: Sequence[tuple[str, str]], exclusive: bool) -> None:
         """Give files that have arrived their names, durably."""
@@ -105,8 +92,10 @@ class EngineBackend(Backend):
         except OSError as error:
             raise TransferError(f"{error.filename} cannot be pushed: {error}") from error
         with _Window() as window:
-            for batch in _batches(sizes):
-                data = [(parts[name], offset, _read(source / name, offset, count)) for name, offset, count in batch]
+            for batch in pieces.cut(sizes, PIECE):
+                data = [
+                    (parts[name], offset, pieces.read(source / name, offset, count)) for name, offset, count in batch
+                ]
                 window.add(self._ask("write", data))
                 request.progress(sum(len(piece) for _, _, piece in data))
         try:
@@ -129,15 +118,15 @@ class EngineBackend(Backend):
         for directory in {(target / name).parent for name in names}:
             fs.make_dirs(directory)
         with _Window() as window:
-            for batch in _batches(list(zip(names, sizes, strict=True))):
+            for batch in pieces.cut(zip(names, sizes, strict=True), PIECE):
                 ask = self._ask("read", [(joined(prefix, name), offset, count) for name, offset, count in batch])
 
-                def arrived(ask: Callable[[], Any] = ask, batch: list[Wanted] = batch) -> None:
+                def arrived(ask: Callable[[], Any] = ask, batch: list[Piece] = batch) -> None:
                     for (name, offset, count), data in zip(batch, ask(), strict=True):
                         if len(data) != count:
                             raise TransferError(f"{self.url(joined(prefix, name))} was shortened", transient=True)
                         with on_disk(target / name):
-                            _write(target / name, offset, data)
+                            pieces.write(target / name, offset, data, fresh=True)
                         progress(len(data))
 
                 window.add(arrived)
@@ -178,50 +167,6 @@ class _Window:
             self._waiting.popleft()()
 
 
-def _batches(files: Sequence[tuple[str, int]]) -> Iterator[list[Wanted]]:
-    """Files cut and put together to pieces of at most `PIECE` bytes."""
-    batch: list[Wanted] = []
-    room = PIECE
-    for name, size in files:
-        offset = 0
-        while offset < size or (size == 0 and offset == 0):
-            count = min(size - offset, room)
-            batch.append((name, offset, count))
-            offset, room = offset + count, room - count
-            if room == 0:
-                yield batch
-                batch, room = [], PIECE
-            if size == 0:
-                break
-    if batch:
-        yield batch
-
-
 def _beside(key: str) -> str:
     directory, slash, _ = key.rpartition("/")
     return f"{directory}{slash}{PREFIX}{secrets.token_hex(8)}"
-
-
-def _read(path: Path, offset: int, count: int) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.pread(fd, count, offset)
-    finally:
-        os.close(fd)
-
-
-def _write(path: Path, offset: int, data: bytes) -> None:
-    emptied = 0 if offset else os.O_TRUNC  # with its first piece it begins
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | emptied, 0o666)
-    try:
-        _write_at(fd, data, offset)
-    finally:
-        os.close(fd)
-
-
-def _write_at(fd: int, data: bytes, offset: int) -> None:
-    """All of it, or OSError: a disk that is nearly full takes a part, and only then says so."""
-    rest = memoryview(data)
-    while rest:
-        count = os.pwrite(fd, rest, offset)
-        rest, offset = rest[count:], offset + count

@@ -14,8 +14,9 @@ from typing import Any
 import cloudpickle
 
 from trainables.starting import start_thread
-from trainables.transfer.agent import AnyJob, Done, Failed
+from trainables.transfer.client import TransferClient
 from trainables.transfer.open import shown
+from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
 from trainables.wire import Answer, CheckpointRef, Report, ToTrial
 from tuner.error import SettingError
 from tuner.executors.base import Dispatch, Event, Executor, Launch, Message, Resources
@@ -31,7 +32,6 @@ from tuner.executors.ray.transfers import Carrier
 from tuner.executors.ray.uploads import ClusterUploader
 from tuner.executors.reactor import Reactor
 from tuner.executors.remote_hosts import ExperimentPlace, Uploading
-from tuner.syncer.uploader import Uploader
 
 log = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ class RayExecutor(Executor):
     def uploads(self) -> bool:
         return self._stores.replicated
 
-    def uploader(self, home: Uploader) -> Uploader:
+    def uploader(self, home: TransferClient) -> TransferClient:
         return ClusterUploader(home, self._upload, lambda timeout: self.run_once(lambda events: None, timeout))
 
     def holds(self, path: Path) -> bool:
@@ -280,8 +280,8 @@ class RayExecutor(Executor):
         self._carrier.lost(host)
         self._attempts.lost(host, events)
 
-    def _upload(self, path: Path, job: AnyJob, then: Callable[[Done | Failed], None]) -> bool:
-        def answered(answer: Done | Failed) -> None:
+    def _upload(self, path: Path, job: AnyJob, then: Callable[[Done | JobFailed], None]) -> bool:
+        def answered(answer: Done | JobFailed) -> None:
             then(answer)
             self.wake()
 

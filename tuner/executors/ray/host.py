@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 
 from trainables.errors import CheckpointCorruptError, TransferError
+from trainables.net.failed import FailureKind
 from trainables.starting import start_thread
-from trainables.transfer.agent import AnyJob, Done, Failed, FetchCheckpoint, decode_answer
+from trainables.transfer.transfer_jobs import AnyJob, Done, FetchCheckpoint, JobFailed, decode_answer
 from tuner.error import SettingError, TuneError
 from tuner.executors.ray import connection
 from tuner.executors.ray.line import AgentLine, connect
 from tuner.executors.ray.node_agent import Agent
 from tuner.executors.ray.protocol import Looked, Order, Setup, pack_orders
-from tuner.executors.ray.uploads import LOST
 from tuner.executors.remote_hosts import ExperimentPlace
 
 _PATIENCE_S = 120.0
@@ -198,10 +198,10 @@ class Host:
         ref = self._actor.open_uploads.remote(uploading)
         return lambda: self._get(ref, _PATIENCE_S)
 
-    def upload(self, job: AnyJob, then: Callable[[Done | Failed], None]) -> None:
+    def upload(self, job: AnyJob, then: Callable[[Done | JobFailed], None]) -> None:
         """Have a job of the replica done over there; `then` gets its answer, from any thread.
 
-        The answer is a `Failed` of the type `LOST` only when the host is gone: what else fails may do better later.
+        It is `CHECKPOINT_LOST` only when the host is gone: what else fails may do better later.
         """
         ref = self._actor.upload.remote(msgspec.json.encode(job))
         self._uploads.add(ref)
@@ -211,13 +211,14 @@ class Host:
             error = done.exception()
             if error is None:
                 answer = decode_answer(done.result())
-                assert isinstance(answer, (Done, Failed))
+                assert isinstance(answer, (Done, JobFailed))
                 then(answer)
             elif connection.is_death(error):
-                then(Failed(0, LOST, f"{self.name} is gone, and what only it had ({type(error).__name__})"))
+                text = f"{self.name} is gone, and what only it had ({type(error).__name__})"
+                then(JobFailed(FailureKind.CHECKPOINT_LOST, text))
             else:
                 cause = _cause(error)
-                then(Failed(0, type(cause).__name__, f"{self.name}: {cause}", getattr(cause, "transient", False)))
+                then(JobFailed.of(cause, f"{self.name}: {cause}"))
 
         ref.future().add_done_callback(answered)
 
@@ -225,8 +226,8 @@ class Host:
         """Have a checkpoint of the replica there. Raises TransferError, CheckpointError."""
         job = FetchCheckpoint(key=key, target=str(path), digest=digest)
         answer = decode_answer(self._get(self._actor.upload.remote(msgspec.json.encode(job)), None))
-        if isinstance(answer, Failed):
-            if answer.type.startswith("Checkpoint"):
+        if isinstance(answer, JobFailed):
+            if answer.of_checkpoint:
                 raise CheckpointCorruptError(answer.message)
             raise TransferError(answer.message, transient=answer.transient)
         self.has(path)

@@ -11,18 +11,16 @@ import secrets
 import select
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import answer_challenge, deliver_challenge
 
 from trainables.errors import LimitError
-from trainables.net.handshake import HandshakeStep, introduce
+from trainables.net import handshake
+from trainables.net.frames import READ, Frames, framed
 from trainables.starting import start_thread
-from trainables.wire import Frames, framed
 
 Address = tuple[str, int, bytes]
 """(ip, port, key): who has the key may speak."""
-_READ = 65536
 _CONNECT_S = 5.0
 _KNOCK_S = 1.0
 """So long somebody who has connected may take to show that he has the key: others may be waiting behind."""
@@ -44,7 +42,6 @@ class AgentLine:
         self._sending = False
         """A thread sends what did not, and whatever comes after it."""
         self._hurried = False
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __del__(self) -> None:
         self._socket.close()
@@ -83,7 +80,7 @@ class AgentLine:
     def receive(self) -> list[bytes] | None:
         """The batches that are whole by now; waits for something to come. None: the other end is gone."""
         try:
-            data = self._socket.recv(_READ)
+            data = self._socket.recv(READ)
         except OSError:
             return None
         return self._frames.feed(data) if data else None
@@ -136,10 +133,9 @@ def open_door(ip: str, met: Callable[[AgentLine], None]) -> Address:
     def accept() -> None:
         with listener:
             while True:
-                sock, _ = listener.accept()
-                with contextlib.suppress(AuthenticationError, EOFError, OSError):  # somebody else knocked
-                    # Once he has shown the key he is waited for: he may take the line for made already.
-                    met(_introduced(sock, key, ((deliver_challenge, _KNOCK_S), (answer_challenge, _CONNECT_S))))
+                accepted, _ = listener.accept()
+                if (sock := handshake.admit(accepted, key, knock_s=_KNOCK_S, answer_s=_CONNECT_S)) is not None:
+                    met(AgentLine(sock))
                     return
 
     start_thread(accept, name="tuner-door")
@@ -150,22 +146,6 @@ def connect(address: Address) -> AgentLine | None:
     """The other end; None where it cannot be reached within 5 s: the engine carries messages everywhere."""
     ip, port, key = address
     try:
-        sock = socket.create_connection((ip, port), timeout=_CONNECT_S)
-        return _introduced(sock, key, ((answer_challenge, _CONNECT_S), (deliver_challenge, _CONNECT_S)))
+        return AgentLine(handshake.connect((ip, port), key, within_s=_CONNECT_S))
     except (OSError, EOFError, AuthenticationError):
         return None
-
-
-def _introduced(sock: socket.socket, key: bytes, steps: Sequence[HandshakeStep]) -> AgentLine:
-    """The line, once both ends have shown that they have the key. Raises OSError when a step takes too long.
-
-    Args:
-        steps: each with how long it may take, in seconds.
-    """
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(sock)
-        sock.settimeout(None)
-        introduce(sock, key, steps)
-        line = AgentLine(sock)
-        stack.pop_all()
-        return line

@@ -27,7 +27,8 @@ from trainables.owned_directory import OwnedDirectory
 from trainables.starting import start_thread
 from trainables.store import delete, fs, verify
 from trainables.threads import Threads
-from trainables.transfer.agent import decode_job
+from trainables.transfer.client import ProcessClient
+from trainables.transfer.transfer_jobs import decode_job
 from trainables.wire import CheckpointRef, SavePublished
 from tuner.executors.base import Event, Exited, Launch, Message
 from tuner.executors.local.executor import LocalExecutor
@@ -54,7 +55,6 @@ from tuner.executors.ray.protocol import (
     pack_heard,
     unpack_orders,
 )
-from tuner.executors.ray.uploads import HostUploads
 from tuner.executors.remote_hosts import ExperimentPlace, Uploading
 from tuner.experiment.paths import ExperimentPaths
 
@@ -86,7 +86,8 @@ class Agent:
         self._home: OwnedDirectory | None = None
         self._cleaner: Cleaner | None = None
         self._files: Files | None = None
-        self._uploads: HostUploads | None = None
+        self._uploads: ProcessClient | None = None
+        self._timeout_s = 0.0
         self._uploading = b""
         self._opening, self._beginning = threading.Lock(), threading.Lock()
         self._root: Path | None = None
@@ -210,12 +211,13 @@ class Agent:
         with self._opening:
             if self._uploads is None:
                 meant: Uploading = cloudpickle.loads(uploading)
-                self._uploads = HostUploads(meant.arguments, meant.timeout_s)
+                self._timeout_s = meant.timeout_s
+                self._uploads = ProcessClient(meant.arguments)
 
     def _upload(self, job: bytes) -> bytes:
         self._open_uploads(self._uploading)
         assert self._uploads is not None
-        return msgspec.json.encode(self._uploads.do(decode_job(job)))
+        return msgspec.json.encode(self._uploads.do(decode_job(job), timeout_s=self._timeout_s))
 
     def _met(self, line: AgentLine) -> None:
         """The driver has connected; from then on both sides use the line."""

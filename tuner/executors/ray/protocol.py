@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Union
 
-from trainables.wire import CheckpointRef, ToTrial, decode_from_trial, decode_to_trial, encode
+from trainables.net.frames import encode
+from trainables.wire import CheckpointRef, ToTrial, decode_from_trial, decode_to_trial
 from tuner.executors.base import Event, Launch, Message
 
 RESTORED = ".restored"

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trainables.errors import CheckpointError, CheckpointNotFoundError, PublishError, TransferError
+from trainables.net.failed import FailureKind
 from trainables.store import delete as delete_here
 from trainables.store import fs
-from trainables.transfer.agent import AnyJob, Done, Failed
+from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
 from trainables.wire import CheckpointRef
 from tuner.executors.ray.host import Host
 from tuner.executors.ray.transfers import Carrier, place_of_restored
-from tuner.executors.ray.uploads import LOST
 
 
 class Stores:
@@ -47,13 +47,13 @@ class Stores:
                 done = host.delete(path) and done
         return done
 
-    def upload(self, path: Path, job: AnyJob, then: Callable[[Done | Failed], None]) -> bool:
+    def upload(self, path: Path, job: AnyJob, then: Callable[[Done | JobFailed], None]) -> bool:
         """Have the host of a checkpoint do a job of the replica; False: it lies here."""
         if fs.is_dir(path):
             return False
         host = next((host for host in list(self._hosts.values()) if host.holds(path)), None)
         if host is None:
-            then(Failed(0, LOST, f"{path}: the host that had it is gone"))
+            then(JobFailed(FailureKind.CHECKPOINT_LOST, f"{path}: the host that had it is gone"))
         else:
             host.upload(job, then)
         return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import hashlib
 import logging
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import LimitError, PublishError, TransferError
-from trainables.runtime.saving import DISK
+from trainables.net.failed import DISK, errno_of
 from trainables.starting import start_thread
 from trainables.store import file_tree, fs, manifest, staging
 from trainables.store.manifest import MANIFEST_NAME
@@ -110,8 +109,7 @@ class Carrier:
             try:
                 remote_checkpoints.fetch(backend, key, staged / path.name, digest=digest or None, progress=moved)
             except TransferError as error:
-                code = next((code for code in DISK if os.strerror(code) in str(error)), None)
-                if code is not None:  # this host's disk: no other way helps
+                if (code := errno_of(error)) in DISK:  # this host's disk: no other way helps
                     raise PublishError(code, str(error)) from error
                 raise
 

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError
 from trainables.store import fs
 from trainables.store.manifest import MANIFEST_NAME
-from trainables.transfer import agent
-from trainables.transfer.agent import AnyJob, Done, Failed
+from trainables.transfer import transfer_jobs
+from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
 from trainables.wire import CheckpointRef, SaveUploaded
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
@@ -31,8 +30,6 @@ log = logging.getLogger(__name__)
 
 STEPS = 3
 """Checkpoints that are moved at once."""
-UNUSABLE = (CheckpointCorruptError.__name__, CheckpointNotFoundError.__name__)
-"""What is said of a checkpoint whose manifest cannot be read, or is not there."""
 
 
 class CheckpointStream(Stream):
@@ -47,7 +44,7 @@ class CheckpointStream(Stream):
         self._context, self._queue, self._at_once = context, queue, at_once
         self._later: dict[str, dict[Order, tuple[Trial, CheckpointRecord, int]]] = {}
         """Trial -> checkpoints that wait for the next period."""
-        self._inherited: dict[Path, agent.CopyPayload] = {}
+        self._inherited: dict[Path, transfer_jobs.CopyPayload] = {}
         """Those that are copied from elsewhere, not from here; until they are complete."""
         self._unpublished: dict[str, dict[Order, CheckpointRef]] = {}
         """Trial -> saves that its processes copy, or have copied, of which nobody knows whether they come to be."""
@@ -97,7 +94,7 @@ class CheckpointStream(Stream):
             if uri not in record.copies:  # a driver was killed before it could say so
                 self.facts.append(ev.CheckpointCopied(record.ref, uri))
             if trial.status != Trial.TERMINATED and self._context.can.reuse:
-                learn = agent.Learn(key=self._context.key(trial.dirname, name))
+                learn = transfer_jobs.Learn(key=self._context.key(trial.dirname, name))
                 self._look(learn, partial(self._learned, trial, record))
         elif fs.is_dir(trial.directory / name):
             self.add(trial, record, seq, tried=tried)
@@ -111,11 +108,11 @@ class CheckpointStream(Stream):
     def _learned(self, trial: Trial, record: CheckpointRecord, answer: Answer) -> None:
         """What nobody could use there is sent again, if it is here."""
         self._looking -= 1
-        unusable = isinstance(answer, Failed) and answer.type in UNUSABLE
+        unusable = isinstance(answer, JobFailed) and answer.unusable
         if unusable and self._context.can.delete and fs.is_dir(trial.directory / record.ref.name):
             # A manifest is only laid where there is none: first the one goes that cannot be read.
             key = self._context.key(trial.dirname, record.ref.name, MANIFEST_NAME)
-            broken = agent.Delete(keys=[key], guard=self._context.guard)
+            broken = transfer_jobs.Delete(keys=[key], guard=self._context.guard)
             self._look(broken, partial(self._send_again, trial, record))
 
     def _send_again(self, trial: Trial, record: CheckpointRecord, answer: Answer) -> None:
@@ -137,7 +134,7 @@ class CheckpointStream(Stream):
     ) -> None:
         """As `add`, of one that is copied from where it lies."""
         key, guard = self._context.key(trial.dirname, record.ref.name), self._context.guard
-        self._inherited[trial.directory / record.ref.name] = agent.CopyPayload(
+        self._inherited[trial.directory / record.ref.name] = transfer_jobs.CopyPayload(
             place=origin.place, source=origin.key, key=key, digest=record.digest, guard=guard
         )
         self.add(trial, record, seq, tried=tried)
@@ -246,21 +243,21 @@ class CheckpointStream(Stream):
     def _job(self, step: QueueStep) -> AnyJob:
         key, guard = self._context.key(step.path.parent.name, step.ref.name), self._context.guard
         if step.kind is StepKind.REMOVE:
-            return agent.DeleteCheckpoint(key=key, guard=guard)
+            return transfer_jobs.DeleteCheckpoint(key=key, guard=guard)
         inherited = self._inherited.get(step.path)
         if step.kind is StepKind.MANIFEST:
             if inherited is not None:
-                return agent.CopyManifest(**msgspec.structs.asdict(inherited))
-            return agent.PushManifest(directory=str(step.path), key=key, guard=guard)
+                return transfer_jobs.CopyManifest(**msgspec.structs.asdict(inherited))
+            return transfer_jobs.PushManifest(directory=str(step.path), key=key, guard=guard)
         if inherited is not None:
             return inherited
         self.reading.add(step.path)
         sent = self._sent.get(step.path, {})
-        return agent.PushPayload(directory=str(step.path), key=key, sent=sent, guard=guard)
+        return transfer_jobs.PushPayload(directory=str(step.path), key=key, sent=sent, guard=guard)
 
     def _ended(self, step: QueueStep, answer: Answer) -> None:
         self._moving -= 1
-        if isinstance(answer, Failed):
+        if isinstance(answer, JobFailed):
             self._queue.failed(step, answer.message, self._context.clock.monotonic(), transient=answer.transient)
             if step.kind is not StepKind.REMOVE:
                 self._failed(step, answer)
@@ -272,11 +269,11 @@ class CheckpointStream(Stream):
             self.reading.discard(step.path)
             self.facts.append(ev.CheckpointCopied(step.ref, self._context.uri))
 
-    def _failed(self, step: QueueStep, answer: Failed) -> None:
+    def _failed(self, step: QueueStep, answer: JobFailed) -> None:
         if step.kind is StepKind.PAYLOAD:
             self.reading.discard(step.path)  # until it is tried again
         inherited = step.path in self._inherited
-        if answer.type.startswith("Checkpoint"):
+        if answer.of_checkpoint:
             if inherited:
                 del self._inherited[step.path]
                 self.lost.append(ev.CheckpointSetAside(step.ref, answer.message))

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from trainables.store import fs
-from trainables.transfer import agent
-from trainables.transfer.agent import Done, Failed
+from trainables.transfer import transfer_jobs
+from trainables.transfer.transfer_jobs import Done, JobFailed
 from tuner.experiment.paths import parse_pack
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.inventory import Inventory
@@ -134,13 +134,13 @@ class ExperimentFiles(Stream):
         self._running.add("fetch")
         name = self._wanted.pop()
         history = self._context.key(_HISTORY.rstrip("/"))
-        job = agent.FetchFiles(prefix=history, target=str(self._paths.history), names=[name])
+        job = transfer_jobs.FetchFiles(prefix=history, target=str(self._paths.history), names=[name])
         self._context.submit(job, partial(self._fetched, name))
         return True
 
     def _fetched(self, name: str, answer: Answer) -> None:
         self._running.discard("fetch")
-        again = isinstance(answer, Failed) and answer.transient
+        again = isinstance(answer, JobFailed) and answer.transient
         if again:
             self._wanted.append(name)
         self._fetch_again.ended(self._context.clock.monotonic(), well=not again)

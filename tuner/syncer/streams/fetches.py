@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from functools import partial
 
-from trainables.errors import (
-    AccessRefusedError,
-    CheckpointCorruptError,
-    CheckpointNotFoundError,
-    ObjectNotFoundError,
-    PublishError,
-    TransferCorruptError,
-)
-from trainables.runtime.saving import DISK
-from trainables.transfer import agent
-from trainables.transfer.agent import Failed
+from trainables.net.failed import FailureKind
+from trainables.transfer import transfer_jobs
+from trainables.transfer.transfer_jobs import JobFailed
 from tuner.experiment.events import ErrorInfo
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
@@ -25,15 +16,17 @@ from tuner.syncer.sink import Then
 from tuner.syncer.streams.stream import Answer, ReplicaContext, Stream
 
 _NOT_WHOLE = {
-    error.__name__
-    for error in (CheckpointCorruptError, CheckpointNotFoundError, ObjectNotFoundError, TransferCorruptError)
+    FailureKind.CHECKPOINT_CORRUPT,
+    FailureKind.CHECKPOINT_NOT_FOUND,
+    FailureKind.OBJECT_NOT_FOUND,
+    FailureKind.TRANSFER_CORRUPT,
 }
-"""Errors that say of the remote checkpoint that it is missing, or not what was published."""
+"""Failures that say of the remote checkpoint that it is missing, or not what was published."""
 
 
 @dataclass(slots=True)
 class _Wanted:
-    job: agent.FetchCheckpoint
+    job: transfer_jobs.FetchCheckpoint
     asked: list[Then]
     number: int = 0
     """Of the job that runs; 0: none does."""
@@ -41,8 +34,8 @@ class _Wanted:
     """The last try was refused, and credentials have been read anew since."""
     patience: Patience = field(default_factory=Patience)
 
-    def again(self, answer: Failed) -> bool:
-        return answer.transient or (answer.type == AccessRefusedError.__name__ and not self.refused)
+    def again(self, answer: JobFailed) -> bool:
+        return answer.transient or (answer.kind is FailureKind.ACCESS_REFUSED and not self.refused)
 
 
 class CheckpointFetches(Stream):
@@ -58,7 +51,7 @@ class CheckpointFetches(Stream):
     def ask(self, trial: Trial, record: CheckpointRecord, then: Then) -> None:
         """Have it brought to its directory; who asks for one that is on its way hears of that one."""
         target, key = str(trial.directory / record.ref.name), self._context.key(trial.dirname, record.ref.name)
-        job = agent.FetchCheckpoint(key=key, target=target, digest=record.digest)
+        job = transfer_jobs.FetchCheckpoint(key=key, target=target, digest=record.digest)
         self._all.setdefault(target, _Wanted(job, [])).asked.append(then)
 
     def due_at(self, now: float) -> float | None:
@@ -70,24 +63,23 @@ class CheckpointFetches(Stream):
             fetch.number = self._context.submit(fetch.job, partial(self._ended, fetch))
         return bool(ready)
 
-    def gives_up(self, answer: Failed) -> bool:
+    def gives_up(self, answer: JobFailed) -> bool:
         """A fetch ends with this failure: who asked for it is told, and it is not tried again."""
         return any(fetch.number == answer.id and not fetch.again(answer) for fetch in self._all.values())
 
     def _ended(self, fetch: _Wanted, answer: Answer) -> None:
         fetch.number = 0
-        if isinstance(answer, Failed) and fetch.again(answer):
-            fetch.refused = answer.type == AccessRefusedError.__name__
+        if isinstance(answer, JobFailed) and fetch.again(answer):
+            fetch.refused = answer.kind is FailureKind.ACCESS_REFUSED
             fetch.patience.ended(self._context.clock.monotonic(), well=False)
             return
         del self._all[fetch.job.target]
-        problem = _problem(answer) if isinstance(answer, Failed) else None
+        problem = _problem(answer) if isinstance(answer, JobFailed) else None
         for then in fetch.asked:
             then(problem)
 
 
-def _problem(answer: Failed) -> str | ErrorInfo:
-    if answer.type in _NOT_WHOLE:
+def _problem(answer: JobFailed) -> str | ErrorInfo:
+    if answer.kind in _NOT_WHOLE:
         return answer.message
-    full = any(os.strerror(code) in answer.message for code in DISK)
-    return ErrorInfo(answer.type, answer.message, disk=full or answer.type == PublishError.__name__)
+    return ErrorInfo(answer.raised, answer.message, disk=answer.disk or answer.kind is FailureKind.PUBLISH)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.store import fs
-from trainables.transfer.agent import Done
+from trainables.transfer.transfer_jobs import Done
 from tuner.error import StorageFullError
 from tuner.experiment.paths import is_history, parse_segment, parse_snapshot
 from tuner.experiment.state import ExperimentState

@@ -12,8 +12,8 @@ import msgspec
 from blake3 import blake3
 
 from trainables.store import fs
-from trainables.transfer import agent
-from trainables.transfer.agent import AnyJob, Done, Failed
+from trainables.transfer import transfer_jobs
+from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
 from tuner.experiment import journal_format as form
 from tuner.experiment.paths import parse_snapshot
 from tuner.syncer.streams.experiment_files import ExperimentFiles
@@ -93,7 +93,9 @@ class JournalUpkeep(Stream):
             return False
         for name in self._missed():
             log.warning("%s: %s is missing: it is sent again from here", self._context.uri, name)
-        self._look(agent.Compare(source=str(self._paths.root), prefix=self._context.key(), names=names), self._differ)
+        self._look(
+            transfer_jobs.Compare(source=str(self._paths.root), prefix=self._context.key(), names=names), self._differ
+        )
         return True
 
     def _missed(self) -> list[str]:
@@ -115,7 +117,7 @@ class JournalUpkeep(Stream):
     def _differ(self, answer: Answer) -> None:
         if self._could(answer):
             for name in msgspec.json.decode(answer.data, type=list[str]):
-                self._look(agent.Read(key=self._context.key(name)), partial(self._differs, name))
+                self._look(transfer_jobs.Read(key=self._context.key(name)), partial(self._differs, name))
 
     def _differs(self, name: str, answer: Answer) -> None:
         """A remote file is another, and is sent again if that mends it."""
@@ -136,7 +138,7 @@ class JournalUpkeep(Stream):
     def _could(self, answer: Answer) -> TypeGuard[Done]:
         """Whether it could be looked; if not, and that may pass, all of it is done again."""
         self._looking -= 1
-        self._compared &= not (isinstance(answer, Failed) and answer.transient)
+        self._compared &= not (isinstance(answer, JobFailed) and answer.transient)
         return isinstance(answer, Done)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from trainables.store import fs
-from trainables.transfer import agent
-from trainables.transfer.agent import Failed
+from trainables.transfer import transfer_jobs
 from trainables.transfer.backend import Leftover
+from trainables.transfer.transfer_jobs import JobFailed
 from tuner.experiment.paths import is_trial_file, parse_checkpoint
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.inventory import Inventory
@@ -87,14 +87,16 @@ class Orphans(Stream):
             return False
         self._busy = True
         if self._looks:
-            self._context.submit(agent.FindLeftovers(prefix=self._root.name), self._ended)
+            self._context.submit(transfer_jobs.FindLeftovers(prefix=self._root.name), self._ended)
         else:
-            self._context.submit(agent.RemoveLeftovers(leftovers=self._found, guard=self._context.guard), self._ended)
+            self._context.submit(
+                transfer_jobs.RemoveLeftovers(leftovers=self._found, guard=self._context.guard), self._ended
+            )
         return True
 
     def _ended(self, answer: Answer) -> None:
         self._busy = False
-        if isinstance(answer, Failed):
+        if isinstance(answer, JobFailed):
             self._failures += 1
             if not answer.transient or self._failures >= TRIES:
                 uri, why = self._context.uri, answer.message

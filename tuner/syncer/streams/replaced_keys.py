@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from trainables.transfer import agent
-from trainables.transfer.agent import Done
+from trainables.transfer import transfer_jobs
+from trainables.transfer.transfer_jobs import Done
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.inventory import Inventory
 from tuner.syncer.queue import Patience
@@ -48,7 +48,7 @@ class ReplacedKeys(Stream):
             return False
         self._busy = True
         if self._unmarked:
-            mark = agent.Put(key=self._context.key(REPLACED), data=b"", guard=self._context.guard)
+            mark = transfer_jobs.Put(key=self._context.key(REPLACED), data=b"", guard=self._context.guard)
             self._context.submit(mark, self._marked)
         else:
             names, self._names = self._names, []

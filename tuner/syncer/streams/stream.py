@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Protocol, Union
 
 from trainables.store import fs
-from trainables.transfer import agent
-from trainables.transfer.agent import AnyJob, Done, Failed
+from trainables.transfer import transfer_jobs
 from trainables.transfer.backend import Can
+from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
 from tuner.clock import Clock
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.paths import ExperimentPaths, parse_snapshot
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.inventory import Inventory
 
-Answer = Union[Done, Failed]
+Answer = Union[Done, JobFailed]
 OnAnswer = Callable[[Answer], None]
 Group = tuple[str, str, list[str]]
 """(local directory, remote one, names) of files that go there."""
@@ -52,10 +52,10 @@ class ReplicaContext:
         return self.key("generations", self.paths.generation(self.generation + 1).name)
 
     def push(self, groups: list[Group], answered: OnAnswer) -> None:
-        self.submit(agent.Push(groups=groups, guard=self.guard), answered)
+        self.submit(transfer_jobs.Push(groups=groups, guard=self.guard), answered)
 
     def delete(self, names: Iterable[str], answered: OnAnswer) -> None:
-        self.submit(agent.Delete(keys=[self.key(name) for name in names], guard=self.guard), answered)
+        self.submit(transfer_jobs.Delete(keys=[self.key(name) for name in names], guard=self.guard), answered)
 
     def lacks_snapshot(self, names: Collection[str]) -> bool:
         """A local snapshot is not among them: files of trials, which hold what it drops, may not be there either."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from trainables.config import SyncConfig
 from trainables.store import fs
 from trainables.store.manifest import MANIFEST_NAME
-from trainables.transfer import agent
-from trainables.transfer.agent import Done, Failed
+from trainables.transfer import transfer_jobs
+from trainables.transfer.transfer_jobs import Done, JobFailed
 from tuner.experiment.paths import TrialPaths, is_trial_file
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
@@ -142,14 +142,16 @@ class TrialFiles(Stream):
         self._fetching = {dirname: self._wanted.pop(dirname) for dirname in list(self._wanted)[:AT_ONCE]}
         wanted = [f"{dirname}/{name}" for dirname, names in self._fetching.items() for name in names]
         target = str(self._context.paths.root)
-        self._context.submit(agent.FetchFiles(prefix=self._context.key(), target=target, names=wanted), self._fetched)
+        self._context.submit(
+            transfer_jobs.FetchFiles(prefix=self._context.key(), target=target, names=wanted), self._fetched
+        )
         return True
 
     def _fetched(self, answer: Answer) -> None:
         fetching, self._fetching = self._fetching, {}
-        if isinstance(answer, Failed) and answer.transient:
+        if isinstance(answer, JobFailed) and answer.transient:
             self._wanted.update(fetching)
-        elif isinstance(answer, Failed):
+        elif isinstance(answer, JobFailed):
             names, why = ", ".join(fetching), answer.message
             log.warning("%s: result files of %s were not fetched: %s", self._context.uri, names, why)
 
@@ -201,7 +203,7 @@ class TrialFiles(Stream):
         return bool(self._removing)
 
     def _removed(self, answer: Answer) -> None:
-        if isinstance(answer, Failed) and answer.transient:
+        if isinstance(answer, JobFailed) and answer.transient:
             self._void.update(self._removing)
         self._removing = {}
 

@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 from trainables.errors import TransferError
-from trainables.transfer import agent
-from trainables.transfer.agent import THREADS, Done, Failed
+from trainables.net.failed import FailureKind
+from trainables.transfer import job_worker, transfer_jobs
+from trainables.transfer.agent import THREADS
+from trainables.transfer.client import ProcessClient
+from trainables.transfer.job_worker import JobWorker
 from trainables.transfer.local import LocalBackend
-from tuner.syncer.uploader import ProcessUploader
+from trainables.transfer.transfer_jobs import Done, JobFailed
 
 DEADLINE_S = 60.0
 
@@ -39,15 +42,15 @@ class Scene:
         (root / "place").mkdir()
         self.gates.mkdir()
         syncer = functools.partial(gated, self.gates)
-        self.uploader = ProcessUploader({"place": str(root / "place"), "syncer": syncer})
-        self.ended: dict[int, Done | Failed] = {}
+        self.uploader = ProcessClient({"place": str(root / "place"), "syncer": syncer})
+        self.ended: dict[int, Done | JobFailed] = {}
 
     def fetch(self, name: str) -> int:
         source = self.root / "place" / f"{name}-gated"
         source.mkdir()
         (source / "x").write_text("x")
         target = str(self.root / name)
-        return self.uploader.submit(agent.FetchFiles(prefix=source.name, target=target, names=["x"]))
+        return self.uploader.submit(transfer_jobs.FetchFiles(prefix=source.name, target=target, names=["x"]))
 
     def open(self, name: str) -> None:
         (self.gates / name).touch()
@@ -69,7 +72,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 def test_a_sign_of_life_does_not_wait_for_what_takes_long(scene: Scene) -> None:
     fetches = [scene.fetch(f"f{number}") for number in range(THREADS + 2)]
-    beat = scene.uploader.submit(agent.Put(key="beat", data=b"held 1"))
+    beat = scene.uploader.submit(transfer_jobs.Put(key="beat", data=b"held 1"))
     scene.until(lambda: beat in scene.ended)
     assert list(scene.ended) == [beat] and isinstance(scene.ended[beat], Done)
     for number in range(THREADS + 2):
@@ -99,7 +102,7 @@ def test_an_agent_that_begins_nothing_is_silent(scene: Scene) -> None:
     process = scene.uploader._process.pid
     os.kill(process, signal.SIGSTOP)
     try:
-        beat = scene.uploader.submit(agent.Put(key="beat", data=b"held 1"))
+        beat = scene.uploader.submit(transfer_jobs.Put(key="beat", data=b"held 1"))
         scene.until(lambda: (scene.uploader.silence(time.monotonic()) or (None, 0.0))[1] > 0.5)
     finally:
         os.kill(process, signal.SIGCONT)
@@ -110,27 +113,27 @@ def test_r12_an_owner_that_was_taken_over_finds_the_next_one_whatever_its_number
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = LocalBackend(tmp_path, str(tmp_path))
-    worker = agent.Worker(backend)
+    worker = JobWorker(backend)
     for name in ("000001.json", "000001.beat", "000003.beat", "notes.json"):
         backend.put(f"e/generations/{name}", b"")
 
-    def push(key: str) -> Done | Failed:
-        return worker.do(agent.Put(key=key, data=b"", guard="e/generations/000002.json"), lambda moved: None)
+    def push(key: str) -> Done | JobFailed:
+        return worker.do(transfer_jobs.Put(key=key, data=b"", guard="e/generations/000002.json"), lambda moved: None)
 
     assert isinstance(push("e/one"), Done)
     backend.put("e/generations/1000000.json", b"")
-    monkeypatch.setattr(agent, "LOOK_S", 0.0)
+    monkeypatch.setattr(job_worker, "LOOK_S", 0.0)
     answer = push("e/two")
-    assert isinstance(answer, Failed) and answer.type == agent.TAKEN and "1000000.json" in answer.message
+    assert isinstance(answer, JobFailed) and answer.kind is FailureKind.OWNER_TAKEN and "1000000.json" in answer.message
     assert not backend.exists("e/two")
-    delete = agent.Delete(keys=["e/one"], guard="e/generations/000002.json")
-    assert isinstance(agent.Worker(backend).do(delete, lambda moved: None), Failed)
+    delete = transfer_jobs.Delete(keys=["e/one"], guard="e/generations/000002.json")
+    assert isinstance(JobWorker(backend).do(delete, lambda moved: None), JobFailed)
     assert backend.exists("e/one")
 
 
 def test_a_job_that_cannot_be_sent_leaves_nothing_behind(scene: Scene) -> None:
     with pytest.raises(UnicodeEncodeError):
-        scene.uploader.submit(agent.Read(key="caf\udce9"))
+        scene.uploader.submit(transfer_jobs.Read(key="caf\udce9"))
     assert scene.uploader.silence(time.monotonic()) is None
 
 
@@ -140,7 +143,7 @@ def test_what_an_agent_has_in_the_temporary_directory_goes_with_it_or_with_the_n
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    one, other = (ProcessUploader({"place": str(tmp_path / name)}) for name in ("one", "other"))
+    one, other = (ProcessClient({"place": str(tmp_path / name)}) for name in ("one", "other"))
     before = set(temporary.iterdir())
     assert len(before) == 2
     for directory in before:
@@ -150,7 +153,7 @@ def test_what_an_agent_has_in_the_temporary_directory_goes_with_it_or_with_the_n
     deadline = time.monotonic() + DEADLINE_S
     while not one._dead:
         assert time.monotonic() < deadline
-    one.call(agent.ListKeys(prefix="e"), timeout_s=DEADLINE_S)  # by the next one
+    one.call(transfer_jobs.ListKeys(prefix="e"), timeout_s=DEADLINE_S)  # by the next one
     now = set(temporary.iterdir())
     assert len(now) == 2 and len(now & before) == 1, "what is another agent's stays"
     one.close()
@@ -176,10 +179,10 @@ def test_an_agent_that_is_killed_is_started_anew_and_does_its_job(tmp_path: Path
     (tmp_path / "place" / "wanted" / "x").write_text("x")
     (tmp_path / "marks").mkdir()
     syncer = functools.partial(dies, tmp_path / "marks", 2, name)
-    uploader = ProcessUploader({"place": str(tmp_path / "place"), "syncer": syncer})
+    uploader = ProcessClient({"place": str(tmp_path / "place"), "syncer": syncer})
     try:
         uploader.call(
-            agent.FetchFiles(prefix="wanted", target=str(tmp_path / "here"), names=["x"]), timeout_s=DEADLINE_S
+            transfer_jobs.FetchFiles(prefix="wanted", target=str(tmp_path / "here"), names=["x"]), timeout_s=DEADLINE_S
         )
     finally:
         uploader.close()
@@ -193,9 +196,11 @@ def test_agents_that_are_killed_again_and_again_are_an_error(tmp_path: Path, nam
     (tmp_path / "marks").mkdir()
     syncer = functools.partial(dies, tmp_path / "marks", 99, name)
     with pytest.raises(TransferError, match=r"the process that syncs ended \(-9\)"):
-        uploader = ProcessUploader({"place": str(tmp_path / "place"), "syncer": syncer})
+        uploader = ProcessClient({"place": str(tmp_path / "place"), "syncer": syncer})
         try:
-            uploader.call(agent.FetchFiles(prefix="wanted", target=str(tmp_path / "here"), names=["x"]), timeout_s=60.0)
+            uploader.call(
+                transfer_jobs.FetchFiles(prefix="wanted", target=str(tmp_path / "here"), names=["x"]), timeout_s=60.0
+            )
         finally:
             uploader.close()
     assert len(list((tmp_path / "marks").iterdir())) == 3

@@ -16,12 +16,12 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 
 import pytest
 
-from trainables.net.handshake import met
+from trainables.net.handshake import admit
 
 KEY = b"the key"
 
 
-def knocked(say: Callable[[socket.socket], None], within_s: float = 5.0) -> Connection | None:
+def knocked(say: Callable[[socket.socket], None], within_s: float = 5.0) -> socket.socket | None:
     """What comes of one who connects and says that."""
     here, there = socket.socketpair()
 
@@ -34,7 +34,7 @@ def knocked(say: Callable[[socket.socket], None], within_s: float = 5.0) -> Conn
 
     speaker = threading.Thread(target=talk)
     speaker.start()
-    line = met(here, KEY, within_s=within_s)
+    line = admit(here, KEY, knock_s=within_s, answer_s=within_s)
     speaker.join()
     return line
 
@@ -97,6 +97,6 @@ def test_another_user_of_this_machine_is_sent_away_at_once() -> None:
         stranger = subprocess.Popen([sys.executable, "-c", _KNOCK.replace("sys.argv[1]", f"chr(0) + {name!r}")])
         accepted, _ = listener.accept()
         began = time.monotonic()
-        assert met(accepted, KEY, within_s=60) is None
+        assert admit(accepted, KEY, knock_s=60, answer_s=60) is None
         assert time.monotonic() - began < 10
         assert stranger.wait(10) == 0
