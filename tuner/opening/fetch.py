@@ -48,7 +48,7 @@ from tuner.syncer.claim import RELEASE_S, RemoteClaim, encode_heartbeat, heartbe
 from tuner.syncer.inventory import CheckpointOrigin, take_inventory
 from tuner.syncer.relation import Relation, at_rest, relate, unchanged
 from tuner.syncer.remote_experiment import REPLACED, RemoteExperiment, complete
-from tuner.syncer.replica import Replica, open_replica
+from tuner.syncer.replica import Replica
 
 log = logging.getLogger(__name__)
 
@@ -389,7 +389,8 @@ def give_up(link: Link) -> None:
 def replica_of(link: Link, paths: ExperimentPaths, journal: JournalWriter, generation: int, clock: Clock) -> Replica:
     """The replica that the loop keeps in step."""
     assert link.remote is not None
-    return open_replica(link.remote, link.config, paths=paths, journal=journal, generation=generation, clock=clock)
+    uri, config = link.remote.uri, link.config
+    return Replica(link.uploader, uri, config, paths=paths, journal=journal, generation=generation, clock=clock)
 
 
 def place_for_workers(link: Link | None, spec: Spec, ownership: Ownership) -> Replicated | None:

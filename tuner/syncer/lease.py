@@ -23,13 +23,13 @@ class RemoteLease:
 
     Args:
         uploader: for what is waited for.
-        alone: nobody else can write there, and no heartbeat is needed.
     """
 
-    def __init__(self, context: ReplicaContext, uploader: TransferClient, *, alone: bool = False) -> None:
+    def __init__(self, context: ReplicaContext, uploader: TransferClient) -> None:
         self.taken: str | None = None
         """Who has taken over, as a line for people."""
-        self._context, self._uploader, self._alone = context, uploader, alone
+        self._context, self._uploader = context, uploader
+        self._alone = not context.can.list  # nobody else can write there, and no heartbeat is needed
         self._at = context.clock.monotonic()
         self._beats = 0
         self._under_way = False

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.config import SyncConfig
@@ -30,7 +29,6 @@ from tuner.syncer.agent_jobs import AgentJobs
 from tuner.syncer.inventory import Inventory
 from tuner.syncer.lease import RemoteLease
 from tuner.syncer.queue import Queue
-from tuner.syncer.remote_experiment import RemoteExperiment
 from tuner.syncer.sink import ReplicaBacklog, ReplicaSink, Then
 from tuner.syncer.streams.checkpoint_stream import CheckpointStream
 from tuner.syncer.streams.experiment_files import ExperimentFiles
@@ -41,29 +39,9 @@ from tuner.syncer.streams.ordered import OrderedStreams, SyncPeriod
 from tuner.syncer.streams.orphans import Orphans
 from tuner.syncer.streams.replaced_keys import ReplacedKeys
 from tuner.syncer.streams.stream import Answer, ReplicaContext
-from tuner.syncer.streams.trial_files import Artifacts, TrialFiles
+from tuner.syncer.streams.trial_files import TrialFiles
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How far and how often things go to the replica.
-
-    Args:
-        journal_s: seconds between two pushes of the journal; None: as often as costs a twentieth of the time.
-        period_s: seconds between two pushes of the small files of running trials.
-        at_once: checkpoints are copied when they are published, and not only every `period_s`.
-        timeout_s: seconds without progress after which an operation is given up and tried again.
-        backlog_bytes, backlog_s: of what is to come of one trial; beyond, its next report waits.
-    """
-
-    journal_s: float | None = None
-    period_s: float = 300.0
-    at_once: bool = True
-    timeout_s: float = 1800.0
-    backlog_bytes: int = 10 * 1000**3
-    backlog_s: float = 86400.0
 
 
 class Replica(ReplicaSink):
@@ -71,42 +49,39 @@ class Replica(ReplicaSink):
 
     Args:
         uploader: does the jobs.
-        place: the replica's address, as facts and messages name it.
-        paths: the experiment here.
-        journal: its facts go there too.
+        uri: the replica's address, as facts and messages name it.
+        config: what is copied, and how often.
+        paths, journal: the experiment here.
         clock: its monotonic time paces everything.
-        alone: nobody else can write there, and no heartbeat is needed.
     """
 
     def __init__(
         self,
         uploader: TransferClient,
+        uri: str,
+        config: SyncConfig,
         *,
-        place: str,
         paths: ExperimentPaths,
         journal: JournalWriter,
         generation: int,
         clock: Clock,
-        pace: Pace,
-        artifacts: Artifacts,
-        alone: bool = False,
     ) -> None:
-        self._uploader, self._pace, self._clock = uploader, pace, clock
-        self._jobs = AgentJobs(uploader, uri=place, clock=clock, timeout_s=pace.timeout_s)
-        context = ReplicaContext(place, paths, journal, generation, uploader.can, clock, self._jobs.submit)
-        self._context, self._lease = context, RemoteLease(context, uploader, alone=alone)
+        self._uploader, self._clock = uploader, clock
+        self._jobs = AgentJobs(uploader, uri=uri, clock=clock, timeout_s=config.sync_timeout)
+        context = ReplicaContext(uri, config, paths, journal, generation, uploader.can, clock, self._jobs.submit)
+        self._context, self._lease = context, RemoteLease(context, uploader)
         self._queue = Queue(removes=uploader.can.delete)
-        self.checkpoints = CheckpointStream(context, self._queue, at_once=pace.at_once)
+        self.checkpoints = CheckpointStream(context, self._queue)
         self._fetches = CheckpointFetches(context)
-        self._files = TrialFiles(context, artifacts)
+        self._files = TrialFiles(context)
         journal_stream = JournalStream(
-            context, self._queue, self._files, every_s=pace.journal_s, at_once=not uploader.beside
+            context, self._queue, self._files, every_s=knobs.journal_push_s(), at_once=not uploader.beside
         )
         beside = ExperimentFiles(context)
         replaced, upkeep = ReplacedKeys(context), JournalUpkeep(context, journal_stream, beside)
         moving = (replaced, self.checkpoints, journal_stream, beside, upkeep, self._files)
-        self._orphans = Orphans(context, others=moving, artifacts=artifacts.on)
-        period = SyncPeriod(moving, period_s=pace.period_s, now=clock.monotonic())
+        self._orphans = Orphans(context, moving)
+        period = SyncPeriod(moving, period_s=config.sync_period, now=clock.monotonic())
         self._streams = OrderedStreams((self._fetches, self._orphans, replaced, period, *moving[1:]))
         self._quiet_until = 0.0
         """Nothing would be done before, unless something is told or ends."""
@@ -213,7 +188,7 @@ class Replica(ReplicaSink):
         if not self._uploader.beside:
             return False
         size, age = self._queue.backlog(trial.trial_id, self._clock.monotonic())
-        return size > self._pace.backlog_bytes or age > self._pace.backlog_s
+        return size > self._context.config.backlog_bytes or age > self._context.config.max_backlog_s
 
     @property
     def backlog(self) -> ReplicaBacklog:
@@ -265,33 +240,3 @@ class Replica(ReplicaSink):
             self._uploader.close()
             if self._uploader.lost:
                 remove_views(self._context.paths.root)
-
-
-def open_replica(
-    remote: RemoteExperiment,
-    config: SyncConfig,
-    *,
-    paths: ExperimentPaths,
-    journal: JournalWriter,
-    generation: int,
-    clock: Clock,
-) -> Replica:
-    """The replica at that place, as the settings want it."""
-    return Replica(
-        remote.uploader,
-        place=remote.uri,
-        paths=paths,
-        journal=journal,
-        generation=generation,
-        clock=clock,
-        pace=Pace(
-            journal_s=knobs.journal_push_s(),
-            period_s=config.sync_period,
-            at_once=config.sync_on_checkpoint,
-            timeout_s=config.sync_timeout,
-            backlog_bytes=config.backlog_bytes,
-            backlog_s=config.max_backlog_s,
-        ),
-        artifacts=Artifacts.of(config),
-        alone=not remote.uploader.can.list,
-    )

@@ -35,7 +35,7 @@ from tuner.syncer.drain import drain
 from tuner.syncer.inventory import take_inventory
 from tuner.syncer.relation import Relation, relate
 from tuner.syncer.remote_experiment import RemoteExperiment, generation_of
-from tuner.syncer.replica import Replica, open_replica
+from tuner.syncer.replica import Replica
 
 
 def copies_of(paths: ExperimentPaths, syncer: str | None = None, **how: Any) -> SyncConfig:
@@ -212,8 +212,15 @@ def _push(
         if ended is not None:
             _tell(ev.RunEnded(ended, clock.time()), journal, state)
         journal.sync_now()
-        generation = ownership.generation
-        replica = open_replica(remote, config, paths=paths, journal=journal, generation=generation, clock=clock)
+        replica = Replica(
+            remote.uploader,
+            remote.uri,
+            config,
+            paths=paths,
+            journal=journal,
+            generation=ownership.generation,
+            clock=clock,
+        )
         replica.start(state, take_inventory(remote, state, new=False))
         missing = _drain(replica, journal, state, ownership=ownership, clock=clock)
     finally:

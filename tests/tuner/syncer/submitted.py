@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from trainables.config import SyncConfig
 from trainables.net.failed import FailureKind
 from trainables.transfer.backend import Can
 from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
@@ -16,14 +17,18 @@ from tuner.syncer.streams.stream import OnAnswer, ReplicaContext, Stream
 class Submitted:
     """Keeps jobs until they are ended."""
 
-    def __init__(self, paths: ExperimentPaths, *, journal: Any = None, generation: int = 1) -> None:
+    def __init__(
+        self, paths: ExperimentPaths, *, journal: Any = None, generation: int = 1, config: SyncConfig | None = None
+    ) -> None:
         self.jobs: list[AnyJob] = []
         self._waiting: list[OnAnswer] = []
         self.clock = VirtualClock()
         self.clock.advance(1.0)
         self.journal = SimpleNamespace(last_seq=9, packed=0) if journal is None else journal
         uri = f"held://{paths.root.name}"
-        self.context = ReplicaContext(uri, paths, self.journal, generation, Can(), self.clock, self._submit)
+        self.context = ReplicaContext(
+            uri, config or SyncConfig(), paths, self.journal, generation, Can(), self.clock, self._submit
+        )
 
     def _submit(self, job: AnyJob, answered: OnAnswer) -> int:
         self.jobs.append(job)

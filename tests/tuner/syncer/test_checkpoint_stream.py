@@ -24,7 +24,7 @@ class Scene:
 
     def __init__(self, root: Path, *, trials: int = 1) -> None:
         self.submitted, self.queue = Submitted(ExperimentPaths(root)), Queue()
-        self.stream = CheckpointStream(self.submitted.context, self.queue, at_once=True)
+        self.stream = CheckpointStream(self.submitted.context, self.queue)
         self.state = ExperimentState(root)
         for index in range(trials):
             name = f"t{index}"

@@ -15,7 +15,7 @@ from tuner.experiment.journal import JournalWriter
 from tuner.experiment.paths import ExperimentPaths
 from tuner.syncer.queue import Queue
 from tuner.syncer.streams.journal_stream import JournalStream
-from tuner.syncer.streams.trial_files import Artifacts, TrialFiles
+from tuner.syncer.streams.trial_files import TrialFiles
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ class Waiting(Queue):
 def next_push(paths: ExperimentPaths, journal: JournalWriter, every_s: float | None, *, took: float) -> float | None:
     """When the second push may begin, after one that began at 100 s and took so long."""
     submitted = Submitted(paths, journal=journal)
-    files = TrialFiles(submitted.context, Artifacts())
+    files = TrialFiles(submitted.context)
     stream = JournalStream(submitted.context, Waiting(), files, every_s=every_s, at_once=False)
     journal.append(ev.encode(ev.RunEnded("first", 0.0)))
     submitted.clock.advance(100.0 - submitted.clock.monotonic())

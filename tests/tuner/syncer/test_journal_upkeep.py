@@ -23,7 +23,7 @@ from tuner.syncer.queue import Queue
 from tuner.syncer.streams.experiment_files import ExperimentFiles
 from tuner.syncer.streams.journal_stream import JournalStream
 from tuner.syncer.streams.journal_upkeep import JournalUpkeep
-from tuner.syncer.streams.trial_files import Artifacts, TrialFiles
+from tuner.syncer.streams.trial_files import TrialFiles
 
 BLOB = blake3(b"whole").hexdigest()
 
@@ -41,7 +41,7 @@ class Scene:
         self.submitted = Submitted(self.paths, journal=self.writer)
         context = self.submitted.context
         self.files = ExperimentFiles(context)
-        trial_files = TrialFiles(context, Artifacts())
+        trial_files = TrialFiles(context)
         self.journal = JournalStream(context, Queue(), trial_files, every_s=0.1, at_once=False)
         self.upkeep = JournalUpkeep(context, self.journal, self.files)
         held = Inventory(names=[f"blobs/{BLOB}", "journal/000000-000001.jsonl"])

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.tuner.syncer.submitted import Submitted
+from trainables.config import SyncConfig
 from trainables.net.failed import FailureKind
 from trainables.transfer import transfer_jobs
 from trainables.transfer.backend import Leftover
@@ -35,9 +36,10 @@ class Scene:
     """An experiment `e` with a trial `t`, of which the second generation looks for orphans."""
 
     def __init__(self, tmp_path: Path, *, artifacts: bool = False) -> None:
+        config = SyncConfig(upload_dir="there", sync_artifacts=artifacts)
         (tmp_path / "e" / "t").mkdir(parents=True, exist_ok=True)
-        self.submitted, self.moving = Submitted(ExperimentPaths(tmp_path / "e"), generation=2), Moving()
-        self.orphans = Orphans(self.submitted.context, others=[self.moving], artifacts=artifacts)
+        self.submitted, self.moving = Submitted(ExperimentPaths(tmp_path / "e"), generation=2, config=config), Moving()
+        self.orphans = Orphans(self.submitted.context, [self.moving])
         state = ExperimentState(tmp_path / "e")
         state.apply(ev.TrialCreated("t", 0, msgspec.Raw(b"{}"), name="t", dirname="t"))
         self.orphans.take_up(state, Inventory(may_hold_orphans=True))

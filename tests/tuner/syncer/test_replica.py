@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from trainables.checkpoint_config import CheckpointConfig
+from trainables.config import SyncConfig
 from trainables.errors import (
     AccessRefusedError,
     CheckpointCorruptError,
@@ -40,9 +41,8 @@ from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 from tuner.retention.custodian import Custodian
 from tuner.syncer.inventory import Inventory
-from tuner.syncer.replica import Pace, Replica
+from tuner.syncer.replica import Replica
 from tuner.syncer.sink import Problem
-from tuner.syncer.streams.trial_files import Artifacts
 
 
 class Held(TransferClient):
@@ -89,16 +89,15 @@ class Scene:
 
     def copies(self, *, alone: bool = True, at_once: bool = True, replaced: Sequence[str] = ()) -> Replica:
         """A replica that has nothing yet."""
+        self.uploader.can = Can(list=not alone)
         replica = Replica(
             self.uploader,
-            place="held://exp",
+            "held://exp",
+            SyncConfig(upload_dir="there", sync_on_checkpoint=at_once),
             paths=self.paths,
             journal=self.journal,
             generation=1,
             clock=self.clock,
-            pace=Pace(at_once=at_once),
-            artifacts=Artifacts(),
-            alone=alone,
         )
         replica.start(self.state, Inventory(replaced=replaced))
         return replica
@@ -174,7 +173,7 @@ def test_the_loop_sleeps_while_the_replica_does_not_answer(scene: Scene) -> None
 def test_the_loop_sleeps_in_an_outage_that_outlasts_the_period(scene: Scene) -> None:
     scene.trial()
     scene.rest()
-    scene.clock.advance(Pace().period_s)
+    scene.clock.advance(SyncConfig().sync_period)
     scene.uploader.end(transfer_jobs.TransferJob, failed=True, transient=True)
     scene.rest()
 
@@ -435,7 +434,7 @@ def test_r2_at_the_end_of_a_trial_the_copy_that_waits_for_the_period_goes_there_
     scene.replica = scene.copies(at_once=False)
     trial = scene.trial()
     one = scene.save(trial, 1)
-    scene.clock.advance(Pace().period_s)
+    scene.clock.advance(SyncConfig().sync_period)
     scene.replica.finished()
     until_rest(scene)
     two = scene.save(trial, 2)
@@ -503,7 +502,7 @@ def test_who_waits_for_copies_at_the_end_gives_signs_of_life_and_waits_no_longer
     record = read_record(scene.paths.generation(ownership.generation))
     ownership.release()
     assert missing and missing[0] == "checkpoint t/checkpoint_000001"
-    assert waited < 1.1 * min(waits, Pace().timeout_s)
+    assert waited < 1.1 * min(waits, SyncConfig().sync_timeout)
     assert record is not None and record.heartbeat >= waited // 11 > 0
     assert uploader.beats >= waited // 11
 

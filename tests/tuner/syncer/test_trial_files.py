@@ -12,13 +12,14 @@ import msgspec
 import pytest
 
 from tests.tuner.syncer.submitted import Submitted
+from trainables.config import SyncConfig
 from trainables.transfer import transfer_jobs
 from trainables.wire import frame
 from tuner.experiment import events as ev
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
-from tuner.syncer.streams.trial_files import Artifacts, TrialFiles
+from tuner.syncer.streams.trial_files import TrialFiles
 
 
 def trial_in(root: Path) -> Trial:
@@ -34,9 +35,9 @@ def trial_in(root: Path) -> Trial:
 class Scene:
     """The files of a trial, and what was submitted of them."""
 
-    def __init__(self, root: Path, artifacts: Artifacts) -> None:
-        self.submitted = Submitted(ExperimentPaths(root))
-        self.files = TrialFiles(self.submitted.context, artifacts)
+    def __init__(self, root: Path, config: SyncConfig) -> None:
+        self.submitted = Submitted(ExperimentPaths(root), config=config)
+        self.files = TrialFiles(self.submitted.context)
 
     def pushed(self, trial: Trial) -> list[list[str]]:
         """The names of each group, in order."""
@@ -49,7 +50,10 @@ class Scene:
 
 
 def test_what_the_loggers_write_goes_before_the_artifacts(tmp_path: Path) -> None:
-    assert Scene(tmp_path, Artifacts(on=True)).pushed(trial_in(tmp_path)) == [["result.json"], ["notes.txt"]]
+    assert Scene(tmp_path, SyncConfig(upload_dir="there", sync_artifacts=True)).pushed(trial_in(tmp_path)) == [
+        ["result.json"],
+        ["notes.txt"],
+    ]
 
 
 def test_a_name_that_is_no_text_is_left_out_and_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -59,7 +63,7 @@ def test_a_name_that_is_no_text_is_left_out_and_named_once(tmp_path: Path, caplo
     for name in (b"caf\xe9.txt", b"d\xe9/inside.txt", b"\xe9.bin"):
         with open(directory + b"/" + name, "w") as file:
             file.write("x")
-    scene = Scene(tmp_path, Artifacts(on=True, excludes=("*.bin",)))
+    scene = Scene(tmp_path, SyncConfig(upload_dir="there", sync_artifacts=True, excludes=["*.bin"]))
 
     for _ in range(2):
         assert scene.pushed(trial) == [["result.json"], ["notes.txt"]]
@@ -91,7 +95,7 @@ def in_a_row(trial: Trial) -> tuple[list[list[str]], list[str]]:
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("tuner.syncer.streams.trial_files").addHandler(handler)
-    scene = Scene(trial.directory.parent, Artifacts(on=True))
+    scene = Scene(trial.directory.parent, SyncConfig(upload_dir="there", sync_artifacts=True))
     scene.pushed(trial)
     return scene.pushed(trial), said
 
@@ -117,7 +121,7 @@ def as_another_user(act: Callable[[], tuple[list[list[str]], list[str]]]) -> tup
 
 
 def test_one_job_at_a_time_and_without_artifacts_what_the_loggers_write(tmp_path: Path) -> None:
-    trial, scene = trial_in(tmp_path / "e"), Scene(tmp_path / "e", Artifacts())
+    trial, scene = trial_in(tmp_path / "e"), Scene(tmp_path / "e", SyncConfig())
     scene.files.ended(trial)
     assert scene.files.start_jobs(0.0)
     (job,) = scene.submitted.jobs

@@ -37,11 +37,10 @@ class CheckpointStream(Stream):
 
     Args:
         queue: says what comes next.
-        at_once: a checkpoint goes there when it is published, and not with the next period.
     """
 
-    def __init__(self, context: ReplicaContext, queue: Queue, *, at_once: bool) -> None:
-        self._context, self._queue, self._at_once = context, queue, at_once
+    def __init__(self, context: ReplicaContext, queue: Queue) -> None:
+        self._context, self._queue = context, queue
         self._later: dict[str, dict[Order, tuple[Trial, CheckpointRecord, int]]] = {}
         """Trial -> checkpoints that wait for the next period."""
         self._inherited: dict[Path, transfer_jobs.CopyPayload] = {}
@@ -140,7 +139,7 @@ class CheckpointStream(Stream):
         self.add(trial, record, seq, tried=tried)
 
     def published(self, trial: Trial, record: CheckpointRecord, seq: int) -> None:
-        if self._at_once:
+        if self._context.config.sync_on_checkpoint:
             self.add(trial, record, seq)
         else:
             self._later.setdefault(trial.trial_id, {})[record.order] = (trial, record, seq)

@@ -27,13 +27,12 @@ class Orphans(Stream):
 
     Args:
         others: the streams that move this owner's own things.
-        artifacts: what users put into trials' directories goes there too.
     """
 
     early = True
 
-    def __init__(self, context: ReplicaContext, *, others: Sequence[Stream], artifacts: bool) -> None:
-        self._context, self._others, self._artifacts = context, others, artifacts
+    def __init__(self, context: ReplicaContext, others: Sequence[Stream]) -> None:
+        self._context, self._others = context, others
         self._root = context.paths.root
         self._below = context.generation
         """What saves of this and of later generations brought there may still be under way."""
@@ -129,4 +128,8 @@ class Orphans(Stream):
         saved_by = parse_checkpoint(below.partition("/")[0])
         if saved_by is not None:
             return saved_by[0] < self._below
-        return leftover.target == "" or is_trial_file(below) or (self._artifacts and fs.exists(self._root / name))
+        return (
+            leftover.target == ""
+            or is_trial_file(below)
+            or (self._context.config.sync_artifacts and fs.exists(self._root / name))
+        )

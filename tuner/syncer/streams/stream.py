@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol, Union
 
+from trainables.config import SyncConfig
 from trainables.store import fs
 from trainables.transfer import transfer_jobs
 from trainables.transfer.backend import Can
@@ -28,6 +29,7 @@ class ReplicaContext:
 
     Args:
         uri: the replica's address, as facts and messages name it.
+        config: what is copied, and how often.
         paths, journal: the experiment here; the name of its directory is that of the replica.
         generation: this owner's.
         can: what the place can do.
@@ -36,6 +38,7 @@ class ReplicaContext:
     """
 
     uri: str
+    config: SyncConfig
     paths: ExperimentPaths
     journal: JournalWriter
     generation: int

@@ -6,11 +6,9 @@ import fnmatch
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from trainables.config import SyncConfig
 from trainables.store import fs
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import transfer_jobs
@@ -30,24 +28,11 @@ AT_ONCE = 16
 """Trials whose files go in one job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Artifacts:
-    """What else of a trial's directory goes to the replica."""
-
-    on: bool = False
-    on_checkpoint: bool = True
-    excludes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, config: SyncConfig) -> Artifacts:
-        return cls(config.sync_artifacts, config.sync_artifacts_on_checkpoint, tuple(config.excludes or ()))
-
-
 class TrialFiles(Stream):
     """Which trials' files are to go there; one job at a time. Those that an ended trial has only there come here."""
 
-    def __init__(self, context: ReplicaContext, artifacts: Artifacts) -> None:
-        self._context, self._artifacts = context, artifacts
+    def __init__(self, context: ReplicaContext) -> None:
+        self._context, self._config = context, context.config
         self._dirty: dict[str, Trial] = {}
         self._sending: list[Trial] = []
         self._running: dict[str, Trial] = {}
@@ -86,7 +71,7 @@ class TrialFiles(Stream):
 
     def saved(self, trial: Trial) -> None:
         """A checkpoint was published: artifacts go with it, if that is asked for."""
-        if self._artifacts.on and self._artifacts.on_checkpoint:
+        if self._config.sync_artifacts and self._config.sync_artifacts_on_checkpoint:
             self._dirty[trial.trial_id] = trial
 
     def ended(self, trial: Trial) -> None:
@@ -215,7 +200,7 @@ class TrialFiles(Stream):
         for name in fs.listdir(directory) if fs.is_dir(directory) else ():
             if is_trial_file(name):
                 own.append(name)
-            elif self._artifacts.on and not name.startswith("."):
+            elif self._config.sync_artifacts and not name.startswith("."):
                 others += self._artifacts_at(directory, directory / name)
         return sorted(own), sorted(others)
 
@@ -243,7 +228,7 @@ class TrialFiles(Stream):
 
     def _excluded(self, name: str) -> bool:
         parts = [name, *name.split("/")]
-        return any(fnmatch.fnmatchcase(part, pattern) for part in parts for pattern in self._artifacts.excludes)
+        return any(fnmatch.fnmatchcase(part, pattern) for part in parts for pattern in self._config.excludes or ())
 
 
 def _is_text(name: str) -> bool:
