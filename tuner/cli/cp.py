@@ -7,8 +7,10 @@ import sys
 from pathlib import PurePath
 from typing import Any
 
+from trainables.places import is_elsewhere, parent_and_name
 from tuner.cli import output, place
 from tuner.error import ExperimentNotFoundError, SettingError
+from tuner.experiment.paths import as_local_path
 
 
 def add(verbs: Any) -> None:
@@ -19,7 +21,6 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from trainables.places import parent_and_name
     from trainables.store.manifest import MANIFEST_NAME
     from trainables.transfer import between, remote_checkpoints
     from trainables.transfer.open import open_backend, shown
@@ -54,34 +55,25 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if copied.problems else 0
 
 
-def _plain(whole: str) -> PurePath:
+def _plain(given: str) -> PurePath:
     """A path or URI, so that one can be told to lie in another."""
-    from tuner.experiment.paths import as_local_path, is_elsewhere
-
-    return PurePath(whole) if is_elsewhere(whole) else as_local_path(whole).resolve()
+    return PurePath(given) if is_elsewhere(given) else as_local_path(given).resolve()
 
 
 def _source(given: str) -> str:
-    from tuner.experiment.paths import as_local_path, is_elsewhere
-
-    if is_elsewhere(given):
-        return given
     try:
-        return str(place.experiment(given))
+        return given if is_elsewhere(given) else str(place.experiment(given))
     except ExperimentNotFoundError:
-        return str(as_local_path(given))
+        return place.whole(given)
 
 
 def _target(given: str, name: str) -> tuple[str, str]:
     """(place, name) of what is made."""
-    from trainables.places import parent_and_name
     from trainables.transfer.open import shown
-    from tuner.experiment.paths import as_local_path, is_elsewhere
 
-    whole = given if is_elsewhere(given) else str(as_local_path(given))
     if given.endswith("/"):
-        return whole, name
-    above, new = parent_and_name(whole)
+        return place.whole(given), name
+    above, new = parent_and_name(place.whole(given))
     if not new:
         raise SettingError(f"{shown(given)!r} is not accepted: DST is a path or URI to copy to, or one with a slash")
     return above, new

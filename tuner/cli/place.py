@@ -12,6 +12,11 @@ from tuner.experiment.paths import ExperimentPaths, as_local_path, default_stora
 from tuner.experiment.reader import is_experiment
 
 
+def whole(given: str) -> str:
+    """A path or URI as it does not depend on where the command is typed."""
+    return given if is_elsewhere(given) else str(as_local_path(given))
+
+
 def experiment(given: str) -> Path:
     """The directory of the experiment that `given` means. Raises ExperimentNotFoundError with the places looked at."""
     places = [as_local_path(given)]

@@ -36,13 +36,13 @@ def run(arguments: argparse.Namespace) -> int:
             root = place.experiment(arguments.experiment)
         except ExperimentNotFoundError:
             root = as_local_path(arguments.experiment)
-        fetched = sync.fetch(ExperimentPaths(root), _whole(arguments.source))
+        fetched = sync.fetch(ExperimentPaths(root), place.whole(arguments.source))
         output.say(
             f"{root}: up to date with {shown(arguments.source)}; fetched: {output.counted(fetched, 'checkpoint')}"
         )
         return 0
     paths = ExperimentPaths(place.experiment(arguments.experiment))
-    config = sync.copies_of(paths, **how) if arguments.to is None else sync.copy_at(paths, _whole(arguments.to))
+    config = sync.copies_of(paths, **how) if arguments.to is None else sync.copy_at(paths, place.whole(arguments.to))
     try:
         address, lacking = sync.push(paths, config)
     except SyncError as error:
@@ -52,10 +52,3 @@ def run(arguments: argparse.Namespace) -> int:
         output.say(f"tuner sync: {line}", sys.stderr)
     output.say(f"{address}: {'everything that is here is there' if lacking else 'complete'}")
     return 1 if lacking else 0
-
-
-def _whole(given: str) -> str:
-    """A place as it does not depend on where the command is typed."""
-    from tuner.experiment.paths import as_local_path, is_elsewhere
-
-    return given if is_elsewhere(given) else str(as_local_path(given))

@@ -57,9 +57,8 @@ def _checkpoint(given: str) -> dict[str, Any] | None:
     """Look at the one checkpoint that is meant; None: it is none."""
     from trainables.transfer import remote_checkpoints as checkpoints
     from trainables.transfer.open import open_backend, shown
-    from tuner.experiment.paths import as_local_path
 
-    whole = given if is_elsewhere(given) else str(as_local_path(given))
+    whole = place.whole(given)
     above, name = parent_and_name(whole)
     if not name:
         return None
