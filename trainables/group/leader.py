@@ -43,13 +43,13 @@ from trainables.group.remote_nodes import (
     Noticed,
     RankExited,
     RankSaid,
-    RelayedLine,
     RemoteNode,
     RemoteNodes,
 )
 from trainables.group.results import GroupResults
 from trainables.group.stopping import StopCall
-from trainables.runtime.attempt import Attempt, TrialExit
+from trainables.runtime.attempt import Attempt
+from trainables.runtime.saving_session import TrialExit
 from trainables.wire import nothing
 
 _START_S = 300.0
@@ -145,9 +145,9 @@ class Leader:
         self._loop.due_in(_START_S)
         self._gather_nodes()
         self._local.start(entry, self._nodes.node)
-        while silent := [rank for rank in self._ranks if rank.line is None]:
+        while silent := [rank for rank in self._ranks if rank.send is None]:
             self._serve(f"{names(silent)} did not start")
-            if self._local.none_left and (dead := self._local.not_started(r for r in silent if r.line is None)):
+            if self._local.none_left and (dead := self._local.not_started(r for r in silent if r.send is None)):
                 raise RanksError(f"{dead[0]} could not be started{dead[1]}")
         self._loop.due_in(None)
         self._nodes.serve_files()
@@ -197,7 +197,7 @@ class Leader:
         if self._ended:
             raise TrialExit
         if not_come:
-            come = [rank for rank in self._ranks if rank.line is not None]
+            come = [rank for rank in self._ranks if rank.send is not None]
             raise RanksError(f"after {_START_S:g} s {names(come) or 'no rank'} said hello; {not_come}")
         raise late(self._ranks, self._group.framework.timeout_s)
 
@@ -216,7 +216,7 @@ class Leader:
             case RankSaid(number, said, flags):
                 self._flags.copy(number, flags)
                 if isinstance(said, Hello):
-                    self._ranks[number].met_elsewhere(RelayedLine(node, number), said.pid, node.address)
+                    self._ranks[number].met_elsewhere(partial(node.send_to, number), said.pid, node.address)
                 else:
                     self._heard(self._ranks[number], said)
             case RankExited():

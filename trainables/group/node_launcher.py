@@ -153,7 +153,7 @@ class NodeLauncher:
             self._noticed = False
             self._tell(Noticed())
         if self._local.none_left:
-            silent = [rank for rank in self._ranks if rank.line is None]
+            silent = [rank for rank in self._ranks if rank.send is None]
             if (dead := self._local.not_started(silent)) is not None:
                 self._tell(LaunchFailed(f"{dead[0]}{dead[1]}"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 
 from trainables.errors import RanksError
 from trainables.group.rank_messages import FromRank, Held, Raised, RankReport, Returned
-from trainables.group.remote_nodes import RelayedLine
 from trainables.store.delete import pins
 
 
@@ -22,7 +21,10 @@ class Rank:
     """What the leader knows of one rank. Its process is named by a descriptor: a pid may be somebody else's later."""
 
     number: int
-    line: Connection | RelayedLine | None = None
+    send: Callable[[Any], object] | None = None
+    """Says something to it; None: it has not said hello."""
+    line: Connection | None = None
+    """None too for one on another node."""
     pid: int = 0
     where: str = ""
     """The node that it runs on, in words; "": the leader's."""
@@ -44,21 +46,21 @@ class Rank:
 
     def met(self, line: Connection, pid: int) -> None:
         """It has said hello."""
-        self.line, self.pid = line, pid
+        self.line, self.send, self.pid = line, line.send, pid
         try:
             self.pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             raise RanksError(f"{self} ended right after its start") from None
 
-    def met_elsewhere(self, line: RelayedLine, pid: int, where: str) -> None:
+    def met_elsewhere(self, send: Callable[[Any], object], pid: int, where: str) -> None:
         """It has said hello, on another node, whose launcher tells of its end."""
-        self.line, self.pid, self.where = line, pid, where
+        self.send, self.pid, self.where = send, pid, where
 
     def answer(self, message: Any) -> None:
         """Send; one that is dead is told by its own descriptor."""
-        assert self.line is not None
+        assert self.send is not None
         with contextlib.suppress(OSError):
-            self.line.send(message)
+            self.send(message)
 
     def unread(self) -> Iterator[FromRank]:
         """What a dead process said that was not heard yet."""

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -20,7 +20,7 @@ from trainables import knobs, session
 from trainables.automatic import TimeSource
 from trainables.checkpoint import Checkpoint
 from trainables.context import TrainContext
-from trainables.errors import PublishError, SessionError
+from trainables.errors import PublishError
 from trainables.group.file_transfer import LeaderFiles
 from trainables.group.framework import GroupSpec
 from trainables.group.launcher import NodeRanks
@@ -44,9 +44,9 @@ from trainables.group.rank_messages import (
 from trainables.job import Job
 from trainables.net import handshake
 from trainables.pickling import PICKLED_LIMIT, pickled
-from trainables.plain_metrics import plain_metrics
-from trainables.runtime.attempt import TrialExit, step_number
 from trainables.runtime.notice import listen
+from trainables.runtime.saving import Staged
+from trainables.runtime.saving_session import SavingSession, TrialExit
 from trainables.runtime.seeding import seed_everything
 from trainables.runtime.tracebacks import ELSEWHERE, message_of, user_traceback
 from trainables.store import fs, staging
@@ -78,19 +78,14 @@ class RankSetup:
 
 def be_rank(rank: int, *, setup: RankSetup, function: Callable[[], Any]) -> bool:
     """Be a rank: run the user's function, and tell the leader how it ended. True if it ended well."""
-    framework = setup.group.framework
-    return _run(setup, rank, partial(framework.around, rank, function), clock=time)
-
-
-def _run(setup: RankSetup, rank: int, function: Callable[[], Any], *, clock: TimeSource) -> bool:
-    ours, job, group = RankSession(setup, rank, clock=clock), setup.job, setup.group
+    ours, job, group = RankSession(setup, rank, clock=time), setup.job, setup.group
     listen(partial(_pass_on, setup))
     _limit_threads(group.threads)
     pins.on_change = ours.held
     ours.seed = seed_everything(job.seed, job.index, job.start_iteration, rank)
     with session.activated(ours):
         try:
-            value = function()
+            value = group.framework.around(rank, function)
             ours.flush()
         except TrialExit:
             value = None
@@ -107,10 +102,13 @@ def _run(setup: RankSetup, rank: int, function: Callable[[], Any], *, clock: Tim
     return True
 
 
-class RankSession:
+class RankSession(SavingSession):
     """`trainables.session.Session` in a rank: the leader decides, and the driver behind it."""
 
+    _process = "worker"
+
     def __init__(self, setup: RankSetup, rank: int, *, clock: TimeSource) -> None:
+        super().__init__()
         self.setup, self.rank = setup, rank
         self.context = RankContext(self)
         self.seed: int | None = None
@@ -118,79 +116,56 @@ class RankSession:
         self.flags = Flags(setup.flags, setup.group.size)
         self._clock = clock
         self._next_save = setup.next_save
-        self._pid = os.getpid()
         self._calls = 0
         self._stop_at: int | None = None
         self._saves = 0
-        self._over = False
-        self._pending: Path | None = None
-        self._last: Mapping[str, Any] = {}
         self._uploads: RankUploads | None = None
         if setup.job.replicated is not None:
             from trainables.group.rank_uploads import RankUploads  # most groups need none of it
 
             self._uploads = RankUploads(setup.job, rank, self.tell)
-        self._asking, self._sending = threading.RLock(), threading.Lock()
+        self._sending = threading.Lock()
         self._line: Connection = Connection(handshake.connect(setup.address, setup.key).detach())
         self.tell(Hello(rank, self._pid))
         self._line.recv()  # Welcome: the leader has hold of this process while it lives
 
     # ------------------------------------------------------------ results
 
-    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
-        """One result of this rank; returns when all ranks have reported theirs, and the driver has decided."""
-        self._check_process()
-        with self._asking:
-            if self._over:
-                raise TrialExit  # the function swallowed the first one
-            plain = dict(plain_metrics(metrics))
-            self._last = plain
+    def _take(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None, pending: Staged | None) -> None:
+        staged, failure = None if pending is None else pending.path, None
+        if checkpoint is not None:
             staged, failure = self._stage(checkpoint)
-            kept = None if staged is None or self._uploads is None else self._uploads.keep(staged)
-            if staged is not None and (files := self.setup.leader_files) is not None:
-                try:
-                    staged = files.send(staged, self._label())
-                except PublishError as error:
-                    staged, failure = None, error
-            answer = self._ask(RankReport(plain, staged, failure))
-            if self._uploads is not None:
-                self._uploads.take(answer.upload if isinstance(answer, Go | End) else None, kept)
-            if isinstance(answer, Refused):
-                import cloudpickle
+        kept = None if staged is None or self._uploads is None else self._uploads.keep(staged)
+        if staged is not None and (files := self.setup.leader_files) is not None:
+            try:
+                staged = files.send(staged, self._label())
+            except PublishError as error:
+                staged, failure = None, error
+        answer = self._ask(RankReport(dict(metrics), staged, failure))
+        if self._uploads is not None:
+            self._uploads.take(answer.upload if isinstance(answer, Go | End) else None, kept)
+        if isinstance(answer, Refused):
+            import cloudpickle
 
-                raise cloudpickle.loads(answer.error)
-            if isinstance(answer, End):
-                self._over = True
-                raise TrialExit
-            assert isinstance(answer, Go)
-            self.should_checkpoint, self._next_save = answer.should_checkpoint, answer.next_save
-
-    def flush(self) -> None:
-        """Report a `checkpoint_dir` that no report followed: it must not be lost."""
-        if self._pending is not None:
-            self.report(self._last)
+            raise cloudpickle.loads(answer.error)
+        if isinstance(answer, End):
+            self._over = True
+            raise TrialExit
+        assert isinstance(answer, Go)
+        self.should_checkpoint, self._next_save = answer.should_checkpoint, answer.next_save
 
     def finish(self) -> None:
         """Nothing more is reported: wait for what is on its way to the replica."""
         if self._uploads is not None:
             self._uploads.finish()
 
-    @contextlib.contextmanager
-    def checkpoint_dir(self, step: int | None = None) -> Iterator[str]:
-        """A directory of this rank's to save into; the next report takes it, and the leader merges what ranks saved."""
-        self._check_process()
-        if step_number(step) is not None:
+    def _open(self, number: int | None) -> Staged:
+        if number is not None:
             session.warn_once("checkpoint_dir(step=) of a worker has no effect: its trial's result gives the number")
-        path = self._new_directory()
-        try:
-            yield str(path)
-        except BaseException:
-            fs.remove_quietly(path)
-            raise
-        if self._pending is not None:
-            _log.warning("checkpoint_dir() was used twice before a report: the earlier save is dropped")
-            fs.remove_quietly(self._pending)
-        self._pending = path
+        return Staged(staging.new_directory(self.setup.job.directory, self._label()))
+
+    def _drop(self, save: Staged) -> None:
+        fs.remove_quietly(save.path)
 
     def get_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint of the trial, the same at every rank; at first what it continues from."""
@@ -201,19 +176,13 @@ class RankSession:
         files = self.setup.leader_files
         return Checkpoint(str(found.path if files is None else files.fetch(found.path)))
 
-    def _stage(self, checkpoint: Checkpoint | None) -> tuple[Path | None, PublishError | None]:
-        pending, self._pending = self._pending, None
-        if checkpoint is None:
-            return pending, None
-        if pending is not None:
-            _log.warning("report() got a checkpoint besides checkpoint_dir(): the latter is dropped")
-            fs.remove_quietly(pending)
+    def _stage(self, checkpoint: Checkpoint) -> tuple[Path | None, PublishError | None]:
         try:
             if not checkpoint.in_memory:
                 how = staging.hand_over if checkpoint.handed_over else staging.lend
                 path = Path(checkpoint.fetched().path)
                 return how(path, self.setup.job.directory, self._label()), None
-            path = self._new_directory()
+            path = self._open(None).path
             with staging.disk_errors(path, remove=path):
                 self._as_reported(checkpoint)._materialize(path)
             return path, None
@@ -231,9 +200,6 @@ class RankSession:
             "_current_checkpoint_id": self._next_save,
         }
         return checkpoint.with_dict({**self.setup.group.framework.clean(data), **added})
-
-    def _new_directory(self) -> Path:
-        return staging.new_directory(self.setup.job.directory, self._label())
 
     def _label(self) -> str:
         self._saves += 1
@@ -270,20 +236,13 @@ class RankSession:
 
     def _ask(self, message: FromRank) -> Any:
         self._check_process()
-        with self._asking:
+        with self._reporting:
             self.tell(message)
             try:
                 return self._line.recv()
             except (EOFError, OSError):
                 self._over = True
                 raise TrialExit from None  # the leader is gone, and the trial with it
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._pid:
-            raise SessionError(
-                "report() was called in a child process of a worker: send the values to the worker's process, "
-                "and report there"
-            )
 
 
 class RankContext(TrainContext):

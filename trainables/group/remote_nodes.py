@@ -97,28 +97,6 @@ class Leave:
 # ---------------------------------------------------------------- the leader's end
 
 
-class RelayedLine:
-    """The line to a rank on another node, which the launcher there passes on."""
-
-    def __init__(self, node: RemoteNode, rank: int) -> None:
-        self._node, self._rank = node, rank
-
-    def send(self, message: Any) -> None:
-        """As `Connection.send`."""
-        self._node.send(ToRank(self._rank, message))
-
-    def poll(self) -> bool:
-        """Nothing waits here: what a rank says comes through its node's launcher."""
-        return False
-
-    def recv(self) -> Any:
-        """Never called, because nothing waits here."""
-        raise EOFError
-
-    def close(self) -> None:
-        """The node's line stays."""
-
-
 @dataclass(eq=False, slots=True)
 class RemoteNode:
     """A further node: its launcher, which starts and watches the ranks there."""
@@ -138,6 +116,10 @@ class RemoteNode:
         with contextlib.suppress(OSError):
             if self.line is not None:
                 self.line.send(message)
+
+    def send_to(self, rank: int, message: Any) -> None:
+        """Have something passed on to a rank there."""
+        self.send(ToRank(rank, message))
 
     def lost(self) -> RanksError:
         """What its end means."""

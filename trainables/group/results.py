@@ -12,8 +12,9 @@ from trainables.group.failures import packed
 from trainables.group.merging import merge
 from trainables.group.rank import Rank
 from trainables.group.rank_messages import End, Go, RankReport, Refused
-from trainables.group.upload_tracker import Saved, UploadTracker
-from trainables.runtime.attempt import Attempt, TrialExit
+from trainables.group.upload_tracker import GroupSave, UploadTracker
+from trainables.runtime.attempt import Attempt
+from trainables.runtime.saving_session import TrialExit
 from trainables.store import fs
 
 SAVE_NUMBER = "checkpoint_id"
@@ -34,11 +35,11 @@ class GroupResults:
         self.next_save = _first_save(attempt)
         """The number that the next save of the group has."""
         self.uploads = UploadTracker(attempt.uploaded)
-        self._saved = Saved(self.next_save)
+        self._save = GroupSave(self.next_save)
 
     def deliver(self) -> Go | End | Refused:
         """One result of what all ranks reported; what they are to be told."""
-        self._saved = Saved(self.next_save)
+        self._save = GroupSave(self.next_save)
         try:
             self._deliver([rank.report for rank in self._ranks if rank.report is not None])
         except TrialExit:
@@ -49,7 +50,7 @@ class GroupResults:
 
     def answer(self, answer: Go | End | Refused) -> None:
         """Tell all ranks, and each what of the checkpoint it copies to the replica."""
-        uploads = {} if isinstance(answer, Refused) else self._saved.uploads()
+        uploads = {} if isinstance(answer, Refused) else self._save.uploads()
         for rank in self._ranks:
             rank.report = None
             upload = uploads.get(rank.number)
@@ -57,23 +58,23 @@ class GroupResults:
                 rank.answer(answer)
             else:
                 rank.answer(dataclasses.replace(answer, upload=upload))
-        if self._saved.ref is not None:
-            self.uploads.begin(self._saved.number, self._saved.ref, set(uploads))
+        if self._save.ref is not None:
+            self.uploads.begin(self._save, set(uploads))
 
     def _deliver(self, reports: list[RankReport]) -> None:
         """Rank 0's metrics, and everybody's files."""
         failures = [report.failure for report in reports if report.failure is not None]
         failure = failures[0] if failures and isinstance(failures[0], PublishError) else None
         saves = [(number, report.staged) for number, report in enumerate(reports) if report.staged is not None]
-        saved, job = self._saved, self._attempt.job
+        save, job = self._save, self._attempt.job
         if saves and failure is None:
             try:
-                path, saved.parts = merge(saves, job.directory, keep_all_ranks=job.keep_all_ranks)
+                path, save.parts = merge(saves, job.directory, keep_all_ranks=job.keep_all_ranks)
                 uploading = job.replicated is not None
-                saved.staged = self._attempt.saver.adopt(path, {SAVE_NUMBER: saved.number}, uploading=uploading)
+                save.staged = self._attempt.saver.adopt(path, {SAVE_NUMBER: save.number}, uploading=uploading)
             except PublishError as error:
                 failure = error
-        if saved.staged is None:
+        if save.staged is None:
             for _, staged in saves:
                 fs.remove_quietly(staged)
         else:
@@ -81,7 +82,7 @@ class GroupResults:
         metrics = reports[0].metrics
         if self._collects:
             metrics = {**metrics, session.ALL_RANKS: [report.metrics for report in reports]}
-        self._attempt.report_staged(metrics, saved.staged, failure)
+        self._attempt.report_staged(metrics, save.staged, failure)
 
 
 def _first_save(attempt: Attempt) -> int:

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from trainables import wire
 from trainables.group.merging import Part
 from trainables.group.rank_messages import RankUploaded, Upload
 from trainables.runtime.saving import Staged
-from trainables.wire import CheckpointRef
+from trainables.wire import CheckpointRef, SaveUploaded
 
 
 @dataclass(slots=True)
-class Saved:
-    """What came of the save of a result."""
+class GroupSave:
+    """The save of a result of the group, while its ranks copy it."""
 
     number: int
     """The group's number of it."""
     staged: Staged | None = None
     parts: Mapping[int, Part] = field(default_factory=dict)
     """What of it is whose, by rank."""
+    waits: set[int] = field(default_factory=set)
+    """Ranks that have not said that they are done."""
+    sent: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
     @property
     def ref(self) -> CheckpointRef | None:
@@ -41,16 +44,16 @@ class UploadTracker:
         tell: called once no rank copies anything of a save any more.
     """
 
-    def __init__(self, tell: Callable[[wire.SaveUploaded], None]) -> None:
+    def __init__(self, tell: Callable[[SaveUploaded], None]) -> None:
         self._tell = tell
-        self._saves: dict[int, _Save] = {}
+        self._saves: dict[int, GroupSave] = {}
 
     def __bool__(self) -> bool:
         return bool(self._saves)
 
-    def begin(self, save: int, ref: CheckpointRef, ranks: set[int]) -> None:
+    def begin(self, save: GroupSave, ranks: set[int]) -> None:
         """These ranks were asked to copy what they have of a save."""
-        self._saves[save] = _Save(ref, ranks)
+        self._saves[save.number], save.waits = save, ranks
         self._look(save)
 
     def heard(self, rank: int, label: str, message: RankUploaded) -> None:
@@ -61,24 +64,14 @@ class UploadTracker:
             save.sent.update(message.sent)
             if message.problem:
                 save.problems.append(f"{label}: {message.problem}")
-            self._look(message.save)
+            self._look(save)
 
     def gone(self, rank: int) -> None:
         """Its process is dead, and copies nothing."""
         for save in list(self._saves):
             self.heard(rank, "", RankUploaded(save, {}))
 
-    def _look(self, number: int) -> None:
-        save = self._saves[number]
-        if not save.waits:
-            del self._saves[number]
-            self._tell(wire.SaveUploaded(save.ref, save.sent, "; ".join(save.problems)))
-
-
-@dataclass(slots=True)
-class _Save:
-    ref: CheckpointRef
-    waits: set[int]
-    """Ranks that have not said that they are done."""
-    sent: dict[str, str] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    def _look(self, save: GroupSave) -> None:
+        if not save.waits and save.ref is not None:
+            del self._saves[save.number]
+            self._tell(SaveUploaded(save.ref, save.sent, "; ".join(save.problems)))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import operator
-import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import msgspec
@@ -16,23 +13,16 @@ from trainables import tagged
 from trainables.automatic import AutomaticKeys, TimeSource
 from trainables.checkpoint import Checkpoint
 from trainables.context import TrainContext
-from trainables.errors import CheckpointBudgetError, InvalidSettingError, PublishError, SessionError
+from trainables.errors import CheckpointBudgetError, PublishError
 from trainables.job import Job
-from trainables.plain_metrics import plain_metrics
 from trainables.runtime.saving import Saver, Staged
+from trainables.runtime.saving_session import SavingSession, TrialExit
 from trainables.wire import Answer, AttemptErrored, DriverLink, Finished, Listening, Preempted, Report, SaveUploaded
 
 _log = logging.getLogger(__name__)
 
 
-class TrialExit(BaseException):
-    """Unwinds the user's function where the driver ended its trial.
-
-    Not an Exception, so that `except Exception` around a training loop lets it through.
-    """
-
-
-class Attempt:
+class Attempt(SavingSession):
     """What `report` and its relatives act on while a trial runs.
 
     Lives from the first line of an attempt to its last message. `report` may be called from any thread of the trial's
@@ -40,6 +30,7 @@ class Attempt:
     """
 
     def __init__(self, job: Job, link: DriverLink, *, clock: TimeSource) -> None:
+        super().__init__()
         self.job = job
         self.clock = clock
         self.context = AttemptContext(self)
@@ -67,29 +58,24 @@ class Attempt:
         self.looked_at_stop = False
         self.looked_at_checkpoint = False
         self._link = link
-        self._pid = os.getpid()
-        self._reporting = threading.RLock()
         self._ending = threading.Lock()
         self._said = False
-        self._over = False
         self._saved = job.checkpoint is not None
-        self._pending: Staged | None = None
-        self._last_metrics: Mapping[str, Any] = {}
         self._warned = False
         self._raw = msgspec.Raw(b"{}")
 
     # ------------------------------------------------------------ results
 
-    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
-        """One result of a function trainable, with a checkpoint or without; returns when the driver has decided."""
-        self._check_process()
-        with self._reporting:
-            if self._over:
-                raise TrialExit  # the function swallowed the first one
-            plain = plain_metrics(metrics)
-            self._last_metrics = plain
-            staged, lent, failure = self._stage(checkpoint)
-            self._report(plain, staged, lent, failure)
+    def _take(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None, pending: Staged | None) -> None:
+        staged, lent, failure = pending, None, None
+        if checkpoint is not None and not checkpoint.in_memory:
+            lent = checkpoint.fetched()  # staged beside the driver's decision
+        elif checkpoint is not None:
+            try:
+                staged = self.saver.stage(checkpoint)
+            except PublishError as error:
+                failure = error
+        self._report(metrics, staged, lent, failure)
 
     def report_staged(
         self, metrics: Mapping[str, Any], staged: Staged | None, failure: PublishError | None = None
@@ -184,48 +170,19 @@ class Attempt:
         iteration: int = self.keys.iteration
         self.saver.publish(staged, self.saver.name(iteration, staged.number), self._raw)
 
-    def flush(self) -> None:
-        """Report a `checkpoint_dir` that no report followed, with the last metrics once more: it must not be lost."""
-        if self._pending is not None:
-            self.report(self._last_metrics)
-
     # ------------------------------------------------------------ checkpoints
 
-    @contextlib.contextmanager
-    def checkpoint_dir(self, step: int | None = None) -> Iterator[str]:
-        """A directory to save into; the next report takes it. Of two before one report, the later counts."""
-        self._check_process()
-        staged = self.saver.open(step_number(step))
-        try:
-            yield str(staged.path)
-        except BaseException:
-            self.saver.drop(staged)
-            raise
-        if self._pending is not None:
-            _log.warning("checkpoint_dir() was used twice before a report: the earlier save is dropped")
-            self.saver.drop(self._pending)
-        self._pending = staged
+    def _open(self, number: int | None) -> Staged:
+        return self.saver.open(number)
+
+    def _drop(self, save: Staged) -> None:
+        self.saver.drop(save)
 
     def get_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that this attempt published, else the one that it started from."""
         self.saver.wait()
         path = self.saver.published or self.job.checkpoint_path
         return None if path is None else Checkpoint(str(path))
-
-    def _stage(self, checkpoint: Checkpoint | None) -> tuple[Staged | None, Checkpoint | None, PublishError | None]:
-        """(what is staged, a directory to stage beside the driver's decision, why there is neither)."""
-        pending, self._pending = self._pending, None
-        if checkpoint is None:
-            return pending, None, None
-        if pending is not None:
-            _log.warning("report() got a checkpoint besides checkpoint_dir(): the latter is dropped")
-            self.saver.drop(pending)
-        if not checkpoint.in_memory:
-            return None, checkpoint.fetched(), None
-        try:
-            return self.saver.stage(checkpoint), None, None
-        except PublishError as error:
-            return None, None, error
 
     # ------------------------------------------------------------ leaving
 
@@ -283,13 +240,6 @@ class Attempt:
                 "get_context().should_checkpoint() is true"
             )
 
-    def _check_process(self) -> None:
-        if os.getpid() != self._pid:
-            raise SessionError(
-                "report() was called in a child process of the trial: send the values to the trial's process, "
-                "and report there"
-            )
-
 
 class AttemptContext(TrainContext):
     """The context of a running trial."""
@@ -311,16 +261,3 @@ class AttemptContext(TrainContext):
         if attempt.leaving():
             attempt.preempted = True  # a function that returns after this is to be continued
         return attempt.preempted
-
-
-def step_number(step: int | None) -> int | None:
-    """`checkpoint_dir(step=)` as a number. Raises InvalidSettingError for what is none."""
-    if step is None:
-        return None
-    try:
-        number = operator.index(step)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise InvalidSettingError(f"checkpoint_dir(step={step!r}) is not accepted; accepted is an integer from 0 up")
-    return number

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 
 from trainables.errors import PublishError
-from trainables.runtime.attempt import Attempt, TrialExit
+from trainables.runtime.attempt import Attempt
 from trainables.runtime.saving import Staged
+from trainables.runtime.saving_session import TrialExit
 from trainables.trainable import Trainable, load_save, make, saves, write_save
 
 _log = logging.getLogger(__name__)

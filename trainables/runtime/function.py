@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from trainables import session
 from trainables.errors import InvalidSettingError, MetricError
-from trainables.runtime.attempt import Attempt, TrialExit
+from trainables.runtime.attempt import Attempt
+from trainables.runtime.saving_session import TrialExit
 
 _log = logging.getLogger(__name__)
 

@@ -78,15 +78,14 @@ class TransferClient(ABC):
         What only looks is asked again, for so long, while the store is overloaded. Over an agent that somebody killed
         the job is done again: doing one twice comes to the same.
         """
-        if isinstance(job, _LOOKS):
-            return patient(lambda: self._call(job, timeout_s), timeout_s)
-        return self._call(job, timeout_s)
 
-    def _call(self, job: AnyJob, timeout_s: float) -> bytes:
-        answer = _again_if_lost(lambda: self.do(job, timeout_s=timeout_s))
-        if isinstance(answer, JobFailed):
-            raise answer.error()
-        return answer.data
+        def done() -> bytes:
+            answer = _again_if_lost(lambda: self.do(job, timeout_s=timeout_s))
+            if isinstance(answer, JobFailed):
+                raise answer.error()
+            return answer.data
+
+        return patient(done, timeout_s) if isinstance(job, _LOOKS) else done()
 
     def silence(self, now: float) -> tuple[AnyJob, float] | None:
         """The job of which nothing was heard for longest, and since when in seconds; None: none runs."""
@@ -153,7 +152,11 @@ class ProcessClient(TransferClient):
         self._dead = False
         self._spoke = 0.0
         """Monotonic time at which the agent was started, or was last heard at all."""
-        self._arguments = arguments if isinstance(arguments, bytes) else _pickled(arguments)
+        try:
+            self._arguments = arguments if isinstance(arguments, bytes) else cloudpickle.dumps(dict(arguments))
+        except Exception as error:  # whatever a user's object raises
+            syncer = arguments["syncer"] if isinstance(arguments, Mapping) else None
+            raise InvalidSettingError(f"syncer={syncer!r} cannot be sent to the process that syncs: {error}") from error
         self._greeting: queue.SimpleQueue[PlaceOpened | JobFailed] = queue.SimpleQueue()
         opened = _again_if_lost(self._open)
         if isinstance(opened, JobFailed):
@@ -171,7 +174,11 @@ class ProcessClient(TransferClient):
             return JobFailed(FailureKind.TRANSFER, f"{place}: no answer within {self._start_s:.0f} s")
 
     def submit(self, job: AnyJob) -> int:
-        return self._send(job, self._answered)
+        def ended(answer: Done | JobFailed) -> None:
+            self._answers.put(answer)
+            self._wake()
+
+        return self._send(job, ended)
 
     def answers(self) -> list[Done | JobFailed]:
         found, self._back = self._back, []
@@ -233,7 +240,7 @@ class ProcessClient(TransferClient):
         try:
             line.send_body(body)
         except OSError as error:
-            self._lost([number], f"the process that syncs is gone: {error}")
+            self._lose(number, f"the process that syncs is gone: {error}")
         return number
 
     def _start(self, *, check: bool) -> None:
@@ -273,11 +280,11 @@ class ProcessClient(TransferClient):
             self.lost += not self.closed
             lost = [] if self.closed else list(self._running)
         self._greeting.put(JobFailed(FailureKind.PROCESS_LOST, why))  # nobody looks after the first that is no such one
-        self._lost(lost, why)
+        for number in lost:
+            self._lose(number, why)
 
-    def _lost(self, numbers: list[int], why: str) -> None:
-        for number in numbers:
-            self._end(JobFailed(FailureKind.PROCESS_LOST, why, transient=True, id=number))
+    def _lose(self, number: int, why: str) -> None:
+        self._end(JobFailed(FailureKind.PROCESS_LOST, why, transient=True, id=number))
 
     def _heard(self, sign: Moved | Begun) -> None:
         with self._lock:
@@ -294,22 +301,9 @@ class ProcessClient(TransferClient):
         if known is not None:
             known.ended(answer)
 
-    def _answered(self, answer: Done | JobFailed) -> None:
-        self._answers.put(answer)
-        self._wake()
-
 
 def _is_lost(answer: object) -> TypeGuard[JobFailed]:
     return isinstance(answer, JobFailed) and answer.kind is FailureKind.PROCESS_LOST
-
-
-def _pickled(arguments: Mapping[str, Any]) -> bytes:
-    try:
-        data: bytes = cloudpickle.dumps(dict(arguments))
-    except Exception as error:  # whatever a user's object raises
-        text = f"syncer={arguments.get('syncer')!r} cannot be sent to the process that syncs: {error}"
-        raise InvalidSettingError(text) from error
-    return data
 
 
 class InlineClient(TransferClient):
