@@ -1,3 +1,5 @@
+"""What a trial reports and saves. Covers trainables/runtime/attempt.py, saving.py and saving_session.py."""
+
 from __future__ import annotations
 
 import logging

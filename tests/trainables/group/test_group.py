@@ -1,4 +1,7 @@
-"""A group without a framework: the leader in this process, its ranks forked off it."""
+"""A group without a framework: the leader in this process, its ranks forked off it.
+
+Covers leader, results, local_ranks, launcher, rank, rank_messages, rank_session and rank_uploads of trainables/group.
+"""
 
 from __future__ import annotations
 

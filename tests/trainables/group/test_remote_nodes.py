@@ -1,4 +1,7 @@
-"""A group on several nodes, without a cluster: each node is an address of the loopback and a directory of its own."""
+"""A group on several nodes, without a cluster: each node is an address of the loopback and a directory of its own.
+
+Covers node_launcher and file_transfer too.
+"""
 
 from __future__ import annotations
 

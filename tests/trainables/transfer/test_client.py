@@ -1,4 +1,7 @@
-"""The driver's end of an agent: what hangs is found out, what waits for its turn is not taken for it."""
+"""The driver's end of an agent: what hangs is found out, what waits for its turn is not taken for it.
+
+Covers agent, job_worker and transfer_jobs too.
+"""
 
 from __future__ import annotations
 

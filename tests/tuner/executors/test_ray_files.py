@@ -1,4 +1,7 @@
-"""Files through the engine, without one: the other end is called as it is."""
+"""Files through the engine, without one: the other end is called as it is.
+
+Covers engine_files and transfers of tuner/executors/ray.
+"""
 
 from __future__ import annotations
 
