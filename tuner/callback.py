@@ -105,7 +105,7 @@ class Callback:
         """What a resume gives back to `set_state`; None: nothing.
 
         A callback that defines it is brought up to date at a resume: its last stored state, then the hooks of trials
-        (start, result, save, complete, error) for what was journaled after that, in order and before `setup`.
+        (start, clone, result, save, complete, error) for what was journaled after that, in order and before `setup`.
         """
         return None
 

@@ -176,10 +176,10 @@ def killed_at_fact(number: int, action: Callable[[], object], *, of: bytes = b""
 
 def killed_at_order(number: int, action: Callable[[], object]) -> bool:
     """As `killed_at_fact`, when a scheduler orders something for the n-th time: journaled is why, and not what."""
-    from tuner.driver.plugins import Plugins
+    from tuner.driver.plugins.directives import Directives
     from tuner.experiment.journal import JournalWriter
 
-    real, append = Plugins.collect, JournalWriter.append
+    real, append = Directives.collect, JournalWriter.append
     left = number
     journals: list[JournalWriter] = []
 
@@ -187,9 +187,9 @@ def killed_at_order(number: int, action: Callable[[], object]) -> bool:
         journals[:] = [journal]
         return append(journal, body, **more)
 
-    def deadly(plugins: Plugins) -> bool:
+    def deadly(directives: Directives) -> bool:
         nonlocal left
-        ordered = real(plugins)
+        ordered = real(directives)
         left -= ordered and bool(journals)  # none yet: a resume that is told what was
         if ordered and left == 0:
             journals[0].flush()
@@ -200,7 +200,7 @@ def killed_at_order(number: int, action: Callable[[], object]) -> bool:
         JournalWriter.append = noted  # type: ignore[method-assign]
         return action()
 
-    return _killed(armed, Plugins, "collect", deadly)
+    return _killed(armed, Directives, "collect", deadly)
 
 
 def _killed(action: Callable[[], object], owner: type, method: str, deadly: Callable[..., Any]) -> bool:

@@ -451,16 +451,16 @@ def test_a_checkpoint_that_the_journal_does_not_know_is_adopted_and_retention_ru
     """The driver dies before it hears of the publish; the trial has published."""
 
     def deaf():
-        from tuner.driver.loop import TrialLoop
+        from tuner.driver.results import ResultHandler
 
-        real = TrialLoop._on_published
+        real = ResultHandler.on_published
 
-        def deadly(loop, run, body):
+        def deadly(handler, run, body):
             if body.ref.iteration == 3:
                 die()
-            real(loop, run, body)
+            real(handler, run, body)
 
-        TrialLoop._on_published = deadly
+        ResultHandler.on_published = deadly
         run(count_up, tmp_path, config={"n": 5}, keep_checkpoints_num=1)
 
     assert os.WIFSIGNALED(in_child(deaf))

@@ -185,15 +185,15 @@ def test_the_workers_of_a_trainer_read_the_checkpoint_of_another_experiment(tmp_
 
 def test_a_trial_that_reads_its_checkpoint_and_goes_on_says_nothing_of_it(tmp_path, monkeypatch):
     heard = []
-    from tuner.driver.loop import TrialLoop
+    from tuner.driver.results import ResultHandler
 
-    real = TrialLoop._on_message
+    real = ResultHandler.on_message
 
-    def listening(self, run, event):
-        heard.append(event.body)
-        real(self, run, event)
+    def listening(self, run, body):
+        heard.append(body)
+        real(self, run, body)
 
-    monkeypatch.setattr(TrialLoop, "_on_message", listening)
+    monkeypatch.setattr(ResultHandler, "on_message", listening)
 
     def usual(config):
         checkpoint = tune.get_checkpoint()

@@ -9,7 +9,7 @@ import optuna
 import pytest
 
 import tuner as tune
-from tuner.driver.fact_log import Books
+from tuner.driver.fact_log import FactLog
 from tuner.schedulers import ASHAScheduler, FIFOScheduler
 from tuner.search import BasicVariantGenerator, ConcurrencyLimiter
 from tuner.search.optuna import OptunaSearch
@@ -120,7 +120,7 @@ def test_d12_another_plug_in_is_told_of_the_trials_there_are_and_runs_exactly_th
     tmp_path, monkeypatch, change, snapshot
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(Books, "should_compact", lambda self: snapshot)
+        patch.setattr(FactLog, "should_compact", lambda self: snapshot)
         first = run(tmp_path, num_samples=3, stop={"n": 3}, verbose=0)
     assert bool(list((tmp_path / "e" / "journal").glob("snapshot-*"))) is snapshot
     again = run(tmp_path, num_samples=5, resume=True, verbose=0, **{"stop": {"n": 4}, **change()})
@@ -132,7 +132,7 @@ def test_d12_another_plug_in_is_told_of_the_trials_there_are_and_runs_exactly_th
 
 def test_d12_a_study_that_goes_by_another_metric_learns_it_from_the_trials_there_are(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(Books, "should_compact", lambda self: True)
+        patch.setattr(FactLog, "should_compact", lambda self: True)
         run(tmp_path, num_samples=4, search_alg="optuna", verbose=0)
     searcher = OptunaSearch()
     run(tmp_path, num_samples=5, search_alg=searcher, metric="acc", mode="max", resume=True, verbose=0)
@@ -143,7 +143,7 @@ def test_d12_a_study_that_goes_by_another_metric_learns_it_from_the_trials_there
 
 def test_d12_a_scheduler_that_is_another_now_knows_how_the_trials_ended(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(Books, "should_compact", lambda self: True)
+        patch.setattr(FactLog, "should_compact", lambda self: True)
         first = run(tmp_path, num_samples=3, scheduler=FIFOScheduler(), verbose=0)
     scheduler = ASHAScheduler(max_t=4, reduction_factor=2)
     run(tmp_path, num_samples=3, scheduler=scheduler, resume=True, verbose=0)

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from tests.tuner.driver.harness import plugin_set
 from trainables import tagged
 from trainables.wire import CheckpointRef
 from tuner.analysis import ExperimentAnalysis
-from tuner.callback import CallbackList
+from tuner.driver.plugins import FactApplier
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 
 
 class Lab:
-    """Does what the loop does with a trial, in the same order."""
+    """Has facts applied, as the loop does."""
 
     def __init__(self, root: Path, *callbacks: Any) -> None:
-        self.state = ExperimentState(root)
-        self.callbacks = CallbackList(callbacks)
+        self.facts = FactApplier(ExperimentState(root), plugin_set(*callbacks))
+        self.callbacks = self.facts.plugins.callbacks
+
+    @property
+    def state(self) -> ExperimentState:
+        return self.facts.state
+
+    @state.setter
+    def state(self, state: ExperimentState) -> None:
+        self.facts.state = state
 
     def trial(self, **config: Any) -> Trial:
         index = len(self.state.trials)
         trial_id = f"ab_{index:05d}"
         raw = msgspec.Raw(tagged.dumps(config))
-        self.state.apply(
+        self.facts.apply(
             ev.TrialCreated(trial_id, index, raw, raw, f"{index}", f"train_{trial_id}", f"train_{trial_id}")
         )
         trial = self.state.trials[-1]
@@ -35,29 +44,25 @@ class Lab:
         return self.start(trial)
 
     def start(self, trial: Trial) -> Trial:
-        self.state.apply(ev.AttemptStarted(trial.trial_id, trial.attempt + 1, 1, 0.0))
-        self.callbacks.on_trial_start(0, self.state.trials, trial)
+        self.facts.apply(ev.AttemptStarted(trial.trial_id, trial.attempt + 1, 1, 0.0))
+        self.facts.launched(trial, restored=False)
         return trial
 
-    def report(self, trial: Trial, then: str = "continue", **metrics: Any) -> dict[str, Any]:
-        result = {"done": False, **metrics, "training_iteration": trial.iteration + 1}
-        self.callbacks.on_trial_result(0, self.state.trials, trial, result)
-        self.callbacks.after_trial_result(0, self.state.trials, trial, result)
+    def report(self, trial: Trial, then: Literal["continue", "stop"] = "continue", **metrics: Any) -> dict[str, Any]:
+        iteration = trial.iteration + 1
+        heard = self.facts.hear(trial, {"done": False, **metrics, "training_iteration": iteration}, iteration)
         if then == "stop":
-            result["done"] = True  # decided after the callbacks saw it
-        raw = msgspec.Raw(tagged.dumps(result))
-        fact = ev.ResultReported(trial.trial_id, trial.attempt, trial.iteration + 1, raw)
-        self.state.add_result(trial, fact, result)
-        return result
+            heard.result["done"] = True  # decided after the callbacks saw it
+        raw = msgspec.Raw(tagged.dumps(heard.result))
+        fact = ev.ResultReported(trial.trial_id, trial.attempt, iteration, raw, then)
+        self.facts.keep(heard, fact, lambda fact: None)
+        return heard.result
 
     def rollback(self, trial: Trial, iteration: int) -> None:
-        self.state.apply(ev.RolledBack(trial.trial_id, trial.attempt, iteration))
-        self.callbacks.on_rollback(trial, iteration)
+        self.facts.apply(ev.RolledBack(trial.trial_id, trial.attempt, iteration))
 
     def end(self, trial: Trial, error: ev.ErrorInfo | None = None) -> None:
-        self.state.apply(ev.TrialEnded(trial.trial_id, "ERROR" if error else "TERMINATED", 1.0, error))
-        tell = self.callbacks.on_trial_error if error else self.callbacks.on_trial_complete
-        tell(0, self.state.trials, trial)
+        self.facts.apply(ev.TrialEnded(trial.trial_id, "ERROR" if error else "TERMINATED", 1.0, error))
 
     def finish(self) -> None:
         self.callbacks.on_experiment_end(self.state.trials)
@@ -65,7 +70,7 @@ class Lab:
     def save(self, trial: Trial) -> CheckpointRef:
         """A published checkpoint, as far as the state knows."""
         ref = CheckpointRef(trial.trial_id, f"checkpoint_{trial.iteration:06d}", 1, 1, trial.saves + 1, trial.iteration)
-        self.state.apply(ev.CheckpointPublished(ref, 10, "", 0.0, msgspec.Raw(tagged.dumps(trial.last_result))))
+        self.facts.apply(ev.CheckpointPublished(ref, 10, "", 0.0, msgspec.Raw(tagged.dumps(trial.last_result))))
         return ref
 
     def analysis(self, metric: Any = "loss", mode: Any = "min", **settings: Any) -> ExperimentAnalysis:

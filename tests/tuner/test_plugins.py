@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import tuner as tune
-from tuner.driver.fact_log import Books
+from tuner.driver.fact_log import FactLog
 from tuner.error import MetricMissingError, SettingError
 from tuner.schedulers import ASHAScheduler, FIFOScheduler
 from tuner.search import ConcurrencyLimiter, Searcher
@@ -129,7 +129,7 @@ def test_f11_after_a_resume_from_a_snapshot_a_metric_that_came_before_may_be_mis
 
     settings = {"metric": "loss", "mode": "min", "checkpoint_freq": 1, "stop": {"training_iteration": 5}}
     with monkeypatch.context() as patch, pytest.raises(InterruptedError):
-        patch.setattr(Books, "should_compact", lambda self: True)
+        patch.setattr(FactLog, "should_compact", lambda self: True)
         run(Seldom, tmp_path, scheduler=ASHAScheduler(max_t=50), callbacks=[Ends()], **settings)
     assert list((tmp_path / "e" / "journal").glob("snapshot-*"))
     (trial,) = run(Seldom, tmp_path, scheduler=ASHAScheduler(max_t=50), resume=True, **settings).trials

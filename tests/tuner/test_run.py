@@ -320,9 +320,9 @@ def test_a_trial_whose_end_is_written_down_by_a_resume_is_complete_for_callbacks
     arguments = {"name": "e", "storage_path": tmp_path, "verbose": 0, "stop": {"count": 2}}
 
     def run_and_die():
-        from tuner.driver.loop import TrialLoop
+        from tuner.driver.transitions import Transitions
 
-        TrialLoop._end_trial = lambda *_: os.kill(os.getpid(), 9)
+        Transitions.end_trial = lambda *_: os.kill(os.getpid(), 9)
         tune.run(Stepper, **arguments)
 
     child = os.fork()

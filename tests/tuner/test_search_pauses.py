@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tuner as tune
-from tuner.driver.fact_log import Books
+from tuner.driver.fact_log import FactLog
 from tuner.schedulers import HyperBandForBOHB
 from tuner.search import Searcher
 from tuner.search.optuna import OptunaSearch
@@ -95,7 +95,7 @@ def test_a_run_that_was_ended_hears_the_same(
     whole = Noting()
     run(tmp_path / "whole", whole, max_concurrent_trials=1)
     if snapshot:
-        monkeypatch.setattr(Books, "should_compact", lambda self: True)
+        monkeypatch.setattr(FactLog, "should_compact", lambda self: True)
     with pytest.raises(InterruptedError):
         run(tmp_path, Noting(), callbacks=[Ends(after)], max_concurrent_trials=1)
     again = Noting()

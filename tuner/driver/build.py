@@ -19,7 +19,7 @@ from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.clock import Clock, SystemClock
 from tuner.driver.driver import Run
-from tuner.driver.plugins import Plugins
+from tuner.driver.plugins import PluginSet, TrialSource
 from tuner.error import (
     ExperimentExistsError,
     OwnedElsewhereError,
@@ -123,7 +123,7 @@ def _remove_inherited(inherited: Inherited | None, spec: Spec, clock: Clock) -> 
         remove_fetched(spec, paths, clock, inherited.made, inherited.highest)
 
 
-def _open(spec: Spec, executor: Executor, clock: Clock, link: fetch.Link | None) -> tuple[Opened, Plugins, Announcer]:
+def _open(spec: Spec, executor: Executor, clock: Clock, link: fetch.Link | None) -> tuple[Opened, PluginSet, Announcer]:
     """Check all that can be checked by looking, then claim the experiment's directory."""
     now = datetime.datetime.fromtimestamp(clock.time())
     _fits(spec, executor)(parse_resources(spec.resources))
@@ -170,7 +170,7 @@ def _open(spec: Spec, executor: Executor, clock: Clock, link: fetch.Link | None)
 
 def _plugins(
     spec: Spec, settings: Mapping[str, Any], paths: ExperimentPaths, clock: Clock, executor: Executor
-) -> Plugins:
+) -> PluginSet:
     """Searcher, scheduler, stopper and callbacks, ready to be asked; SettingError for what is none."""
     seed = int(settings["seed"])
     searcher = as_searcher(
@@ -189,20 +189,27 @@ def _plugins(
     policies = [PolicyFiles()] if getattr(scheduler, "log_config", True) else []
     trust(paths.root)
     callbacks = CallbackList([*user, *(default_loggers(user) if executor.directories else []), *policies])
-    return Plugins(
+    blobs = Blobs(paths.blobs)
+    source = TrialSource(
+        searcher,
+        scheduler,
+        space=spec.param_space,
+        num_samples=spec.num_samples,
+        prefix=str(settings["id"]),
+        trainable_name=spec.trainable_name,
+        names=TrialNames(spec.trial_name_creator, spec.trial_dirname_creator),
+        blobs=blobs,
+        resources_for=partial(_resources_for, spec, fits),
+    )
+    return PluginSet(
         searcher=searcher,
         scheduler=scheduler,
         stopper=as_stopper(spec.stop, clock=clock, strict=knobs.strict_metrics()),
         callbacks=callbacks,
-        blobs=Blobs(paths.blobs),
-        space=spec.param_space,
-        num_samples=spec.num_samples,
-        trial_prefix=str(settings["id"]),
-        trainable_name=spec.trainable_name,
-        names=TrialNames(spec.trial_name_creator, spec.trial_dirname_creator),
+        source=source,
+        blobs=blobs,
         metric=spec.metric,
         strict_metrics=knobs.strict_metrics(),
-        resources_for=partial(_resources_for, spec, fits),
         fits=fits,
     )
 

@@ -1,20 +1,21 @@
-"""The books of a run: facts go into journal and state as one, and what has to wait for the disk waits here."""
+"""The fact log of a run: facts go to journal, state and plug-ins as one; what needs the disk waits here."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from trainables.store import fs
 from tuner.clock import Clock
+from tuner.driver.plugins import FactApplier, Heard
+from tuner.driver.plugins.stored import discard, save
 from tuner.error import StorageFullError
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.paths import TrialPaths
-from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
+from tuner.syncer.sink import ReplicaSink
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +24,8 @@ FULL_PATIENCE_S = 60.0
 FULL_LOOK_S = 0.5
 
 
-class Books:
-    """Keeps journal and state in step.
+class FactLog:
+    """Journals facts and has them applied.
 
     Nothing here blocks but `sync`: facts are appended, `flush` hands them to the system, and an action that needs them
     on the disk (`when_durable`) is run by `run_due` once a group sync has come that far.
@@ -33,10 +34,8 @@ class Books:
         directories: False: trials have no files of their own that a compaction would make durable.
     """
 
-    def __init__(
-        self, state: ExperimentState, journal: JournalWriter, *, clock: Clock, directories: bool = True
-    ) -> None:
-        self.state = state
+    def __init__(self, applier: FactApplier, journal: JournalWriter, *, clock: Clock, directories: bool = True) -> None:
+        self.applier, self.state = applier, applier.state
         self.full = False
         """The disk is full: what is appended waits in memory, and so do the trials."""
         self._journal, self._clock = journal, clock
@@ -48,16 +47,24 @@ class Books:
     def add(self, fact: ev.AnyFact) -> int:
         """Journal a fact and apply it; returns its number."""
         seq = self._journal.append(ev.encode(fact), vital=isinstance(fact, ev.VITAL))
-        self.state.apply(fact)
+        self.applier.apply(fact)
         return seq
 
-    def add_result(self, trial: Trial, fact: ev.ResultReported, metrics: dict[str, Any]) -> int:
-        """`add` for a result whose metrics are at hand already."""
-        seq = self._journal.append(ev.encode(fact))
-        self.state.add_result(trial, fact, metrics)
+    def add_result(self, heard: Heard, fact: ev.ResultReported) -> int:
+        """`add` for a result, of which the plug-ins have heard already."""
+        self.applier.keep(heard, fact, self._append)
         if self._directories:
-            self._unsynced.add(trial)
-        return seq
+            self._unsynced.add(heard.trial)
+        return self._journal.last_seq
+
+    def _append(self, fact: ev.AnyFact) -> None:
+        self._journal.append(ev.encode(fact))
+
+    def trial(self, trial_id: str) -> Trial:
+        """One that a fact has created."""
+        trial = self.state.trials.get(trial_id)
+        assert trial is not None, trial_id
+        return trial
 
     def touch(self, trials: Iterable[Trial]) -> None:
         """Files of these trials changed since the last snapshot: they are made durable before the next one."""
@@ -68,11 +75,6 @@ class Books:
     def last_seq(self) -> int:
         """The number of the newest fact."""
         return self._journal.last_seq
-
-    @property
-    def unsynced(self) -> Iterable[Trial]:
-        """Trials whose files changed since the last snapshot."""
-        return self._unsynced
 
     def when_durable(self, action: Callable[[], None], seq: int | None = None) -> None:
         """Have `action` run by `run_due` once the fact `seq` (default: all so far) is on the disk."""
@@ -114,15 +116,26 @@ class Books:
     def should_compact(self) -> bool:
         return self._journal.should_compact()
 
-    def postpone_compaction(self, why: str) -> None:
-        """There is no room for what a snapshot needs: try again when the journal has grown as much again."""
-        self._journal.postpone_compaction(why)
+    def compact(self, copies: ReplicaSink) -> None:
+        """Fold the journal into one snapshot, unless there is no room for it.
 
-    def compact(self, plugins: dict[str, str]) -> bool:
-        """Fold the journal into one snapshot; what it drops is durable in the trials' own files before.
-
-        `plugins` names the blobs of the plug-ins' states. False: there was no room for a snapshot.
+        What it drops is durable in the trials' own files before; the plug-in states that only the snapshot before
+        named go.
         """
+        copies.touched(self._unsynced)
+        before = self.state.plugins
+        try:
+            saved = save(self.applier.plugins)
+        except StorageFullError as error:
+            self._journal.postpone_compaction(str(error))
+            return
+        self._sync_files()
+        self._journal.flush()
+        if self._journal.compact(self.state.snapshot(saved)):
+            self.state.plugins = saved
+            discard(self.applier.plugins, set(before.values()) - set(saved.values()))
+
+    def _sync_files(self) -> None:
         for trial in self._unsynced:
             paths = TrialPaths(trial.directory)
             description = (paths.trial_json, paths.params_json, paths.error_txt)  # nobody looks at those again either
@@ -134,8 +147,3 @@ class Books:
         if self._unsynced:
             fs.fsync_dir(self.state.root)
         self._unsynced.clear()
-        self._journal.flush()
-        if not self._journal.compact(self.state.snapshot(plugins)):
-            return False
-        self.state.plugins = plugins
-        return True

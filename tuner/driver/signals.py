@@ -7,7 +7,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-from tuner.driver.loop import TrialLoop
+from tuner.driver.endings import Endings, HaltCause
 from tuner.executors.base import Executor
 
 
@@ -17,8 +17,8 @@ class Signals:
     Once the loop has ended (`leave`) a Ctrl-C means the wait until everything is copied, also where it comes earlier.
     """
 
-    def __init__(self, loop: TrialLoop, executor: Executor) -> None:
-        self._loop, self._executor = loop, executor
+    def __init__(self, endings: Endings, executor: Executor) -> None:
+        self._endings, self._executor = endings, executor
         self._before: dict[int, Any] = {}
         self._leaving = False
         self.hurried = False
@@ -42,7 +42,7 @@ class Signals:
     def leave(self) -> None:
         """The loop has ended."""
         self._leaving = True
-        if self._loop.halting and self._loop.halted is None:
+        if self._endings.halting and self._endings.halted is None:
             self.hurried = True  # it came when the loop looked no more
         self._give_back(*(number for number in self._before if number != signal.SIGINT))
 
@@ -52,14 +52,14 @@ class Signals:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self.hurried or (self._loop.halting and not self._leaving):
+        if self.hurried or (self._endings.halting and not self._leaving):
             raise KeyboardInterrupt
         if self._leaving:
             self.hurried = True
             return
-        self._loop.ask_to_halt("interrupted")
+        self._endings.ask(HaltCause.INTERRUPTED)
         self._executor.wake()
 
     def _preempt(self, number: int, frame: FrameType | None) -> None:
-        self._loop.ask_to_halt("preempted")
+        self._endings.ask(HaltCause.PREEMPTED)
         self._executor.wake()

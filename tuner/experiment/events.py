@@ -13,6 +13,11 @@ import msgspec
 from trainables.wire import CheckpointRef
 from tuner.experiment.reason import Reason
 
+Then = Literal["continue", "stop", "pause"]
+"""What a trial does after a result."""
+AttemptEnd = Literal["failed", "preempted", "lost", "paused", "halted"]
+"""How an attempt ended whose trial has not."""
+TrialEnd = Literal["TERMINATED", "ERROR"]
 NO_RAW = msgspec.Raw(b"null")
 """No value. (`msgspec.Raw | None` would read back nothing but null.)"""
 
@@ -99,7 +104,7 @@ class ResultReported(Fact, tag="result", frozen=True):
     attempt: int
     iteration: int
     metrics: msgspec.Raw
-    then: Literal["continue", "stop", "pause"] = "continue"
+    then: Then = "continue"
     saves: bool = False
     """A checkpoint of this iteration is to come."""
     done: bool = False
@@ -176,7 +181,7 @@ class AttemptEnded(Fact, tag="attempt_ended", frozen=True):
 
     trial: str
     attempt: int
-    why: Literal["failed", "preempted", "lost", "paused", "halted"]
+    why: AttemptEnd
     error: ErrorInfo | None = None
     at: float | None = None
     """None: nobody saw it, for the driver was killed; or a journal that is older than this."""
@@ -186,7 +191,7 @@ class TrialEnded(Fact, tag="ended", frozen=True):
     """A trial is over. An ERROR can be taken up again by a resume, TERMINATED never runs again."""
 
     trial: str
-    status: Literal["TERMINATED", "ERROR"]
+    status: TrialEnd
     at: float
     error: ErrorInfo | None = None
     reason: Reason | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.tuner.driver.harness import plugin_set
 from trainables.checkpoint_config import CheckpointConfig
 from trainables.config import SyncConfig
 from trainables.errors import (
@@ -29,8 +30,9 @@ from trainables.transfer.client import TransferClient
 from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
 from trainables.wire import CheckpointRef, SaveUploaded
 from tuner.clock import VirtualClock
-from tuner.driver.checkpoints import Keeping
-from tuner.driver.fact_log import Books
+from tuner.driver.checkpoints import TrialCheckpoints
+from tuner.driver.fact_log import FactLog
+from tuner.driver.plugins import FactApplier
 from tuner.experiment import events as ev
 from tuner.experiment.generations import read_record
 from tuner.experiment.journal import JournalWriter
@@ -484,9 +486,8 @@ def test_who_waits_for_copies_at_the_end_gives_signs_of_life_and_waits_no_longer
     trial = scene.trial()
     scene.save(trial, 1)
     ownership = claim(scene.paths, clock=scene.clock)
-    keeping = Keeping(
-        scene.state,
-        Books(scene.state, scene.journal, clock=scene.clock),
+    checkpoints = TrialCheckpoints(
+        FactLog(FactApplier(scene.state, plugin_set()), scene.journal, clock=scene.clock),
         Custodian(CheckpointConfig(), inline=True),
         scene.replica,
         ownership=ownership,
@@ -496,7 +497,7 @@ def test_who_waits_for_copies_at_the_end_gives_signs_of_life_and_waits_no_longer
     )
     begun = scene.clock.monotonic()
 
-    missing = keeping.copy_rest(scene.clock, begun + waits, lambda: False)
+    missing = checkpoints.copy_rest(scene.clock, begun + waits, lambda: False)
 
     waited = scene.clock.monotonic() - begun
     record = read_record(scene.paths.generation(ownership.generation))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import tuner as tune
-from tuner.driver.waiting import Waiting
+from tuner.driver.attempts import Waiting
 from tuner.executors import SimulatedExecutor
 from tuner.experiment.trial import Trial
 from tuner.schedulers import FIFOScheduler
@@ -58,7 +58,7 @@ class Counting(OrderedDict[str, Trial]):
 
 @pytest.mark.parametrize("count", [10, 10_000])
 def test_a_choice_touches_one_item_however_many_wait(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.driver.waiting.OrderedDict", Counting)
+    monkeypatch.setattr("tuner.driver.attempts.OrderedDict", Counting)
     waiting = Waiting(trial(number) for number in range(count))
     held: Any = waiting._trials
     scheduler = FIFOScheduler()

@@ -1,0 +1,251 @@
+"""One harness for tests of the driver: a loop whose executor does what the test says, on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trainables import tagged, wire
+from trainables.config import CheckpointConfig
+from trainables.wire import CheckpointRef
+from tuner.callback import Callback, CallbackList
+from tuner.clock import VirtualClock
+from tuner.driver.jobs import LoopSettings
+from tuner.driver.loop import TrialLoop
+from tuner.driver.plugins import FactApplier, PluginSet, TrialSource
+from tuner.executors.base import Dispatch, Exited, Launch, Message, Resources
+from tuner.experiment import events as ev
+from tuner.experiment.blobs import Blobs
+from tuner.experiment.journal import JournalWriter
+from tuner.experiment.naming import TrialNames
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import Trial
+from tuner.retention.custodian import Custodian
+from tuner.schedulers import FIFOScheduler, TrialScheduler
+from tuner.search import Searcher
+from tuner.stopper import Stopper
+
+
+class Proposer(Searcher):
+    """Proposes `{"x": n}` for the n-th trial, `count` times."""
+
+    def __init__(self, count: int = 1) -> None:
+        super().__init__()
+        self.count, self.made = count, 0
+
+    def suggest(self, trial_id: str) -> Any:
+        if self.made >= self.count:
+            return Searcher.FINISHED
+        self.made += 1
+        return {"x": self.made}
+
+
+def plugin_set(
+    *callbacks: Callback,
+    searcher: Searcher | None = None,
+    scheduler: TrialScheduler | None = None,
+    stopper: Stopper | None = None,
+    num_samples: int = 1,
+    blobs: Blobs | None = None,
+    **more: Any,
+) -> PluginSet:
+    """Plug-ins that do nothing, but for those that are given."""
+    searcher, scheduler = searcher or Proposer(num_samples), scheduler or FIFOScheduler()
+    source = TrialSource(
+        searcher,
+        scheduler,
+        space={},
+        num_samples=num_samples,
+        prefix="ab",
+        trainable_name="train",
+        names=TrialNames(None, None),
+        blobs=blobs,
+    )
+    return PluginSet(
+        searcher=searcher,
+        scheduler=scheduler,
+        stopper=stopper,
+        callbacks=CallbackList(callbacks),
+        source=source,
+        blobs=blobs,
+        **more,
+    )
+
+
+class EveryHost:
+    """Another host that has every checkpoint: none is looked for on this disk."""
+
+    uploads = False
+
+    def holds(self, path: Path) -> bool:
+        return True
+
+
+class SpokenExecutor:
+    """Starts nothing: the test says what happens, and reads what was launched, told and killed."""
+
+    inline, max_concurrent, directories, remote_hosts = True, None, False, EveryHost()
+
+    def __init__(self, clock: VirtualClock, slots: float) -> None:
+        self.clock, self.slots = clock, slots
+        self.launched: list[Launch] = []
+        self.running: dict[str, Launch] = {}
+        self.told: list[tuple[str, wire.ToTrial]] = []
+        self.killed: list[str] = []
+
+    def total(self) -> Resources:
+        return {"cpu": self.slots}
+
+    def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
+        pass
+
+    def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
+        taken = [launch.resources for launch in self.running.values()]
+        return sum(each.get("cpu", 0.0) for each in (resources, *promised, *taken)) <= self.slots
+
+    def awaits_room(self) -> bool:
+        return False
+
+    def launch(self, launch: Launch) -> None:
+        self.launched.append(launch)
+        self.running[launch.job.trial_id] = launch
+
+    def tell(self, trial_id: str, message: wire.ToTrial) -> None:
+        self.told.append((trial_id, message))
+
+    def kill(self, trial_id: str) -> None:
+        self.killed.append(trial_id)
+
+    def run_once(self, dispatch: Dispatch, timeout: float | None) -> None:
+        raise AssertionError("nothing will happen by itself here")
+
+    def wake(self) -> None:
+        pass
+
+    def owned_processes(self) -> list[tuple[int, int]]:
+        return []
+
+    def shutdown(self, *, grace_s: float = 0.0) -> None:
+        pass
+
+
+class NotedJournal(JournalWriter):
+    """Remembers its facts."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.facts: list[ev.AnyFact] = []
+
+    def append(self, body: bytes, *, vital: bool = False) -> int:
+        self.facts.append(ev.decode(body))
+        return super().append(body, vital=vital)
+
+
+class DriverHarness:
+    """A loop that turns when the test says so.
+
+    Args:
+        root: where the experiment lies.
+        plugins: see `plugin_set`.
+        executor: another than the one that the test speaks for.
+        facts: of an earlier life, which are replayed first.
+        settings: of the loop.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        plugins: PluginSet | None = None,
+        *,
+        executor: Any = None,
+        slots: float = 2,
+        facts: Sequence[ev.AnyFact] = (),
+        keep: CheckpointConfig | None = None,
+        **settings: Any,
+    ) -> None:
+        paths = ExperimentPaths(root)
+        paths.journal.mkdir(parents=True, exist_ok=True)
+        self.clock = VirtualClock() if executor is None else executor.clock
+        self.executor = SpokenExecutor(self.clock, slots) if executor is None else executor
+        self.plugins = plugins or plugin_set()
+        self.state = ExperimentState(root)
+        self.applier = FactApplier(self.state, self.plugins)
+        self.applier.replay(facts)
+        self.journal = NotedJournal(paths, 1, next_seq=len(facts) + 1, clock=self.clock, sync="inline")
+        defaults: dict[str, Any] = {
+            "experiment_name": "e",
+            "root": root,
+            "temporary": root,
+            "seed": 1,
+            "class_api": False,
+            "directories": False,
+        }
+        self.loop = TrialLoop(
+            LoopSettings(**{**defaults, **settings}),
+            applier=self.applier,
+            journal=self.journal,
+            ownership=None,
+            executor=self.executor,
+            custodian=Custodian(keep or CheckpointConfig(), inline=True),
+            clock=self.clock,
+        )
+
+    @property
+    def facts(self) -> list[ev.AnyFact]:
+        """What was journaled."""
+        return self.journal.facts
+
+    def kinds(self) -> list[str]:
+        """Their kinds."""
+        return [str(type(fact).__struct_config__.tag) for fact in self.facts]
+
+    def trial(self, index: int = 0) -> Trial:
+        return self.state.trials[index]
+
+    def turn(self) -> DriverHarness:
+        """Start what can be started, and settle."""
+        self.loop._begin((), ()) if not self.loop._timers else None
+        self.loop.dispatch(())
+        self.loop.admission.fill()
+        self.loop._settle()
+        return self
+
+    def say(self, trial: Trial, *bodies: wire.FromTrial) -> None:
+        """The trial's process says something."""
+        self.loop.dispatch([Message(trial.trial_id, trial.attempt, body) for body in bodies])
+
+    def report(self, trial: Trial, *, saves: bool = False, **metrics: Any) -> wire.Answer | None:
+        """A result, with a checkpoint that is published at once if it `saves`; returns the answer."""
+        iteration = trial.iteration + 1
+        saving = None
+        if saves:
+            saving = wire.PendingSave(self.ref(trial, iteration))
+        result = {"training_iteration": iteration, "done": False, **metrics}
+        self.executor.told.clear()
+        self.say(trial, wire.Report(iteration, msgspec.Raw(tagged.dumps(result)), saving))
+        answers = [told for trial_id, told in self.executor.told if isinstance(told, wire.Answer)]
+        if saving is not None:
+            self.say(trial, wire.SavePublished(saving.ref, 10, "digest"))
+        return answers[0] if answers else None
+
+    def ref(self, trial: Trial, iteration: int) -> CheckpointRef:
+        return CheckpointRef(
+            trial.trial_id, f"checkpoint_{iteration:06d}", 1, trial.attempt, trial.saves + 1, iteration
+        )
+
+    def exit(
+        self, trial: Trial, said: Any = None, *, status: int = 0, reason: str | None = None, next_turn: bool = True
+    ) -> None:
+        """The trial's process ends, by default as one that has nothing more to do."""
+        if said is None and not status and reason is None:
+            said = wire.Finished()
+        if said is not None:
+            self.say(trial, said)
+        self.executor.running.pop(trial.trial_id, None)
+        self.loop.dispatch([Exited(trial.trial_id, trial.attempt, status, reason)])
+        if next_turn:
+            self.turn()

@@ -1,0 +1,59 @@
+"""What admission, results, endings and the loop share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tuner.clock import Clock
+from tuner.driver.attempts import Attempts, Waiting
+from tuner.driver.checkpoints import TrialCheckpoints
+from tuner.driver.fact_log import FactLog
+from tuner.driver.jobs import LoopSettings
+from tuner.driver.plugins import PluginSet
+from tuner.executors.base import Executor
+from tuner.experiment.ownership import Ownership
+from tuner.experiment.state import ExperimentState
+from tuner.syncer.sink import ReplicaSink
+
+
+class Timer(Enum):
+    """What the loop turns for at a certain time, although nothing is heard."""
+
+    HEARTBEAT = "heartbeat"
+    """Other hosts are to see that this driver lives."""
+    BUDGET = "budget"
+    """`time_budget_s` is spent: the run is halted, and every trial may save."""
+    GRACE = "grace"
+    """A run that is halted waits no longer: what runs still is killed."""
+    FULL = "full"
+    """The disk was full: the journal is tried again."""
+    STARVED = "starved"
+    """So long a trial without space waits for a deletion that is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopParts:
+    """The parts of a running experiment."""
+
+    settings: LoopSettings
+    facts: FactLog
+    plugins: PluginSet
+    checkpoints: TrialCheckpoints
+    executor: Executor
+    copies: ReplicaSink
+    clock: Clock
+    ownership: Ownership | None
+    attempts: Attempts
+    waiting: Waiting
+    timers: dict[Timer, float] = field(default_factory=dict)
+    """When each is due, in monotonic seconds."""
+
+    @property
+    def state(self) -> ExperimentState:
+        return self.facts.state
+
+    def check_owner(self) -> None:
+        """Raise OwnedElsewhereError where another driver has taken over."""
+        if self.ownership is not None:
+            self.ownership.check()

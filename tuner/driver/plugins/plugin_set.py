@@ -1,0 +1,162 @@
+"""Searcher, scheduler, stopper and callbacks of one experiment, and what they decide on a result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tuner.callback import CallbackList
+from tuner.driver.plugins.calling import call, label
+from tuner.driver.plugins.directives import Directives
+from tuner.driver.plugins.required import RequiredMetrics, names_of
+from tuner.driver.plugins.trial_source import TrialSource
+from tuner.executors.base import Resources
+from tuner.experiment.blobs import Blobs
+from tuner.experiment.reason import Reason, ReasonKind
+from tuner.experiment.trial import Trial
+from tuner.schedulers import Decision, TrialScheduler
+from tuner.schedulers.base import Reasoned, Verdict, split
+from tuner.search import Searcher
+from tuner.search.searcher import Metric
+from tuner.stopper import Stopper
+
+log = logging.getLogger(__name__)
+
+
+class PluginSet:
+    """The plug-ins, and what is remembered beside their own states.
+
+    Args:
+        source: makes trials of the searcher's suggestions.
+        blobs: hold the plug-ins' states; None: they are not stored.
+        metric: the run's own, which has to be in the results if a plug-in goes by it.
+        strict_metrics: False: nothing has to be.
+        fits: raises ResourceError for resources that no trial can ever have here.
+    """
+
+    def __init__(
+        self,
+        *,
+        searcher: Searcher,
+        scheduler: TrialScheduler,
+        stopper: Stopper | None,
+        callbacks: CallbackList,
+        source: TrialSource,
+        blobs: Blobs | None,
+        metric: Metric = None,
+        strict_metrics: bool = True,
+        fits: Callable[[Resources], object] = lambda resources: None,
+    ) -> None:
+        self.searcher, self.scheduler, self.stopper, self.callbacks = searcher, scheduler, stopper, callbacks
+        self.source, self.blobs = source, blobs
+        self.directives = Directives(scheduler, fits)
+        used = (*names_of(searcher.metric), *names_of(scheduler.metric))
+        self.required = RequiredMetrics(metric, used=used, strict=strict_metrics)
+        self.paused: set[str] = set()
+        """Trials of which the searcher was told that they pause, and not yet that they go on."""
+        self.warmed = False
+        """The searcher has learned from earlier experiments, which no fact says: a snapshot is to keep it."""
+        self._asked: dict[str, int] = {}
+        """Trial -> iteration at which the scheduler first wanted a checkpoint of it."""
+        self._spoke_of_saving = False
+
+    def choose(self, pending: Sequence[Trial]) -> Trial | None:
+        """Which of the waiting trials runs next."""
+        chosen: Trial | None = call(self.scheduler, "choose_trial_to_run", pending)
+        self.directives.collect()
+        return chosen
+
+    # --- results ------------------------------------------------------------------------------------------
+
+    def decide(
+        self, trial: Trial, result: dict[str, Any], iteration: int, again: bool
+    ) -> tuple[Verdict, Reason | None]:
+        """Tell everybody of a result, and say what the trial does next, and why if that is not to go on.
+
+        With `again` it was told before a rollback: only who can go back hears it, and the journaled answer stands.
+        """
+        journaled = trial.told_then if iteration == trial.told else "continue"
+        reason = Reason(ReasonKind.DONE, trial.trainable_name, iteration) if result.get("done") else None
+        if self.required.unused:
+            self.required.look_for_unused(result)
+        if self.stopper is not None and (self.source.stopped or not again or _goes_back(self.stopper)):
+            reason = self._stops(self.stopper, trial, result, iteration, again) or reason
+        stop = reason is not None
+        answer: Verdict | Reasoned = Decision.CONTINUE
+        if (not again or _goes_back(self.searcher)) and self.required.has_metric(self.searcher, result):
+            call(self.searcher, "on_trial_result", trial.trial_id, result)
+        if not stop and (not again or _goes_back(self.scheduler)):
+            if self.required.has_metric(self.scheduler, result):
+                self.required.check_time(self.scheduler, result)
+                answer = call(self.scheduler, "on_trial_result", trial, result)
+        if again and journaled == "stop":
+            return Decision.STOP, trial.told_reason
+        if stop:
+            return Decision.STOP, reason
+        if answer is Decision.CONTINUE and not (again and journaled == "pause"):  # what nearly every one is
+            return Decision.CONTINUE, None
+        verdict, reason = split(answer, label(self.scheduler), iteration)
+        if verdict is not Decision.CONTINUE and verdict is not Decision.STOP:
+            self._asked.setdefault(trial.trial_id, iteration)
+        if again and journaled == "pause" and verdict is not Decision.STOP:
+            return Decision.PAUSE, trial.told_reason
+        return verdict, reason
+
+    def _stops(
+        self, stopper: Stopper, trial: Trial, result: dict[str, Any], iteration: int, again: bool
+    ) -> Reason | None:
+        """Why the stopper ends a trial with this result, or None: it goes on."""
+        said: bool | Reason = False
+        if not again or _goes_back(stopper):
+            said = call(stopper, "__call__", trial.trial_id, result)
+            self.source.stopped = call(stopper, "stop_all") or self.source.stopped
+        if isinstance(said, Reason):
+            return said.filled(label(stopper), iteration)
+        if self.source.stopped:
+            return Reason(ReasonKind.EXPERIMENT, label(stopper), iteration)
+        return Reason(ReasonKind.CRITERION, label(stopper), iteration) if said else None
+
+    # --- what happens to trials ----------------------------------------------------------------------------
+
+    def on_pause(self, trial: Trial) -> None:
+        self.paused.add(trial.trial_id)
+        call(self.searcher, "on_pause", trial.trial_id)
+
+    def on_trial_start(self, trial: Trial) -> None:
+        if trial.trial_id in self.paused:
+            self.paused.remove(trial.trial_id)
+            call(self.searcher, "on_unpause", trial.trial_id)
+        call(self.scheduler, "on_trial_start", trial)
+
+    def on_search_end(self) -> None:
+        call(self.searcher, "on_search_end")
+        call(self.scheduler, "on_search_end")
+
+    def on_rollback(self, trial: Trial, iteration: int) -> None:
+        """Results after `iteration` are void, for those that can go back."""
+        for plugin in (self.searcher, self.scheduler, self.stopper):
+            if _goes_back(plugin):
+                call(plugin, "on_rollback", trial, iteration)
+
+    def on_trial_end(self, trial: Trial, last: dict[str, Any], *, failed: bool) -> None:
+        self.paused.discard(trial.trial_id)
+        asked_at = self._asked.pop(trial.trial_id, trial.iteration)
+        if asked_at < trial.iteration and not (failed or trial.checkpoints or self._spoke_of_saving):
+            self._spoke_of_saving = True
+            log.warning(
+                "%s pauses and clones trials by their checkpoints, and %s ended without one although it was asked to "
+                "save: what was decided for it was not done. A function saves when get_context().should_checkpoint() "
+                "is true, or at every report; a class needs save_checkpoint",
+                label(self.scheduler),
+                trial.name,
+            )
+        call(self.searcher, "on_trial_complete", trial.trial_id, result=last or None, error=failed)
+        if failed:
+            call(self.scheduler, "on_trial_error", trial)
+        else:
+            call(self.scheduler, "on_trial_complete", trial, last)
+
+
+def _goes_back(plugin: object) -> bool:
+    return hasattr(plugin, "on_rollback")

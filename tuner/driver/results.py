@@ -1,0 +1,182 @@
+"""What a result means: plug-ins see it and decide, the trial is answered, and both become a fact; then saves.
+
+The four steps of a result are those of `ResultHandler.on_report`.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+from trainables import tagged, wire
+from tuner.driver.attempts import LiveAttempt, Phase
+from tuner.driver.endings import Endings
+from tuner.driver.parts import LoopParts
+from tuner.driver.plugins import Heard
+from tuner.experiment import events as ev
+from tuner.experiment.reason import Reason
+from tuner.experiment.resume import raw
+from tuner.schedulers.base import Decision, Exploit, Reallocate
+
+log = logging.getLogger(__name__)
+
+_TOLD = {"stop": Phase.STOPPED, "pause": Phase.PAUSED}
+
+
+class ResultHandler:
+    """Handles what trials say while they run."""
+
+    def __init__(self, parts: LoopParts, endings: Endings) -> None:
+        self._parts, self._endings, self._transitions = parts, endings, endings.transitions
+        self._settings, self._facts, self._checkpoints = parts.settings, parts.facts, parts.checkpoints
+        self._attempts, self._copies, self._executor = parts.attempts, parts.copies, parts.executor
+        self.unanswered: dict[str, tuple[LiveAttempt, wire.Answer, bool]] = {}
+        """Trials that wait for their answer: while the disk is full, or (True) until the replica has caught up."""
+
+    def on_message(self, run: LiveAttempt, body: wire.FromTrial) -> None:
+        """Something that a trial said."""
+        if run.phase is Phase.REFUSED:
+            return
+        if isinstance(body, wire.Report):
+            self.on_report(run, body)
+        elif isinstance(body, wire.SavePublished):
+            self.on_published(run, body)
+        elif isinstance(body, wire.SaveFailed):
+            lost = (run.trial.name, body.ref.name, body.error)
+            log.warning("%s: checkpoint %s was not saved: %s", *lost, extra={"each": True})
+            self._checkpoints.not_saved(run.trial, body)
+        elif isinstance(body, wire.SaveUploaded):
+            self._copies.uploaded(run.trial, body)
+        elif isinstance(body, wire.CheckpointOpened):
+            self._checkpoints.in_use.opened(run, body.ref)
+        elif isinstance(body, wire.CheckpointClosed):
+            self._checkpoints.closed(run, body.ref)
+        elif not isinstance(body, wire.Listening):  # that one is for an executor
+            run.said = body
+
+    # --- a result -----------------------------------------------------------------------------------------------
+
+    def on_report(self, run: LiveAttempt, report: wire.Report) -> None:
+        """Plug-ins decide, the trial is answered, the fact is journaled, and what was ordered is carried out."""
+        trial = run.trial
+        heard = self._facts.applier.hear(trial, tagged.loads(bytes(report.metrics)), report.iteration)
+        refusal = None if report.saving is None else self._admit(run, report.saving, heard.result)
+        saves = report.saving is not None and refusal is None
+        then, reason = self._then(run, heard, saves)
+        if report.saving is None and self._settings.class_api:
+            saves = self._class_saves(heard, then)
+            if self._endings.halted is not None and then == "continue" and saves:
+                then, reason = "pause", None  # a function decides itself: it may look at should_stop()
+        if then == "stop":
+            heard.result["done"] = heard.changed = True
+        pausing = run.phase in (Phase.PAUSE_DUE, Phase.PAUSED)
+        answer = wire.Answer(
+            then=then,
+            save=saves and report.saving is None,
+            should_checkpoint=bool(heard.result.get("should_checkpoint")) or pausing or heard.verdict is Decision.SAVE,
+            should_stop=self._endings.halted is not None,
+            budget_error=refusal,
+        )
+        phase = _TOLD.get(then) or (Phase.PAUSE_DUE if pausing else Phase.TRAINING)
+        if phase is not run.phase:
+            self._attempts.enter(run, phase)
+        behind = saves and then == "continue" and self._waits_for_copies(run)
+        if behind or self._facts.full:
+            self.unanswered[trial.trial_id] = (run, answer, behind)
+        else:
+            self._executor.tell(trial.trial_id, answer)  # the trial goes on while its result is written down
+        metrics = raw(heard.result) if heard.changed else report.metrics
+        fact = ev.ResultReported(trial.trial_id, run.number, report.iteration, metrics, then, saves, heard.done, reason)
+        seq = self._facts.add_result(heard, fact)
+        if then == "pause":
+            self._transitions.redirect(trial, heard.verdict, reason)
+        if saves:
+            self._facts.when_durable(partial(self._allow, run, report.iteration), seq)
+        self._transitions.carry_out()
+
+    def _admit(self, run: LiveAttempt, saving: wire.PendingSave, result: dict[str, Any]) -> str | None:
+        """Why the save that came with a result does not fit into the budget; None: it does."""
+        refusal = self._checkpoints.refusal(run, saving.bytes, result)
+        if refusal is None and saving.uploading:
+            self._copies.uploading(run.trial, saving.ref)
+        return refusal
+
+    def _then(self, run: LiveAttempt, heard: Heard, saves: bool) -> tuple[ev.Then, Reason | None]:
+        """What the trial is told, and why. Nobody pauses without a checkpoint: a function runs on to its next save."""
+        trial, verdict, reason = run.trial, heard.verdict, heard.reason
+        directives = self._parts.plugins.directives
+        ordered = directives.noted.get(trial.trial_id)
+        if heard.iteration < trial.told or (heard.iteration == trial.told and trial.told_then == "pause"):
+            ordered = None  # it trains up to where it was told already: what was ordered since then comes after that
+        if ordered is not None and reason is None:
+            reason = directives.why(ordered, heard.iteration)
+        if verdict is Decision.STOP or (ordered is not None and ordered.what is Decision.STOP):
+            return "stop", reason
+        if isinstance(verdict, Exploit):
+            return ("pause", reason) if self._transitions.donated(verdict) is not None else ("continue", None)
+        pausing = run.phase in (Phase.PAUSE_DUE, Phase.PAUSED)
+        if ordered is not None or verdict is Decision.PAUSE or isinstance(verdict, Reallocate):
+            run.why = run.why or reason
+            if not pausing:
+                self._attempts.enter(run, Phase.PAUSE_DUE)
+                pausing = True
+        if not pausing or not (saves or (self._settings.class_api and self._settings.can_save)):
+            return "continue", reason if verdict is Decision.SAVE else None
+        return "pause", run.why
+
+    def _class_saves(self, heard: Heard, then: ev.Then) -> bool:
+        """Whether a class trainable is to save after this result."""
+        settings, every = self._settings, self._settings.checkpoint_frequency
+        if then == "pause" and isinstance(heard.verdict, Exploit):
+            return False  # what it has come to is given up
+        return bool(
+            heard.result.get("should_checkpoint")
+            or (every and heard.iteration % every == 0)
+            or (then == "stop" and settings.checkpoint_at_end)
+            or then == "pause"
+            or (heard.verdict is Decision.SAVE and settings.can_save)
+            or (then == "continue" and self._endings.halted is not None)
+        )
+
+    # --- its answer ---------------------------------------------------------------------------------------------
+
+    def _waits_for_copies(self, run: LiveAttempt) -> bool:
+        """Whether so much of the trial is to be copied still that it should not save more."""
+        if self._endings.halted is not None or not self._copies.behind(run.trial):
+            return False
+        log.warning("%s waits: its checkpoints are saved faster than %s takes them", run.trial.name, self._copies.place)
+        return True
+
+    def answer(self) -> bool:
+        """Answer the trials that need not wait any longer; True: there were some."""
+        if self._facts.full:
+            return False
+        due = [
+            (run, answer)
+            for run, answer, behind in self.unanswered.values()
+            if not behind or self._endings.halted is not None or not self._copies.behind(run.trial)
+        ]
+        for run, answer in due:
+            del self.unanswered[run.trial.trial_id]
+            if run is self._attempts.running.get(run.trial.trial_id):
+                self._executor.tell(run.trial.trial_id, answer)
+        return bool(due)
+
+    # --- saves --------------------------------------------------------------------------------------------------
+
+    def _allow(self, run: LiveAttempt, iteration: int) -> None:
+        """The journal holds the result: its checkpoint may become visible, if this driver still owns the experiment."""
+        self._parts.check_owner()
+        self._executor.tell(run.trial.trial_id, wire.Durable(iteration))
+
+    def on_published(self, run: LiveAttempt, body: wire.SavePublished) -> None:
+        """A save is on the disk."""
+        run.published = True
+        seq = self._facts.add(ev.CheckpointPublished(body.ref, body.bytes, body.digest, self._parts.clock.time()))
+        problem = self._checkpoints.published(run, body, seq)
+        if problem is not None:
+            run.said = wire.AttemptErrored("CheckpointBudgetError", problem, problem, retry=False)
+            self._attempts.enter(run, Phase.REFUSED)
+            self._executor.kill(run.trial.trial_id)
+        self._transitions.carry_out()
