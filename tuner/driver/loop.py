@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import assert_never
 
 from tuner.clock import Clock
 from tuner.driver.admission import Admission
@@ -229,6 +230,8 @@ class TrialLoop:
                     self.endings.end_grace()
                 case Timer.FULL | Timer.STARVED:
                     pass  # the next turn tries to write again, or has those fail
+                case _:
+                    assert_never(timer)
         if self.attempts.backing_off:
             self.endings.transitions.try_again(now)
 
