@@ -1,4 +1,4 @@
-"""What the callbacks of boosting libraries share: rounds that are reported, some with a checkpoint of the model."""
+"""Base of the XGBoost and LightGBM callbacks: report every round, checkpoint the model every so many."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainables.validation import whole_number
 
 
 class BoostingCallback:
-    """Reports rounds; the callbacks of XGBoost and LightGBM say which arguments mean what."""
+    """Callback that reports boosting rounds; the subclasses say what the arguments mean for their library."""
 
     CHECKPOINT_NAME: ClassVar[str]
     """The model's name in a checkpoint where no `filename` is given."""

@@ -1,4 +1,4 @@
-"""What users hold of a checkpoint: a directory, or what will become one."""
+"""`Checkpoint`: the user's handle of saved state: a local directory, a URI, or a dict in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checkpoints are made and which stay: `CheckpointConfig`, `CheckpointStrategy`, `Budget`."""
+"""Settings of checkpoint frequency and retention: `CheckpointConfig`, `CheckpointStrategy`, `Budget`."""
 
 from __future__ import annotations
 

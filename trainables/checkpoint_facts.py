@@ -1,4 +1,4 @@
-"""What is known of a checkpoint beside its files: where it lies, its manifest, its metadata."""
+"""Path, manifest and metadata of a checkpoint, read without opening its payload."""
 
 from __future__ import annotations
 

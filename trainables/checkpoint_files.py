@@ -1,4 +1,4 @@
-"""The files of a checkpoint, copied out of its directory to another one."""
+"""Exporting the files of a checkpoint directory into another directory."""
 
 from __future__ import annotations
 

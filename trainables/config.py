@@ -1,4 +1,4 @@
-"""Every config dataclass, to be imported from here. Each checks itself when it is made."""
+"""The config dataclasses (`RunConfig`, `ScalingConfig`, `FailureConfig` and others), which validate themselves."""
 
 from __future__ import annotations
 

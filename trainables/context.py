@@ -1,4 +1,4 @@
-"""`get_context()`: what code inside a trial can ask about where it runs."""
+"""`TrainContext`: trial, rank and resources of the running code, as `get_context()` returns them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`DataParallelTrainer`: the same function in every process of a group."""
+"""`DataParallelTrainer`: runs one function in every worker process of a group."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ _NAMES = sorted(("lightning.pytorch", "pytorch_lightning"), key=lambda name: nam
 _lightning = library(*_NAMES, extra="lightning")
 _Callback: Any = _lightning.Callback
 _Environment: Any = importlib.import_module(f"{_lightning.__name__}.plugins.environments").LightningEnvironment
+_ModelCheckpoint: Any = importlib.import_module(f"{_lightning.__name__}.callbacks").ModelCheckpoint
 _DDPStrategy: Any = importlib.import_module(f"{_lightning.__name__}.strategies").DDPStrategy
 
 __all__ = [
@@ -208,8 +209,7 @@ def prepare_trainer(trainer: Any) -> Any:
 
 
 def _saves_somewhere(callback: Any) -> bool:
-    is_checkpoint = any(kind.__name__ == "ModelCheckpoint" for kind in type(callback).__mro__)
-    return is_checkpoint and callback.dirpath is None
+    return isinstance(callback, _ModelCheckpoint) and callback.dirpath is None
 
 
 class RayLightningEnvironment(_Environment):  # type: ignore[misc] # its package may be absent

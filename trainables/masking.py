@@ -1,4 +1,4 @@
-"""Passwords, tokens and keys in texts that people read: masked before a text is printed, logged or written down.
+"""Masking of secrets: passwords, tokens and keys in texts that are printed, logged or stored.
 
 A text may be anything: a setting in an error, a command that failed, what a library or a server said. What looks like
 a secret goes, rather too much than too little; the name beside it stays, so that a person sees which one it was.

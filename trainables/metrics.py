@@ -1,4 +1,4 @@
-"""Finding a metric in a result, in one way for scheduler, searcher, stopper, retention and reporter.
+"""Metric lookup in nested results, the same for scheduler, searcher, stopper, retention and reporter.
 
 A result may be nested. `"eval/auc"` names `{"eval": {"auc": ...}}` as well as the flat `{"eval/auc": ...}`; a key
 that is there as it is spelled always comes first, so that slashes and dots in real keys are no trouble.

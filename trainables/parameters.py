@@ -1,4 +1,4 @@
-"""`with_parameters`: large objects that every trial of a trainable uses, and no config holds."""
+"""`with_parameters`: binds large objects to a trainable, shipped once per run instead of with each config."""
 
 from __future__ import annotations
 

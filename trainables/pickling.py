@@ -1,4 +1,4 @@
-"""A dict as a pickle in a file: without a second copy in memory, and what cannot be pickled is named."""
+"""Streaming pickles of dict checkpoints; errors name the key that cannot be pickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a place that people write is on this machine."""
+"""Parsing of storage locations: local path, bucket URI, or host, and its parent directory."""
 
 from __future__ import annotations
 

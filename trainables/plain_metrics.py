@@ -1,4 +1,4 @@
-"""Results as they are logged: plain numbers and texts in place of the scalars of numpy and torch."""
+"""Normalization of reported metrics: scalars of numpy and torch become plain numbers."""
 
 from __future__ import annotations
 

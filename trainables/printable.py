@@ -1,4 +1,4 @@
-"""Text from anywhere as a terminal may get it: nothing in it moves the cursor, hides, reorders or clicks.
+"""Escaping of untrusted text for terminals: no control characters, no bidirectional marks.
 
 Names, configs, metrics, messages and paths come from users, from other hosts, and from experiments that somebody gave
 away. A control character in them is shown as its escape.

@@ -1,4 +1,4 @@
-"""What the callbacks for other libraries share: choosing metrics, and reporting them with what a library saved."""
+"""Shared parts of the integrations' callbacks: metric selection, reports with a library's checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Result`: what one trial came to."""
+"""`Result`: metrics, checkpoints and error of one trial, also read back from its directory."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Result:
     def _from_elsewhere(cls, uri: str) -> Result:
         """Its small files are brought into the cache now, checkpoints when they are used."""
         from trainables.transfer import remote_checkpoints
-        from trainables.transfer.cached import shelf
+        from trainables.transfer.cached import locked_cache
         from trainables.transfer.open import open_backend, shown
 
         place, name = parent_and_name(uri)
@@ -143,7 +143,7 @@ class Result:
             found = [
                 (Checkpoint.from_uri(f"{place}/{each.key}", digest=each.digest), each.manifest) for each in listing
             ]
-            with shelf(f"trials/{digest(uri.encode())}") as directory:
+            with locked_cache(f"trials/{digest(uri.encode())}") as directory:
                 for file in _FILES:
                     fs.remove_quietly(directory / file)
                 for file in small:

@@ -1,4 +1,4 @@
-"""The history of a trial as `result.json` holds it: one tagged JSON object per line and reported result.
+"""Reader and writer of `result.json`: one tagged JSON object per line and reported result.
 
 It is a users' file: NaN and the infinities stand in it as Python's own `json` writes them, which pandas and others
 read. The JSON standard has them not, so everything else of ours tags them; of a history both forms are read.

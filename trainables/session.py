@@ -1,4 +1,4 @@
-"""What code inside a trial calls: `report`, `get_checkpoint`, `get_context` and their relatives."""
+"""The session API inside a trial: `report`, `get_checkpoint`, `get_context` and their relatives."""
 
 from __future__ import annotations
 

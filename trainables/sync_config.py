@@ -1,4 +1,4 @@
-"""`SyncConfig`: where copies of an experiment go."""
+"""`SyncConfig`: settings of the replica of an experiment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON that keeps its types: tuples, int keys, numpy, sets, paths, bytes, infinities come back equal.
+"""Type-preserving JSON: tuples, int keys, numpy, sets, paths, bytes, infinities come back equal.
 
 What JSON has not is written as `{"$": kind, "v": ...}`. What has no kind (classes, callables, enums, unknown objects)
 is pickled into a blob beside the text and named there by its hash; reading without a source of blobs gives a `BlobRef`

@@ -1,4 +1,4 @@
-"""The kinds of values that JSON has not, and how each is tagged and read back: `{"$": kind, "v": ...}`."""
+"""Encoders and decoders of the values that JSON lacks, tagged as `{"$": kind, "v": ...}`."""
 
 from __future__ import annotations
 

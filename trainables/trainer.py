@@ -1,4 +1,4 @@
-"""`BaseTrainer`: what all trainers share: they are given settings, become a trainable, and `fit()`."""
+"""`BaseTrainer`: base of all trainers: holds settings, becomes a trainable, and runs with `fit()`."""
 
 from __future__ import annotations
 

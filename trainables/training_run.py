@@ -145,6 +145,8 @@ class TrainingRun:
 
 
 class CollectingTrainable(GroupTrainable):
+    """Gathers every rank's results, and keeps what the workers return."""
+
     collects = True
 
     def __call__(self, config: Mapping[str, Any]) -> None:

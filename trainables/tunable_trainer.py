@@ -1,4 +1,4 @@
-"""What a Tuner takes of a trainer: its settings, its search space, and the trainable of its trials."""
+"""`TunableTrainer`: settings, search space and trainable of a trainer, as the driver sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How settings are checked, how the messages about them read, and what the config dataclasses share.
+"""Validation of settings, the wording of its errors, and the base of the config dataclasses.
 
 Every message carries the name, the value and what is accepted. All functions raise `InvalidSettingError`.
 """

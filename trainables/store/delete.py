@@ -1,4 +1,4 @@
-"""Deleting checkpoints, and what keeps one from being deleted.
+"""Deletion of checkpoints, and the pins that prevent it while one is open.
 
 A checkpoint is hidden first, in one durable rename, and emptied then: at no instant is there a directory under a
 checkpoint's name that lacks files.

@@ -1,4 +1,4 @@
-"""What lies in a directory, and the fingerprint of a file."""
+"""Directory scan and file fingerprints (size, mtime, BLAKE3) of a checkpoint."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class File:
+    """One file that was found."""
+
     name: str
     """Relative to the scanned directory, with `/`."""
     source: str

@@ -1,4 +1,4 @@
-"""Every change that store and journal make to a disk goes through these functions.
+"""The file system seam: every change that store and journal make to a disk goes through these functions.
 
 Call them as `fs.rename(...)`, never imported by name: a test harness replaces the module's attributes, records
 what happens and in which order, and rebuilds the disk as a crash would have left it. The functions under

@@ -74,7 +74,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class SealedCheckpoint:
-    """A checkpoint, wherever it lies, by its manifest."""
+    """A checkpoint that has its manifest, at whatever place."""
 
     manifest: Manifest
     digest: str
@@ -83,10 +83,6 @@ class SealedCheckpoint:
     @property
     def ref(self) -> CheckpointRef:
         return self.manifest.ref
-
-    @property
-    def bytes(self) -> int:
-        return self.manifest.bytes
 
 
 class Published(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Temporary directories that a lock says are in use, so that what killed processes left can be told and removed."""
+"""Temporary directories under a lease (a file lock), so that orphans of killed processes can be removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Pareto front of checkpoints that are ranked by several metrics, and its most crowded points."""
+"""Pareto front of checkpoints under several metrics, thinned by crowding distance."""
 
 from __future__ import annotations
 

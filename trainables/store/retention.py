@@ -1,4 +1,4 @@
-"""Which checkpoints of a trial stay: small pure policies that compose.
+"""Retention policies: small pure objects that say which checkpoints of a trial stay, and compose.
 
 A policy sees the trial's checkpoints, oldest first, and names those that it wants to keep. It does no I/O and reads
 no clock; that the latest of an unfinished trial and whatever is in use stay too is not a policy's business but the
@@ -47,7 +47,7 @@ V = TypeVar("V", bound=CheckpointView)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The plainest `CheckpointView`."""
+    """A `CheckpointView` of plain values."""
 
     order: Order
     iteration: int

@@ -1,4 +1,4 @@
-"""Staging: how the files of a save come into a hidden directory beside the published checkpoints.
+"""Staging: the files of a save are cloned or moved into a hidden directory beside the published checkpoints.
 
 *Handed over* files are moved, no byte copied; *lent* ones are cloned and stay where they are. Whatever the
 caller does after the call, what is staged does not change. Never a hard link: writing into one name of it would

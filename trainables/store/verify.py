@@ -1,4 +1,4 @@
-"""Which checkpoints there are, and whether they are still what was published."""
+"""Listing and verification of checkpoints against their manifests; quarantine of broken ones."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def problems(path: Path, *, full: bool = True, files_only: bool = False) -> list
     return result
 
 
-def set_aside(path: Path) -> Path:
+def quarantine(path: Path) -> Path:
     """Hide a broken checkpoint as `.broken-<name>`, where it is neither used nor counted, and return that path."""
     target = path.with_name(BROKEN_PREFIX + path.name)
     number = 1

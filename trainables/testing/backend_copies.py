@@ -1,4 +1,4 @@
-"""The part of the back ends' conformance suite about content that is there already and is copied over there."""
+"""Conformance checks of back ends for content that is copied at the place itself."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from trainables.errors import InvalidSettingError, RanksError, SessionError
 from trainables.store import staging
 from trainables.store.manifest import stays_inside
 from trainables.sync_config import SyncConfig
-from trainables.torch.checkpoint_uploads import Shipper
+from trainables.torch.checkpoint_uploads import CheckpointUploader
 from trainables.torch.numbered import NumberedCheckpoints, SaverNames
 from trainables.torch.ranks import Agreement, has_group, rank_or_zero
 from trainables.validation import flag, invalid, one_of, seconds, whole_number
@@ -126,8 +126,8 @@ class AtomicDirectory:
                 False,
                 'True: this process saves alone (strategy "async" or "mono", or no process group was initialized)',
             )
-        self._shelf: NumberedCheckpoints | None = None
-        self._shipper: Shipper | None = None
+        self._checkpoints: NumberedCheckpoints | None = None
+        self._uploader: CheckpointUploader | None = None
         self._latest = self._by_master("looking for the latest checkpoint", lambda: self._open(sync_config))
 
     def prepare_checkpoint_directory(self, force_save: bool = False) -> str:
@@ -187,12 +187,12 @@ class AtomicDirectory:
         """
         self._closed = True
         try:
-            if self._shipper is not None:
-                self._shipper.close()
+            if self._uploader is not None:
+                self._uploader.close()
         finally:
-            if self._shelf is not None:
-                self._shelf.prune()  # what was on its way to the copy could not go before
-                self._shelf.let_go()
+            if self._checkpoints is not None:
+                self._checkpoints.prune()  # what was on its way to the copy could not go before
+                self._checkpoints.release()
 
     def __enter__(self) -> AtomicDirectory:
         return self
@@ -202,33 +202,34 @@ class AtomicDirectory:
 
     def _open(self, sync_config: SyncConfig | None) -> str | None:
         keep_last = None if self.keep_last == -1 else self.keep_last
-        shelf = NumberedCheckpoints(Path(self.output_directory), self.name, keep_last=keep_last)
+        checkpoints = NumberedCheckpoints(Path(self.output_directory), self.name, keep_last=keep_last)
         try:
-            with staging.disk_errors(shelf.directory):
-                shelf.start()
+            with staging.disk_errors(checkpoints.directory):
+                checkpoints.start()
             if sync_config is not None:
-                shipper = Shipper(sync_config, shelf.directory, shelf.names, keep_last=keep_last)
-                here = shelf.complete
-                fetched = shipper.fetch_newer(here[-1].index if here else -1)
+                place, names = checkpoints.directory, checkpoints.names
+                uploader = CheckpointUploader(sync_config, place, names, keep_last=keep_last)
+                here = checkpoints.complete
+                fetched = uploader.fetch_newer(here[-1].index if here else -1)
                 if fetched is not None:
-                    shelf.adopt(fetched)
-                shipper.start(shelf.complete)
-                self._shipper = shipper
+                    checkpoints.adopt(fetched)
+                uploader.start(checkpoints.complete)
+                self._uploader = uploader
         except BaseException:
-            shelf.let_go()
+            checkpoints.release()
             raise
-        self._shelf = shelf
-        return shelf.latest()
+        self._checkpoints = checkpoints
+        return checkpoints.latest()
 
     def _publish(self, path: Path) -> str:
         published = self._owned().publish(path)
-        if self._shipper is not None:
-            self._shipper.offer(published)
+        if self._uploader is not None:
+            self._uploader.offer(published)
         return published.name
 
     def _owned(self) -> NumberedCheckpoints:
-        assert self._shelf is not None
-        return self._shelf
+        assert self._checkpoints is not None
+        return self._checkpoints
 
     def _check_ranks(self) -> None:
         assert self._agreement is not None

@@ -1,4 +1,4 @@
-"""Copies of a saver's checkpoints elsewhere: the latest and the forced ones, now and then and at the end."""
+"""Background uploads of an `AtomicDirectory`'s checkpoints: the latest and the forced ones."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _RETRY_S = 1.0
 """Seconds before what failed is tried again; twice as long each time, up to `sync_period`."""
 
 
-class Shipper:
-    """Copies checkpoints to the place of a `SyncConfig`, in a thread of its own.
+class CheckpointUploader:
+    """Uploads checkpoints to the place of a `SyncConfig`, in a thread of its own.
 
     At most every `sync_period` seconds the latest goes there, and each forced one; what a newer one has replaced by
     then does not. The pointer file goes after the checkpoint that it names, and only then are older ones removed there

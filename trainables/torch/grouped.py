@@ -1,4 +1,4 @@
-"""Batches of one group each, for data whose samples fit together only within a group."""
+"""Resumable distributed batch sampler whose batches hold samples of one group each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What samplers have in common that can be interrupted: an epoch, how far it is, and how both are saved."""
+"""Base of the resumable samplers: epoch, progress, and their state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 class Interruptable(Generic[Item]):
-    """What the samplers share: the epoch, how far it is, and how both are saved.
+    """Base of the resumable samplers: the epoch, its progress, and how both are saved.
 
     Who inherits it has `dataset`, `num_replicas`, `rank`, `shuffle`, `seed`, `drop_last` and `epoch`.
     """

@@ -1,4 +1,4 @@
-"""Ranks under torch's own elastic launcher, with a process group."""
+"""The torch framework of a group: ranks under torch's elastic launcher, with a process group."""
 
 from __future__ import annotations
 

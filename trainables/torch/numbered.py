@@ -91,7 +91,7 @@ class NumberedCheckpoints:
         listing = verify.scan(self.directory)
         for broken in listing.broken:
             if self.names.parse(broken.where.name) is not None:
-                self._set_aside(broken.where, broken.reason)
+                self._quarantine(broken.where, broken.reason)
         found = [self.names.parse(each.path.name) for each in listing.complete]
         self._complete = sorted((each for each in found if each is not None), key=lambda each: each.index)
         while self._complete and not self._is_whole(self._complete[-1]):
@@ -105,7 +105,7 @@ class NumberedCheckpoints:
             self._point_to(latest)
         self.prune()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Another process may start here; the last call."""
         if self._owns:
             self._owns = False
@@ -196,7 +196,7 @@ class NumberedCheckpoints:
         if self._link_target() == target:
             return
         if fs.is_dir(link):
-            self._set_aside(link, f"{link} is a directory, where a link to the latest checkpoint belongs")
+            self._quarantine(link, f"{link} is a directory, where a link to the latest checkpoint belongs")
         beside = link.with_name(f".{link.name}.{secrets.token_hex(4)}.tmp")  # fresh: a leftover never blocks
         try:
             fs.symlink(target, beside)
@@ -233,12 +233,12 @@ class NumberedCheckpoints:
         try:
             verify.quick(path)
         except (CheckpointCorruptError, CheckpointNotFoundError) as error:
-            self._set_aside(path, str(error))
+            self._quarantine(path, str(error))
             return False
         return True
 
-    def _set_aside(self, path: Path, reason: str) -> None:
-        _log.warning("%s; set aside as %s", reason, verify.set_aside(path))
+    def _quarantine(self, path: Path, reason: str) -> None:
+        _log.warning("%s; set aside as %s", reason, verify.quarantine(path))
 
     def _abandon(self) -> None:
         """Remove a save that was prepared and never published."""

@@ -1,4 +1,4 @@
-"""What a training function calls in each process of a `TorchTrainer`: device, model, data, optimizer.
+"""`prepare_model`, `prepare_data_loader` and relatives: device, DDP or FSDP, data shards, mixed precision.
 
 All of it works in a plain script too, where there is one process.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from trainables import knobs, session
@@ -245,13 +246,14 @@ def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def _shared(loader: DataLoader[Any]) -> DataLoader[Any]:
     """The same loader over this process's share of the dataset."""
-    from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler
+    from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
-    if isinstance(loader.sampler, DistributedSampler) or _shares_by_itself(loader.sampler):
+    from trainables.torch.interruptable import Interruptable
+
+    share = (DistributedSampler, Interruptable)
+    if isinstance(loader.sampler, share) or isinstance(loader.batch_sampler, share):
         return loader
-    if _shares_by_itself(loader.batch_sampler):
-        return loader
-    if loader.batch_sampler is not None and type(loader.batch_sampler).__module__ != "torch.utils.data.sampler":
+    if type(loader.batch_sampler) not in (BatchSampler, NoneType):
         raise invalid("prepare_data_loader: batch_sampler", loader.batch_sampler, _OWN_SAMPLER)
     if type(loader.sampler) not in (RandomSampler, SequentialSampler):
         raise invalid("prepare_data_loader: sampler", loader.sampler, _OWN_SAMPLER)
@@ -272,10 +274,6 @@ _OWN_SAMPLER = (
     "shuffle=True or False, which is replaced by a DistributedSampler; with a sampler of your own let it give each "
     "rank its share, and say add_dist_sampler=False"
 )
-
-
-def _shares_by_itself(sampler: Any) -> bool:
-    return type(sampler).__module__.startswith("trainables.torch.")
 
 
 def _autocast(model: torch.nn.Module, device: torch.device) -> None:

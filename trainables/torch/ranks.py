@@ -1,4 +1,4 @@
-"""What the processes of a distributed job know of each other, and how they agree. Imports torch only if it is there."""
+"""Rank, world size, and small collective agreements of a distributed job. Imports torch only if it is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samplers that can be interrupted: where training stands in an epoch is part of a checkpoint.
+"""Resumable samplers: the position within an epoch is part of a checkpoint.
 
 The order of every epoch is that of torch's own `DistributedSampler` with the same arguments and epoch. A position is
 counted over the whole dataset, so that training continues with another number of ranks or another batch size.

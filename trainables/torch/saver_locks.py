@@ -1,4 +1,4 @@
-"""The locks that say which process saves into a directory under a name."""
+"""Ownership locks of `AtomicDirectory`: one process at a time saves into a directory under a name."""
 
 from __future__ import annotations
 

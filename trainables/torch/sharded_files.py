@@ -1,4 +1,4 @@
-"""Reads the files of `torch.distributed.checkpoint` straight into the tensors that they are for."""
+"""Zero-copy reader for files of `torch.distributed.checkpoint`: straight into the target tensors."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def load_sharded(state: State, directory: str | os.PathLike[str]) -> None:
 
 
 class AsyncSave:
-    """A save that goes on behind the training."""
+    """Handle of an asynchronous sharded save."""
 
     def __init__(self, directory: str, future: Future[None]) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""A rank's exit, where gloo's own threads may still be at their last operation.
+"""Orderly shutdown of a rank whose gloo threads may still be at their last operation.
 
 They give up an operation's tensors a moment after the operation has ended for the caller, and need the interpreter for
 it. One that asks while Python shuts down is unwound by it, through C++ that does not allow it: the process aborts

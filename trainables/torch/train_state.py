@@ -1,4 +1,4 @@
-"""`TrainState`: all that training needs to go on bit for bit, in one state."""
+"""`TrainState`: model, optimizer, sampler and random generators in one state, for a bit-exact resume."""
 
 from __future__ import annotations
 

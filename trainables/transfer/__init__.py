@@ -1,1 +1,1 @@
-"""Back ends that move bytes between this host and a place elsewhere; a worker and the driver use the same ones."""
+"""Storage back ends that move bytes between this host and a remote place; workers and the driver use the same."""

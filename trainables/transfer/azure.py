@@ -1,4 +1,4 @@
-"""Azure Blob Storage: `az://container/path`, `abfs://container@account.dfs.core.windows.net/path`.
+"""Back end for Azure Blob Storage: `az://container/path`, `abfs://container@account.dfs.core.windows.net/path`.
 
 The account and its credentials come from `AZURE_STORAGE_*`, as adlfs has them, else from Azure's default credential.
 """

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from trainables.errors import ObjectNotFoundError, TransferError
 from trainables.store.manifest import stays_inside
@@ -44,8 +45,7 @@ class Can:
     """`copy` moves nothing through this machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One file that a place holds."""
 
     key: str

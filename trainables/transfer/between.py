@@ -1,4 +1,4 @@
-"""A checkpoint from one place to another, by the rule that holds everywhere: its manifest goes last."""
+"""Copying of checkpoints between two places, manifest last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that lie elsewhere, as their users hold them: fetched when they are used, hashed, kept in a cache.
+"""Local cache of remote checkpoints: fetched on use, verified, kept by content.
 
 The cache lies in `<knobs.cache_dir()>/checkpoints`, by content: a checkpoint that is in two places is fetched once.
 It has no bound; whatever is in it may be removed while nothing uses it.
@@ -69,7 +69,7 @@ class CachedCheckpoint:
         TransferError.
         """
         digest = self._digest or self.look().digest
-        with shelf(f"checkpoints/{digest}") as directory:
+        with locked_cache(f"checkpoints/{digest}") as directory:
             for leftover in verify.leftovers(directory):  # of a process that was killed: nobody else is in here
                 fs.remove_quietly(leftover)
             for name in fs.listdir(directory):
@@ -96,7 +96,7 @@ def root() -> Path:
 
 
 @contextmanager
-def shelf(name: str) -> Iterator[Path]:
+def locked_cache(name: str) -> Iterator[Path]:
     """A directory of the cache, made where it is missing; one process at a time is in it."""
     directory = root() / name
     fs.make_dirs(directory)

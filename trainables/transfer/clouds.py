@@ -1,4 +1,4 @@
-"""What the object stores of the clouds have in common: one client of the vendor's own library, under a prefix."""
+"""Base of the cloud object stores: one client of the vendor's library, under a prefix of a bucket."""
 
 from __future__ import annotations
 

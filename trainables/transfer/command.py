@@ -1,4 +1,4 @@
-"""A command template, or a function of the user's, that copies directories.
+"""Back ends around a user's command template or function that copies directories.
 
 `"aws s3 sync {source} {target}"` and `'rsync -savz -e "ssh -i key.pem" {source} {target}'` both work: source and
 target are directories and end in `/`, so that contents go to contents (see `copying`).

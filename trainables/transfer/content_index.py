@@ -1,4 +1,4 @@
-"""Which content a place holds already, so that it is copied there and not sent again."""
+"""Index of the content that a place holds, for deduplication of uploads."""
 
 from __future__ import annotations
 

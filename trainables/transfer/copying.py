@@ -1,4 +1,4 @@
-"""What can only copy a directory there and back: a command, a function, a Syncer.
+"""Base of the back ends that can only copy whole directories: a command, a function, a Syncer.
 
 A push makes a view (a directory with nothing but the files it is about, hard links or clones) and copies that; a fetch
 copies all that lies under a prefix and picks from it. Both sides are named with a `/` at their end, so that `rsync`,
@@ -24,7 +24,7 @@ from pathlib import Path
 from trainables.errors import ObjectNotFoundError, TransferCorruptError, TransferError
 from trainables.store import fs, staging
 from trainables.transfer.backend import Backend, Can, Progress, PushRequest, checked_key, joined, unwatched
-from trainables.transfer.deadline import Deadline, left
+from trainables.transfer.deadline import NEVER, Deadline
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class CopyingBackend(Backend):
         if not names:
             return
         with self._view(request.source, names) as view:
-            self._send(view, request.prefix, None)
+            self._send(view, request.prefix, NEVER)
             size = sum((view / name).stat().st_size for name in names)
         request.progress(size)
         request.receipts.update(dict.fromkeys(names, ""))
@@ -190,39 +190,39 @@ class CopyingBackend(Backend):
             self._stamp = max(int(place.stat().st_mtime), self._stamp + 1)
             os.utime(place, (self._stamp, self._stamp))
 
-    def _send(self, view: Path, prefix: str, deadline: Deadline | None) -> None:
+    def _send(self, view: Path, prefix: str, deadline: Deadline) -> None:
         parent = prefix.rpartition("/")[0]
         if self._needs_parents and parent not in self._made:
             self._make(parent, deadline)
         try:
-            self._upload(f"{view}/", f"{self.url(prefix)}/", left(deadline))
+            self._upload(f"{view}/", f"{self.url(prefix)}/", deadline.left)
         except TransferError:
             if self._needs_parents or parent in self._made:
                 raise
             # rsync makes the last directory of a path and none above it: those are sent as a tree of empty ones.
             self._make(parent, deadline)
-            self._upload(f"{view}/", f"{self.url(prefix)}/", left(deadline))
+            self._upload(f"{view}/", f"{self.url(prefix)}/", deadline.left)
             self._needs_parents = True
         self._made.add(parent)
 
-    def _make(self, directory: str, deadline: Deadline | None) -> None:
+    def _make(self, directory: str, deadline: Deadline) -> None:
         with tempfile.TemporaryDirectory(prefix="parents-") as root:
             tree = Path(root) / "tree"
             (tree / directory).mkdir(parents=True)
-            self._upload(f"{tree}/", f"{self.uri}/", left(deadline))
+            self._upload(f"{tree}/", f"{self.uri}/", deadline.left)
         self._made.add(directory)
 
     def _probe(self) -> None:
         """Look whether a small file that is there can be fetched. Raises TransferError when it does not come back."""
         with self._probing:
-            if self._probed is not None and self._fetched_probe(None) == self._probed:
+            if self._probed is not None and self._fetched_probe(NEVER) == self._probed:
                 return
             try:
-                self._send_probe(None)  # again: it was removed, or another process has sent its own meanwhile
+                self._send_probe(NEVER)  # again: it was removed, or another process has sent its own meanwhile
             finally:
-                self._clear_probe(None)
+                self._clear_probe(NEVER)
 
-    def _send_probe(self, deadline: Deadline | None) -> None:
+    def _send_probe(self, deadline: Deadline) -> None:
         """Send a small file there, and fetch it. Raises TransferError when it does not come back."""
         removed = self.can.delete or os.path.isdir(self.uri)
         self._probe_at = f"{PROBE}-{secrets.token_hex(4) if removed else ''}".rstrip("-") + "/as/deep"
@@ -236,7 +236,7 @@ class CopyingBackend(Backend):
                 return
             # A function may say nothing when a directory above it is missing.
             self._make(self._probe_at.rpartition("/")[0], deadline)
-            self._upload(f"{there}/", f"{self.url(self._probe_at)}/", left(deadline))
+            self._upload(f"{there}/", f"{self.url(self._probe_at)}/", deadline.left)
             self._needs_parents = True
         if self._fetched_probe(deadline) != self._probed:
             raise TransferError(
@@ -245,7 +245,7 @@ class CopyingBackend(Backend):
                 "cannot: `rsync` without -r, for one, copies no directory"
             )
 
-    def _clear_probe(self, deadline: Deadline | None) -> None:
+    def _clear_probe(self, deadline: Deadline) -> None:
         """Remove the small file where that can be done: in a directory of this machine, or as anything else there."""
         top = self._probe_at.partition("/")[0]
         directory = Path(self.url(top))
@@ -253,7 +253,7 @@ class CopyingBackend(Backend):
             shutil.rmtree(directory, ignore_errors=True)
         elif self.can.delete:
             try:
-                self._remove(top, max(_CLEAR_S, left(deadline) or 0.0))
+                self._remove(top, max(_CLEAR_S, deadline.left or 0.0))
             except TransferError as error:
                 log.debug("%s stays: %s", self.url(top), error)
         else:
@@ -261,11 +261,11 @@ class CopyingBackend(Backend):
         self._probed = None
         self._made = {made for made in self._made if made.partition("/")[0] != top}
 
-    def _fetched_probe(self, deadline: Deadline | None) -> bytes:
+    def _fetched_probe(self, deadline: Deadline) -> bytes:
         with tempfile.TemporaryDirectory(prefix="probe-") as root:
             back = Path(root) / "back"
             back.mkdir()
-            self._download(f"{self.url(self._probe_at)}/", f"{back}/", left(deadline))
+            self._download(f"{self.url(self._probe_at)}/", f"{back}/", deadline.left)
             file = back / "file"
             return file.read_bytes() if file.is_file() else b""
 

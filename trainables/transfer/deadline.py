@@ -1,4 +1,4 @@
-"""Time limits: a moment that several steps share, and calls that are left to themselves when it has come."""
+"""Deadlines shared by several steps, and calls with a time limit."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ T = TypeVar("T")
 
 
 class Deadline:
-    """A moment after which nothing is waited for."""
+    """A moment after which nothing is waited for; of no seconds there is none."""
 
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.monotonic() + seconds
 
     @property
-    def left(self) -> float:
-        """Seconds until then."""
-        return max(0.1, self._end - time.monotonic())
+    def left(self) -> float | None:
+        """Seconds until then; None: as long as it takes."""
+        return None if self._end is None else max(0.1, self._end - time.monotonic())
 
 
-def left(deadline: Deadline | None) -> float | None:
-    """Seconds until then; None without a deadline."""
-    return None if deadline is None else deadline.left
+NEVER = Deadline(None)
 
 
 def within(seconds: float | None, call: Callable[[], T], uri: str) -> T:

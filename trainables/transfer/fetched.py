@@ -1,4 +1,4 @@
-"""What a fetch has brought: no more bytes than were published, and the very files that the manifest names."""
+"""Verification of a fetched checkpoint: bounded size, and exactly the files that its manifest names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever else fsspec knows: `sftp://`, `hdfs://`, `webdav://`, ..., and `memory://` for tests.
+"""Back end for fsspec file systems: `sftp://`, `hdfs://`, `webdav://`, ..., and `memory://` for tests.
 
 Of a filesystem that is only known by its name little can be taken for granted: sizes are compared, nothing is created
 exclusively, and content is copied over there where the filesystem says that it can.

@@ -1,4 +1,4 @@
-"""Google Cloud Storage: `gs://bucket/path`.
+"""Back end for Google Cloud Storage: `gs://bucket/path`.
 
 Credentials are Google's application default ones; `STORAGE_EMULATOR_HOST` names another server, as Google's own
 library has it.

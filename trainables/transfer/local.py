@@ -1,4 +1,4 @@
-"""A directory, of this host or shared: `upload_dir="/mnt/share"` and `file://`.
+"""Back end for a local or shared directory: `upload_dir="/mnt/share"` and `file://`.
 
 It asks of a filesystem what NFS gives: fsync, rename, link. A file appears under its name whole or not at all.
 """
@@ -23,14 +23,14 @@ from trainables.errors import (
     TransferCorruptError,
     TransferError,
 )
-from trainables.store import fs
+from trainables.store import file_tree, fs
 from trainables.transfer.backend import Entry, Leftover, checked_key
 from trainables.transfer.local_files import Sink, Source
 from trainables.transfer.objects import ObjectBackend
 
 PREFIX = ".transfer-"
 """Of files that are still being written. No key, and in no listing."""
-_HALF = re.compile(re.escape(PREFIX) + "[0-9a-f]{16}")
+_PARTIAL = re.compile(re.escape(PREFIX) + "[0-9a-f]{16}")
 _BLOCK = 4 * 1024 * 1024
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _BUSY = 100
@@ -64,7 +64,7 @@ class LocalBackend(ObjectBackend):
         with self._saying(prefix):
             for directory, inner, names in os.walk(self._path(checked_key(prefix))):
                 below = Path(directory).relative_to(self.root).as_posix()
-                found += [Leftover(f"{below}/{name}") for name in names if _HALF.fullmatch(name)]
+                found += [Leftover(f"{below}/{name}") for name in names if _PARTIAL.fullmatch(name)]
                 found += [] if inner or names or below == prefix else [Leftover(f"{below}/")]
         return found
 
@@ -87,7 +87,7 @@ class LocalBackend(ObjectBackend):
         def fill(part: Path) -> str:
             source.seek(0)  # it was read to its end where the directory went meanwhile
             sent = _write(part, source)
-            if _content_hash(part) != sent:
+            if file_tree.fingerprint(part, part.name).blake3 != sent:
                 raise TransferCorruptError(f"{self.url(key)}: what was read back is not what was written")
             return f"blake3:{sent}"
 
@@ -273,12 +273,4 @@ def _write(part: Path, source: Source) -> str:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         fs.close(fd)
-    return hasher.hexdigest()
-
-
-def _content_hash(path: Path) -> str:
-    hasher = blake3.blake3()
-    with open(path, "rb", buffering=0) as file:
-        while data := file.read(_BLOCK):
-            hasher.update(data)
     return hasher.hexdigest()

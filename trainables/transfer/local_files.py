@@ -1,4 +1,4 @@
-"""Files of this host on their way to or from a place: what is read and written of them is told as progress."""
+"""Local ends of a transfer: source and sink files that report progress."""
 
 from __future__ import annotations
 

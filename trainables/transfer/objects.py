@@ -1,4 +1,4 @@
-"""What back ends have in common that move one file at a time: names, order, threads, and what raises."""
+"""Base of the back ends that move one file at a time: names, order, threads, errors."""
 
 from __future__ import annotations
 

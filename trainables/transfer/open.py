@@ -1,4 +1,4 @@
-"""From what people write as `upload_dir` and `syncer` to a back end."""
+"""Factory of back ends: from `upload_dir` and `syncer` to the back end that they mean."""
 
 from __future__ import annotations
 

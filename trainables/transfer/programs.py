@@ -1,4 +1,4 @@
-"""Programs that back ends run: rsync, ssh, a user's command. Never through a shell of this host."""
+"""Subprocesses of back ends (rsync, ssh, a user's command), never through a shell of this host."""
 
 from __future__ import annotations
 

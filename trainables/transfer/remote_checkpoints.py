@@ -1,4 +1,4 @@
-"""Whole checkpoints at a place elsewhere, by the same rule as on disk: one exists when its manifest is there.
+"""Remote checkpoints, by the same rule as on disk: one exists when its manifest is there.
 
 The payload goes there before the manifest and is removed after it. What is fetched is hashed, made durable and renamed
 into place, so that no reader ever sees a part of it.

@@ -1,4 +1,4 @@
-"""Another host, reached by rsync over ssh.
+"""Back end for another host, by rsync over ssh.
 
 rsync writes under temporary names and renames, so that what has its name over there is whole. It is told names
 through files with NULs between them, never through a shell, and never to follow or to make links.
@@ -42,7 +42,7 @@ from trainables.transfer.ssh import Ssh, failure, parse
 _FSYNC_SINCE = (3, 2, 4)
 _OLDEST_HERE, _OLDEST_THERE = (3, 1, 0), (3, 0, 0)
 _UNWRITABLE_HERE = re.compile(r"\[(?:receiver|generator)\].*(?:No space|quota|Permission denied|Read-only)", re.I)
-_HALF = re.compile(r"\.(.+)\.[A-Za-z0-9]{6}")
+_PARTIAL = re.compile(r"\.(.+)\.[A-Za-z0-9]{6}")
 """As rsync calls a file that is on its way; it removes them itself, unless the host over there dies."""
 _VANISHED = 24
 
@@ -164,7 +164,7 @@ class RsyncBackend(Backend):
             full.add(directory)
             if kind == "d":
                 directories.add(key)
-            elif kind == "-" and (half := _HALF.fullmatch(name)):
+            elif kind == "-" and (half := _PARTIAL.fullmatch(name)):
                 found.append(Leftover(key, joined(directory, half[1])))
         empty = (key for key in directories - full if key.startswith(f"{prefix}/"))
         return found + [Leftover(f"{key}/") for key in sorted(empty)]

@@ -1,4 +1,4 @@
-"""Which files one call of rsync is given to push, and with which options."""
+"""Batches of files for one call of rsync each, with its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rsync prints: progress, listings, versions, and complaints that something is not there."""
+"""Parser of rsync's output: progress, listings, versions, missing files."""
 
 from __future__ import annotations
 

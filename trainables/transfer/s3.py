@@ -1,4 +1,4 @@
-"""Amazon S3 and what speaks its language: `upload_dir="s3://bucket/prefix"`.
+"""Back end for Amazon S3 and compatible stores: `upload_dir="s3://bucket/prefix"`.
 
 Endpoint, region, profile and credentials come from the environment and the config files, as boto3 reads them. Requests
 are made with boto3's client and retried by it. Its transfer manager is not used: it reads a file once more to hash

@@ -1,4 +1,4 @@
-"""What the errors of boto3 mean: which of ours, whether trying again may help, and what to do about it."""
+"""Mapping of boto3's errors to ours: kind, whether a retry may help, and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to S3: the client that makes them, what they send from memory, and ranges that are fetched."""
+"""Client, request bodies and ranged reads of the S3 back end."""
 
 from __future__ import annotations
 

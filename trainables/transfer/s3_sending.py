@@ -1,4 +1,4 @@
-"""How files are sent to S3: at once or in parts, with checksums that the server compares and is asked for again."""
+"""Uploads to S3: single and multipart, with checksums that the server compares and is asked for again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MIB = 1024 * 1024
 
 
 class S3Sending(CloudBackend):
-    """A bucket that files can be sent to and copied in; `S3Backend` is the whole of it."""
+    """The uploading part of `S3Backend`: put, multipart upload, copy."""
 
     threads = 16
     connect_timeout_s = 10.0

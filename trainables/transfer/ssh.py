@@ -1,4 +1,4 @@
-"""Another host over ssh: how it is reached, and what its refusals mean.
+"""ssh connections to a host, and the meaning of their failures.
 
 Host keys are checked as the user's own ssh configuration says, and nobody is ever asked for a password. One
 connection is shared by all that is done within a few seconds, unless the user's configuration shares its own.

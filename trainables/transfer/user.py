@@ -1,4 +1,4 @@
-"""A `Syncer` of the user's own, with Ray's methods, and the back end around it."""
+"""`Syncer`, the interface for users' own sync code (Ray's methods), and the back end around it."""
 
 from __future__ import annotations
 

@@ -93,11 +93,11 @@ class Look:
             if isinstance(fact, ev.CheckpointSetAside) and trial is not None:
                 told.add(trial.directory / fact.ref.name)
         for path in filter(fs.is_dir, told):
-            verify.set_aside(path)
+            verify.quarantine(path)
         for broken in (broken for listing in self._seen for broken in listing.broken):
             if fs.exists(broken.where):  # published, and the driver killed before the journal knew
                 notes.append(f"checkpoint {broken.where} is incomplete: set aside, not used ({broken.reason})")
-                verify.set_aside(broken.where)
+                verify.quarantine(broken.where)
         for unknown in (path for listing in self._seen for path in listing.unknown):
             if unknown.name.startswith("checkpoint") and fs.exists(unknown):
                 notes.append(f"{unknown} is no checkpoint of that trial: left alone, not used")

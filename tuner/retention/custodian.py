@@ -253,7 +253,7 @@ def _check(path: Path, digest: str) -> Problem:
 
 def _set_aside(path: Path, problem: str) -> str:
     try:
-        verify.set_aside(path)
+        verify.quarantine(path)
     except FileNotFoundError:
         pass  # nothing there to set aside
     except OSError as error:

@@ -20,7 +20,7 @@ from trainables.result_history import RESULT_FILE
 from trainables.store import fs
 from trainables.store.manifest import stays_inside
 from trainables.transfer import transfer_jobs
-from trainables.transfer.cached import shelf
+from trainables.transfer.cached import locked_cache
 from trainables.transfer.client import InlineClient, TransferClient
 from trainables.transfer.open import check_scheme, shown
 from tuner.error import ExperimentNotFoundError, SettingError
@@ -88,7 +88,7 @@ def view(uri: str, more: More = journal_only) -> Iterator[ExperimentPaths]:
 
     Raises ExperimentNotFoundError when there is none, ExperimentDamagedError, and what `opened` raises.
     """
-    with opened(uri) as remote, shelf(f"{cache_of(uri).name}/{more.__name__}") as directory:
+    with opened(uri) as remote, locked_cache(f"{cache_of(uri).name}/{more.__name__}") as directory:
         incoming, root = directory / ".incoming", directory / remote.name
         if fs.exists(incoming):
             fs.rmtree(incoming)  # of a reader that was killed

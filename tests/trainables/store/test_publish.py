@@ -64,7 +64,7 @@ def test_a_published_checkpoint_has_its_files_and_a_manifest_of_plain_json(trial
     assert written["format"] == 1 and written["directories"] == ["empty"] and written["extra"] == {"ranks": 2}
     assert written["metrics"] == {"loss": {"$": "float", "v": "nan"}} and written["created"] == 12.5
     assert bytes(published.manifest.metrics) == bytes(METRICS)
-    assert published.manifest.bytes == prepared.bytes == 2_000_001
+    assert published.manifest.bytes == prepared.manifest.bytes == 2_000_001
     assert published.ref == reference() == manifest.read(published.path).ref
     assert published.digest == manifest.read(published.path).digest
 

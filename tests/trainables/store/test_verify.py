@@ -65,7 +65,7 @@ def test_t11_a_file_rewritten_in_place_is_found_and_no_other_checkpoint_harmed(s
         with pytest.raises(CheckpointCorruptError, match=r"checkpoint_000002/model\.bin.*BLAKE3"):
             look(bad.path)
     assert verify.quick(good.path) == verify.check(good.path) == good.manifest
-    aside = verify.set_aside(bad.path)
+    aside = verify.quarantine(bad.path)
     assert aside.name == ".broken-checkpoint_000002"
     assert [published.path for published in verify.list_checkpoints(trial_dir)] == [good.path]
     assert verify.problems(good.path) == []
@@ -161,8 +161,8 @@ def test_nothing_there_is_not_found(tmp_path: Path) -> None:
 
 
 def test_setting_aside_twice_keeps_both(save, trial_dir: Path) -> None:
-    first = verify.set_aside(save(1).path)
-    second = verify.set_aside(save(1).path)
+    first = verify.quarantine(save(1).path)
+    second = verify.quarantine(save(1).path)
     assert first != second and first.is_dir() and second.is_dir()
     assert verify.scan(trial_dir) == verify.Listing()
 

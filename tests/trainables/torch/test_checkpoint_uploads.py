@@ -54,15 +54,15 @@ def test_the_latest_and_the_forced_ones_go_once_and_the_rest_never(tmp_path: Pat
     config = SyncConfig(upload_dir=tmp_path / "there", sync_period=NEVER)
     first_is_there = threading.Event()
     with AtomicDirectory(tmp_path / "here", True, "run", sync_config=config) as saver:
-        shipper = saver._shipper
-        assert shipper is not None
-        real = shipper._ship
+        uploader = saver._uploader
+        assert uploader is not None
+        real = uploader._ship
 
         def ship() -> None:
             real()
             first_is_there.set()
 
-        shipper._ship = ship  # type: ignore[method-assign]
+        uploader._ship = ship  # type: ignore[method-assign]
         save(saver)
         assert first_is_there.wait(60)
         for number in range(1, 6):

@@ -434,6 +434,6 @@ def _check(path: Path, digest: str) -> str | None:
         verify.check(path, digest=digest or None)
     except (CheckpointCorruptError, CheckpointNotFoundError) as error:  # another one says nothing of the checkpoint
         with contextlib.suppress(OSError):  # gone, or on a disk that takes nothing
-            verify.set_aside(path)
+            verify.quarantine(path)
         return str(error)
     return None
