@@ -11,48 +11,54 @@ from trainables.reporting import Metrics, checked_metrics, chosen, report_saved,
 from trainables.validation import whole_number
 
 
-class BoostingCallback:
-    """Callback that reports boosting rounds; the subclasses say what the arguments mean for their library."""
+def boosting_callback(checkpoint_name: str, model_class: Any) -> Any:
+    """The base class of a library's callback, which says what the arguments mean there.
 
-    CHECKPOINT_NAME: ClassVar[str]
-    """The model's name in a checkpoint where no `filename` is given."""
-    booster: ClassVar[Any]
-    """The library's class of models."""
+    Args:
+        checkpoint_name: the model's name in a checkpoint where no `filename` is given.
+        model_class: the library's class of models.
+    """
 
-    def __init__(
-        self,
-        metrics: Metrics = None,
-        filename: str | None = None,
-        frequency: int = 0,
-        checkpoint_at_end: bool = True,
-        results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-    ) -> None:
-        super().__init__()
-        self._metrics = checked_metrics("RayTrainReportCallback", metrics)
-        self._filename = self.CHECKPOINT_NAME if filename is None else filename
-        self._frequency = whole_number("RayTrainReportCallback: frequency", frequency, least=0)
-        self._checkpoint_at_end = checkpoint_at_end
-        self._postprocess = results_postprocessing_fn
+    class BoostingCallback:
+        CHECKPOINT_NAME: ClassVar[str] = checkpoint_name
+        booster: ClassVar[Any] = model_class
 
-    @classmethod
-    def get_model(cls, checkpoint: Checkpoint, filename: str | None = None) -> Any:
-        """The library's `Booster` in a checkpoint that this callback reported under that `filename`.
+        def __init__(
+            self,
+            metrics: Metrics = None,
+            filename: str = checkpoint_name,
+            frequency: int = 0,
+            checkpoint_at_end: bool = True,
+            results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        ) -> None:
+            super().__init__()
+            self._metrics = checked_metrics("RayTrainReportCallback", metrics)
+            self._filename = filename
+            self._frequency = whole_number("RayTrainReportCallback: frequency", frequency, least=0)
+            self._checkpoint_at_end = checkpoint_at_end
+            self._postprocess = results_postprocessing_fn
 
-        Raises CheckpointNotFoundError when there is none in it.
-        """
-        with checkpoint.as_directory() as directory:
-            return cls.booster(model_file=str(saved_file(checkpoint, directory, filename or cls.CHECKPOINT_NAME)))
+        @classmethod
+        def get_model(cls, checkpoint: Checkpoint, filename: str = checkpoint_name) -> Any:
+            """The library's `Booster` in a checkpoint that this callback reported under that `filename`.
 
-    def _picked(self, found: Mapping[str, Any], said_by: str) -> dict[str, Any]:
-        """What is to be reported of an evaluation."""
-        picked = chosen(self._metrics, found, said_by)
-        return self._postprocess(picked) if self._postprocess else picked
+            Raises CheckpointNotFoundError when there is none in it.
+            """
+            with checkpoint.as_directory() as directory:
+                return cls.booster(model_file=str(saved_file(checkpoint, directory, filename)))
 
-    def _due(self, rounds: int) -> bool:
-        return bool(self._frequency) and rounds % self._frequency == 0
+        def _picked(self, found: Mapping[str, Any], said_by: str) -> dict[str, Any]:
+            """What is to be reported of an evaluation."""
+            picked = chosen(self._metrics, found, said_by)
+            return self._postprocess(picked) if self._postprocess else picked
 
-    def _report(self, metrics: Mapping[str, Any], model: Any, *, save: bool) -> None:
-        if save:
-            report_saved(metrics, lambda directory: model.save_model(str(directory / self._filename)))
-        else:
-            session.report(dict(metrics))
+        def _due(self, rounds: int) -> bool:
+            return bool(self._frequency) and rounds % self._frequency == 0
+
+        def _report(self, metrics: Mapping[str, Any], model: Any, *, save: bool) -> None:
+            if save:
+                report_saved(metrics, lambda directory: model.save_model(str(directory / self._filename)))
+            else:
+                session.report(dict(metrics))
+
+    return BoostingCallback

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-from trainables.boosting import BoostingCallback
+from trainables.boosting import boosting_callback
 from trainables.reporting import library, not_here
 
 _lightgbm = library("lightgbm", extra="lightgbm")
@@ -15,7 +15,10 @@ _ALONE = "call lightgbm.train in a function, with RayTrainReportCallback: one pr
 __getattr__ = not_here(__name__, dict.fromkeys(("LightGBMTrainer", "LightGBMConfig", "get_network_params"), _ALONE))
 
 
-class RayTrainReportCallback(BoostingCallback):
+_Callback: Any = boosting_callback("model.txt", _lightgbm.Booster)
+
+
+class RayTrainReportCallback(_Callback):  # type: ignore[misc] # its package may be absent
     """Reports the evaluation of each round of `lightgbm.train`, and checkpoints the model.
 
     A trial that was interrupted goes on from its model with the rounds that are left:
@@ -34,7 +37,7 @@ class RayTrainReportCallback(BoostingCallback):
 
     Args:
         metrics: Which to report, such as "valid-auc"; a dict renames; None for all.
-        filename: The model's name in the checkpoint; None: "model.txt".
+        filename: The model's name in the checkpoint.
         frequency: Rounds between two checkpoints, counted over all attempts; 0: none before the end.
         checkpoint_at_end: Save with the last round that was asked for. A training that `early_stopping` ends has none:
             give a frequency there.
@@ -42,9 +45,6 @@ class RayTrainReportCallback(BoostingCallback):
 
     In a group only rank 0 saves. Raises MetricError for a metric that no evaluation has.
     """
-
-    CHECKPOINT_NAME: ClassVar[str] = "model.txt"
-    booster = _lightgbm.Booster
 
     def __call__(self, env: Any) -> None:
         """Report the round, with a checkpoint if its turn has come."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-from trainables.boosting import BoostingCallback
+from trainables.boosting import boosting_callback
 from trainables.reporting import library, not_here
 
 _xgboost = library("xgboost", extra="xgboost")
+_Callback: Any = boosting_callback("model.ubj", _xgboost.Booster)
 _Base: Any = _xgboost.callback.TrainingCallback
 
 __all__ = ["RayTrainReportCallback"]
@@ -16,7 +17,7 @@ _ALONE = "call xgboost.train in a function, with RayTrainReportCallback: one pro
 __getattr__ = not_here(__name__, dict.fromkeys(("XGBoostTrainer", "XGBoostConfig"), _ALONE))
 
 
-class RayTrainReportCallback(BoostingCallback, _Base):  # type: ignore[misc] # its package may be absent
+class RayTrainReportCallback(_Callback, _Base):  # type: ignore[misc] # its package may be absent
     """Reports the evaluation of each round of `xgboost.train`, and checkpoints the model.
 
     A trial that was interrupted goes on from its model with the rounds that are left:
@@ -34,8 +35,7 @@ class RayTrainReportCallback(BoostingCallback, _Base):  # type: ignore[misc] # i
 
     Args:
         metrics: Which to report, such as "valid-logloss"; a dict renames; None for all.
-        filename: The model's name in the checkpoint; its ending says the format, ".ubj" or ".json";
-            None: "model.ubj".
+        filename: The model's name in the checkpoint; its ending says the format, ".ubj" or ".json".
         frequency: Rounds between two checkpoints, counted over all attempts; 0: none before the end.
         checkpoint_at_end: Save when training ends, unless the last round was saved. The last metrics are then reported
             once more with it: that it was the last round is known afterwards only.
@@ -44,8 +44,6 @@ class RayTrainReportCallback(BoostingCallback, _Base):  # type: ignore[misc] # i
     In a group only rank 0 saves. Raises MetricError for a metric that no evaluation has.
     """
 
-    CHECKPOINT_NAME: ClassVar[str] = "model.ubj"
-    booster = _xgboost.Booster
     _last: dict[str, Any] | None = None
     _saved = False
 
