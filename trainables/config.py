@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,7 @@ class FailureConfig(Config):
             no_effect("FailureConfig(controller_failure_limit=)", "there is no controller process to restart")
 
 
+_WITHOUT_EFFECT = "accelerator_type use_tpu topology bundle_label_selector _max_cpu_fraction_per_node".split()
 _PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
@@ -117,9 +118,9 @@ class ScalingConfig(Config):
             one_of("ScalingConfig: placement_strategy", self.placement_strategy, _PLACEMENTS)
         if isinstance(self.resources_per_worker, Mapping) and isinstance(self.use_gpu, bool):
             self._check_gpu()
-        for name, default in _WITHOUT_EFFECT.items():
-            if getattr(self, name) != default:
-                no_effect(f"ScalingConfig({name}=)", "workers are placed by their resources alone")
+        for field in fields(self):
+            if field.name in _WITHOUT_EFFECT and getattr(self, field.name) != field.default:
+                no_effect(f"ScalingConfig({field.name}=)", "workers are placed by their resources alone")
 
     def _check_resources(self, name: str) -> None:
         value = getattr(self, name)
@@ -173,15 +174,6 @@ class ScalingConfig(Config):
         for key, amount in self.worker_resources.items():
             total[key] = total.get(key, 0) + amount * self.num_workers
         return total
-
-
-_WITHOUT_EFFECT: dict[str, Any] = {
-    "accelerator_type": None,
-    "use_tpu": False,
-    "topology": None,
-    "bundle_label_selector": None,
-    "_max_cpu_fraction_per_node": None,
-}
 
 
 @checked_names

@@ -10,7 +10,7 @@ from trainables.transfer.backend import Backend
 
 
 def known_content_is_not_sent_again(backend: Backend) -> None:
-    """`same=` copies over there; what it names and is gone, is sent."""
+    """`same=` copies at the place; what it names and is gone, is sent."""
     content = {"weights": os.urandom(3_000_000), "empty": b"", "new": b"new"}
     with directory_of(content) as source, directory_of() as target:
         backend.push(source, "first", list(content))

@@ -56,7 +56,7 @@ class CheckpointUploader:
         self._thread = threading.Thread(target=self._run, name=f"ship-{names.name}", daemon=True)
 
     def fetch_newer(self, than: int) -> str | None:
-        """Bring the latest checkpoint over there here, if its number is above `than`; returns its name.
+        """Fetch the latest remote checkpoint, if its number is above `than`; returns its name.
 
         Raises TransferError when the place cannot be written to or asked, CheckpointError when what it names is not
         whole there.

@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """Something that a push which was killed, or is still under way, has begun over there."""
+    """Something that a push which was killed, or is still under way, has begun at the place."""
 
     key: str
     """Under which it lies; with a `/` at its end it is a directory with nothing in it."""
@@ -118,7 +118,7 @@ class Backend(ABC):
         """Copy the files `names` under the directory `source` to `prefix/name`; what is there is replaced.
 
         Args:
-            same: name -> key that holds the same content already; where the back end can, it is copied over there.
+            same: name -> key that holds the same content already; where the back end can, it is copied remotely.
                 A key that has gone meanwhile is no error: the file is sent.
             exclusive: raise ObjectExistsError where there is one of that name, and leave it.
             receipts: filled with name -> checksum that the place computed ("" where it has none), file by file as they
@@ -154,7 +154,7 @@ class Backend(ABC):
     ) -> None:
         """Copy `prefix/name` to `target/name`; without `names` everything under `prefix`.
 
-        A name that would leave `target` is refused, and so is one that is a link over there. Raises
+        A name that would leave `target` is refused, and so is one that is a link there. Raises
         ObjectNotFoundError when there is nothing of that name.
         """
 
@@ -167,7 +167,7 @@ class Backend(ABC):
         receipts: MutableMapping[str, str] | None = None,
         progress: Progress = unwatched,
     ) -> None:
-        """Copy `source/name` to `prefix/name`, both over there; what is there is replaced. `receipts` as in `push`.
+        """Copy `source/name` to `prefix/name`, both at the place; what is there is replaced. `receipts` as in `push`.
 
         Where the back end cannot do that by itself, the files come through this machine. Raises ObjectNotFoundError
         when there is nothing of one of the names.
@@ -183,7 +183,7 @@ class Backend(ABC):
     def _copy_all(
         self, keys: Mapping[str, tuple[str, str]], receipts: MutableMapping[str, str], progress: Progress
     ) -> None:
-        """Do what `copy` says, over there: name -> (its key, the key of the copy)."""
+        """Do what `copy` says: name -> (its key, the key of the copy)."""
         raise NotImplementedError
 
     def put(self, key: str, data: bytes, *, exclusive: bool = False) -> None:

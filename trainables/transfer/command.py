@@ -96,7 +96,7 @@ class CommandBackend(_DeletingBackend):
             would, and each value stands in as it is: nothing of it is ever read by a shell of this host.
         uri: the place. What it means is the command's business.
         delete_template: a command with `{target}` that removes the file or directory of that name with all that is in
-            it, and does not fail when there is none. Without it nothing is removed over there.
+            it, and does not fail when there is none. Without it nothing is removed there.
         options: stands for `{options}` in both: a string, taken apart as a shell would, or a list of arguments.
         timeout_s: seconds after which a command and what it started is ended.
 

@@ -175,7 +175,7 @@ class CopyingBackend(Backend):
     def _stand_in(self, file: Path, place: Path) -> None:
         """The same content under another name: never a symlink, which commands treat in different ways.
 
-        What is small is copied and thereby new: many commands leave out a file that has the size of the one over there
+        What is small is copied and thereby new: many commands leave out a file that has the size of the remote one
         and is not newer, by whole seconds. Small files are those that are written to and pushed again.
         """
         try:

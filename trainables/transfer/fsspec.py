@@ -1,7 +1,7 @@
 """Back end for fsspec file systems: `sftp://`, `hdfs://`, `webdav://`, ..., and `memory://` for tests.
 
 Of a filesystem that is only known by its name little can be taken for granted: sizes are compared, nothing is created
-exclusively, and content is copied over there where the filesystem says that it can.
+exclusively, and content is copied remotely where the filesystem says that it can.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class ObjectBackend(Backend):
 
     @abstractmethod
     def _send(self, source: Source, key: str, *, exclusive: bool) -> str:
-        """Write a file and check what arrived; return its checksum over there, "" when there is none."""
+        """Write a file and check what arrived; return its remote checksum, "" when there is none."""
 
     @abstractmethod
     def _receive(self, key: str, sink: Sink) -> None:
@@ -48,7 +48,7 @@ class ObjectBackend(Backend):
 
     @abstractmethod
     def _copy(self, known: str, key: str, *, exclusive: bool) -> str:
-        """Copy a file over there; return its checksum. Raises ObjectNotFoundError when `known` is gone."""
+        """Copy a file remotely; return its checksum. Raises ObjectNotFoundError when `known` is gone."""
 
     @abstractmethod
     def _size(self, key: str) -> int | None:

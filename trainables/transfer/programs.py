@@ -73,19 +73,8 @@ def run(
         TransferError: there is no such program.
         MissingExtraError: the library that runs programs is not installed.
     """
-    try:
-        import sh
-    except ImportError as error:
-        raise MissingExtraError(
-            'running rsync and sync commands needs the library sh: pip install "tuner[rsync]"'
-        ) from error
     name, *arguments = (str(argument) for argument in program)
-    try:
-        command = sh.Command(name)
-    except sh.CommandNotFound as error:
-        raise TransferError(f"there is no program {name!r} on this host: install it, or correct its name") from error
     raised: list[BaseException] = []
-    timed_out = threading.Event()
     ending = _Ending()
 
     def on_output(piece: str | bytes) -> None:
@@ -97,13 +86,26 @@ def run(
             raised.append(error)
             ending.begin()
 
-    def on_timeout() -> None:
-        timed_out.set()
-        ending.begin()
+    process = _started(name, arguments, stdin, on_output if watch else None)
+    ending.process = found = process.process
+    if raised:
+        ending.begin()  # it printed before anybody could end it
+    timed_out = _waited_for(process, ending, timeout_s)
+    if raised:
+        raise raised[0]
+    return Ended(found.exit_code, found.stdout, found.stderr.decode("utf-8", "replace"), timed_out)
 
-    options: dict[str, Any] = {"_out": on_output, "_out_bufsize": 0} if watch else {}
+
+def _started(name: str, arguments: Sequence[str], stdin: bytes, on_output: Callable[[str | bytes], None] | None) -> Any:
     try:
-        process = command(
+        import sh
+    except ImportError as error:
+        raise MissingExtraError(
+            'running rsync and sync commands needs the library sh: pip install "tuner[rsync]"'
+        ) from error
+    options: dict[str, Any] = {"_out": on_output, "_out_bufsize": 0} if on_output else {}
+    try:
+        return sh.Command(name)(
             *arguments,
             _in=stdin,
             _bg=True,
@@ -117,17 +119,28 @@ def run(
             _preexec_fn=_end_with(os.getpid()),
             **options,
         )
+    except sh.CommandNotFound as error:
+        raise TransferError(f"there is no program {name!r} on this host: install it, or correct its name") from error
     except (OSError, RuntimeError) as error:  # it takes processes and threads
         if isinstance(error, OSError) and not refused(error):
             raise
         raise TransferError(str(no_process(name)), transient=True) from error
-    ending.process = process.process
+
+
+def _waited_for(process: Any, ending: _Ending, timeout_s: float | None) -> bool:
+    """Wait until a program has ended; returns whether it took too long."""
+    import sh
+
+    timed_out = threading.Event()
+
+    def on_timeout() -> None:
+        timed_out.set()
+        ending.begin()
+
     timer = threading.Timer(timeout_s, on_timeout) if timeout_s is not None else None
     try:
         if timer is not None:
             start(timer)
-        if raised:
-            ending.begin()  # it printed before anybody could end it
         try:
             process.wait()
         except sh.ErrorReturnCode:
@@ -142,10 +155,7 @@ def run(
         if timer is not None:
             timer.cancel()
         ending.over()
-    if raised:
-        raise raised[0]
-    found = process.process
-    return Ended(found.exit_code, found.stdout, found.stderr.decode("utf-8", "replace"), timed_out.is_set())
+    return timed_out.is_set()
 
 
 def _end_with(parent: int) -> Callable[[], None]:

@@ -54,7 +54,7 @@ def push_payload(
     """Copy a published checkpoint without its manifest: nobody sees it yet.
 
     Args:
-        index: what it holds already is copied over there and not sent; the checkpoint is added to it.
+        index: what it holds already is copied remotely and not sent; the checkpoint is added to it.
         sent: name -> BLAKE3 of what others have put under that key (`push_part`); what is as it was published is left
             out.
         receipts: of an earlier try, whose files are left out; filled as they arrive.
@@ -125,7 +125,7 @@ def copy_payload(
 ) -> Manifest:
     """Copy the checkpoint `known` of a place to the key `key` of the same or another one, without its manifest.
 
-    Within one place it is copied over there; between two it comes through this machine, and is hashed on its way. The
+    Within one place it is copied remotely; between two it comes through this machine, and is hashed on its way. The
     rest as in `push_payload`; `digest` as in `fetch`.
 
     Raises CheckpointNotFoundError, CheckpointCorruptError, TransferError.

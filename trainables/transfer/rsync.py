@@ -1,6 +1,6 @@
 """Back end for another host, by rsync over ssh.
 
-rsync writes under temporary names and renames, so that what has its name over there is whole. It is told names
+rsync writes under temporary names and renames, so that what has its remote name is whole. It is told names
 through files with NULs between them, never through a shell, and never to follow or to make links.
 """
 
@@ -43,7 +43,7 @@ _FSYNC_SINCE = (3, 2, 4)
 _OLDEST_HERE, _OLDEST_THERE = (3, 1, 0), (3, 0, 0)
 _UNWRITABLE_HERE = re.compile(r"\[(?:receiver|generator)\].*(?:No space|quota|Permission denied|Read-only)", re.I)
 _PARTIAL = re.compile(r"\.(.+)\.[A-Za-z0-9]{6}")
-"""As rsync calls a file that is on its way; it removes them itself, unless the host over there dies."""
+"""As rsync calls a file that is on its way; it removes them itself, unless the other host dies."""
 _VANISHED = 24
 
 
@@ -212,7 +212,7 @@ class RsyncBackend(Backend):
     ) -> None:
         there = posixpath.join(self._root, prefix)
         command = [*options, *PROGRESS_OPTIONS, "--copy-links", "--chmod=Du+rwx,Fu+rw"]
-        # The shell over there reads this; everything else goes through rsync's own protocol.
+        # The remote shell reads this; everything else goes through rsync's own protocol.
         command.append(f"--rsync-path=mkdir -p -- {shlex.quote(there)} && rsync")
         if self._syncs():
             command.append("--fsync")
@@ -221,7 +221,7 @@ class RsyncBackend(Backend):
         if ended.code == 0:
             return
         for name in names:
-            _size(source, name)  # it may have vanished here meanwhile, which is no fault over there
+            _size(source, name)  # it may have vanished here meanwhile, which is no fault of the other host
         raise failure(self.uri, "push", ended)
 
     def _listed(self, prefix: str) -> tuple[Sequence[Entry], Sequence[str]]:
@@ -240,7 +240,7 @@ class RsyncBackend(Backend):
         return self._list(["--recursive"], [f"./{prefix}" if prefix else "."])
 
     def _present(self, prefix: str, names: Sequence[str]) -> set[str]:
-        """Those of the names that are files over there."""
+        """Those of the names that are remote files."""
         keys = {joined(prefix, name): name for name in names}
         found = self._list([], [f"./{key}" for key in keys])
         return {keys[key] for kind, _, key in found if kind == "-" and key in keys}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 _CHUNK = 1024 * 1024 * 1024
 """Bytes that one rsync is given to push: a second try leaves out the chunks that have arrived."""
 _HASHING_S = 24 * 3600
-"""Seconds without a byte while known content is compared: as long as the largest takes to be read over there."""
+"""Seconds without a byte while known content is compared: as long as the largest takes to be read remotely."""
 _LINK_DESTS = 20
 """So many directories of known content rsync takes at once."""
 
@@ -18,7 +18,7 @@ def batches(
 ) -> Iterator[tuple[Sequence[str], list[str]]]:
     """Names of files with the options to push them with; `same` as in `Backend.push`."""
     known, new = _split(names, same)
-    # Content over there is compared by checksum before it is linked; what is new is sent without looking.
+    # Remote content is compared by checksum before it is linked; what is new is sent without looking.
     # Neither side says a word while it hashes; that the host is gone is noticed by ssh.
     for bases, chunk in known:
         yield chunk, ["--checksum", f"--timeout={_HASHING_S}", *_link_dests(prefix, bases)]
@@ -27,7 +27,7 @@ def batches(
 
 
 def _split(names: Sequence[str], same: Mapping[str, str]) -> tuple[list[tuple[list[str], list[str]]], list[str]]:
-    """Names whose content lies over there under the same name in another directory, in groups with those
+    """Names whose content the place has under the same name in another directory, in groups with those
     directories; and the others."""
     bases: dict[str, list[str]] = {}
     new = []

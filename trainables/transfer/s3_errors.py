@@ -72,9 +72,9 @@ def meaning(error: Exception, url: str) -> TransferError | None:
         return AccessRefusedError(f"{url}: {error}; {_CREDENTIALS}", transient=True)
     if isinstance(error, _NO_CREDENTIALS):
         return AccessRefusedError(f"{url}: there are no usable credentials: {error}; {_CREDENTIALS}")
-    if isinstance(error, _SETTING) or (isinstance(error, ValueError) and "endpoint" in str(error)):
+    if isinstance(error, _SETTING):
         return StoreMissingError(f"{url}: {error}; {_WHERE}")
-    if isinstance(error, boto.SSLError) and "CERTIFICATE_VERIFY" in str(error):
+    if isinstance(error, boto.SSLError) and _has_within(error, ssl.SSLCertVerificationError):
         return AccessRefusedError(f"{url}: {error}; AWS_CA_BUNDLE names the certificates to trust")
     if isinstance(error, boto.EndpointConnectionError | boto.ConnectTimeoutError):
         return StoreMissingError(f"{url}: the server cannot be reached: {error}; {_WHERE}", transient=True)
@@ -85,6 +85,21 @@ def meaning(error: Exception, url: str) -> TransferError | None:
     if isinstance(error, boto.BotoCoreError | UnicodeEncodeError):
         return TransferError(f"{url!r}: {error}")
     return None
+
+
+def _has_within(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an error, or one that it wraps, is of that class."""
+    found: list[BaseException] = [error]
+    for each in found:
+        inner = (each.__cause__, each.__context__, getattr(each, "reason", None), *each.args)
+        inner = (*inner, *getattr(each, "kwargs", {}).values())
+        found += [other for other in inner if isinstance(other, BaseException) and other not in found]
+    return any(isinstance(each, kind) for each in found)
+
+
+def invalid_endpoint(error: ValueError, url: str) -> StoreMissingError:
+    """The meaning of what boto3 raises when a client cannot be made for an endpoint."""
+    return StoreMissingError(f"{url}: {error}; {_WHERE}")
 
 
 def _answered(error: boto.ClientError, url: str) -> TransferError:

@@ -238,8 +238,13 @@ class S3Sending(CloudBackend):
         return self._connected(connect_timeout=self.connect_timeout_s, read_timeout=self.read_timeout_s)
 
     def _connected(self, **options: Any) -> Any:
+        from trainables.transfer.s3_errors import invalid_endpoint
+
         with self._saying(""):
-            return s3_requests.new_client(**options)
+            try:
+                return s3_requests.new_client(**options)
+            except ValueError as error:
+                raise invalid_endpoint(error, self.uri) from error
 
     def _buffer(self, size: int) -> memoryview:
         """Memory of this thread, used again for each part: fresh pages would cost as much as hashing."""

@@ -119,7 +119,7 @@ class Ssh:
         return " ".join("'" + word.replace("'", "''") + "'" for word in self.command(connect_s))
 
     def run(self, script: str, *arguments: str, stdin: bytes = b"", timeout_s: float) -> Ended:
-        """Run a POSIX script over there, whatever the user's login shell is; arguments are `$1` and so on."""
+        """Run a POSIX script on the host, whatever the user's login shell is; arguments are `$1` and so on."""
         there = " ".join(["exec sh -c", *(shlex.quote(word) for word in (script, "sh", *arguments))])
         connect_s = max(1.0, timeout_s - 1.5)  # ssh says better than we can what it was waiting for
         program = [*self.command(connect_s), "--", self.address.login, there]
@@ -185,12 +185,12 @@ _MEANINGS: tuple[tuple[str, type[TransferError], bool, str], ...] = (
         r"rsync: (command )?not found|rsync: no such file|command not found",
         TransferError,
         False,
-        "rsync is not installed over there: install it (apt-get install rsync)",
+        "rsync is not installed on that host: install it (apt-get install rsync)",
     ),
     (
         r"no space left on device|disk quota exceeded",
         TransferError,
-        True,  # retention frees space over there too
+        True,  # retention frees remote space too
         "its disk is full: make room there, or let retention keep less",
     ),
     (r"read-only file system", TransferError, False, "its file system is read-only: choose another directory"),

@@ -127,14 +127,10 @@ class SyncerBackend(CopyingBackend):
             self._do("delete", self.url(checked_key(key)))
 
     def renew(self) -> None:
-        reset = getattr(self._syncer, "reset", None)
-        if reset is not None:
-            reset()
+        getattr(self._syncer, "reset", lambda: None)()
 
     def close(self) -> None:
-        close = getattr(self._syncer, "close", None)
-        if close is not None:
-            close()
+        getattr(self._syncer, "close", lambda: None)()
 
     def _upload(self, local: str, remote: str, limit_s: float | None) -> None:
         within(limit_s, lambda: self._do("sync_up", local.rstrip("/"), remote.rstrip("/")), self.uri)
