@@ -185,10 +185,10 @@ def test_a_host_key_that_has_changed(net: Network, host: Host, open_backend: Ope
 def test_rsync_is_missing_over_there(net: Network, open_backend: Open) -> None:
     bare = net.host(rsync=False)
     backend = open_backend(bare.uri())
-    with pytest.raises(TransferError, match="rsync is not installed over there.*apt-get") as raised:
+    with pytest.raises(TransferError, match="rsync is not installed on that host.*apt-get") as raised:
         backend.check()
     assert not raised.value.transient
-    with pytest.raises(TransferError, match="rsync is not installed over there"):
+    with pytest.raises(TransferError, match="rsync is not installed on that host"):
         backend.put("a", b"a")
 
 
