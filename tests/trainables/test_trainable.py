@@ -218,7 +218,7 @@ def test_a_published_save_holds_the_users_files_and_its_result(tmp_path: Path) -
 
 def test_a_save_at_the_end_is_on_disk_before_the_last_word(tmp_path: Path) -> None:
     link = run_trial(Counter, tmp_path, link=answers(at3=Answer(then="stop", save=True)))
-    assert [type(message).__name__ for message in link.messages[-2:]] == ["Published", "Finished"]
+    assert [type(message).__name__ for message in link.messages[-2:]] == ["SavePublished", "Finished"]
 
 
 def test_setup_knows_its_trial_and_other_trainables_do_not(tmp_path: Path) -> None:
