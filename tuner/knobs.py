@@ -18,11 +18,6 @@ def temporary_dir() -> str | None:
     return os.environ.get("TUNE_TMPDIR") or None
 
 
-def prove_dir() -> str | None:
-    """TUNE_PROVE: set by `tuner prove` for the script that it runs: the directory in which everything goes."""
-    return os.environ.get("TUNE_PROVE") or None
-
-
 def cuda_visible_devices() -> str | None:
     """CUDA_VISIBLE_DEVICES: the GPUs that this process was given."""
     return os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tuner.driver.build import execute
 from tuner.error import SettingError
 from tuner.experiment.definition import Experiment
 from tuner.resume_config import ResumeConfig
-from tuner.spec import Spec
+from tuner.spec import Giver, Spec, given_by
 
 NO_EFFECT = {
     "reuse_actors": "a trial's process is started in milliseconds from a fork server",
@@ -124,6 +124,7 @@ def run(
         >>> analysis = tune.run(train, config={"lr": tune.loguniform(1e-4, 1e-1)}, metric="loss", mode="min")
         >>> analysis.best_config
     """
+    given = dict(locals())  # first of all: the arguments, by name
     _check_others(others, run)
     if isinstance(run_or_experiment, Experiment):
         experiment = run_or_experiment
@@ -148,43 +149,23 @@ def run(
         if resume:
             raise SettingError("give either resume= or resume_config=")
         chosen = resume_config.choice
-    places = (storage_path, local_dir, own.storage_path, own.local_dir)
+    values = {each.name: given[each.name] for each in fields(Spec) if each.name in given}
+    defaults = inspect.signature(run).parameters
+    for setting in given_by(Giver.RUN):
+        if setting not in defaults or values[setting] is defaults[setting].default:
+            values[setting] = getattr(own, setting)
     failing = FailureConfig(max_failures=max_failures, fail_fast=fail_fast)
-    spec = Spec(
-        trainable=run_or_experiment,
-        name=own.name if name is None else name,
-        metric=metric,
-        mode=mode,
-        stop=own.stop if stop is None else stop,
-        time_budget_s=time_budget_s,
-        param_space={} if config is None else config,
-        num_samples=num_samples,
-        storage_path=next((place for place in places if place is not None), None),
-        search_alg=search_alg,
-        scheduler=scheduler,
-        checkpoint_config=checkpointing,
-        failure_config=own.failure_config or failing if failing == FailureConfig() else failing,
-        sync_config=sync_config or own.sync_config or SyncConfig(),
-        checkpoint_budget=own.checkpoint_budget if checkpoint_budget is None else checkpoint_budget,
-        resources=resources_per_trial,
-        verbose=own.verbose if verbose is None else verbose,
-        progress_reporter=progress_reporter or own.progress_reporter,
-        log_to_file=log_to_file or own.log_to_file,
-        trial_name_creator=trial_name_creator,
-        trial_dirname_creator=trial_dirname_creator,
-        callbacks=own.callbacks or () if callbacks is None else callbacks,
-        max_concurrent_trials=max_concurrent_trials,
-        raise_on_failed_trial=raise_on_failed_trial,
-        resume=chosen,
-        restore=restore,
-        overwrite=overwrite or own.overwrite,
-        takeover=takeover or own.takeover,
-        seed=own.seed if seed is None else seed,
-        trial_timeout_s=own.trial_timeout_s if trial_timeout_s is None else trial_timeout_s,
-        executor=own.executor if executor is None else executor,
-        chdir_to_trial_dir=chdir_to_trial_dir,
-    )
-    return execute(spec)
+    places = (storage_path, local_dir, own.storage_path, own.local_dir)
+    values |= {
+        "trainable": run_or_experiment,
+        "param_space": config,
+        "resources": resources_per_trial,
+        "checkpoint_config": checkpointing,
+        "failure_config": own.failure_config if failing == FailureConfig() else failing,
+        "storage_path": next((place for place in places if place is not None), None),
+        "resume": chosen,
+    }
+    return execute(Spec(**values))
 
 
 def _check_others(others: Mapping[str, Any], function: Callable[..., Any]) -> None:

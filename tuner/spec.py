@@ -1,4 +1,4 @@
-"""Everything that describes one experiment: `tune.run(...)` or `Tuner(...)` as one validated value."""
+"""Everything that describes one experiment as one validated value, whose fields are the table of all settings."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from trainables.checkpoint import Checkpoint
-from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, SyncConfig, parse_bytes
+from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, SyncConfig
 from trainables.group.group_trainable import GroupTrainable
-from trainables.masking import masked
-from trainables.store.retention import policy_for
 from trainables.trainable import Trainable, saves
-from trainables.transfer.open import shown
 from trainables.tunable_trainer import TunableTrainer
 from tuner.callback import Callback
 from tuner.error import SettingError
@@ -33,204 +31,227 @@ from tuner.experiment.paths import (
 from tuner.experiment.resume import Base, Resume, parse
 from tuner.registry import resolve_trainable
 from tuner.resources import resources_of
-from tuner.retention.rules import parts_of, rule_of
 
-MODES = ("min", "max")
+Check = Callable[[str, Any], Any]
+"""(name, value) -> the value as it holds; raises SettingError."""
 
 
-@dataclass(slots=True)
+class Giver(Enum):
+    """Which of the objects that describe a run has a setting."""
+
+    TUNE = "TuneConfig"
+    RUN = "RunConfig"
+    CALL = "an argument of its own"
+
+
+# --- what is accepted -------------------------------------------------------------------------------------------
+
+
+def _refused(name: str, value: Any, accepted: str) -> SettingError:
+    return SettingError(f"{name}={value!r} is not accepted; accepted {accepted}")
+
+
+def _any(name: str, value: Any) -> Any:
+    return value
+
+
+def _when(accepts: Callable[[Any], object], accepted: str) -> Check:
+    """A check that lets pass what `accepts` says yes to."""
+
+    def check(name: str, value: Any) -> Any:
+        if not accepts(value):
+            raise _refused(name, value, accepted)
+        return value
+
+    return check
+
+
+def _kind(kinds: Any, accepted: str, default: Callable[[], Any] | None = None) -> Check:
+    """A check of an object's class; None stands for the `default` where there is one."""
+
+    def check(name: str, value: Any) -> Any:
+        if value is None and default is not None:
+            return default()
+        if not isinstance(value, kinds) or isinstance(value, bool) or value == "":
+            raise _refused(name, value, f"is {accepted}")
+        return value
+
+    return check
+
+
+def _seconds(name: str, value: Any) -> Any:
+    if isinstance(value, datetime.timedelta):
+        value = value.total_seconds()
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
+        raise _refused(name, value, "are seconds above 0, or None")
+    return value
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) == 2 and all(isinstance(part, str) for part in value)
+
+
+def _mode(name: str, value: Any) -> Any:
+    for mode in [] if value is None else value if isinstance(value, (list, tuple)) else [value]:
+        if mode not in ("min", "max"):
+            raise _refused(name, mode, "are 'min' and 'max'")
+    return value
+
+
+def _metric(name: str, value: Any) -> Any:
+    named = list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
+    if not all(isinstance(part, str) and part for part in named) or (value is not None and not named):
+        raise _refused(name, value, "are the name of a metric, a list of names, and None")
+    return value
+
+
+def _callbacks(name: str, value: Any) -> Any:
+    if value is None:
+        return ()
+    _kind((list, tuple), "a list of tune.Callback objects")(name, value)
+    for callback in value:
+        if not isinstance(callback, Callback):
+            raise SettingError(f"callbacks: {callback!r} is not accepted; accepted are tune.Callback objects")
+    return value
+
+
+def _budget(name: str, value: Any) -> Any:
+    Budget.of(value)
+    return value
+
+
+def _name(name: str, value: Any) -> Any:
+    if value is not None:
+        check_experiment_name(value)
+    return value
+
+
+_flag = _when(lambda value: isinstance(value, bool), "are True and False")
+_namer = _when(lambda value: value is None or callable(value), "is a function (trial) -> str")
+
+
+def _setting(check: Check = _any, default: Any = None, *, giver: Giver = Giver.CALL, stored: bool = False) -> Any:
+    """One row of the table: a field with what is accepted, who gives it, and whether an experiment keeps it."""
+    return field(default=default, metadata={"check": check, "giver": giver, "stored": stored})
+
+
+def _tune(check: Check = _any, default: Any = None, *, stored: bool = True) -> Any:
+    return _setting(check, default, giver=Giver.TUNE, stored=stored)
+
+
+def _run(check: Check = _any, default: Any = None, *, stored: bool = False) -> Any:
+    return _setting(check, default, giver=Giver.RUN, stored=stored)
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
-    """One experiment as the user described it. Validates itself."""
+    """One experiment as the user described it. Validates itself, and is never changed.
 
-    trainable: Any
-    name: str | None = None
-    metric: str | Sequence[str] | None = None
-    mode: str | Sequence[str] | None = None
-    stop: Any = None
-    time_budget_s: float | datetime.timedelta | None = None
-    param_space: Any = field(default_factory=dict)
-    num_samples: int = 1
-    storage_path: str | os.PathLike[str] | None = None
-    search_alg: Any = None
-    scheduler: Any = None
-    checkpoint_config: CheckpointConfig | CheckpointStrategy = field(default_factory=CheckpointConfig)
-    failure_config: FailureConfig = field(default_factory=FailureConfig)
-    sync_config: SyncConfig = field(default_factory=SyncConfig)
-    checkpoint_budget: Any = None
-    resources: Any = None
-    verbose: int | None = None
-    progress_reporter: Any = None
-    log_to_file: bool | str | Sequence[str] = False
-    trial_name_creator: Callable[[Any], str] | None = None
-    trial_dirname_creator: Callable[[Any], str] | None = None
-    callbacks: Sequence[Any] = ()
-    max_concurrent_trials: int | None = None
-    raise_on_failed_trial: bool = True
-    resume: Any = None
-    restore: Any = None
-    overwrite: bool = False
-    takeover: bool = False
-    seed: int | None = None
-    trial_timeout_s: float | None = None
-    executor: Any = None
-    chdir_to_trial_dir: bool | None = None
-    stored: Sequence[str] = ()
-    """Fields that a resume takes over as the experiment was started with them."""
-    space_given: bool = True
-    """False: a restore without param_space, the stored space holds."""
-    has_replica: bool = field(init=False, default=False)
-    """A replica was looked at, and what is newer there lies here now."""
-    resume_choice: Resume = field(init=False)
-    trainable_name: str = field(init=False)
-    class_api: bool = field(init=False)
-    budget: Budget | None = field(init=False)
-    resources_for: Callable[[Mapping[str, Any]], Any] | None = field(init=False, default=None)
+    The fields are the table of settings: a name, a type, what is accepted, a default, which object of the user's gives
+    it, and whether the experiment stores it for a `Tuner.restore` that is not given that object again.
+    """
+
+    trainable: Any = _setting()
+    time_budget_s: float | datetime.timedelta | None = _tune(_seconds)
+    search_alg: Any = _tune()
+    scheduler: Any = _tune()
+    max_concurrent_trials: int | None = _tune(
+        _when(
+            lambda value: value is None or (_is_count(value) and value >= 0), "are 1, 2, ... and None or 0 (no limit)"
+        )
+    )
+    trial_name_creator: Callable[[Any], str] | None = _tune(_namer)
+    trial_dirname_creator: Callable[[Any], str] | None = _tune(_namer)
+    chdir_to_trial_dir: bool | None = _tune(lambda name, value: value if value is None else _flag(name, value))
+    metric: str | Sequence[str] | None = _tune(_metric, stored=False)
+    mode: str | Sequence[str] | None = _tune(_mode, stored=False)
+    num_samples: int = _tune(
+        _when(lambda value: _is_count(value) and value and value >= -1, "are 1, 2, ... and -1 (no limit)"),
+        1,
+        stored=False,
+    )
+    stop: Any = _run(stored=True)
+    checkpoint_config: CheckpointConfig | CheckpointStrategy = _run(
+        _kind((CheckpointConfig, CheckpointStrategy), "a CheckpointConfig", CheckpointConfig), stored=True
+    )
+    failure_config: FailureConfig = _run(_kind(FailureConfig, "a FailureConfig", FailureConfig), stored=True)
+    checkpoint_budget: Any = _run(_budget, stored=True)
+    log_to_file: bool | str | Sequence[str] = _run(
+        _when(
+            lambda value: isinstance(value, (bool, str)) or _is_pair(value),
+            "are True, False, a file name, and two: for stdout and for stderr",
+        ),
+        False,
+        stored=True,
+    )
+    trial_timeout_s: float | None = _run(_seconds, stored=True)
+    callbacks: Sequence[Any] = _run(_callbacks, stored=True)
+    verbose: int | None = _run(stored=True)
+    sync_config: SyncConfig = _run(_kind(SyncConfig, "a SyncConfig", SyncConfig), stored=True)
+    name: str | None = _run(_name)
+    storage_path: str | os.PathLike[str] | None = _run(
+        _kind((str, os.PathLike, type(None)), "a path, one with ~, file:///..., or None")
+    )
+    progress_reporter: Any = _run()
+    seed: int | None = _run(_kind((int, type(None)), "a whole number, or None: one is drawn"))
+    overwrite: bool = _run(_flag, False)
+    takeover: bool = _run(_flag, False)
+    executor: Any = _run()
+    param_space: Any = _setting(
+        lambda name, value: _when(
+            lambda value: isinstance(value, Mapping) or callable(value), "are a dict and a define-by-run function"
+        )("config", {} if value is None else value)
+    )
+    resources: Any = _setting()
+    raise_on_failed_trial: bool = _setting(_flag, True)
+    resume: Resume | bool | str | None = _setting()
+    restore: Any = _setting(
+        _kind(
+            (str, os.PathLike, Checkpoint, SyncConfig, type(None)),
+            "a checkpoint (a path, a URI or a Checkpoint), an experiment's path or URI, a SyncConfig, or None",
+        )
+    )
+    inherits: Sequence[str] = _setting(default=())
+    """Names of settings that a resume takes over as the experiment was started with them."""
+    trainable_name: str = _setting(default="")
+    resources_for: Callable[[Mapping[str, Any]], Any] | None = _setting()
     """What one trial asks for, from its config, where that is not the same for all; None from it: what all ask for."""
 
     def __post_init__(self) -> None:
-        if self.restore is None and isinstance(self.trainable, TunableTrainer):
-            self.restore = self.trainable.resume_from_checkpoint
-        self.trainable, self.trainable_name = resolve_trainable(self.trainable)
-        self.class_api = inspect.isclass(self.trainable) and issubclass(self.trainable, Trainable)
-        self._settle_resources()
-        self.resume_choice = parse(self.resume)
-        self._check_kinds()
-        if isinstance(self.param_space, Mapping) and isinstance(self.trainable, GroupTrainable):
-            self.param_space = self.trainable.checked_space(self.param_space)
-        if self.overwrite and self.resume_choice.base is not Base.NEW:
-            raise SettingError(f"overwrite=True and resume={self.resume!r} exclude each other: give one of them")
-        self._put_storage()
-        self._check_metric()
-        if self.mode is not None:
-            for mode in self.mode if isinstance(self.mode, (list, tuple)) else [self.mode]:
-                if mode not in MODES:
-                    raise SettingError(f"mode={mode!r} is not accepted; accepted are 'min' and 'max'")
-        if self.metric is not None and self.mode is None:
-            self.mode = "max"
-        if (
-            isinstance(self.num_samples, bool)
-            or not isinstance(self.num_samples, int)
-            or self.num_samples < -1
-            or not self.num_samples
-        ):
-            raise SettingError(
-                f"num_samples={self.num_samples!r} is not accepted; accepted are 1, 2, ... and -1 (no limit)"
-            )
-        if isinstance(self.time_budget_s, datetime.timedelta):
-            self.time_budget_s = self.time_budget_s.total_seconds()
-        for name in ("time_budget_s", "trial_timeout_s"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
-                raise SettingError(f"{name}={value!r} is not accepted; accepted are seconds above 0, or None")
-        limit = self.max_concurrent_trials
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise SettingError(
-                f"max_concurrent_trials={limit!r} is not accepted; accepted are 1, 2, ... and None or 0 (no limit)"
-            )
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        if given["restore"] is None and isinstance(given["trainable"], TunableTrainer):
+            given["restore"] = given["trainable"].resume_from_checkpoint
+        given["trainable"], name = resolve_trainable(given["trainable"])
+        given["trainable_name"] = given["trainable_name"] or name
+        settled = {each.name: each.metadata["check"](each.name, given[each.name]) for each in fields(self)}
+        for name, value in (settled | _related(settled)).items():
+            object.__setattr__(self, name, value)
         self._check_saving()
-        budget = self.checkpoint_budget
-        self.budget = budget if budget is None or isinstance(budget, Budget) else Budget(parse_bytes(budget))
-        if self.name is not None:
-            check_experiment_name(self.name)
 
-    def _settle_resources(self) -> None:
-        """What trials ask for before there is a config, and the function that says it once there is one."""
-        if self.resources is None:
-            self.resources = resources_of(self.trainable)
-            self.resources_for = self.trainable.resources_for if isinstance(self.trainable, GroupTrainable) else None
-        if callable(self.resources) and not hasattr(self.resources, "bundles"):
-            self.resources_for, self.resources = self.resources, None
+    @property
+    def resume_choice(self) -> Resume:
+        """The resume word, understood."""
+        return parse(self.resume)
 
-    def _check_metric(self) -> None:
-        metric = self.metric
-        named = list(metric) if isinstance(metric, (list, tuple)) else [] if metric is None else [metric]
-        if not all(isinstance(name, str) and name for name in named) or (metric is not None and not named):
-            raise SettingError(
-                f"metric={metric!r} is not accepted; accepted are the name of a metric, a list of names, and None"
-            )
+    @property
+    def class_api(self) -> bool:
+        """The trainable is a class."""
+        return inspect.isclass(self.trainable) and issubclass(self.trainable, Trainable)
 
-    def _put_storage(self) -> None:
-        """A `storage_path` elsewhere is where copies go; what is here lies in a cache then."""
-        place, copies = self.storage_path, self.sync_config.upload_dir
-        is_path = copies is not None and "://" not in os.fspath(copies) and not is_elsewhere(copies)
-        if copies is not None and is_path and self.sync_config.syncer == "auto":
-            # It is kept with the experiment, and read again from wherever a program then works.
-            self.sync_config = replace(self.sync_config, upload_dir=str(as_local_path(copies)))
-        if place is None or not isinstance(os.fspath(place), str) or not is_elsewhere(place):
-            return
-        uri = os.fspath(place)
-        if self.sync_config.upload_dir is not None and os.fspath(self.sync_config.upload_dir) != uri:
-            raise SettingError(
-                f"storage_path={uri!r} and upload_dir={os.fspath(self.sync_config.upload_dir)!r} mean the same; "
-                "give one of them"
-            )
-        self.sync_config = replace(self.sync_config, upload_dir=uri)
-        self.storage_path = cache_of(uri)
-
-    def _check_saving(self) -> None:
-        """Refuse to have a trainable save that cannot, or that decides by itself."""
-        for setting in ("checkpoint_frequency", "checkpoint_at_end"):
-            value = getattr(self.checkpoint_config, setting, None)
-            if not value:
-                continue
-            if not self.class_api:
-                raise SettingError(
-                    f"{setting}={value!r} needs a class trainable; {self.trainable_name!r} is a function, which "
-                    "decides by itself: it passes checkpoint= to report(), or uses checkpoint_dir()"
-                )
-            if not saves(self.trainable):
-                raise SettingError(
-                    f"{setting}={value!r} needs a class that can save; {self.trainable.__name__} has no methods "
-                    "save_checkpoint(checkpoint_dir) and load_checkpoint(checkpoint)"
-                )
-
-    def _check_kinds(self) -> None:
-        """Refuse what is of another kind; the parts themselves look closer when they are made."""
-        kinds: dict[str, tuple[Any, str]] = {
-            "checkpoint_config": ((CheckpointConfig, CheckpointStrategy), "a CheckpointConfig"),
-            "failure_config": (FailureConfig, "a FailureConfig"),
-            "sync_config": (SyncConfig, "a SyncConfig"),
-            "storage_path": ((str, os.PathLike, type(None)), "a path, one with ~, file:///..., or None"),
-            "seed": ((int, type(None)), "a whole number, or None: one is drawn"),
-            "callbacks": ((list, tuple), "a list of tune.Callback objects"),
-            "restore": (
-                (str, os.PathLike, Checkpoint, SyncConfig, type(None)),
-                "a checkpoint (a path, a URI or a Checkpoint), an experiment's path or URI, a SyncConfig, or None",
-            ),
-        }
-        for name, (kind, accepted) in kinds.items():
-            value = getattr(self, name)
-            if not isinstance(value, kind) or isinstance(value, bool) or value == "":
-                raise SettingError(f"{name}={value!r} is not accepted; accepted is {accepted}")
-        for name in ("raise_on_failed_trial", "overwrite", "takeover", "chdir_to_trial_dir"):
-            value = getattr(self, name)
-            if not isinstance(value, bool) and (value is not None or name != "chdir_to_trial_dir"):
-                raise SettingError(f"{name}={value!r} is not accepted; accepted are True and False")
-        for name in ("trial_name_creator", "trial_dirname_creator"):
-            value = getattr(self, name)
-            if value is not None and not callable(value):
-                raise SettingError(f"{name}={value!r} is not accepted; accepted is a function (trial) -> str")
-        for callback in self.callbacks:
-            if not isinstance(callback, Callback):
-                raise SettingError(f"callbacks: {callback!r} is not accepted; accepted are tune.Callback objects")
-        if not isinstance(self.param_space, Mapping) and not callable(self.param_space):
-            raise SettingError(
-                f"config={self.param_space!r} is not accepted; accepted are a dict and a define-by-run function"
-            )
-        files = self.log_to_file
-        pair = isinstance(files, (list, tuple)) and len(files) == 2 and all(isinstance(part, str) for part in files)
-        if not pair and not isinstance(files, (bool, str)):
-            raise SettingError(
-                f"log_to_file={files!r} is not accepted; accepted are True, False, a file name, and two: for stdout "
-                "and for stderr"
-            )
+    @property
+    def budget(self) -> Budget | None:
+        return Budget.of(self.checkpoint_budget)
 
     @property
     def storage(self) -> Path:
         """The directory that holds the experiment's own directory."""
         return default_storage() if self.storage_path is None else as_local_path(self.storage_path)
 
-    def experiment_name(self, now: datetime.datetime) -> str:
+    def named(self, now: datetime.datetime) -> str:
         """The given name, a stable one for "AUTO", else one with the date that no directory has yet."""
         if self.name is not None:
             return self.name
@@ -251,47 +272,76 @@ class Spec:
         source = f"{script}:{getattr(self.trainable, '__qualname__', self.trainable_name)}"
         return hashlib.sha256(source.encode()).hexdigest()[:8]
 
-    def _shown_upload_dir(self) -> str | None:
-        """Where copies go, for people and `tuner sync`; None too where a user's own command or code makes them."""
-        config = self.sync_config
-        if config.upload_dir is None or config.syncer != "auto":
-            return None
-        return shown(os.fspath(config.upload_dir))
+    def _check_saving(self) -> None:
+        """Refuse to have a trainable save that cannot, or that decides by itself."""
+        for setting in ("checkpoint_frequency", "checkpoint_at_end"):
+            value = getattr(self.checkpoint_config, setting, None)
+            if not value:
+                continue
+            if not self.class_api:
+                raise SettingError(
+                    f"{setting}={value!r} needs a class trainable; {self.trainable_name!r} is a function, which "
+                    "decides by itself: it passes checkpoint= to report(), or uses checkpoint_dir()"
+                )
+            if not saves(self.trainable):
+                raise SettingError(
+                    f"{setting}={value!r} needs a class that can save; {self.trainable.__name__} has no methods "
+                    "save_checkpoint(checkpoint_dir) and load_checkpoint(checkpoint)"
+                )
 
-    def _sync_command(self) -> dict[str, Any] | None:
-        """For `tuner sync`: the command that makes copies, as text; without one where a user's own code makes them."""
-        config = self.sync_config
-        if config.upload_dir is None or config.syncer in (None, "auto"):
-            return None
-        place = os.fspath(config.upload_dir)
-        found: dict[str, Any] = {"upload_dir": shown(place), "syncer": None}
-        command = {"syncer": config.syncer, "delete_template": config.delete_template, "options": config.options}
-        written = " ".join(map(str, command.values()))
-        # What may not be shown is not written down.
-        if isinstance(config.syncer, str) and shown(place) == place and masked(written) == written:
-            found |= command
-        return found
 
-    def settings(self) -> Mapping[str, Any]:
-        """What experiment.json keeps of it: plain values, for readers and for a resume."""
-        config = self.checkpoint_config
-        entry = (
-            f"{self.trainable.__module__}:{self.trainable.__qualname__}"
-            if hasattr(self.trainable, "__qualname__")
-            else ""
+def given_by(giver: Giver) -> tuple[str, ...]:
+    """The settings that such an object has."""
+    return tuple(each.name for each in fields(Spec) if each.metadata["giver"] is giver)
+
+
+def stored_settings(*givers: Giver) -> tuple[str, ...]:
+    """The settings that are stored with an experiment, of all givers or of these."""
+    rows = [each for each in fields(Spec) if each.metadata["stored"]]
+    return tuple(each.name for each in rows if not givers or each.metadata["giver"] in givers)
+
+
+def default_of(name: str) -> Any:
+    """What holds where a setting is not given."""
+    (row,) = [each for each in fields(Spec) if each.name == name]
+    return row.metadata["check"](name, row.default)
+
+
+# --- what follows from several ----------------------------------------------------------------------------------
+
+
+def _related(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What settings say of one another. Raises SettingError."""
+    changed: dict[str, Any] = {}
+    trainable, resume = values["trainable"], parse(values["resume"])
+    asked, resources_for = values["resources"], values["resources_for"]
+    if asked is None and resources_for is None:
+        asked = resources_of(trainable)
+        resources_for = trainable.resources_for if isinstance(trainable, GroupTrainable) else None
+    if callable(asked) and not hasattr(asked, "bundles"):
+        asked, resources_for = None, asked
+    changed |= {"resources": asked, "resources_for": resources_for}
+    if isinstance(values["param_space"], Mapping) and isinstance(trainable, GroupTrainable):
+        changed["param_space"] = trainable.checked_space(values["param_space"])
+    if values["overwrite"] and resume.base is not Base.NEW:
+        raise SettingError(f"overwrite=True and resume={values['resume']!r} exclude each other: give one of them")
+    if values["metric"] is not None and values["mode"] is None:
+        changed["mode"] = "max"
+    return changed | _places(values["storage_path"], values["sync_config"])
+
+
+def _places(place: Any, sync: SyncConfig) -> dict[str, Any]:
+    """A `storage_path` elsewhere is where copies go; what is here lies in a cache then."""
+    copies = sync.upload_dir
+    is_path = copies is not None and "://" not in os.fspath(copies) and not is_elsewhere(copies)
+    if copies is not None and is_path and sync.syncer == "auto":
+        # It is kept with the experiment, and read again from wherever a program then works.
+        sync = replace(sync, upload_dir=str(as_local_path(copies)))
+    if place is None or not isinstance(os.fspath(place), str) or not is_elsewhere(place):
+        return {"sync_config": sync}
+    uri = os.fspath(place)
+    if sync.upload_dir is not None and os.fspath(sync.upload_dir) != uri:
+        raise SettingError(
+            f"storage_path={uri!r} and upload_dir={os.fspath(sync.upload_dir)!r} mean the same; give one of them"
         )
-        return {
-            "trainable": self.trainable_name,
-            "entry": entry,
-            "class_api": self.class_api,
-            "metric": self.metric if self.metric is None or isinstance(self.metric, str) else list(self.metric),
-            "mode": self.mode if self.mode is None or isinstance(self.mode, str) else list(self.mode),
-            "num_samples": self.num_samples,
-            "num_to_keep": config.num_to_keep,
-            "checkpoint_score_attribute": config.score[0],
-            "checkpoint_score_order": config.score[1],
-            "retention": [rule_of(part) for part in parts_of(policy_for(config))],
-            "max_failures": self.failure_config.max_failures,
-            "upload_dir": self._shown_upload_dir(),
-            "sync_command": self._sync_command(),
-        }
+    return {"sync_config": replace(sync, upload_dir=uri), "storage_path": cache_of(uri)}

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainables.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
+from trainables.config import RunConfig, SyncConfig
 from trainables.places import parent_and_name
 from trainables.tunable_trainer import TunableTrainer
 from trainables.validation import checked_arguments, checked_names
-from tuner import knobs
 from tuner.analysis import ResultGrid
 from tuner.driver.build import execute
 from tuner.error import ExperimentNotFoundError, SettingError, TuneError
@@ -21,8 +20,7 @@ from tuner.experiment.blobs import Blobs
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import is_experiment, read_settings
 from tuner.experiment.resume import Base, Errored, Resume
-from tuner.opening.start import RUN_SETTINGS, TUNE_SETTINGS
-from tuner.spec import Spec
+from tuner.spec import Giver, Spec, given_by, stored_settings
 from tuner.syncer import views
 
 
@@ -87,37 +85,10 @@ class Tuner:
         self._results: ResultGrid | None = None
         self._restored = False
         self._restored_from: str | Path | None = None
-        self._spec = Spec(
-            trainable=trainable,
-            name=run.name,
-            metric=tune.metric,
-            mode=tune.mode,
-            stop=run.stop,
-            time_budget_s=tune.time_budget_s,
-            param_space={} if param_space is None else param_space,
-            num_samples=tune.num_samples,
-            storage_path=run.storage_path if run.storage_path is not None else run.local_dir,
-            search_alg=tune.search_alg,
-            scheduler=tune.scheduler,
-            checkpoint_config=run.checkpoint_config or CheckpointConfig(),
-            failure_config=run.failure_config or FailureConfig(),
-            sync_config=run.sync_config or SyncConfig(),
-            checkpoint_budget=run.checkpoint_budget,
-            verbose=run.verbose,
-            progress_reporter=run.progress_reporter,
-            log_to_file=run.log_to_file,
-            trial_name_creator=tune.trial_name_creator,
-            trial_dirname_creator=tune.trial_dirname_creator,
-            callbacks=run.callbacks or (),
-            max_concurrent_trials=tune.max_concurrent_trials,
-            raise_on_failed_trial=False,
-            seed=run.seed,
-            overwrite=run.overwrite,
-            takeover=run.takeover,
-            trial_timeout_s=run.trial_timeout_s,
-            executor=run.executor,
-            chdir_to_trial_dir=tune.chdir_to_trial_dir,
-        )
+        given = {name: getattr(tune, name) for name in given_by(Giver.TUNE)}
+        given |= {name: getattr(run, name) for name in given_by(Giver.RUN)}
+        given["storage_path"] = run.storage_path if run.storage_path is not None else run.local_dir
+        self._spec = Spec(trainable=trainable, param_space=param_space, raise_on_failed_trial=False, **given)
 
     def fit(self) -> ResultGrid:
         """Run, or continue a restored experiment, and return the results of all trials.
@@ -144,13 +115,8 @@ class Tuner:
 
     @classmethod
     def can_restore(cls, path: str | Path, storage_filesystem: Any = None) -> bool:
-        """True if there is an experiment at `path`, here or elsewhere ("s3://..."). Raises TransferError.
-
-        Under `tuner prove` False: there a `fit()` continues by itself, and the script's own experiment stays as it is.
-        """
+        """True if there is an experiment at `path`, here or elsewhere ("s3://..."). Raises TransferError."""
         _check_path("can_restore", path)
-        if knobs.prove_dir() is not None:
-            return False
         if not is_elsewhere(path):
             return is_experiment(ExperimentPaths(as_local_path(path)))
         with views.opened(os.fspath(path)) as remote:
@@ -184,11 +150,6 @@ class Tuner:
         Raises ExperimentNotFoundError if there is none, SettingError without a trainable.
         """
         _check_path("restore", path)
-        if knobs.prove_dir() is not None:
-            raise SettingError(
-                f"Tuner.restore({str(path)!r}): `tuner prove` continues no experiment that was there before; under it "
-                "Tuner.can_restore(path) is False: ask that first, and make a new Tuner then"
-            )
         for name, value in (
             ("resume_unfinished", resume_unfinished),
             ("resume_errored", resume_errored),
@@ -219,13 +180,17 @@ class Tuner:
         made._restored = True
         made._restored_from = path if is_elsewhere(path) else paths.root
         base = Base.REMOTE if is_elsewhere(path) else Base.LOCAL
-        made._spec = replace_resume(made._spec, resume_unfinished, resume_errored, restart_errored, base)
-        made._spec.stored = (TUNE_SETTINGS if tune_config is None else ()) + (
-            RUN_SETTINGS if run_config is None else ()
-        )
+        if resume_errored and restart_errored:
+            raise SettingError("resume_errored and restart_errored exclude each other")
+        errored = Errored.RESTART if restart_errored else Errored.CONTINUE if resume_errored else Errored.SHOW
+        inherits = {*(stored_settings(Giver.TUNE) if tune_config is None else ())}
+        inherits |= {*(stored_settings(Giver.RUN) if run_config is None else ())}
+        inherits |= {*(("param_space",) if param_space is None else ())}
         if sync is not None:  # it is needed before the others are read
-            made._spec.stored = tuple(name for name in made._spec.stored if name != "sync_config")
-        made._spec.space_given = param_space is not None
+            inherits.discard("sync_config")
+        base = Base.REMOTE if is_elsewhere(path) else Base.LOCAL
+        resume = Resume(base, errored, only_errored=not resume_unfinished)
+        made._spec = replace(made._spec, resume=resume, inherits=tuple(inherits))
         return made
 
 
@@ -235,15 +200,6 @@ def _check_path(method: str, path: Any) -> None:
             f"Tuner.{method}: path={path!r} is not accepted; accepted is an experiment's path, or its URI like "
             '"s3://bucket/runs/mine"'
         )
-
-
-def replace_resume(spec: Spec, unfinished: bool, errored: bool, restart: bool, base: Base) -> Spec:
-    """The same spec, continuing."""
-    if errored and restart:
-        raise SettingError("resume_errored and restart_errored exclude each other")
-    how = Errored.RESTART if restart else Errored.CONTINUE if errored else Errored.SHOW
-    spec.resume_choice = Resume(base, how, only_errored=not unfinished)
-    return spec
 
 
 def _is_there(upload_dir: str | os.PathLike[str] | None, directory: Path) -> bool:

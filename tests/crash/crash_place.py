@@ -25,7 +25,7 @@ from trainables.transfer.client import InlineClient
 from trainables.transfer.fsspec import MemoryBackend
 from trainables.transfer.local_files import Source
 from trainables.transfer.transfer_jobs import Done, JobFailed
-from tuner.opening import fetch
+from tuner.opening import reach
 
 _LOOKS = (
     transfer_jobs.FetchCheckpoint,
@@ -248,7 +248,7 @@ def recording_place(*, beside: random.Random | None = None) -> Iterator[Record]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "open_backend", open_backend)
-        patch.setattr(fetch, "InlineClient", uploader)
+        patch.setattr(reach, "InlineClient", uploader)
         patch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
         yield record
 

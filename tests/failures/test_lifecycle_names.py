@@ -28,7 +28,7 @@ from tuner.error import (
     SettingError,
     TrialsFailedError,
 )
-from tuner.opening import start as opening
+from tuner.opening import apply as opening
 from tuner.opening import undo
 
 

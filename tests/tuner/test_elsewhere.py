@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import shutil
@@ -256,7 +257,7 @@ def test_a_restore_here_copies_to_where_it_did_before(tmp_path: Path) -> None:
         counts,
         tune_config=tune.TuneConfig(num_samples=2, metric="loss", mode="min"),
     )
-    tuner._spec.executor = "inline"
+    tuner._spec = dataclasses.replace(tuner._spec, executor="inline")
     tuner.fit()
 
     assert len(tune.ExperimentAnalysis(f"{place}/mine").trials) == 4

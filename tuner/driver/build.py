@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,135 +38,94 @@ from tuner.experiment.reader import is_experiment
 from tuner.experiment.resume import Base
 from tuner.logger import default_loggers
 from tuner.logger.policy import PolicyFiles
-from tuner.opening import fetch, temporary
-from tuner.opening.restore import Inherited, inherit
-from tuner.opening.start import Opened, open_experiment, prepare, recover, remove_fetched, take_over_place
+from tuner.opening.apply import OwnedExperiment, apply
+from tuner.opening.prepared_start import prepare
+from tuner.opening.reach import ReplicaConnection, check_apart, connect
+from tuner.opening.restore import RestoreSource, settled
+from tuner.opening.settings import Settings
 from tuner.progress import default_reporter
 from tuner.progress.live import Announcer
 from tuner.schedulers import as_scheduler
 from tuner.search import as_searcher
 from tuner.spec import Spec
 from tuner.stopper import as_stopper
-from tuner.tools.prove.run_watch import redirect
+
+Change = Callable[[Spec], Spec]
+_changes: list[Change] = []
+
+
+def change_every_run(change: Change) -> None:
+    """Have every run of this process be what `change` makes of it: for programs that run the scripts of others."""
+    _changes.append(change)
 
 
 def execute(spec: Spec) -> ExperimentAnalysis:
     """Run the experiment that `spec` describes, from wherever it stands, and return its results."""
-    with DriverLog(SystemClock()).attached() as driver_log:
-        return _logged(spec, driver_log)
-
-
-def _logged(spec: Spec, driver_log: DriverLog) -> ExperimentAnalysis:
-    redirect(spec)
-    executor = default.chosen(spec.executor)
-    clock = executor.clock
-    fetch.check_apart(spec)
-    inherited = inherit(spec, datetime.datetime.fromtimestamp(clock.time()))
-    hosts = executor.remote_hosts
-    try:
-        if spec.name is not None:
-            take_over_place(spec, spec.name)
-        link = fetch.connect(spec, inline=executor.inline, wake=executor.wake, cluster=hosts is not None)
-    except BaseException:
-        _remove_inherited(inherited, spec, clock)
-        raise
-    try:
-        return _execute(spec, executor, clock, link, inherited, driver_log)
-    except BaseException:
-        if link is not None:
-            fetch.give_up(link)
-        raise
-    finally:
+    with ExitStack() as ends:
+        driver_log = ends.enter_context(DriverLog(SystemClock()).attached())
+        for change in _changes:
+            spec = change(spec)
+        executor = default.chosen(spec.executor)
+        clock, hosts = executor.clock, executor.remote_hosts
+        check_apart(spec)
+        settings, source = settled(spec, datetime.datetime.fromtimestamp(clock.time()))
+        connection = connect(settings.spec, inline=executor.inline, wake=executor.wake, hosts=hosts is not None)
+        if connection is not None:
+            ends.callback(connection.uploader.close)
         if hosts is not None:
-            hosts.release()  # also where nothing has begun
-        if link is not None:
-            link.close()
+            ends.callback(hosts.release)  # also where nothing has begun
+        start_from = _check(settings.spec, executor)
+        while (started := _start(settings, source, connection, executor, driver_log)) is None:
+            pass  # what there is has changed since it was looked at
+        owned, plugins, reporter = started
+        with owned.life:
+            if hosts is not None:
+                owned.life.callback(hosts.release)
+                owned.life.callback(owned.undo.wait_elsewhere)
+            return Run(owned, plugins, reporter, executor, driver_log, start_from).run()
 
 
-def _execute(
-    spec: Spec,
-    executor: Executor,
-    clock: Clock,
-    link: fetch.Link | None,
-    inherited: Inherited | None,
-    driver_log: DriverLog,
-) -> ExperimentAnalysis:
-    try:
-        opened, plugins, reporter = _open(spec, executor, clock, link)
-    except BaseException:
-        _remove_inherited(inherited, spec, clock)
-        raise
-    opened.beginning.say = reporter.announce
-    opened.beginning.undone = driver_log.let_go
-    try:
-        note = inherited.note if inherited is not None else opened.note
-        if link is not None and link.fetched and link.remote is not None:
-            note = f"resuming from {link.remote.uri}, brought to {opened.paths.root}"
-        return Run(spec, opened, plugins, reporter, executor, clock, link, driver_log).run(note)
-    except BaseException as error:
-        if opened.beginning.replaces:
-            error.add_note(f"no trial had started: the experiment that was at {opened.paths.root} before is back")
-        opened.beginning.take_back()
-        raise
-    finally:
-        opened.beginning.wait_elsewhere()
-        if executor.remote_hosts is not None:
-            executor.remote_hosts.release()
-        temporary.remove(opened.temporary)
-        opened.beginning.close()
-        opened.ownership.release()
-
-
-def _remove_inherited(inherited: Inherited | None, spec: Spec, clock: Clock) -> None:
-    """After a refusal there is no more under the new name than before."""
-    if inherited is not None:
-        paths = ExperimentPaths(inherited.made[0])
-        remove_fetched(spec, paths, clock, inherited.made, inherited.highest)
-
-
-def _open(spec: Spec, executor: Executor, clock: Clock, link: fetch.Link | None) -> tuple[Opened, PluginSet, Announcer]:
-    """Check all that can be checked by looking, then claim the experiment's directory."""
-    now = datetime.datetime.fromtimestamp(clock.time())
+def _check(spec: Spec, executor: Executor) -> Path | Checkpoint | None:
+    """Refuse what can be refused before anything is looked at; returns the checkpoint that trials start from."""
     _fits(spec, executor)(parse_resources(spec.resources))
     strategy = spec.trainable.strategy if isinstance(spec.trainable, GroupTrainable) else ""
     if strategy.endswith("SPREAD") and executor.remote_hosts is None:
         no_effect(f"ScalingConfig(placement_strategy={strategy!r})", "trials run on this machine")
-    spec.restore = _restore_path(spec.restore)
+    checkpoint = _restored_checkpoint(spec.restore)
     if spec.overwrite and not executor.inline:
         check_picklable(spec.trainable)  # before the old experiment goes
-    while True:
-        paths = ExperimentPaths(spec.storage / spec.experiment_name(now))
-        recover(spec, paths, clock)
-        if link is not None:
-            fetch.join(link, spec, paths, clock)
+    return checkpoint
+
+
+def _start(
+    settings: Settings,
+    source: RestoreSource | None,
+    connection: ReplicaConnection | None,
+    executor: Executor,
+    driver_log: DriverLog,
+) -> tuple[OwnedExperiment, PluginSet, Announcer] | None:
+    """Check all that can be checked by looking, then claim the experiment. None: look again."""
+    with ExitStack() as scratch:
         try:
-            prepared = prepare(spec, paths, clock)
-            plugins = _plugins(spec, prepared.settings, paths, clock, executor)
+            prepared = prepare(settings, source, connection, clock=executor.clock, scratch=scratch)
+            spec, paths = prepared.settings.spec, prepared.paths
+            plugins = _plugins(spec, prepared.description.plain, paths, executor.clock, executor)
             reporter = default_reporter(
                 spec.progress_reporter, verbose=spec.verbose, metric=spec.metric, mode=spec.mode
             )
-            if link is None:
-                opened = open_experiment(spec, paths, prepared, clock=clock)
-            else:
-                opened = open_experiment(
-                    spec,
-                    paths,
-                    prepared,
-                    clock=clock,
-                    above=link.highest,
-                    confirm=partial(fetch.take, link, clock=clock),
-                    fetched=link.made,
-                )
-            if opened is not None:
-                return opened, plugins, reporter
+            owned = apply(
+                prepared,
+                connection,
+                clock=executor.clock,
+                inline=executor.inline,
+                say=reporter.announce,
+                undone=driver_log.let_go,
+            )
         except (OwnedElsewhereError, ExperimentExistsError):
-            if spec.name is not None or spec.resume_choice.base is Base.AUTO:
+            if settings.spec.name is not None or settings.spec.resume_choice.base is Base.AUTO:
                 raise
-            # a driver that started in the same second was faster: the next name is free
-        except BaseException:
-            if link is not None:
-                remove_fetched(spec, paths, clock, link.made, link.highest, aside=link.aside)
-            raise
+            return None  # a driver that started in the same second was faster: the next name is free
+        return None if owned is None else (owned, plugins, reporter)
 
 
 def _plugins(
@@ -233,7 +193,7 @@ def _resources_for(
     return amounts
 
 
-def _restore_path(restore: Any) -> Path | Checkpoint | None:
+def _restored_checkpoint(restore: Any) -> Path | Checkpoint | None:
     """`restore=` as the directory of a checkpoint that was looked at, or as a checkpoint in memory.
 
     One that lies elsewhere is fetched.

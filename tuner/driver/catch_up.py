@@ -13,15 +13,14 @@ from tuner.experiment import events as ev
 from tuner.experiment.leftovers import Look, check_nothing_lost, clear_void, remove_halves
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.reader import facts_of
-from tuner.experiment.resume import reconcile
+from tuner.experiment.resume import Elsewhere, reconcile
 from tuner.experiment.standing import Results, StandingResult
 from tuner.experiment.trial import Trial
 from tuner.logger.completing import complete
-from tuner.opening import fetch, other_hosts
-from tuner.opening import restore as inheriting
-from tuner.opening.start import Opened
+from tuner.opening import other_hosts
+from tuner.opening.apply import OwnedExperiment
+from tuner.opening.attach import Origins, find_origins
 from tuner.progress import formatting as text
-from tuner.spec import Spec
 
 
 class CatchUp:
@@ -33,12 +32,10 @@ class CatchUp:
 
     def __init__(
         self,
-        spec: Spec,
-        opened: Opened,
+        opened: OwnedExperiment,
         applier: FactApplier,
         *,
         executor: Executor,
-        link: fetch.Link | None,
         announce: Callable[[str], None],
     ) -> None:
         self.taken_up: list[Trial] = []
@@ -51,11 +48,16 @@ class CatchUp:
         """What was said of checkpoints of a history that went on elsewhere."""
         self.only: frozenset[str] | None = None
         """The trials that may run now; None: all."""
-        self._spec, self._opened, self._link = spec, opened, link
+        self.replica = opened.replica
+        self.origins: Origins | None = None
+        """Where checkpoints of a restored experiment are that neither this machine nor the replica has."""
+        self._spec, self._opened = opened.spec, opened
         self._applier, self._state = applier, applier.state
         self._executor, self._announce = executor, announce
         self._results = Results()
-        self._fetched = link is not None and link.fetched
+        self._fetched = opened.replica is not None and opened.replica.fetched
+        self._let_go = set(opened.replica.let_go if opened.replica is not None else ())
+        """(trial id, name) of checkpoints that are void where another history was taken over."""
 
     def replay(self) -> list[str]:
         """Apply what is journaled. Returns what the user is to know of it."""
@@ -63,29 +65,28 @@ class CatchUp:
         stored.load(self._applier.plugins, self._state)
         if contents is None:
             return []
-        let_go = self._link.let_go if self._link is not None else set()
         facts = facts_of(self._opened.paths, contents.bodies)
-        self._applier.replay(_noting(self._results.noting(facts, self._state), let_go))
+        self._applier.replay(_noting(self._results.noting(facts, self._state), self._let_go))
         check_nothing_lost(self._opened.paths, contents, self._state)  # before anything is touched
         for known in self._state.trials if self._fetched else ():
             if not fs.exists(TrialPaths(known.directory).trial_json):
-                describe(known, int(self._opened.settings["seed"]))  # what else is in it comes when it is needed
+                describe(known, int(self._opened.description["seed"]))  # what else is in it comes when it is needed
         self._describe_again()
         self.touched = {trial_id: self._known(trial_id) for trial_id in self._results.by_trial}
         lost = (f"{damage}; the run goes on from what stands before them" for damage in contents.damaged)
-        notes, seed = [*contents.notes, *lost, *self._opened.changes], self._opened.settings["seed"]
+        notes, seed = [*contents.notes, *lost, *self._opened.changes], self._opened.description["seed"]
         if self._spec.seed not in (None, seed):
             notes.append(f"seed={self._spec.seed!r} has no effect: this experiment was started with seed={seed!r}")
         return notes
 
     def first_facts(self, notes: list[str]) -> Iterator[ev.AnyFact]:
         """Whose history this generation continues, and what is really on disk; the user's notes go into `notes`."""
-        contents, generation, link = self._opened.contents, self._opened.ownership.generation, self._link
+        contents, generation = self._opened.contents, self._opened.ownership.generation
         hosts = self._executor.remote_hosts
-        if link is not None and contents is not None:
-            inheriting.find_origins(link, self._opened.settings, self._state)
+        if self.replica is not None and contents is not None:
+            self.origins = find_origins(self.replica, self._opened.description, self._state)
         if hosts is not None:
-            other_hosts.join(hosts, self._opened, self._state, link, self._spec.sync_config, self._announce)
+            self.replica = other_hosts.join(hosts, self._opened, self._state, self._announce)
         started = ev.GenerationStarted(generation)
         if contents is not None:
             started = ev.GenerationStarted(generation, contents.generation, contents.generation_id, contents.last_seq)
@@ -95,7 +96,7 @@ class CatchUp:
             return
         remove_halves(self._state, self.touched)
         if hosts is not None:
-            notes.extend(other_hosts.gather(hosts, self._state, fetch.elsewhere(link)))
+            notes.extend(other_hosts.gather(hosts, self._state, self._elsewhere()))
         yield from self._reconciled(notes)
 
     def _reconciled(self, notes: list[str]) -> list[ev.AnyFact]:
@@ -107,14 +108,14 @@ class CatchUp:
             listed=look.listed,
             resume=self._spec.resume_choice,
             now=self._executor.clock.time(),
-            elsewhere=fetch.elsewhere(self._link),
-            let_go=fetch.let_go(self._link),
-            fetched=self._fetched or (self._link is not None and self._link.origins is not None),
+            elsewhere=self._elsewhere(),
+            let_go=self.replica.kept_longer() if self.replica is not None else lambda trial: (),
+            fetched=self._fetched or self.origins is not None,
         )
         notes.extend([*problems, *look.set_aside(self._state, facts)])
         notes.extend(self._complete_files(facts, reached))
-        if self._link is not None and (self._fetched or self._link.unsettled):
-            self.set_aside = clear_void(self._opened.paths, self._state, self._link.let_go)
+        if self.replica is not None and (self._fetched or self.replica.unsettled):
+            self.set_aside = clear_void(self._opened.paths, self._state, self._let_go)
             notes.extend(self.set_aside)
             fs.remove_quietly(self._opened.paths.taking_over)
         if self._spec.resume_choice.only_errored:
@@ -152,6 +153,9 @@ class CatchUp:
                 )
         return notes
 
+    def _elsewhere(self) -> Elsewhere:
+        return self.replica.elsewhere(self.origins) if self.replica is not None else lambda trial, ref: False
+
     def _known(self, trial_id: str) -> Trial:
         trial = self._state.trials.get(trial_id)
         assert trial is not None
@@ -164,7 +168,7 @@ class CatchUp:
         for trial in self._state.trials:
             if trial.attempt and (not trial.is_finished() or trial.trial_id in self._results.by_trial):
                 with contextlib.suppress(OSError):  # it is for people and other programs: nothing waits for it
-                    describe_again(trial, int(self._opened.settings["seed"]))
+                    describe_again(trial, int(self._opened.description["seed"]))
 
 
 def _noting(facts: Iterable[ev.AnyFact], let_go: set[tuple[str, str]]) -> Iterator[ev.AnyFact]:

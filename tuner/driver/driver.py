@@ -12,7 +12,6 @@ from trainables.trainable import saves
 from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
-from tuner.clock import Clock
 from tuner.driver import leaving
 from tuner.driver.catch_up import CatchUp
 from tuner.driver.endings import Endings, HaltCause
@@ -32,14 +31,13 @@ from tuner.experiment.journal import JournalWriter
 from tuner.experiment.leftovers import remove_set_aside
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
-from tuner.opening import fetch
-from tuner.opening.start import Opened
+from tuner.opening.apply import OwnedExperiment
+from tuner.opening.attach import place_for_workers
 from tuner.progress import ProgressFacts
 from tuner.progress import formatting as text
 from tuner.progress.live import Announcer
 from tuner.retention import Custodian
 from tuner.retention.deleter import delete_here
-from tuner.spec import Spec
 from tuner.syncer.drain import copy_inherited
 from tuner.syncer.replica import Replica
 from tuner.syncer.sink import ReplicaSink
@@ -52,36 +50,33 @@ class Run:
 
     def __init__(
         self,
-        spec: Spec,
-        opened: Opened,
+        opened: OwnedExperiment,
         plugins: PluginSet,
         reporter: Announcer,
         executor: Executor,
-        clock: Clock,
-        link: fetch.Link | None,
         driver_log: DriverLog,
+        start_from: Path | Checkpoint | None,
     ) -> None:
-        self.link, self.driver_log = link, driver_log
+        self.driver_log, self.start_from = driver_log, start_from
         self.copies = ReplicaSink()
         self.missing: list[str] = []
         """What did not reach the replica."""
-        self.spec, self.opened, self.executor, self.clock = spec, opened, executor, clock
+        self.spec, self.opened, self.executor, self.clock = opened.spec, opened, executor, executor.clock
         # First: when somebody else's callback fails at the start of a trial, that trial has started.
-        plugins.callbacks = CallbackList([opened.beginning, *plugins.callbacks.callbacks])
-        opened.beginning.inline = executor.inline
+        plugins.callbacks = CallbackList([opened.undo, *plugins.callbacks.callbacks])
         snapshot = opened.contents.snapshot if opened.contents else None
         self.state = ExperimentState.from_snapshot(opened.paths.root, snapshot)
         self.plugins, self.reporter = plugins, reporter
         self.applier = FactApplier(self.state, plugins)
-        self.caught_up = CatchUp(spec, opened, self.applier, executor=executor, link=link, announce=reporter.announce)
+        self.caught_up = CatchUp(opened, self.applier, executor=executor, announce=reporter.announce)
 
-    def run(self, note: str) -> ExperimentAnalysis:
-        self.reporter.announce(note)
-        for line in self.link.notes if self.link is not None else ():
+    def run(self) -> ExperimentAnalysis:
+        self.reporter.announce(self.opened.note)
+        for line in self.opened.replica.notes if self.opened.replica is not None else ():
             self._warn(line)
         warnings = self.caught_up.replay()
         if self.opened.contents is not None:
-            self.opened.write_settings()
+            self.opened.write_description()
         self.driver_log.open(self.opened.paths)  # from here on the start is no more refused
         journal = JournalWriter(
             self.opened.paths,
@@ -125,7 +120,7 @@ class Run:
             experiment_name=self.opened.paths.root.name,
             root=self.opened.paths.root,
             temporary=self.opened.temporary,
-            seed=int(self.opened.settings["seed"]),
+            seed=int(self.opened.description["seed"]),
             class_api=spec.class_api,
             can_save=spec.class_api and saves(spec.trainable),
             resources=parse_resources(spec.resources),
@@ -139,7 +134,7 @@ class Run:
             publish="blocking" if self.executor.inline else getattr(config, "publish", "background"),
             name_by_index=isinstance(config, CheckpointStrategy),
             keep_all_ranks=getattr(config, "_checkpoint_keep_all_ranks", False),
-            replicated=fetch.place_for_workers(self.link, spec, self.opened.ownership),
+            replicated=place_for_workers(self.caught_up.replica, spec, self.opened.ownership),
             only=self.caught_up.only,
             restore=self._restore_directory(),
             max_publish_failures=knobs.max_publish_failures(),
@@ -152,12 +147,12 @@ class Run:
             directories=directories,
             grace_s=knobs.grace_s(),
         )
-        hosts = self.executor.remote_hosts
-        if self.link is not None:
+        hosts, owned = self.executor.remote_hosts, self.caught_up.replica
+        if owned is not None:
             generation, new = self.opened.ownership.generation, self.opened.contents is None
-            paths, clock = self.opened.paths, self.clock
-            self.copies = replica = fetch.replica_of(self.link, paths, journal, generation, clock)
-            fetch.start(self.link, replica, self.state, new=new, touched=self.caught_up.touched)
+            self.copies = replica = owned.open(self.opened.paths, journal, generation, self.clock)
+            touched, origins = self.caught_up.touched, self.caught_up.origins
+            replica.start(self.state, owned.inventory(self.state, new=new, touched=touched, origins=origins))
             self._bring_inherited(replica, journal)
         custodian = Custodian(
             config,
@@ -190,14 +185,14 @@ class Run:
             journal.append(ev.encode(fact))
             journal.flush()
 
-        if self.link is not None and self.link.origins:
-            self.reporter.announce(f"copying {text.counted(len(self.link.origins), 'checkpoint')} to {replica.place}")
+        if origins := self.caught_up.origins:
+            self.reporter.announce(f"copying {text.counted(len(origins), 'checkpoint')} to {replica.place}")
             copy_inherited(replica, tell, ownership=self.opened.ownership, clock=self.clock)
             journal.sync_now()
 
     def _restore_directory(self) -> Path | None:
         """Where the checkpoint of `restore=` lies; one from memory is written out for as long as the run takes."""
-        restore = self.spec.restore
+        restore = self.start_from
         if isinstance(restore, Checkpoint):
             return Path(restore.to_directory(self.opened.temporary / "restore"))
         return None if restore is None else Path(restore)
@@ -262,12 +257,12 @@ class Run:
                 loop.close()
 
     def _leave(self, endings: Endings) -> ExperimentAnalysis:
-        spec, root, halted, beginning = self.spec, self.opened.paths.root, endings.halted, self.opened.beginning
+        spec, root, halted, undo = self.spec, self.opened.paths.root, endings.halted, self.opened.undo
         analysis = ExperimentAnalysis(
-            root, trials=self.state.trials, metric=spec.metric, mode=spec.mode, settings=self.opened.settings
+            root, trials=self.state.trials, metric=spec.metric, mode=spec.mode, settings=self.opened.description
         )
-        if halted is not None and beginning.replaces:
-            beginning.take_back()
+        if halted is not None and undo.replaces:
+            undo.take_back()
             self.reporter.announce(
                 f"ended early ({halted.value}), before a trial had started: the experiment that was at "
                 f"{root} before is back"
@@ -277,10 +272,10 @@ class Run:
                 f"ended early ({halted.value}); to continue: the same call with "
                 f'name={root.name!r} and resume="AUTO", or Tuner.restore({str(root)!r}, ...)'
             )
-        beginning.settle()
+        undo.settle()
         missing = ""
-        if self.missing and self.link is not None and self.link.remote is not None:
-            missing = leaving.not_copied(self.link.remote.uri, self.missing, self.copies.trouble)
+        if self.missing and self.opened.replica is not None:
+            missing = leaving.not_copied(self.opened.replica.remote.uri, self.missing, self.copies.trouble)
             self._warn(missing)
         if halted is HaltCause.PREEMPTED:
             raise SystemExit(143)

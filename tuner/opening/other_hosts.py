@@ -13,8 +13,6 @@ from functools import partial
 
 from trainables.places import is_elsewhere, is_host
 from trainables.store import fs
-from trainables.sync_config import SyncConfig
-from trainables.transfer.client import ProcessClient
 from trainables.wire import CheckpointRef
 from tuner.executors.remote_hosts import ExperimentPlace, RemoteHosts, Uploading
 from tuner.experiment.generations import read_records
@@ -22,33 +20,27 @@ from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.resume import Elsewhere
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
-from tuner.opening.fetch import Link
-from tuner.opening.start import Opened
+from tuner.opening.apply import OwnedExperiment
+from tuner.opening.attach import OwnedReplica
 
 log = logging.getLogger(__name__)
 
 
 def join(
-    hosts: RemoteHosts,
-    opened: Opened,
-    state: ExperimentState,
-    link: Link | None,
-    sync: SyncConfig,
-    say: Callable[[str], None],
-) -> None:
-    """Tell the nodes where the experiment lies; what is left of older owners there is ended.
+    hosts: RemoteHosts, owned: OwnedExperiment, state: ExperimentState, say: Callable[[str], None]
+) -> OwnedReplica | None:
+    """Tell the nodes where the experiment lies, and end what is left of older owners there; returns its replica.
 
     What has an address of its own they copy there themselves; a directory may be this host's alone.
     """
-    ownership = opened.ownership
-    older = tuple(record.id for record in read_records(opened.paths) if record.generation < ownership.generation)
-    replaced = _Replaced(hosts, opened, state)
-    itself = link is not None and isinstance(link.uploader, ProcessClient) and is_elsewhere(str(sync.upload_dir))
-    experiment = str(opened.settings["id"])
+    ownership, replica, sync = owned.ownership, owned.replica, owned.spec.sync_config
+    older = tuple(record.id for record in read_records(owned.paths) if record.generation < ownership.generation)
+    replaced = _Replaced(hosts, owned, state)
+    itself = replica is not None and replica.connection.uploader.beside and is_elsewhere(str(sync.upload_dir))
+    experiment = str(owned.description["id"])
+    record = owned.paths.generation(ownership.generation)
     hosts.take_place(
-        ExperimentPlace(
-            opened.paths.root, opened.paths.generation(ownership.generation), ownership.id, experiment, older
-        ),
+        ExperimentPlace(owned.paths.root, record, ownership.id, experiment, older),
         sync={
             "syncer": sync.syncer if sync.upload_dir is None else "auto",
             "options": sync.options if sync.upload_dir is None else "",
@@ -61,18 +53,17 @@ def join(
         keeps=partial(_keeps, state, experiment, replaced),
         say=say,
     )
-    if link is not None and hosts.uploads:
-        link.uploader = hosts.uploader(link.uploader)
-    opened.beginning.elsewhere = replaced.remove
+    owned.undo.when_replaced(replaced.remove)
+    return replica.through(hosts.uploader) if replica is not None and hosts.uploads else replica
 
 
 class _Replaced:
     """What nodes have on their own disks of the experiment that `overwrite=True` replaces; nothing, where none is."""
 
-    def __init__(self, hosts: RemoteHosts, opened: Opened, state: ExperimentState) -> None:
-        self._hosts, self._beginning, self._state = hosts, opened.beginning, state
-        aside = ExperimentPaths(opened.paths.replaced)
-        there = opened.beginning.replaces
+    def __init__(self, hosts: RemoteHosts, owned: OwnedExperiment, state: ExperimentState) -> None:
+        self._hosts, self._undo, self._state = hosts, owned.undo, state
+        aside = ExperimentPaths(owned.paths.replaced)
+        there = owned.undo.replaces
         self._id = str(json.loads(fs.read_file(aside.experiment_json))["id"]) if there else ""
         self._dirnames = frozenset(fs.listdir(aside.root) if there else ())
 
@@ -83,7 +74,7 @@ class _Replaced:
 
     def is_gone(self, dirname: str, ref: CheckpointRef) -> bool:
         """The same, and that experiment cannot come back any more."""
-        return self.has(dirname, ref) and not self._beginning.replaces
+        return self.has(dirname, ref) and not self._undo.replaces
 
     def remove(self) -> None:
         """Delete it on every node."""

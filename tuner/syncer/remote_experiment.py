@@ -68,6 +68,11 @@ class RemoteExperiment:
     def keys(self, keys: list[str]) -> None:
         self._keys, self._index = keys, None
 
+    def leave_out(self, keys: Collection[str]) -> None:
+        """These are void, and count as not there."""
+        left_out = set(keys)
+        self.keys = [key for key in self._keys if key not in left_out]
+
     def look(self) -> None:
         """See what is there."""
         if not self.uploader.can.list:

@@ -16,7 +16,6 @@ import msgspec
 from trainables import automatic
 from trainables.checkpoint import Checkpoint
 from trainables.config import CheckpointConfig, SyncConfig
-from tuner import knobs
 from tuner.callback import Callback
 from tuner.error import SettingError
 from tuner.experiment.resume import Base
@@ -76,7 +75,7 @@ class Watch(Callback):
 
 @dataclass(frozen=True, slots=True)
 class ProofPlan:
-    """What the runs of a script are to be like. It lies in the directory that TUNE_PROVE names."""
+    """What the runs of a script are to be like. It lies in the proof's directory."""
 
     seed: int
     """Of experiments for which the script gives none."""
@@ -93,38 +92,40 @@ class ProofPlan:
         return cls(stored["seed"], stored["concurrent"], [KillPoint(**point) for point in stored["points"]])
 
 
-def redirect(spec: Spec) -> None:
-    """Under `tuner prove`: have the run store in the proof's directory, continue what is there, and be watched.
+def redirected(spec: Spec, place: Path) -> Spec:
+    """The run as a proof has it: stored in the proof's directory, continuing what is there, and watched.
 
     The script's own results, and the places where copies go, are not touched. Raises SettingError where the run is to
     continue an experiment that is not of the proof.
     """
-    place = knobs.prove_dir()
-    if place is None:
-        return
     if experiment_to_restore(spec.restore) is not None:
         raise SettingError(f"restore={spec.restore!r}: `tuner prove` continues no experiment that was there before")
-    plan, number = ProofPlan.read(Path(place)), next(_numbers)
+    plan, number = ProofPlan.read(place), next(_numbers)
     limit = spec.max_concurrent_trials
-    spec.storage_path = Path(place, str(number))
-    spec.resume_choice = replace(spec.resume_choice, base=Base.AUTO, only_errored=False)
-    spec.overwrite = False
-    spec.sync_config = SyncConfig()
-    spec.seed = plan.seed if spec.seed is None else spec.seed
-    spec.max_concurrent_trials = min(limit, plan.concurrent) if limit else plan.concurrent
+    concurrent = min(limit, plan.concurrent) if limit else plan.concurrent
     timing = decided_by_timing(
         scheduler=spec.scheduler,
         search_alg=spec.search_alg,
         stop=spec.stop,
         time_budget_s=spec.time_budget_s,
-        concurrent=spec.max_concurrent_trials,
+        concurrent=concurrent,
     )
-    run_records.write_timing(Path(place), number, timing)
-    if isinstance(spec.checkpoint_config, CheckpointConfig):
-        spec.checkpoint_config = replace(spec.checkpoint_config, publish="blocking")  # the same saves before each kill
+    run_records.write_timing(place, number, timing)
+    saving = spec.checkpoint_config
+    if isinstance(saving, CheckpointConfig):
+        saving = replace(saving, publish="blocking")  # the same saves before each kill
     mine = [point for point in plan.points if point.experiment == number]
-    file = Path(place, f"{number}{run_records.SUFFIX}")
-    spec.callbacks = [*spec.callbacks, Watch(file, mine, victim="run")]
+    return replace(
+        spec,
+        storage_path=place / str(number),
+        resume=replace(spec.resume_choice, base=Base.AUTO, only_errored=False),
+        overwrite=False,
+        sync_config=SyncConfig(),
+        seed=plan.seed if spec.seed is None else spec.seed,
+        max_concurrent_trials=concurrent,
+        checkpoint_config=saving,
+        callbacks=[*spec.callbacks, Watch(place / f"{number}{run_records.SUFFIX}", mine, victim="run")],
+    )
 
 
 def decided_by_timing(

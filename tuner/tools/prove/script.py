@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainables.starting import start_process
-from tuner import knobs
 from tuner.error import SettingError
 from tuner.tools.prove import run_records
 from tuner.tools.prove.run_records import KillPoint
@@ -51,13 +50,13 @@ def prove_script(
     """
     if not script.is_file():
         raise SettingError(f"{script} is not there, or is no file")
-    command = [sys.executable, str(script), *arguments]
 
     def run(name: str, points: Sequence[KillPoint] = ()) -> Path:
         target = place / name
         target.mkdir()
         ProofPlan(seed, concurrent, points).write(target)
-        _run(command, target, say)
+        bootstrap = [sys.executable, "-m", "tuner.tools.prove.bootstrap", str(target.absolute())]
+        _run([*bootstrap, str(script), *arguments], target, say)
         return target
 
     try:
@@ -93,7 +92,6 @@ def _run(command: Sequence[str], place: Path, say: Callable[[str], None]) -> Non
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env={**knobs.environment(), "TUNE_PROVE": str(place)},
                 start_new_session=True,  # Ctrl-C is for us, and we pass it on
                 what="the script",
             )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tuner.error import SettingError
-from tuner.opening.restore import Elsewhere, experiment_to_restore
+from tuner.opening.restore import RemoteSource, experiment_to_restore
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from tuner.opening.restore import Elsewhere, experiment_to_restore
 )
 def test_an_experiment_to_restore_is_a_place_and_a_name(restore: str, place: str, name: str) -> None:
     found = experiment_to_restore(restore)
-    assert isinstance(found, Elsewhere)
+    assert isinstance(found, RemoteSource)
     assert (found.config.upload_dir, found.name) == (place, name)
 
 

@@ -1,0 +1,174 @@
+"""A start on real directories: what is looked at stays as it is, and what was done is taken back."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tuner as tune
+from tuner.clock import SystemClock
+from tuner.experiment.lock import claim
+from tuner.experiment.paths import ExperimentPaths
+from tuner.opening.apply import OwnedExperiment, apply
+from tuner.opening.decide import Action
+from tuner.opening.prepared_start import PreparedStart, prepare
+from tuner.opening.reach import ReplicaConnection, connect
+from tuner.opening.restore import settled
+from tuner.opening.survey import survey_local
+from tuner.spec import Spec
+from tuner.syncer.relation import Relation
+
+CLOCK = SystemClock()
+
+
+def train(config: dict[str, Any]) -> None:
+    tune.report({"a": 1}, checkpoint=tune.Checkpoint.from_dict({"a": 1}))
+
+
+class Opening:
+    """The start of one run: in `results`, with copies at `place`."""
+
+    def __init__(self, results: Path, place: Path | None, **settings: Any) -> None:
+        copies = tune.SyncConfig(upload_dir=None if place is None else str(place))
+        spec = Spec(**{"trainable": train, "name": "e", "storage_path": results, "sync_config": copies, **settings})
+        self.settings, self.source = settled(spec, datetime.datetime(2026, 1, 1))
+        self.connection: ReplicaConnection | None = connect(
+            self.settings.spec, inline=True, wake=lambda: None, hosts=False
+        )
+
+    def look(self, scratch: ExitStack) -> PreparedStart:
+        return prepare(self.settings, self.source, self.connection, clock=CLOCK, scratch=scratch)
+
+    def start(self, meanwhile: Any = None) -> OwnedExperiment | None:
+        with ExitStack() as scratch:
+            prepared = self.look(scratch)
+            if meanwhile is not None:
+                meanwhile()
+            return apply(prepared, self.connection, clock=CLOCK, inline=True)
+
+
+def ran(results: Path, place: Path | None = None, **settings: Any) -> None:
+    copies = tune.SyncConfig(upload_dir=None if place is None else str(place))
+    arguments = {"name": "e", "storage_path": results, "sync_config": copies, "executor": "inline", "verbose": 0}
+    tune.run(train, **{**arguments, **settings})
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """What lies below, but for the records of drivers, which stay."""
+    found = [path for path in sorted(root.rglob("*")) if path.is_file() and "generations" not in path.parts]
+    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "place"
+
+
+def prepare_standing(standing: str, tmp_path: Path, place: Path) -> None:
+    if standing == "nothing":
+        return
+    ran(tmp_path / "here", place)
+    if standing == "only there":
+        shutil.rmtree(tmp_path / "here")
+    if standing in ("newer there", "diverged"):
+        shutil.copytree(tmp_path / "here", tmp_path / "kept")
+        ran(tmp_path / "here", place, num_samples=2, resume=True)
+        shutil.rmtree(tmp_path / "here")
+        (tmp_path / "kept").rename(tmp_path / "here")
+    if standing == "diverged":
+        ran(tmp_path / "here", num_samples=3, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("standing", "settings", "action", "relation"),
+    [
+        ("nothing", {}, Action.NEW, Relation.ABSENT),
+        ("the same", {"resume": "AUTO"}, Action.RESUME, Relation.OLDER),
+        ("the same", {"overwrite": True}, Action.REPLACE, Relation.NEWER),
+        ("only there", {"resume": "AUTO"}, Action.FETCH, Relation.NEWER),
+        ("newer there", {"resume": "AUTO"}, Action.FETCH, Relation.NEWER),
+        ("diverged", {"resume": "REMOTE"}, Action.FETCH, Relation.DIVERGED),
+        ("diverged", {"resume": "LOCAL"}, Action.RESUME, Relation.DIVERGED),
+    ],
+)
+def test_a_start_that_fails_before_its_first_trial_is_taken_back(
+    tmp_path: Path, place: Path, standing: str, settings: dict[str, Any], action: Action, relation: Relation
+) -> None:
+    prepare_standing(standing, tmp_path, place)
+    here = tmp_path / "here"
+    before = files(here) if here.exists() else {}
+    opening = Opening(here, place, **settings)
+    with ExitStack() as scratch:
+        prepared = opening.look(scratch)
+        assert prepared.plan.action is action
+        assert prepared.standing.remote is not None and prepared.standing.remote.relation is relation
+        owned = apply(prepared, opening.connection, clock=CLOCK, inline=True)
+    assert owned is not None and owned.replica is not None
+    assert owned.replica.fetched == (action is Action.FETCH)
+    assert (owned.contents is not None) == prepared.plan.resumes
+    with pytest.raises(RuntimeError, match="the run failed"), owned.life:
+        raise RuntimeError("the run failed")
+    after = files(here) if here.exists() else {}
+    if standing == "newer there":
+        assert after.keys() >= before.keys()  # what continues it may stay: the next start finds it
+    else:
+        kept = {name: data for name, data in after.items() if ".set-aside" not in name and ".taking-over" not in name}
+        assert kept == before
+    assert Opening(here, place, **settings).start() is not None
+
+
+@pytest.mark.parametrize("settings", [{"resume": "AUTO"}, {"overwrite": True}])
+def test_what_another_driver_did_meanwhile_is_looked_at_again(
+    tmp_path: Path, place: Path, settings: dict[str, Any]
+) -> None:
+    ran(tmp_path, place)
+    opening = Opening(tmp_path, place, **settings)
+    before: list[dict[str, bytes]] = []
+
+    def meanwhile() -> None:
+        ran(tmp_path, place, num_samples=2, resume=True)
+        before.append(files(tmp_path / "e"))
+
+    assert opening.start(meanwhile) is None
+    assert [files(tmp_path / "e")] == before
+    assert opening.start() is not None
+
+
+def test_looking_leaves_nothing(tmp_path: Path, place: Path) -> None:
+    ran(tmp_path / "there", place)
+    shutil.rmtree(tmp_path / "there")
+    opening = Opening(tmp_path / "here", place, resume="AUTO")
+    with ExitStack() as scratch:
+        prepared = opening.look(scratch)
+        assert prepared.note.startswith("resuming from ") and prepared.before["name"] == "e"
+        assert prepared.staged is not None and prepared.staged.experiment_json.exists()
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_restored_experiment_is_laid_under_the_new_name_and_taken_back(tmp_path: Path) -> None:
+    ran(tmp_path / "old")
+    before = files(tmp_path / "old")
+    owned = Opening(tmp_path / "new", None, name="n", restore=tmp_path / "old" / "e").start()
+    assert owned is not None and owned.description["inherited_from"] == "e"
+    assert owned.note == f"continuing {tmp_path / 'old' / 'e'} as {tmp_path / 'new' / 'n'}"
+    with pytest.raises(RuntimeError, match="failed"), owned.life:
+        raise RuntimeError("failed")
+    assert not (tmp_path / "new").exists()
+    assert files(tmp_path / "old") == before
+
+
+def test_what_is_here_is_surveyed_by_looking_only(tmp_path: Path) -> None:
+    paths = ExperimentPaths(tmp_path / "runs" / "e")
+    nothing = survey_local(Spec(trainable=train, name="e"), paths)
+    assert not nothing.exists and nothing.missing == [paths.root, paths.root.parent] and nothing.last is None
+    ran(tmp_path / "runs")
+    there = survey_local(Spec(trainable=train, name="e"), paths)
+    assert there.exists and there.told and there.description["name"] == "e" and not there.missing
+    ownership = claim(paths, clock=CLOCK)
+    assert ownership.parent is not None and ownership.parent.id == there.last
+    ownership.release()

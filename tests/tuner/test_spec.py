@@ -1,0 +1,106 @@
+"""The table of settings: what `run`, the configs and the config file take is what it says."""
+
+from __future__ import annotations
+
+import datetime
+import inspect
+from dataclasses import FrozenInstanceError, fields, replace
+from typing import Any
+
+import pytest
+
+import tuner as tune
+from tuner.cli.config import KEYS
+from tuner.error import SettingError
+from tuner.run import run
+from tuner.spec import Giver, Spec, default_of, given_by, stored_settings
+
+OTHER_NAMES = {"param_space": "config", "resources": "resources_per_trial", "trainable": "run_or_experiment"}
+"""Settings that `run` calls as Ray does."""
+IN_PARTS = {
+    "failure_config": {"max_failures", "fail_fast"},
+    "checkpoint_config": {"keep_checkpoints_num", "checkpoint_score_attr", "checkpoint_freq", "checkpoint_at_end"},
+    "storage_path": {"local_dir"},
+    "resume": {"resume_config"},
+}
+"""Settings that `run` takes in parts, too."""
+WITHIN = {"inherits", "trainable_name", "resources_for"}
+"""What no argument says."""
+WITHOUT_EFFECT = {"export_formats"}
+NOT_IN_A_FILE = {
+    "progress_reporter", "trial_name_creator", "trial_dirname_creator", "chdir_to_trial_dir", "sync_config",
+    "checkpoint_config", "local_dir", "resume_config", *WITHOUT_EFFECT,
+}  # fmt: skip
+"""Arguments of `run` that are objects or functions, or second names."""
+SETTINGS = {each.name for each in fields(Spec)} - WITHIN
+
+
+def train(config: dict[str, Any]) -> None:
+    pass
+
+
+def arguments() -> set[str]:
+    """Of `run`, as the table has them."""
+    plain = {OTHER_NAMES.get(name, name) for name in SETTINGS if name != "failure_config"}
+    return plain | set().union(*IN_PARTS.values()) | WITHOUT_EFFECT
+
+
+def test_run_takes_what_the_table_says() -> None:
+    assert set(inspect.signature(run).parameters) - {"others"} == arguments()
+
+
+def test_the_docstring_of_run_explains_what_is_not_a_config_of_its_own() -> None:
+    said = inspect.getdoc(run) or ""
+    explained = {"verbose", "progress_reporter", "log_to_file", "callbacks", "max_concurrent_trials", "scheduler"}
+    explained |= {name for name in arguments() if name.startswith(("trial_name", "trial_dirname", "chdir", "search_"))}
+    explained |= {"checkpoint_config", "sync_config", "resume_config"} | WITHOUT_EFFECT
+    assert [name for name in sorted(arguments() - explained) if name not in said] == []
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS - set(OTHER_NAMES) - {"failure_config"}))
+def test_a_default_of_run_is_that_of_the_table(name: str) -> None:
+    default = inspect.signature(run).parameters[name].default
+    row = next(each for each in fields(Spec) if each.name == name)
+    assert row.metadata["check"](name, default) == default_of(name)
+
+
+def test_the_configs_of_a_tuner_have_what_the_table_says() -> None:
+    tune_config = {each.name for each in fields(tune.TuneConfig)}
+    run_config = {each.name for each in fields(tune.RunConfig)}
+    assert tune_config - {"reuse_actors"} == set(given_by(Giver.TUNE))
+    assert run_config - {"local_dir", "storage_filesystem", "worker_runtime_env"} == set(given_by(Giver.RUN))
+
+
+def test_a_config_file_has_the_arguments_of_run() -> None:
+    names = {"config": "param_space", "run_or_experiment": "trainable"}
+    assert set(KEYS) == {names.get(name, name) for name in arguments() - NOT_IN_A_FILE}
+
+
+def test_what_is_stored_is_what_a_tuner_restores() -> None:
+    assert stored_settings(Giver.TUNE, Giver.RUN) == stored_settings()
+    assert not set(stored_settings()) & {"metric", "mode", "num_samples", "seed", "executor", "takeover", "name"}
+
+
+def test_a_spec_is_never_changed_and_may_be_made_again() -> None:
+    spec = Spec(trainable=train, time_budget_s=datetime.timedelta(seconds=3), metric="a", resources=lambda config: None)
+    with pytest.raises(FrozenInstanceError):
+        spec.metric = "b"  # type: ignore[misc]
+    again = replace(spec, num_samples=2)
+    assert (again.time_budget_s, again.mode, again.num_samples) == (3.0, "max", 2)
+    assert again.resources is None and again.resources_for is spec.resources_for
+    assert again.trainable_name == spec.trainable_name == "train"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_samples": 0}, {"num_samples": True}, {"metric": []}, {"mode": "best"}, {"time_budget_s": 0},
+        {"seed": "1"}, {"trial_timeout_s": -1}, {"max_concurrent_trials": -1}, {"callbacks": "no"}, {"overwrite": 1},
+        {"storage_path": ""}, {"restore": 3}, {"sync_config": "s3://b"}, {"log_to_file": ["one"]}, {"name": "a/b"},
+        {"trial_name_creator": "no"}, {"chdir_to_trial_dir": "no"}, {"checkpoint_config": {}}, {"param_space": 3},
+    ],
+)  # fmt: skip
+def test_what_is_not_accepted_is_named(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(SettingError, match="config" if name == "param_space" else name):
+        Spec(trainable=train, **wrong)
