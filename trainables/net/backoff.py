@@ -1,10 +1,11 @@
-"""Waiting for a store that asks everybody to come back later (503, 429): longer each time, and not for ever."""
+"""Back-off: what failed is tried again after a pause, longer each time."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from trainables.errors import StoreBusyError
@@ -13,7 +14,36 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_FIRST_S, _LONGEST_S = 1.0, 60.0
+LONGEST_PAUSE_S = 60.0
+
+
+def pause_s(failures: int) -> float:
+    """Seconds to wait after so many failures in a row (from 1): 0.5, 1, 2, ... 60."""
+    return float(min(0.5 * 2 ** min(failures - 1, 16), LONGEST_PAUSE_S))
+
+
+@dataclass(slots=True)
+class BackOff:
+    """When something that failed may be tried again."""
+
+    until: float = 0.0
+    """Not before that monotonic time."""
+    failures: int = 0
+    """In a row."""
+
+    def ended(self, now: float, *, well: bool) -> None:
+        """A try has ended."""
+        if well:
+            self.succeeded()
+        else:
+            self.failed(now)
+
+    def succeeded(self) -> None:
+        self.failures, self.until = 0, 0.0
+
+    def failed(self, now: float) -> None:
+        self.failures += 1
+        self.until = now + pause_s(self.failures)
 
 
 def patient(call: Callable[[], T], limit_s: float) -> T:
@@ -21,19 +51,19 @@ def patient(call: Callable[[], T], limit_s: float) -> T:
 
     Ctrl-C ends the wait. Raises what `call` raises, StoreBusyError at last.
     """
-    begun, pause = time.monotonic(), _FIRST_S
+    begun, tries = time.monotonic(), 1
     while True:
         try:
             return call()
         except StoreBusyError as error:
-            left = begun + limit_s - time.monotonic()
+            left, tries = begun + limit_s - time.monotonic(), tries + 1
             if left <= 0:
                 raise
+            pause = min(pause_s(tries), left)
             log.warning(
                 "waiting for the store, tried again in %.0f s, for %.0f s more (sync_timeout; Ctrl-C ends it): %s",
-                min(pause, left),
+                pause,
                 left,
                 error,
             )
-            time.sleep(min(pause, left))  # of a driver that has not begun: nothing else wants to be done
-            pause = min(2 * pause, _LONGEST_S)
+            time.sleep(pause)  # of a driver that has not begun: nothing else wants to be done

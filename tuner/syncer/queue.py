@@ -11,35 +11,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+from trainables.net.backoff import BackOff
 from trainables.wire import CheckpointRef
 from tuner.syncer.trial_lane import Order, QueueStep, StepKind, TrialLane, WaitingRemoval, WaitingUpload
 
-LONGEST_PAUSE_S = 60.0
 REFUSALS = 3
 """A removal that was refused so often is not waited for at the end."""
-
-
-def pause_s(failures: int) -> float:
-    """Seconds to wait after so many failures in a row (from 1): 0.5, 1, 2, ... 60."""
-    return float(min(0.5 * 2 ** min(failures - 1, 16), LONGEST_PAUSE_S))
-
-
-@dataclass(slots=True)
-class Patience:
-    """When something that failed may be tried again."""
-
-    until: float = 0.0
-    """Not before that monotonic time."""
-    failures: int = 0
-    """In a row."""
-
-    def ended(self, now: float, *, well: bool) -> None:
-        """A try has ended."""
-        self.failures = 0 if well else self.failures + 1
-        self.until = 0.0 if well else now + pause_s(self.failures)
 
 
 class Queue:
@@ -61,8 +40,7 @@ class Queue:
         self._waits_for_journal: list[tuple[int, str]] = []
         self._waits_for_time: list[tuple[float, str]] = []
         self._journal = 0
-        self._gate = 0.0
-        self._failures = 0
+        self._gate = BackOff()
 
     # --- what is wanted -----------------------------------------------------------------------------
 
@@ -161,7 +139,8 @@ class Queue:
     def done(self, step: QueueStep) -> None:
         """A step succeeded."""
         lane = self._lanes[step.ref.trial_id]
-        lane.running, lane.failures, lane.until = None, 0, 0.0
+        lane.running = None
+        lane.back_off.succeeded()
         self.succeeded()
         order = step.ref.order
         if step.kind is StepKind.PAYLOAD and order in lane.uploads:
@@ -189,25 +168,24 @@ class Queue:
         if transient:
             self.unreachable(now)
         else:
-            lane.failures += 1
-            lane.until = now + pause_s(lane.failures)
+            lane.back_off.failed(now)
         self._look_at(step.ref.trial_id)
 
     def unreachable(self, now: float) -> None:
         """Something that may pass went wrong: nothing is started for a while, longer each time."""
-        if now >= self._gate:  # what failed side by side counts once
-            self._failures += 1
-            self._gate = now + pause_s(self._failures)
+        if not self.blocked(now):  # what failed side by side counts once
+            self._gate.failed(now)
 
     def succeeded(self) -> None:
         """The replica answers."""
-        self._failures, self._gate, self.error = 0, 0.0, None
+        self._gate.succeeded()
+        self.error = None
 
     # --- what comes next ----------------------------------------------------------------------------
 
     def next(self, now: float) -> QueueStep | None:
         """The next step, which runs from now on until `done` or `failed`; None: nothing can be done now."""
-        if now < self._gate:
+        if self.blocked(now):
             return None
         while self._waits_for_time and self._waits_for_time[0][0] <= now:
             self._ready[heapq.heappop(self._waits_for_time)[1]] = None
@@ -219,8 +197,8 @@ class Queue:
                 continue
             if lane.running is not None:
                 continue  # looked at again when that is over
-            if lane.until > now:
-                heapq.heappush(self._waits_for_time, (lane.until, trial))
+            if lane.back_off.until > now:
+                heapq.heappush(self._waits_for_time, (lane.back_off.until, trial))
                 continue
             step, waits_for = lane.next_step(self._journal)
             if waits_for is not None and lane.asked != waits_for:
@@ -233,13 +211,13 @@ class Queue:
 
     def due(self, now: float) -> float | None:
         """When `next` may have something without anything happening before; None: not by itself."""
-        if now < self._gate:
-            return self._gate
+        if self.blocked(now):
+            return self._gate.until
         return self._waits_for_time[0][0] if self._waits_for_time else None
 
     def blocked(self, now: float) -> bool:
         """The replica did not answer a while ago: nothing is started."""
-        return now < self._gate
+        return now < self._gate.until
 
     @property
     def wants_journal(self) -> bool:
@@ -255,7 +233,7 @@ class Queue:
     def only_refused(self) -> bool:
         """Nothing is left but removals that were refused again and again."""
         left = [self._lanes[trial] for trial in self._active]
-        return all(not lane.uploads and lane.running is None and lane.failures >= REFUSALS for lane in left)
+        return all(not lane.uploads and lane.running is None and lane.back_off.failures >= REFUSALS for lane in left)
 
     def holds(self, ref: CheckpointRef) -> bool:
         """It is complete there."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from trainables.net.backoff import BackOff
 from trainables.wire import CheckpointRef
 
 Order = tuple[int, int, int]
@@ -64,8 +65,7 @@ class TrialLane:
     parts: set[Order] = field(default_factory=set)
     """Those that were held: something of them may be there."""
     running: QueueStep | None = None
-    failures: int = 0
-    until: float = 0.0
+    back_off: BackOff = field(default_factory=BackOff)
     asked: int = 0
     """The fact that it waits for in the replica's journal, as far as it is queued for it."""
     ended: bool = False

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainables.net.backoff import LONGEST_PAUSE_S, pause_s
 from trainables.wire import CheckpointRef
-from tuner.syncer.queue import LONGEST_PAUSE_S, Queue, pause_s
+from tuner.syncer.queue import Queue
 from tuner.syncer.trial_lane import QueueStep, StepKind
 
 DIRECTORY = Path("/results")

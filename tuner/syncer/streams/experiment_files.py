@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+from trainables.net.backoff import BackOff
 from trainables.store import fs
 from trainables.transfer import transfer_jobs
 from trainables.transfer.transfer_jobs import Done, JobFailed
 from tuner.experiment.paths import parse_pack
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.inventory import Inventory
-from tuner.syncer.queue import Patience
 from tuner.syncer.streams.stream import Answer, ReplicaContext, Stream
 
 _HISTORY = "journal/history/"
@@ -41,7 +41,7 @@ class ExperimentFiles(Stream):
         self._sending: list[str] = []
         self._log_sent: dict[str, tuple[int, int]] = {}
         self._log_due = True
-        self._patience, self._fetch_again = Patience(), Patience()
+        self._back_off, self._fetch_again = BackOff(), BackOff()
 
     def take_up(self, state: ExperimentState, held: Inventory) -> None:
         self._there = {key.removeprefix(_HISTORY) for key in held.names if key.startswith(_HISTORY)}
@@ -73,8 +73,8 @@ class ExperimentFiles(Stream):
 
     def due_at(self, now: float) -> float | None:
         busy = self._running & {"push", "delete"}
-        waits = self._patience.failures and not busy and (self._new or self._dropped or self._log_due)
-        return self._patience.until if waits else None
+        waits = self._back_off.failures and not busy and (self._new or self._dropped or self._log_due)
+        return self._back_off.until if waits else None
 
     def start_jobs(self, now: float) -> bool:
         if self._packed != self._context.journal.packed:
@@ -83,7 +83,7 @@ class ExperimentFiles(Stream):
         return self._push(now) | self._remove() | self._fetch(now)
 
     def _push(self, now: float) -> bool:
-        if self._running & {"push", "delete"} or now < self._patience.until:
+        if self._running & {"push", "delete"} or now < self._back_off.until:
             return False
         if self._new:
             self._sending = [self._new.pop(0)]
@@ -105,7 +105,7 @@ class ExperimentFiles(Stream):
         self._running.discard("push")
         packs, self._sending = self._sending, []
         well = isinstance(answer, Done)
-        self._patience.ended(self._context.clock.monotonic(), well=well)
+        self._back_off.ended(self._context.clock.monotonic(), well=well)
         if well:
             self._there |= set(packs)
             self._log_sent |= logs

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
+from trainables.net.backoff import BackOff
 from trainables.net.failed import FailureKind
 from trainables.transfer import transfer_jobs
 from trainables.transfer.transfer_jobs import JobFailed
 from tuner.experiment.events import ErrorInfo
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
-from tuner.syncer.queue import Patience
 from tuner.syncer.sink import Then
 from tuner.syncer.streams.stream import Answer, ReplicaContext, Stream
 
@@ -32,7 +32,7 @@ class _Wanted:
     """Of the job that runs; 0: none does."""
     refused: bool = False
     """The last try was refused, and credentials have been read anew since."""
-    patience: Patience = field(default_factory=Patience)
+    back_off: BackOff = field(default_factory=BackOff)
 
     def again(self, answer: JobFailed) -> bool:
         return answer.transient or (answer.kind is FailureKind.ACCESS_REFUSED and not self.refused)
@@ -55,10 +55,10 @@ class CheckpointFetches(Stream):
         self._all.setdefault(target, _Wanted(job, [])).asked.append(then)
 
     def due_at(self, now: float) -> float | None:
-        return min((fetch.patience.until for fetch in self._all.values() if not fetch.number), default=None)
+        return min((fetch.back_off.until for fetch in self._all.values() if not fetch.number), default=None)
 
     def start_jobs(self, now: float) -> bool:
-        ready = [fetch for fetch in self._all.values() if not fetch.number and fetch.patience.until <= now]
+        ready = [fetch for fetch in self._all.values() if not fetch.number and fetch.back_off.until <= now]
         for fetch in ready:
             fetch.number = self._context.submit(fetch.job, partial(self._ended, fetch))
         return bool(ready)
@@ -71,7 +71,7 @@ class CheckpointFetches(Stream):
         fetch.number = 0
         if isinstance(answer, JobFailed) and fetch.again(answer):
             fetch.refused = answer.kind is FailureKind.ACCESS_REFUSED
-            fetch.patience.ended(self._context.clock.monotonic(), well=False)
+            fetch.back_off.ended(self._context.clock.monotonic(), well=False)
             return
         del self._all[fetch.job.target]
         problem = _problem(answer) if isinstance(answer, JobFailed) else None

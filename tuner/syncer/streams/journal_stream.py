@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainables.net.backoff import BackOff
 from trainables.store import fs
 from trainables.transfer.transfer_jobs import Done
 from tuner.error import StorageFullError
 from tuner.experiment.paths import is_history, parse_segment, parse_snapshot
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.inventory import Inventory
-from tuner.syncer.queue import Patience, Queue
+from tuner.syncer.queue import Queue
 from tuner.syncer.streams.stream import Answer, Group, ReplicaContext, Stream
 from tuner.syncer.streams.trial_files import TrialFiles
 
@@ -55,7 +56,7 @@ class JournalStream(Stream):
         self._queue, self._files, self._every_s, self._at_once = queue, files, every_s, at_once
         self._after = self._room_at = 0.0
         """Not before that monotonic time comes the next push; not before that, at the very end either."""
-        self._patience = Patience()
+        self._back_off = BackOff()
         self._described = self._ripening = self._resend = False
         self._owed: set[str] = set()
         """Of earlier generations, what the replica has never had."""
@@ -166,9 +167,9 @@ class JournalStream(Stream):
         took = now - push.begun
         self._after = now + (took * (1 / SHARE - 1) if self._every_s is None else self._every_s - took)
         self._resend |= not well
-        self._patience.ended(now, well=well)
-        if self._patience.failures > 1:  # once, at once: compaction may have removed what was just to go
-            self._room_at = max(self._room_at, self._patience.until)
+        self._back_off.ended(now, well=well)
+        if self._back_off.failures > 1:  # once, at once: compaction may have removed what was just to go
+            self._room_at = max(self._room_at, self._back_off.until)
         if well:
             self.there |= push.names
             self.pushed, self._described = push.seq, True

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from trainables.net.backoff import BackOff
 from trainables.transfer import transfer_jobs
 from trainables.transfer.transfer_jobs import Done
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.inventory import Inventory
-from tuner.syncer.queue import Patience
 from tuner.syncer.remote_experiment import REPLACED
 from tuner.syncer.streams.stream import Answer, ReplicaContext, Stream
 
@@ -24,7 +24,7 @@ class ReplacedKeys(Stream):
         self._context = context
         self._names: list[str] = []
         self._unmarked = self._busy = False
-        self._patience = Patience()
+        self._back_off = BackOff()
 
     def take_up(self, state: ExperimentState, held: Inventory) -> None:
         self._names = list(held.replaced)
@@ -41,10 +41,10 @@ class ReplacedKeys(Stream):
         return not self.holds
 
     def due_at(self, now: float) -> float | None:
-        return self._patience.until if self._names and not self._busy else None
+        return self._back_off.until if self._names and not self._busy else None
 
     def start_jobs(self, now: float) -> bool:
-        if self._busy or not self._names or now < self._patience.until:
+        if self._busy or not self._names or now < self._back_off.until:
             return False
         self._busy = True
         if self._unmarked:
@@ -64,5 +64,5 @@ class ReplacedKeys(Stream):
 
     def _ended(self, answer: Answer) -> bool:
         self._busy, well = False, isinstance(answer, Done)
-        self._patience.ended(self._context.clock.monotonic(), well=well)
+        self._back_off.ended(self._context.clock.monotonic(), well=well)
         return well

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from trainables.net.backoff import BackOff
 from trainables.store import fs
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import transfer_jobs
@@ -17,7 +18,6 @@ from tuner.experiment.paths import TrialPaths, is_trial_file
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.syncer.inventory import Inventory
-from tuner.syncer.queue import Patience
 from tuner.syncer.streams.stream import Answer, Group, ReplicaContext, Stream
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class TrialFiles(Stream):
         self._fetching: dict[str, Sequence[str]] = {}
         self._left_out: set[Path] = set()
         """Artifacts that cannot be copied, of which that was said."""
-        self._patience = Patience()
+        self._back_off = BackOff()
 
     # --- told -------------------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class TrialFiles(Stream):
         return [*self._sending, *(trial for trial in self._dirty.values() if trial not in self._sending)]
 
     def due_at(self, now: float) -> float | None:
-        return self._patience.until if self._patience.failures and self._dirty and not self._sending else None
+        return self._back_off.until if self._back_off.failures and self._dirty and not self._sending else None
 
     # --- jobs and their answers ---------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class TrialFiles(Stream):
             log.warning("%s: result files of %s were not fetched: %s", self._context.uri, names, why)
 
     def _push(self, now: float) -> bool:
-        if self._sending or self._removing or not self._dirty or now < self._patience.until:
+        if self._sending or self._removing or not self._dirty or now < self._back_off.until:
             return False
         first = next(iter(self._dirty))
         some = [first] if first in self._suspects else [one for one in self._dirty if one not in self._suspects]
@@ -162,7 +162,7 @@ class TrialFiles(Stream):
     def _arrived(self, sent: dict[str, set[str]], answer: Answer) -> None:
         trials, self._sending = self._sending, []
         well = isinstance(answer, Done)
-        self._patience.ended(self._context.clock.monotonic(), well=well)
+        self._back_off.ended(self._context.clock.monotonic(), well=well)
         ids = {trial.trial_id for trial in trials}
         self._suspects = self._suspects - ids if well else self._suspects | ids
         for trial in trials:
