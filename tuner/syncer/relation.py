@@ -11,8 +11,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from trainables.errors import ObjectNotFoundError
 from trainables.store import fs
 from tuner.experiment import events as ev
+from tuner.experiment.generations import decode_record
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.paths import ExperimentPaths, is_history
 from tuner.experiment.reader import facts_of, is_experiment, lies_at, read_settings
@@ -54,7 +58,16 @@ def _is_beyond(remote: RemoteExperiment, local: JournalContents, paths: Experime
         return True
     highest = max(filter(None, map(generation_of, remote.keys)), default=0)
     known = {(link.generation, link.id) for link in local.chain}
-    return bool(highest) and highest <= local.generation and (highest, remote.owner_of(highest)) not in known
+    return bool(highest) and highest <= local.generation and (highest, _owner_of(remote, highest)) not in known
+
+
+def _owner_of(remote: RemoteExperiment, generation: int) -> str | None:
+    """The id of the driver that had that generation; None: it left no record that can be read."""
+    try:
+        key = f"generations/{generation:06d}.json"
+        return decode_record(remote.read(key), f"{remote.uri}/{key}").id
+    except (ObjectNotFoundError, msgspec.DecodeError):
+        return None
 
 
 def at_rest(contents: JournalContents, root: Path, whole: Mapping[str, Collection[str]]) -> set[str]:

@@ -18,7 +18,6 @@ from trainables.transfer.client import TransferClient
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import formats
-from tuner.experiment.generations import decode_record
 from tuner.experiment.paths import ExperimentPaths, is_history, is_trial_file, parse_checkpoint, parse_generation
 from tuner.experiment.trial import Trial
 from tuner.syncer.adoption import blobs_named
@@ -275,14 +274,6 @@ class RemoteExperiment:
     def fetch_history(self, root: Path) -> None:
         """Bring what snapshots have replaced, as far as it is not there already."""
         self.fetch([key for key in self.keys if is_history(key) and not fs.exists(root / key)], root)
-
-    def owner_of(self, generation: int) -> str | None:
-        """The id of the driver that had that generation; None: it left no record that can be read."""
-        try:
-            key = f"generations/{generation:06d}.json"
-            return decode_record(self.read(key), f"{self.uri}/{key}").id
-        except (ObjectNotFoundError, msgspec.DecodeError):
-            return None
 
     def read(self, key: str) -> bytes:
         """A small object, relative to the experiment. Raises ObjectNotFoundError."""

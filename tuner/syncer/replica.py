@@ -231,7 +231,7 @@ class Replica(ReplicaSink):
         return self._streams.missing()
 
     def release(self) -> None:
-        if (left := self.checkpoints.undeleted()) and self._lease.taken is None:
+        if (left := self.checkpoints.undeleted) and self._lease.taken is None:
             log.warning("%s: could not delete %s; the next start tries again", self.place, left)
         try:
             if not self._queue.blocked(self._clock.monotonic()):

@@ -6,7 +6,7 @@ A checkpoint comes from here, or, of an experiment that this one continues, from
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -94,15 +94,12 @@ class CheckpointStream(Stream):
                 self.facts.append(ev.CheckpointCopied(record.ref, uri))
             if trial.status != Trial.TERMINATED and self._context.can.reuse:
                 learn = transfer_jobs.Learn(key=self._context.key(trial.dirname, name))
-                self._look(learn, partial(self._learned, trial, record))
+                self._looking += 1
+                self._context.submit(learn, partial(self._learned, trial, record))
         elif fs.is_dir(trial.directory / name):
             self.add(trial, record, seq, tried=tried)
         elif (origin := held.origins.get((trial.dirname, name))) is not None:
             self._inherit(trial, record, origin, seq, tried=tried)
-
-    def _look(self, job: AnyJob, answered: Callable[[Answer], None]) -> None:
-        self._looking += 1
-        self._context.submit(job, answered)
 
     def _learned(self, trial: Trial, record: CheckpointRecord, answer: Answer) -> None:
         """What nobody could use there is sent again, if it is here."""
@@ -112,7 +109,8 @@ class CheckpointStream(Stream):
             # A manifest is only laid where there is none: first the one goes that cannot be read.
             key = self._context.key(trial.dirname, record.ref.name, MANIFEST_NAME)
             broken = transfer_jobs.Delete(keys=[key], guard=self._context.guard)
-            self._look(broken, partial(self._send_again, trial, record))
+            self._looking += 1
+            self._context.submit(broken, partial(self._send_again, trial, record))
 
     def _send_again(self, trial: Trial, record: CheckpointRecord, answer: Answer) -> None:
         self._looking -= 1
@@ -218,6 +216,7 @@ class CheckpointStream(Stream):
     def refused(self) -> bool:
         return not self._looking and self._queue.only_refused
 
+    @property
     def undeleted(self) -> str:
         """What is to go from there and did not yet; "" where nothing is."""
         left = [f"{ref.trial_id}/{ref.name}" for ref in self._queue.removals()]

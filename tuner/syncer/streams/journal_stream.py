@@ -33,14 +33,48 @@ class _RunningPush:
     """Segments of this generation below it are sealed."""
 
 
+class _PushPace:
+    """When the journal may be pushed.
+
+    Args:
+        every_s: seconds between two pushes; None: as often as costs a twentieth of the time.
+        at_once: do not wait for anything: pushes are done on the caller's thread.
+    """
+
+    def __init__(self, every_s: float | None, *, at_once: bool) -> None:
+        self._every_s, self._at_once, self._back_off = every_s, at_once, BackOff()
+        self._after = self._room_at = 0.0
+        """Not before that monotonic time comes the next push; not before that, at the very end either."""
+
+    def earliest(self, *, waited_for: bool, closing: bool) -> float | None:
+        """When the next push may begin; None: nobody waits for it."""
+        if self._at_once:
+            return self._room_at if closing or waited_for else None
+        calm = 0.0 if waited_for or self._every_s is not None else CALM_S
+        return self._room_at if closing else max(self._room_at, self._after + calm)
+
+    def no_room(self, now: float) -> None:
+        """There is no room here for another segment."""
+        self._room_at = now + CALM_S
+
+    def wait(self, now: float) -> None:
+        """It is too early."""
+        self._after = now + CALM_S
+
+    def ended(self, now: float, *, took: float, well: bool) -> None:
+        self._after = now + (took * (1 / SHARE - 1) if self._every_s is None else self._every_s - took)
+        self._back_off.ended(now, well=well)
+        if self._back_off.failures > 1:  # once, at once: compaction may have removed what was just to go
+            self._room_at = max(self._room_at, self._back_off.until)
+
+
 class JournalStream(Stream):
     """Says when the journal is to be pushed, and what. Sealed segments go there whole; a bucket cannot append.
 
     Args:
         queue: its checkpoints may wait for facts to be there.
         files: their own files have to be there before a snapshot that drops what they hold.
-        every_s: seconds between two pushes; None: as often as costs a twentieth of the time.
-        at_once: do not wait for anything: pushes are done on the caller's thread.
+        every_s, at_once: how often.
     """
 
     def __init__(
@@ -53,11 +87,8 @@ class JournalStream(Stream):
         self.there: set[str] = set()
         """Names of journal and blobs that the replica has."""
         self._context, self._paths, self._journal = context, context.paths, context.journal
-        self._queue, self._files, self._every_s, self._at_once = queue, files, every_s, at_once
-        self._after = self._room_at = 0.0
-        """Not before that monotonic time comes the next push; not before that, at the very end either."""
-        self._back_off = BackOff()
-        self._described = self._ripening = self._resend = False
+        self._queue, self._files, self._pace = queue, files, _PushPace(every_s, at_once=at_once)
+        self._ripening = self._resend = False
         self._owed: set[str] = set()
         """Of earlier generations, what the replica has never had."""
         self._sent = 0
@@ -108,11 +139,7 @@ class JournalStream(Stream):
         """When a push may begin as soon as there is something to push: of new facts nobody tells."""
         if self.pushing:
             return None
-        waited_for = self._queue.wants_journal
-        if self._at_once:
-            return self._room_at if self.closing or waited_for else None
-        calm = 0.0 if waited_for or self._every_s is not None else CALM_S
-        return self._room_at if self.closing else max(self._room_at, self._after + calm)
+        return self._pace.earliest(waited_for=self._queue.wants_journal, closing=self.closing)
 
     # --- jobs and their answers ---------------------------------------------------------------------------
 
@@ -133,10 +160,10 @@ class JournalStream(Stream):
         if self._ripening:
             return False
         if not self._sealed():
-            self._room_at = now + CALM_S
+            self._pace.no_room(now)
             return False
         if not (snapshots or self._is_whole()):
-            self._after = now + CALM_S
+            self._pace.wait(now)
             return False
         groups, sent = self._groups(snapshots=snapshots)
         self._running, self._resend = _RunningPush(self._journal.last_seq, now, sent, self._open[1]), False
@@ -152,7 +179,7 @@ class JournalStream(Stream):
             sent.update(f"{directory.name}/{name}" for name in names)
             for some in [names] if directory == self._paths.blobs else _in_order(names):
                 groups.append((str(directory), self._context.key(directory.name), some))
-        if not self._described:
+        if not self.pushes:
             # Last: from then on there is an experiment, and what it names is there. Where there is one already it comes
             # before the journal: it says the format, and an older version there then reads no line of a newer one.
             begun = any(name.startswith("journal/") for name in self.there)
@@ -164,15 +191,11 @@ class JournalStream(Stream):
         assert self._running is not None
         push, self._running = self._running, None
         now, well = self._context.clock.monotonic(), isinstance(answer, Done)
-        took = now - push.begun
-        self._after = now + (took * (1 / SHARE - 1) if self._every_s is None else self._every_s - took)
+        self._pace.ended(now, took=now - push.begun, well=well)
         self._resend |= not well
-        self._back_off.ended(now, well=well)
-        if self._back_off.failures > 1:  # once, at once: compaction may have removed what was just to go
-            self._room_at = max(self._room_at, self._back_off.until)
         if well:
             self.there |= push.names
-            self.pushed, self._described = push.seq, True
+            self.pushed = push.seq
             self.pushes += 1
             self._sent, self._owed = max(0, push.open_number - 1), set()
         self._queue.journal_at(self.pushed)
