@@ -52,7 +52,7 @@ class LeaderFiles:
     Args:
         address: where the leader listens.
         key: which says who may speak.
-        start: what the attempt starts from, over there.
+        start: what the attempt starts from, as its path there.
         local_start: what that is here; None: nothing.
         directory: for what is fetched.
     """

@@ -14,38 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import RanksError
+from trainables.group import rank_messages, remote_nodes
 from trainables.group.event_loop import EventLoop
 from trainables.group.failures import add_line, exception_of, late, tell_alone, unequal
 from trainables.group.framework import GroupSpec
 from trainables.group.local_ranks import LocalRanks, remove_staged
 from trainables.group.rank import Rank, names
-from trainables.group.rank_messages import (
-    CHECKPOINT,
-    STOP,
-    End,
-    Flags,
-    Found,
-    FromRank,
-    Held,
-    Hello,
-    Newest,
-    Raised,
-    RankReport,
-    RankUploaded,
-    Returned,
-    Stopping,
-    Welcome,
-)
+from trainables.group.rank_messages import Flags, FromRank
 from trainables.group.rank_session import RankSetup, be_rank
-from trainables.group.remote_nodes import (
-    FlagsSeen,
-    LaunchFailed,
-    Noticed,
-    RankExited,
-    RankSaid,
-    RemoteNode,
-    RemoteNodes,
-)
+from trainables.group.remote_nodes import RemoteNode, RemoteNodes
 from trainables.group.results import GroupResults
 from trainables.group.stopping import StopCall
 from trainables.runtime.attempt import Attempt
@@ -110,7 +87,7 @@ class Leader:
             raise TrialExit
         import cloudpickle
 
-        values = [rank.last.value for rank in self._ranks if isinstance(rank.last, Returned)]
+        values = [rank.last.value for rank in self._ranks if isinstance(rank.last, rank_messages.Returned)]
         return [None if value is None else cloudpickle.loads(value) for value in values]
 
     # ------------------------------------------------------------ starting
@@ -154,7 +131,7 @@ class Leader:
         for rank in self._ranks:
             # Not before all were forked: what the first ones set up makes threads of the launcher busy (its store
             # looks up who connects), and a rank that is forked then can have a lock that nobody opens.
-            rank.answer(Welcome())
+            rank.answer(rank_messages.Welcome())
         self._local.complete()
         # From here on, and not before: with another thread in it this process could not fork them.
         self._attempt.watch(self._loop.wake)
@@ -213,46 +190,46 @@ class Leader:
                 raise node.lost() from None
             return
         match message:
-            case RankSaid(number, said, flags):
+            case remote_nodes.RankSaid(number, said, flags):
                 self._flags.copy(number, flags)
-                if isinstance(said, Hello):
+                if isinstance(said, rank_messages.Hello):
                     self._ranks[number].met_elsewhere(partial(node.send_to, number), said.pid, node.address)
                 else:
                     self._heard(self._ranks[number], said)
-            case RankExited():
+            case remote_nodes.RankExited():
                 if (how := self._how_died_elsewhere(message)) is not None:
                     raise RanksError(how)
-            case FlagsSeen(seen):
+            case remote_nodes.FlagsSeen(seen):
                 for number, flags in seen.items():
                     self._flags.copy(number, flags)
                 node.flags_seen = True
                 self._decide_stop()
-            case Noticed():
+            case remote_nodes.Noticed():
                 self._attempt.notice()
-            case LaunchFailed(why):
+            case remote_nodes.LaunchFailed(why):
                 raise RanksError(f"the ranks on {node} could not be started: {why}")
 
     def _heard(self, rank: Rank, message: FromRank) -> None:
         match message:
-            case Held():
+            case rank_messages.Held():
                 rank.hold(message)
-            case RankUploaded():
+            case rank_messages.RankUploaded():
                 self._results.uploads.heard(rank.number, str(rank), message)
-            case Newest():
+            case rank_messages.Newest():
                 newest = self._attempt.get_checkpoint()
-                rank.answer(Found(None if newest is None else Path(newest.path)))
-            case Stopping(call):
+                rank.answer(rank_messages.Found(None if newest is None else Path(newest.path)))
+            case rank_messages.Stopping(call):
                 rank.asks = call
                 self._decide_stop()
-            case RankReport():
+            case rank_messages.RankReport():
                 rank.report, rank.reports = message, rank.reports + 1
                 self._look_at_reports()
-            case Returned():
+            case rank_messages.Returned():
                 rank.last = message
                 self._wait_for_others()
                 self._decide_stop()
                 self._look_at_reports()
-            case Raised():
+            case rank_messages.Raised():
                 rank.last = message
                 self._fail(rank, message)
 
@@ -267,7 +244,7 @@ class Leader:
         waiting = [rank for rank in self._ranks if rank.report is not None]
         if not waiting:
             return
-        if returned := [rank for rank in self._ranks if isinstance(rank.last, Returned)]:
+        if returned := [rank for rank in self._ranks if isinstance(rank.last, rank_messages.Returned)]:
             if not self._ended:
                 raise unequal(returned, waiting)
         elif len(waiting) == len(self._ranks):
@@ -278,10 +255,10 @@ class Leader:
 
     def _deliver(self) -> None:
         attempt = self._attempt
-        attempt.looked_at_stop |= self._flags.any_looked(STOP)
-        attempt.looked_at_checkpoint |= self._flags.any_looked(CHECKPOINT)
+        attempt.looked_at_stop |= self._flags.any_looked(rank_messages.STOP)
+        attempt.looked_at_checkpoint |= self._flags.any_looked(rank_messages.CHECKPOINT)
         answer = self._results.deliver()
-        if isinstance(answer, End):
+        if isinstance(answer, rank_messages.End):
             self._ended = True
             self._loop.due_in(min(attempt.job.grace_s, self._group.framework.timeout_s))
         self._look_at_leaving()
@@ -310,18 +287,18 @@ class Leader:
     def _died(self, rank: Rank, unread: list[FromRank]) -> None:
         """A process of this node has ended. A last word may be unread."""
         for message in unread:
-            if isinstance(message, RankUploaded | Returned | Raised):
+            if isinstance(message, rank_messages.RankUploaded | rank_messages.Returned | rank_messages.Raised):
                 self._heard(rank, message)
         if rank.last is None:
             raise RanksError(rank.how_it_died(self._local.status(rank)))
         self._gone(rank)
 
-    def _how_died_elsewhere(self, exited: RankExited) -> str | None:
+    def _how_died_elsewhere(self, exited: remote_nodes.RankExited) -> str | None:
         rank = self._ranks[exited.rank]
         self._gone(rank)
         return None if rank.last is not None else rank.how_it_died(exited.status)
 
-    def _fail(self, rank: Rank, raised: Raised) -> None:
+    def _fail(self, rank: Rank, raised: rank_messages.Raised) -> None:
         """Raise what a rank raised; unless another one was killed, of which this is only what the others saw."""
         error, within_s = exception_of(raised), _CAUSE_S if raised.waited else 0.0
         others = [other for other in self._ranks if other is not rank and other.last is None and not other.gone]

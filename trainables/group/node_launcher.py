@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from trainables.group import remote_nodes
 from trainables.group.event_loop import EventLoop
 from trainables.group.file_transfer import LeaderFiles
 from trainables.group.framework import GroupSpec
@@ -20,18 +21,7 @@ from trainables.group.local_ranks import LocalRanks, remove_staged
 from trainables.group.rank import Rank
 from trainables.group.rank_messages import Flags, FromRank, Hello, Raised, Returned
 from trainables.group.rank_session import RankSetup, be_rank
-from trainables.group.remote_nodes import (
-    FlagsSeen,
-    LaunchFailed,
-    Leave,
-    NodeJoined,
-    Noticed,
-    RankExited,
-    RankSaid,
-    StartRanks,
-    ToRank,
-    first_ranks,
-)
+from trainables.group.remote_nodes import first_ranks
 from trainables.job import Job
 from trainables.net import handshake
 from trainables.runtime.notice import listen
@@ -62,8 +52,8 @@ class NodeLauncher:
             try:
                 sock = handshake.connect(self._leader, self._nodes.key)
                 self._line: Connection = stack.enter_context(Connection(sock.detach()))
-                self._line.send(NodeJoined(self._nodes.number))
-                begin: StartRanks = self._line.recv()
+                self._line.send(remote_nodes.NodeJoined(self._nodes.number))
+                begin: remote_nodes.StartRanks = self._line.recv()
             except (EOFError, OSError):
                 return  # the leader is gone
             self._loop = EventLoop(time, self._woken)
@@ -81,7 +71,7 @@ class NodeLauncher:
                 while not self._over:
                     self._local.serve()
             except Exception as error:
-                self._tell(LaunchFailed(f"{type(error).__name__}: {error}"))
+                self._tell(remote_nodes.LaunchFailed(f"{type(error).__name__}: {error}"))
                 raise
             finally:
                 self._end()
@@ -90,7 +80,7 @@ class NodeLauncher:
         self._line.close()  # it ends with this node's launcher, however long a rank lives
         return entry(rank)
 
-    def _setup(self, directory: Path, begin: StartRanks) -> RankSetup:
+    def _setup(self, directory: Path, begin: remote_nodes.StartRanks) -> RankSetup:
         self._shared = (self._job.directory / begin.probe).exists()
         files = LeaderFiles(
             address=self._leader,
@@ -119,23 +109,23 @@ class NodeLauncher:
         except (EOFError, OSError):
             self._over = True
             return
-        if isinstance(message, ToRank):
+        if isinstance(message, remote_nodes.ToRank):
             self._ranks[message.rank - self._ranks[0].number].answer(message.message)
-        elif isinstance(message, Leave):
+        elif isinstance(message, remote_nodes.Leave):
             self._flags.leave()
-            self._tell(FlagsSeen({rank.number: self._flags.word(rank.number) for rank in self._ranks}))
+            self._tell(remote_nodes.FlagsSeen({rank.number: self._flags.word(rank.number) for rank in self._ranks}))
 
     def _pass_on(self, rank: Rank, message: FromRank) -> None:
         if isinstance(message, Returned | Raised):
             rank.last = message
         flags = 0 if isinstance(message, Hello) else self._flags.word(rank.number)
-        self._tell(RankSaid(rank.number, message, flags))
+        self._tell(remote_nodes.RankSaid(rank.number, message, flags))
 
     def _died(self, rank: Rank, unread: list[FromRank]) -> None:
         for message in unread:
             self._pass_on(rank, message)
         status = rank.status() if rank.last is not None else self._local.status(rank)
-        self._tell(RankExited(rank.number, status))
+        self._tell(remote_nodes.RankExited(rank.number, status))
 
     def _tell(self, message: Any) -> None:
         with contextlib.suppress(OSError):  # a leader that is gone is told by its line
@@ -151,11 +141,11 @@ class NodeLauncher:
     def _woken(self) -> None:
         if self._noticed:
             self._noticed = False
-            self._tell(Noticed())
+            self._tell(remote_nodes.Noticed())
         if self._local.none_left:
             silent = [rank for rank in self._ranks if rank.send is None]
             if (dead := self._local.not_started(silent)) is not None:
-                self._tell(LaunchFailed(f"{dead[0]}{dead[1]}"))
+                self._tell(remote_nodes.LaunchFailed(f"{dead[0]}{dead[1]}"))
 
     # ------------------------------------------------------------ the end
 

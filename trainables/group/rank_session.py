@@ -21,26 +21,11 @@ from trainables.automatic import TimeSource
 from trainables.checkpoint import Checkpoint
 from trainables.context import TrainContext
 from trainables.errors import PublishError
+from trainables.group import rank_messages
 from trainables.group.file_transfer import LeaderFiles
 from trainables.group.framework import GroupSpec
 from trainables.group.launcher import NodeRanks
-from trainables.group.rank_messages import (
-    CHECKPOINT,
-    End,
-    Flags,
-    Found,
-    FromRank,
-    Go,
-    Held,
-    Hello,
-    Newest,
-    Raised,
-    RankReport,
-    Refused,
-    Returned,
-    StopAt,
-    Stopping,
-)
+from trainables.group.rank_messages import Flags, FromRank
 from trainables.job import Job
 from trainables.net import handshake
 from trainables.pickling import PICKLED_LIMIT, pickled
@@ -97,7 +82,7 @@ def be_rank(rank: int, *, setup: RankSetup, function: Callable[[], Any]) -> bool
     returned = pickled(value, limit=None if group.collects else PICKLED_LIMIT)
     if returned is None and value is not None and group.collects:
         _log.warning("what rank %d returned, a %s, cannot be pickled: it is None", rank, type(value).__qualname__)
-    ours.tell(Returned(returned))
+    ours.tell(rank_messages.Returned(returned))
     ours.finish()
     return True
 
@@ -126,7 +111,7 @@ class RankSession(SavingSession):
             self._uploads = RankUploads(setup.job, rank, self.tell)
         self._sending = threading.Lock()
         self._line: Connection = Connection(handshake.connect(setup.address, setup.key).detach())
-        self.tell(Hello(rank, self._pid))
+        self.tell(rank_messages.Hello(rank, self._pid))
         self._line.recv()  # Welcome: the leader has hold of this process while it lives
 
     # ------------------------------------------------------------ results
@@ -141,17 +126,19 @@ class RankSession(SavingSession):
                 staged = files.send(staged, self._label())
             except PublishError as error:
                 staged, failure = None, error
-        answer = self._ask(RankReport(dict(metrics), staged, failure))
+        answer = self._ask(rank_messages.RankReport(dict(metrics), staged, failure))
         if self._uploads is not None:
-            self._uploads.take(answer.upload if isinstance(answer, Go | End) else None, kept)
-        if isinstance(answer, Refused):
+            self._uploads.take(
+                answer.upload if isinstance(answer, rank_messages.Go | rank_messages.End) else None, kept
+            )
+        if isinstance(answer, rank_messages.Refused):
             import cloudpickle
 
             raise cloudpickle.loads(answer.error)
-        if isinstance(answer, End):
+        if isinstance(answer, rank_messages.End):
             self._over = True
             raise TrialExit
-        assert isinstance(answer, Go)
+        assert isinstance(answer, rank_messages.Go)
         self.should_checkpoint, self._next_save = answer.should_checkpoint, answer.next_save
 
     def finish(self) -> None:
@@ -169,8 +156,8 @@ class RankSession(SavingSession):
 
     def get_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint of the trial, the same at every rank; at first what it continues from."""
-        found = self._ask(Newest())
-        assert isinstance(found, Found)
+        found = self._ask(rank_messages.Newest())
+        assert isinstance(found, rank_messages.Found)
         if found.path is None:
             return None
         files = self.setup.leader_files
@@ -217,8 +204,8 @@ class RankSession(SavingSession):
             with self._sending:
                 if not self.flags.leaving:
                     return False
-            answer = self._ask(Stopping(self._calls))
-            assert isinstance(answer, StopAt)
+            answer = self._ask(rank_messages.Stopping(self._calls))
+            assert isinstance(answer, rank_messages.StopAt)
             self._stop_at = answer.call
         return self._calls >= self._stop_at
 
@@ -232,7 +219,7 @@ class RankSession(SavingSession):
     def held(self, path: Path, held: bool) -> None:
         """`pins` of this process has changed."""
         if os.getpid() == self._pid:
-            self.tell(Held(path, held))
+            self.tell(rank_messages.Held(path, held))
 
     def _ask(self, message: FromRank) -> Any:
         self._check_process()
@@ -274,7 +261,7 @@ class RankContext(TrainContext):
         return self._rank.seed
 
     def should_checkpoint(self) -> bool:
-        self._rank.flags.looked(self._rank.rank, CHECKPOINT)
+        self._rank.flags.looked(self._rank.rank, rank_messages.CHECKPOINT)
         return self._rank.should_checkpoint
 
     def should_stop(self) -> bool:
@@ -299,8 +286,8 @@ def _limit_threads(threads: int) -> None:
         threadpoolctl.threadpool_limits(threads)
 
 
-def _raised(error: BaseException, rank: int, group: GroupSpec) -> Raised:
+def _raised(error: BaseException, rank: int, group: GroupSpec) -> rank_messages.Raised:
     error.add_note(f"in rank {rank} of {group.size} (pid {os.getpid()})")
     text, waited = user_traceback(error), group.framework.waited(error)
     error.__dict__[ELSEWHERE] = text
-    return Raised(type(error).__name__, message_of(error), text, pickled(error) or b"", waited)
+    return rank_messages.Raised(type(error).__name__, message_of(error), text, pickled(error) or b"", waited)

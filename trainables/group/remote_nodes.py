@@ -56,12 +56,12 @@ class FlagsSeen:
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """A signal told a process over there to leave."""
+    """A signal told a process of that node to leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchFailed:
-    """The ranks could not be started over there."""
+    """The ranks could not be started there."""
 
     why: str
 

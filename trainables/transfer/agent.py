@@ -26,19 +26,10 @@ from trainables.net.frames import FrameSocket
 from trainables.store import fs
 from trainables.store.occupied import occupy, remove_left
 from trainables.threads import Threads
+from trainables.transfer import transfer_jobs
 from trainables.transfer.job_worker import JobWorker
 from trainables.transfer.open import open_backend
-from trainables.transfer.transfer_jobs import (
-    AnyJob,
-    Begun,
-    JobFailed,
-    Moved,
-    OpenPlace,
-    PlaceOpened,
-    Put,
-    Read,
-    decode_job,
-)
+from trainables.transfer.transfer_jobs import AnyJob, JobFailed
 
 THREADS = 6
 """So many jobs at once; each of them may move several files at a time."""
@@ -61,7 +52,7 @@ class _Progress:
             if self._sum < PROGRESS_BYTES:
                 return
             told, self._sum = self._sum, 0
-        self._line.send(Moved(self._id, told))
+        self._line.send(transfer_jobs.Moved(self._id, told))
 
 
 def serve(sock: socket.socket, at_end: Callable[[], None] = lambda: None) -> None:
@@ -71,10 +62,10 @@ def serve(sock: socket.socket, at_end: Callable[[], None] = lambda: None) -> Non
     if (opening := next(bodies, None)) is None:
         return
     worker: JobWorker | None = None
-    greeting: PlaceOpened | JobFailed
+    greeting: transfer_jobs.PlaceOpened | JobFailed
     try:
-        worker = _open(msgspec.json.decode(opening, type=OpenPlace))
-        greeting = PlaceOpened(dataclasses.asdict(worker.backend.can), worker.backend.uri)
+        worker = _open(msgspec.json.decode(opening, type=transfer_jobs.OpenPlace))
+        greeting = transfer_jobs.PlaceOpened(dataclasses.asdict(worker.backend.can), worker.backend.uri)
     except Exception as error:  # said to the client, which raises it
         greeting = JobFailed.of(error)
     try:
@@ -88,18 +79,20 @@ def serve(sock: socket.socket, at_end: Callable[[], None] = lambda: None) -> Non
         Threads(SMALL_THREADS, thread_name_prefix="small") as small,
     ):
         for body in bodies:
-            job = decode_job(body)
-            (small if isinstance(job, (Put, Read)) else pool).submit(_answer, worker, job, line)
+            job = transfer_jobs.decode_job(body)
+            (small if isinstance(job, (transfer_jobs.Put, transfer_jobs.Read)) else pool).submit(
+                _answer, worker, job, line
+            )
         at_end()
         os._exit(0)  # the client is gone: what is under way may hang, and may be done again
 
 
 def _answer(worker: JobWorker, job: AnyJob, line: FrameSocket) -> None:
-    line.send(Begun(job.id))
+    line.send(transfer_jobs.Begun(job.id))
     line.send(worker.do(job, _Progress(job.id, line)))
 
 
-def _open(place: OpenPlace) -> JobWorker:
+def _open(place: transfer_jobs.OpenPlace) -> JobWorker:
     sys.path.extend(entry for entry in place.path if entry not in sys.path)
     arguments = cloudpickle.loads(place.pickled)
     backend = open_backend(**arguments)

@@ -14,37 +14,15 @@ import msgspec
 
 from trainables.errors import AccessRefusedError, CheckpointError, ObjectNotFoundError, TransferError
 from trainables.net.failed import FailureKind
-from trainables.transfer import between, remote_checkpoints
+from trainables.transfer import between, remote_checkpoints, transfer_jobs
 from trainables.transfer.backend import Backend
 from trainables.transfer.open import open_backend
-from trainables.transfer.transfer_jobs import (
-    AnyJob,
-    Children,
-    Compare,
-    CopyManifest,
-    CopyPayload,
-    Delete,
-    DeleteCheckpoint,
-    Done,
-    FetchCheckpoint,
-    FetchFiles,
-    FindLeftovers,
-    JobFailed,
-    Learn,
-    ListKeys,
-    Push,
-    PushManifest,
-    PushPart,
-    PushPayload,
-    Put,
-    Read,
-    RemoveLeftovers,
-)
+from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
 
 LOOK_S = 10.0
 """At most that often it is looked at all that lies beside the guard: a listing costs more than a look for one key."""
 _PARTS = 2
-"""Of so many of the last checkpoints to which a part was brought, what has not changed is copied over there."""
+"""Of so many of the last checkpoints to which a part was brought, what has not changed is copied at the place."""
 
 
 class JobWorker:
@@ -111,7 +89,7 @@ class JobWorker:
                 self._others[place] = open_backend(**{**self._arguments, "place": place})
             return self._others[place]
 
-    def _both(self, job: CopyPayload | CopyManifest) -> tuple[Backend, str, Backend, str]:
+    def _both(self, job: transfer_jobs.CopyPayload | transfer_jobs.CopyManifest) -> tuple[Backend, str, Backend, str]:
         """Where a checkpoint is copied from and to: back ends and keys; one back end where both lie in one bucket."""
         target = self.backend.uri
         root = between.common(job.place, target)
@@ -123,7 +101,7 @@ class JobWorker:
         )
         return self._other(root), source, self._other(root), to
 
-    def _push_part(self, job: PushPart, moved: Callable[[int], None]) -> dict[str, str]:
+    def _push_part(self, job: transfer_jobs.PushPart, moved: Callable[[int], None]) -> dict[str, str]:
         if job.witness != self._witness:
             key, text = job.witness
             try:
@@ -143,11 +121,11 @@ class JobWorker:
     def _do(self, job: AnyJob, moved: Callable[[int], None]) -> bytes:
         backend = self.backend
         match job:
-            case Push():
+            case transfer_jobs.Push():
                 for source, prefix, names in job.groups:
                     if names:
                         backend.push(Path(source), prefix, names, progress=moved)
-            case PushPayload():
+            case transfer_jobs.PushPayload():
                 receipts = self._receipts.setdefault(job.key, {})
                 remote_checkpoints.push_payload(
                     backend,
@@ -159,11 +137,11 @@ class JobWorker:
                     progress=moved,
                 )
                 del self._receipts[job.key]
-            case PushPart():
+            case transfer_jobs.PushPart():
                 return msgspec.json.encode(self._push_part(job, moved))
-            case PushManifest():
+            case transfer_jobs.PushManifest():
                 remote_checkpoints.push_manifest(backend, Path(job.directory), job.key)
-            case CopyPayload():
+            case transfer_jobs.CopyPayload():
                 receipts = self._receipts.setdefault(job.key, {})
                 origin, known, target, key = self._both(job)
                 index = remote_checkpoints.ContentIndex()  # of `target`, whose keys may be longer
@@ -172,34 +150,34 @@ class JobWorker:
                 )
                 self._index.add(content.files, job.key)
                 del self._receipts[job.key]
-            case CopyManifest():
+            case transfer_jobs.CopyManifest():
                 remote_checkpoints.copy_manifest(*self._both(job), digest=job.digest)
-            case DeleteCheckpoint():
+            case transfer_jobs.DeleteCheckpoint():
                 self._index.forget(job.key)
                 self._receipts.pop(job.key, None)
                 remote_checkpoints.delete(backend, job.key)
-            case Delete():
+            case transfer_jobs.Delete():
                 backend.delete(job.keys)
-            case FetchCheckpoint():
+            case transfer_jobs.FetchCheckpoint():
                 remote_checkpoints.fetch(backend, job.key, Path(job.target), digest=job.digest or None, progress=moved)
-            case FetchFiles():
+            case transfer_jobs.FetchFiles():
                 backend.fetch(job.prefix, Path(job.target), job.names, progress=moved)
-            case Put():
+            case transfer_jobs.Put():
                 backend.put(job.key, job.data, exclusive=job.exclusive)
-            case Read():
+            case transfer_jobs.Read():
                 return backend.read(job.key)
-            case Children():
+            case transfer_jobs.Children():
                 return msgspec.json.encode(list(backend.children(job.prefix)))
-            case Learn():
+            case transfer_jobs.Learn():
                 self._index.add(remote_checkpoints.read_manifest(backend, job.key).manifest.files, job.key)
-            case Compare():
+            case transfer_jobs.Compare():
                 found = between.differing(Path(job.source), backend, job.prefix, job.names, moved)
                 return msgspec.json.encode(found)
-            case FindLeftovers():
+            case transfer_jobs.FindLeftovers():
                 return msgspec.json.encode(list(backend.leftovers(job.prefix)))
-            case RemoveLeftovers():
+            case transfer_jobs.RemoveLeftovers():
                 backend.remove_leftovers(job.leftovers)
-            case ListKeys():
+            case transfer_jobs.ListKeys():
                 return msgspec.json.encode({entry.key: entry.size for entry in backend.list(job.prefix)})
         return b""
 

@@ -142,7 +142,7 @@ class Children(TransferJob, frozen=True, tag="children"):
 
 
 class Compare(TransferJob, frozen=True, tag="compare"):
-    """Which of these files are not the same over there as here is the answer as a JSON list."""
+    """Which of these files are not the same at the place as here is the answer as a JSON list."""
 
     source: str
     prefix: str
@@ -162,7 +162,7 @@ class RemoveLeftovers(TransferJob, frozen=True, tag="remove_leftovers"):
 
 
 class Learn(TransferJob, frozen=True, tag="learn"):
-    """What that checkpoint over there holds need not be sent again: it may be copied from there."""
+    """What that remote checkpoint holds need not be sent again: it may be copied from there."""
 
     key: str
 

@@ -42,7 +42,7 @@ class Arriving:
         return coming in self._coming
 
     def add(self, message: Message) -> Coming:
-        """It was saved over there just now."""
+        """It was saved on its host just now."""
         self._coming.append(Coming(message))
         return self._coming[-1]
 

@@ -71,7 +71,7 @@ class EngineBackend(Backend):
 
     Args:
         uri: how messages name it.
-        ask: starts one operation of `Files` over there and returns what waits for its result; the latter raises
+        ask: starts one operation of `Files` on that host and returns what waits for its result; the latter raises
             TransferError when the host is gone.
     """
 
