@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from trainables.errors import CheckpointNotFoundError, LimitError, PublishError
+from trainables.group.rank_messages import Message
 from trainables.net import handshake, pieces
 from trainables.starting import start_thread
 from trainables.store import file_tree, fs, manifest, staging, verify
@@ -28,8 +29,7 @@ HANDSHAKE_S = 10.0
 """A stranger who connects and does not know the key is not waited for any longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendFiles:
+class SendFiles(Message, frozen=True):
     """A rank saved something. Answer: where it will lie, or why not; after the files None, or why not."""
 
     label: str
@@ -38,8 +38,7 @@ class SendFiles:
     directories: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSave:
+class FetchSave(Message, frozen=True):
     """A rank wants a checkpoint. Answer: what comes, as a `SendFiles`, or None: it is not there."""
 
     path: Path

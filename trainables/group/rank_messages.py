@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import mmap
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from trainables.group.merging import Part
+
+
+class Message(msgspec.Struct, frozen=True):
+    """Something that processes of a group say to one another, pickled."""
+
 
 # ---------------------------------------------------------------- from a rank
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(Message, frozen=True):
     """The first message: who speaks. Answer: `Welcome`, before which nothing of the user's runs."""
 
     rank: int
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class RankReport:
+class RankReport(Message, frozen=True):
     """A call of `report()`. Answers: `Go`, `End`, `Refused`."""
 
     metrics: dict[str, Any]
@@ -36,29 +40,25 @@ class RankReport:
     """Why the disk did not take the save."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stopping:
+class Stopping(Message, frozen=True):
     """A call of `should_stop()` after the flag was set. Answer: `StopAt`."""
 
     call: int
     """The number of the call, from 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Newest:
+class Newest(Message, frozen=True):
     """A call of `get_checkpoint()`. Answer: `Found`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Message, frozen=True):
     """The rank reads a checkpoint, or does so no longer: it is not to be deleted meanwhile."""
 
     path: Path
     held: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RankUploaded:
+class RankUploaded(Message, frozen=True):
     """What came of an `Upload`; the rank copies nothing of that save any more."""
 
     save: int
@@ -68,16 +68,14 @@ class RankUploaded:
     """Why it could not be copied."""
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(Message, frozen=True):
     """The function returned, or was told to end."""
 
     value: bytes | None = None
     """What it returned, cloudpickled; None: nothing, or nothing that can be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(Message, frozen=True):
     """The function raised."""
 
     type: str
@@ -92,13 +90,11 @@ class Raised:
 # ---------------------------------------------------------------- to a rank
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(Message, frozen=True):
     """The leader knows the rank's process, and will see its end however soon that is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
+class Upload(Message, frozen=True):
     """The rank's save is part of a checkpoint: copy it to the replica. Answer, in its time: `RankUploaded`."""
 
     save: int
@@ -108,8 +104,7 @@ class Upload:
     part: Part
 
 
-@dataclass(frozen=True, slots=True)
-class Go:
+class Go(Message, frozen=True):
     """The result was taken: go on."""
 
     should_checkpoint: bool = False
@@ -118,30 +113,26 @@ class Go:
     upload: Upload | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Message, frozen=True):
     """The driver ended the trial: unwind."""
 
     upload: Upload | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Message, frozen=True):
     """`report()` raises this at every rank."""
 
     error: bytes
     """The exception, cloudpickled."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopAt:
+class StopAt(Message, frozen=True):
     """From this call on `should_stop()` is True, at every rank."""
 
     call: int
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Message, frozen=True):
     """The newest checkpoint, if there is one."""
 
     path: Path | None

@@ -15,22 +15,20 @@ from typing import Any
 from trainables.errors import RanksError
 from trainables.group.file_transfer import HANDSHAKE_S, FileServer
 from trainables.group.launcher import NodeRanks
-from trainables.group.rank_messages import FromRank
+from trainables.group.rank_messages import FromRank, Message
 from trainables.job import Job
 from trainables.net import handshake
 
 # ---------------------------------------------------------------- from a node's launcher
 
 
-@dataclass(frozen=True, slots=True)
-class NodeJoined:
+class NodeJoined(Message, frozen=True):
     """The first message. Answer: `StartRanks`."""
 
     node: int
 
 
-@dataclass(frozen=True, slots=True)
-class RankSaid:
+class RankSaid(Message, frozen=True):
     """What a rank said."""
 
     rank: int
@@ -39,28 +37,24 @@ class RankSaid:
     """What it has looked at so far, see `Flags`."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankExited:
+class RankExited(Message, frozen=True):
     """A rank's process has ended; all that it said came before."""
 
     rank: int
     status: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class FlagsSeen:
+class FlagsSeen(Message, frozen=True):
     """Answer to `Leave`: what each rank had looked at when it could see that."""
 
     at: dict[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Noticed:
+class Noticed(Message, frozen=True):
     """A signal told a process of that node to leave."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchFailed:
+class LaunchFailed(Message, frozen=True):
     """The ranks could not be started there."""
 
     why: str
@@ -69,8 +63,7 @@ class LaunchFailed:
 # ---------------------------------------------------------------- to a node's launcher
 
 
-@dataclass(frozen=True, slots=True)
-class StartRanks:
+class StartRanks(Message, frozen=True):
     """Start the ranks."""
 
     node: NodeRanks
@@ -81,16 +74,14 @@ class StartRanks:
     """What the attempt starts from, where the leader is."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToRank:
+class ToRank(Message, frozen=True):
     """What a rank is told."""
 
     rank: int
     message: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Message, frozen=True):
     """The trial was told to leave. Answer: `FlagsSeen`."""
 
 

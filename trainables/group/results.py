@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+
+import msgspec
 
 from trainables import session
 from trainables.checkpoint import Checkpoint
@@ -57,7 +58,7 @@ class GroupResults:
             if upload is None or isinstance(answer, Refused):
                 rank.answer(answer)
             else:
-                rank.answer(dataclasses.replace(answer, upload=upload))
+                rank.answer(msgspec.structs.replace(answer, upload=upload))
         if self._save.ref is not None:
             self.uploads.begin(self._save, set(uploads))
 
