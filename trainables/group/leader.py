@@ -298,6 +298,15 @@ class Leader:
         self._gone(rank)
         return None if rank.last is not None else rank.how_it_died(exited.status)
 
+    def _cause_in(self, message: rank_messages.Message) -> str | None:
+        """How a rank elsewhere died, if the message tells that it did without a last word."""
+        match message:
+            case remote_nodes.RankSaid(number, rank_messages.Returned() | rank_messages.Raised() as last):
+                self._ranks[number].last = last
+            case remote_nodes.RankExited():
+                return self._how_died_elsewhere(message)
+        return None
+
     def _fail(self, rank: Rank, raised: rank_messages.Raised) -> None:
         """Raise what a rank raised; unless another one was killed, of which this is only what the others saw."""
         error, within_s = exception_of(raised), _CAUSE_S if raised.waited else 0.0
@@ -311,7 +320,7 @@ class Leader:
             for other in others:
                 if other.pidfd in dead and other.last_word() is None:
                     raise RanksError(other.how_it_died(self._local.status(other))) from error
-            cause = self._nodes.cause(0.0 if dead else within_s, self._how_died_elsewhere)
+            cause = self._nodes.cause(0.0 if dead else within_s, self._cause_in)
             if cause is not None:
                 raise RanksError(cause) from error
             if raised.waited:

@@ -200,8 +200,8 @@ class RemoteNodes:
         """What their ranks have looked at is known."""
         return all(node.flags_seen for node in self.remote)
 
-    def cause(self, within_s: float, how: Callable[[RankExited], str | None]) -> str | None:
-        """Why a rank may have failed that waited for another: one elsewhere that died, or a whole node."""
+    def cause(self, within_s: float, heard: Callable[[Message], str | None]) -> str | None:
+        """Why a rank may have failed that waited for another: what `heard` finds in a message, or a lost node."""
         poll = select.poll()
         lines = {node.line.fileno(): node for node in self.remote if node.line is not None}
         for fd in lines:
@@ -213,7 +213,7 @@ class RemoteNodes:
                     message = line.recv()
                 except (EOFError, OSError):
                     return str(lines[fd].lost())
-                if isinstance(message, RankExited) and (found := how(message)) is not None:
+                if (found := heard(message)) is not None:
                     return found
         return None
 

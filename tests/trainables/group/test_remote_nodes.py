@@ -12,6 +12,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,13 @@ import trainables as train
 from tests.failures.checkpoint_faults import in_child
 from trainables import Checkpoint, ScalingConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
-from trainables.errors import PublishError
+from trainables.errors import PublishError, RanksError
+from trainables.group.framework import Framework, GroupSpec
+from trainables.group.leader import Leader
+from trainables.group.rank_messages import Raised
+from trainables.group.remote_nodes import RankExited, RankSaid, RemoteNode
 from trainables.job import GroupNodes, Replicated
+from trainables.runtime.attempt import Attempt
 from trainables.runtime.worker import run_job
 from trainables.store import manifest, staging
 from trainables.testing import MemoryLink, example_job
@@ -325,3 +331,17 @@ def test_a_group_says_what_each_of_its_bundles_needs() -> None:
     assert group.bundles({"cpu": 7.0, "x": 1.5}) == [{"cpu": 3, "x": 0.5}, {"cpu": 2, "x": 0.5}, {"cpu": 2, "x": 0.5}]
     assert group.bundles({"cpu": 5.0, "x": 1.0}) == [{"cpu": 3, "x": 0.5}, {"cpu": 2, "x": 0.5}]
     assert group.bundles({"cpu": 7.0}) is None
+
+
+def test_last_words_from_other_nodes_are_heard_while_a_cause_is_looked_for(tmp_path: Path) -> None:
+    """One that raised by itself is not taken for one that died without a word."""
+    leader = Leader(Attempt(example_job(tmp_path), MemoryLink(), clock=time), GroupSpec(Framework(), 2))
+    ours, theirs = Pipe()
+    leader._nodes.remote = [RemoteNode(1, "127.0.0.2", range(1, 2), ours)]
+    theirs.send(RankSaid(1, Raised("ValueError", "no", "ValueError: no"), 0))
+    theirs.send(RankExited(1, 1))
+
+    with pytest.raises(RanksError, match="the first to fail"):
+        leader._fail(leader._ranks[0], Raised("RanksError", "the first to fail", ""))
+
+    assert leader._ranks[1].last is not None and leader._ranks[1].gone
