@@ -58,16 +58,16 @@ class FactApplier:
             self.state.apply(fact)
         else:
             handler(self, fact)
-            self._collect()
+            if self.plugins.directives.collect():
+                self._drop_void()
         self.plugins.directives.done(fact)
 
-    def _collect(self) -> None:
-        """Take the scheduler's directives; one for a trial that is over is none."""
-        directives = self.plugins.directives
-        if directives.collect():
-            for trial in [self.state.trials.get(trial_id) for trial_id in directives.noted]:
-                if trial is not None and trial.is_finished():
-                    del directives.noted[trial.trial_id]
+    def _drop_void(self) -> None:
+        """A directive for a trial that is over is none."""
+        noted = self.plugins.directives.noted
+        for trial in [self.state.trials.get(trial_id) for trial_id in noted]:
+            if trial is not None and trial.is_finished():
+                del noted[trial.trial_id]
 
     def replay(self, facts: Iterable[ev.AnyFact]) -> None:
         """Apply the facts after a snapshot: the plug-ins are told what they were told then, and the journal's answers
@@ -103,7 +103,8 @@ class FactApplier:
         self.state.add_result(trial, fact, heard.result)
         if heard.verdict is not Decision.CONTINUE:
             self._note(heard, fact)
-        self._collect()
+        if self.plugins.directives.collect():
+            self._drop_void()
 
     def _note(self, heard: Heard, fact: ev.ResultReported) -> None:
         """Hold how a trial is to go on once it has paused, until a fact of its own says that it was done."""
@@ -170,7 +171,8 @@ class FactApplier:
         elif isinstance(fact, ev.TrialEnded):
             trial = self._trial(fact.trial)
             self.plugins.on_trial_end(trial, trial.last_result, failed=False)
-        self._collect()
+        if self.plugins.directives.collect():
+            self._drop_void()
 
     def _exploited(self, fact: ev.Exploited) -> None:
         self.state.apply(fact)
