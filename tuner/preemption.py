@@ -31,17 +31,15 @@ class Watching(Callback):
 
     changes_results = False
 
-    def __init__(self, detect: Callable[[], bool], *, every_s: float, name: str) -> None:
-        self._detect, self._every_s, self._name = detect, every_s, name
+    def __init__(self, begin: Callable[[], Callable[[], bool]], *, every_s: float, name: str) -> None:
+        self._begin, self._every_s, self._name = begin, every_s, name
         self._found = False
         self._over: threading.Event | None = None
 
     def setup(self, *args: Any, **info: Any) -> None:
         self._found, self._over = False, threading.Event()
-        if isinstance(self._detect, _WatchedFile):
-            self._detect.begin()
         # A thread, for a question to a machine's metadata may hang; the loop does not wait for it.
-        start_thread(self._watch, name="preemption", args=(self._over,))
+        start_thread(self._watch, name="preemption", args=(self._begin(), self._over))
 
     def is_preempted(self) -> bool:
         return self._found
@@ -54,11 +52,11 @@ class Watching(Callback):
             self._over.set()
         self._over = None
 
-    def _watch(self, over: threading.Event) -> None:
+    def _watch(self, detect: Callable[[], bool], over: threading.Event) -> None:
         failed = False
         while True:
             try:
-                if self._detect():
+                if detect():
                     log.warning("preempted, as %s says: every running trial may save, and the run ends", self._name)
                     self._found = True
                     return
@@ -70,26 +68,18 @@ class Watching(Callback):
                 return
 
 
-class _WatchedFile:
-    """Whether a file came or changed since the run began."""
+def _changes_of(path: str) -> Callable[[], bool]:
+    """Whether a file comes or changes from now on."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._before: tuple[int, int] | None = None
-
-    def begin(self) -> None:
-        self._before = self._look()
-
-    def __call__(self) -> bool:
-        now = self._look()
-        return now is not None and now != self._before
-
-    def _look(self) -> tuple[int, int] | None:
+    def look() -> tuple[int, int] | None:
         try:
-            status = os.stat(self._path)
+            status = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         return status.st_ino, status.st_mtime_ns
+
+    before = look()
+    return lambda: look() not in (None, before)
 
 
 def watch(function: Callable[[], bool], *, every_s: float = 5.0) -> Watching:
@@ -106,7 +96,7 @@ def watch(function: Callable[[], bool], *, every_s: float = 5.0) -> Watching:
         raise SettingError(f"preemption.watch: {function!r} is not accepted; accepted is a function () -> bool")
     named = getattr(function, "__name__", type(function).__name__)
     every_s = seconds("preemption.watch: every_s", every_s, zero=False)
-    return Watching(function, every_s=every_s, name=f"{named}()")
+    return Watching(lambda: function, every_s=every_s, name=f"{named}()")
 
 
 def watch_file(path: str | os.PathLike[str], *, every_s: float = 1.0) -> Watching:
@@ -124,4 +114,4 @@ def watch_file(path: str | os.PathLike[str], *, every_s: float = 1.0) -> Watchin
         raise SettingError(f"preemption.watch_file: {path!r} is not accepted; accepted is a path")
     every_s = seconds("preemption.watch_file: every_s", every_s, zero=False)
     place = os.path.abspath(os.path.expanduser(path))
-    return Watching(_WatchedFile(place), every_s=every_s, name=place)
+    return Watching(lambda: _changes_of(place), every_s=every_s, name=place)

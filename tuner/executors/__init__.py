@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuner.executors.base import Executor, Exited, Launch, Message, Started
     from tuner.executors.inline import InlineExecutor
-    from tuner.executors.local import LocalExecutor
+    from tuner.executors.local.executor import LocalExecutor
     from tuner.executors.pool import check_fits, parse_resources
-    from tuner.executors.ray import RayExecutor
+    from tuner.executors.ray.executor import RayExecutor
     from tuner.executors.simulated import SimulatedExecutor
 
 __all__ = [
@@ -32,8 +32,8 @@ __all__ = [
 
 _WHERE = {
     "InlineExecutor": "inline",
-    "LocalExecutor": "local",
-    "RayExecutor": "ray",
+    "LocalExecutor": "local.executor",
+    "RayExecutor": "ray.executor",
     "SimulatedExecutor": "simulated",
     "check_fits": "pool",
     "parse_resources": "pool",

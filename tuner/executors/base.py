@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trainables.job import Job
 from trainables.wire import FromTrial, ToTrial
@@ -59,6 +59,9 @@ class Message:
     body: FromTrial
 
 
+ExitReason = Literal["killed", "timeout", "lost", "unusable"]
+"""Asked by `kill`; its time was up; keeper, fork server or host died; or the checkpoint that it was to start from is
+damaged, or cannot be found: it has not begun."""
 KILLED = -9
 """`Exited.status` of what was ended by SIGKILL."""
 
@@ -71,9 +74,8 @@ class Exited:
     attempt: int
     status: int
     """Exit status; negative: the number of the signal that ended it."""
-    reason: str | None = None
-    """None (by itself), "killed" (asked by `kill`), "timeout", "lost" (keeper, fork server or host died), or "unusable"
-    (the checkpoint that it was to start from is damaged, or cannot be found; it has not begun)."""
+    reason: ExitReason | None = None
+    """None: by itself."""
 
 
 Event = Started | Message | Exited

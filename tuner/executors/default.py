@@ -23,7 +23,7 @@ def chosen(setting: Any) -> Executor:
     if setting is None and _default is not None:
         return _default()
     if setting in (None, "local"):
-        from tuner.executors.local import LocalExecutor
+        from tuner.executors.local.executor import LocalExecutor
 
         return LocalExecutor()
     if setting == "inline":
@@ -31,7 +31,7 @@ def chosen(setting: Any) -> Executor:
 
         return InlineExecutor()
     if setting == "ray":
-        from tuner.executors.ray import RayExecutor
+        from tuner.executors.ray.executor import RayExecutor
 
         return RayExecutor()
     if isinstance(setting, (str, type)) or not hasattr(setting, "run_once"):

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class InlineExecutor(Executor):
         self._total, _ = detect()
         self._trainable: Any = None
         self._queue: deque[Launch] = deque()
-        self._link: _Link | None = None
+        self._link: _InlineLink | None = None
         self._reactor = Reactor()
 
     def total(self) -> Resources:
@@ -100,7 +101,7 @@ class InlineExecutor(Executor):
         from trainables.runtime.worker import run_job  # the driver needs it for this executor only
 
         job = launch.job
-        link = self._link = _Link(job.trial_id, job.attempt, dispatch)
+        link = self._link = _InlineLink(job.trial_id, job.attempt, dispatch)
         restore = _random_states()
         try:
             link.deliver([Started(job.trial_id, job.attempt, os.getpid())])
@@ -115,11 +116,11 @@ class InlineExecutor(Executor):
             restore()
         if link.failure is not None:
             raise link.failure
-        status, reason = (KILLED, "killed") if link.killed else (0, None)
-        dispatch([Exited(job.trial_id, job.attempt, status, reason)])
+        ended = Exited(job.trial_id, job.attempt, 0)
+        dispatch([replace(ended, status=KILLED, reason="killed") if link.killed else ended])
 
 
-class _Link:
+class _InlineLink:
     """`trainables.wire.Link` by plain calls into the loop.
 
     The loop lives in one thread. What a publisher thread posts waits for the next call from that thread; a blocking

@@ -129,6 +129,20 @@ def together(asked: Resources, promised: Iterable[Resources]) -> dict[str, float
     return found
 
 
+Shape = tuple[tuple[str, float], ...]
+"""A request as those that ask for the same have it."""
+
+
+def shape_of(asked: Resources) -> Shape:
+    """What tells one request from another."""
+    return tuple(sorted((name, float(amount)) for name, amount in asked.items() if amount))
+
+
+def fitting(there: Resources, shape: Shape) -> int:
+    """How many requests of that shape `there` holds in all."""
+    return min((_units(there.get(name, 0.0)) // max(1, _units(amount)) for name, amount in shape), default=0)
+
+
 def check_fits(asked: Resources, total: Resources) -> None:
     """Raise `ResourceError`, naming both numbers, if this can never run here."""
     for name, amount in asked.items():
@@ -146,8 +160,7 @@ def check_fits(asked: Resources, total: Resources) -> None:
 
 def check_fits_nodes(asked: Resources, nodes: Sequence[Resources]) -> int:
     """How many such requests the nodes of a cluster hold; ResourceError, naming the numbers, where none does."""
-    units = {name: max(1, _units(amount)) for name, amount in asked.items()}
-    room = sum(min(_units(node.get(name, 0.0)) // amount for name, amount in units.items()) for node in nodes)
+    room = sum(fitting(node, shape_of(asked)) for node in nodes)
     if not room:
         have = "; ".join(dict.fromkeys(_listed(node) for node in nodes)) or "no node"
         raise ResourceError(
@@ -226,7 +239,7 @@ class Pool:
         return tuple(whole[:count]) if len(whole) >= count else None
 
 
-class Nodes:
+class NodePools:
     """Pools of several like nodes, of which some may be lost. Finding room does not cost more with more of them.
 
     Args:
@@ -238,7 +251,7 @@ class Nodes:
         gpus = [str(i) for i in range(int(total.get("gpu", 0)))]
         self.total = {name: amount * count for name, amount in total.items()}
         self._pools: list[Pool | None] = [Pool(total, gpus) for _ in range(count)]
-        self._open: dict[tuple[tuple[str, float], ...], dict[int, None]] = {}
+        self._open: dict[Shape, dict[int, None]] = {}
         """Request -> nodes that may have room for it; one that had none is back when something was freed there."""
 
     def fits(self, asked: Resources, promised: Iterable[Resources] = ()) -> bool:

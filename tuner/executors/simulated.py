@@ -10,8 +10,9 @@ import inspect
 import itertools
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,12 +23,24 @@ from trainables.trainable import Trainable, saves
 from trainables.wire import Answer, AttemptErrored, Finished, Halt, Preempted, Report, ToTrial
 from tuner.clock import VirtualClock
 from tuner.error import SettingError
-from tuner.executors.base import KILLED, Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
-from tuner.executors.pool import Nodes, Share, check_fits
+from tuner.executors.base import (
+    KILLED,
+    Dispatch,
+    Event,
+    Executor,
+    Exited,
+    ExitReason,
+    Launch,
+    Message,
+    Resources,
+    Started,
+)
+from tuner.executors.pool import NodePools, Share, check_fits
 
 Model = Callable[[dict[str, Any]], Iterable[tuple[float, Mapping[str, Any]]]]
 """From a config to what its trial would do: (seconds since the last result, metrics), one by one."""
 
+_What = Literal["start", "report", "preempted", "end", "killed", "timeout", "lost"]
 _FIRST_PID = 100_000
 
 
@@ -71,11 +84,11 @@ class SimulatedExecutor(Executor):
         self.clock: VirtualClock = clock or VirtualClock()
         self._model = model
         self._each: dict[str, float] = {"cpu": float(slots), **(resources or {})}
-        self._nodes = Nodes(self._each, nodes)
-        self._heap: list[tuple[float, int, _Attempt | int, str]] = []
+        self._nodes = NodePools(self._each, nodes)
+        self._heap: list[tuple[float, int, _SimulatedAttempt | int, _What]] = []
         self._order = itertools.count()
         self._pids = itertools.count(_FIRST_PID)
-        self._attempts: dict[str, _Attempt] = {}
+        self._attempts: dict[str, _SimulatedAttempt] = {}
         self._woken = False
         for seconds, node in losses:
             self._at(seconds, node, "lost")
@@ -100,7 +113,7 @@ class SimulatedExecutor(Executor):
 
     def launch(self, launch: Launch) -> None:
         check_fits(launch.resources, self._each)
-        attempt = _Attempt(launch, *self._nodes.take(launch.resources), next(self._pids))
+        attempt = _SimulatedAttempt(launch, *self._nodes.take(launch.resources), next(self._pids))
         self._attempts[attempt.trial_id] = attempt
         self._at(0.0, attempt, "start")
         if launch.timeout_s is not None:
@@ -162,10 +175,10 @@ class SimulatedExecutor(Executor):
         for attempt in [attempt for attempt in self._attempts.values() if attempt.node == node]:
             self._over(attempt, KILLED, "lost", events)
 
-    def _at(self, seconds: float, attempt: _Attempt | int, what: str) -> None:
+    def _at(self, seconds: float, attempt: _SimulatedAttempt | int, what: _What) -> None:
         heapq.heappush(self._heap, (self.clock.monotonic() + seconds, next(self._order), attempt, what))
 
-    def _happen(self, attempt: _Attempt, what: str, events: list[Event]) -> bool:
+    def _happen(self, attempt: _SimulatedAttempt, what: _What, events: list[Event]) -> bool:
         """Let one thing happen to an attempt; True if it waits for an answer then."""
         trial_id, number = attempt.trial_id, attempt.number
         if what == "report":
@@ -198,7 +211,7 @@ class SimulatedExecutor(Executor):
         self._over(attempt, 0, None, events)
         return False
 
-    def _after_answer(self, attempt: _Attempt) -> None:
+    def _after_answer(self, attempt: _SimulatedAttempt) -> None:
         if attempt.over:
             return
         answer = attempt.answer
@@ -211,7 +224,7 @@ class SimulatedExecutor(Executor):
         else:
             self._next(attempt)
 
-    def _next(self, attempt: _Attempt) -> None:
+    def _next(self, attempt: _SimulatedAttempt) -> None:
         """Ask the model for the next result and when it comes."""
         try:
             if attempt.script is None:
@@ -226,32 +239,31 @@ class SimulatedExecutor(Executor):
         else:
             self._at(duration, attempt, "report")
 
-    def _over(self, attempt: _Attempt, status: int, reason: str | None, events: list[Event]) -> None:
+    def _over(self, attempt: _SimulatedAttempt, status: int, reason: ExitReason | None, events: list[Event]) -> None:
         attempt.over = True
         del self._attempts[attempt.trial_id]
         self._nodes.give_back(attempt.node, attempt.share)
         events.append(Exited(attempt.trial_id, attempt.number, status, reason))
 
 
-class _Attempt:
+@dataclass(slots=True, eq=False)
+class _SimulatedAttempt:
     """A running trial that exists only here."""
 
-    __slots__ = (
-        "answer", "error", "halted", "keys", "launch", "metrics", "node",
-        "number", "over", "pid", "script", "share", "trial_id",
-    )  # fmt: skip
+    launch: Launch
+    node: int
+    share: Share
+    pid: int
+    keys: AutomaticKeys = field(init=False)
+    script: Iterator[tuple[float, Mapping[str, Any]]] | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    answer: Answer | None = None
+    error: AttemptErrored | None = None
+    halted: bool = False
+    over: bool = False
+    trial_id: str = field(init=False)
+    number: int = field(init=False)
 
-    keys: AutomaticKeys
-
-    def __init__(self, launch: Launch, node: int, share: Share, pid: int) -> None:
-        self.launch = launch
-        self.trial_id = launch.job.trial_id
-        self.number = launch.job.attempt
-        self.node, self.share = node, share
-        self.pid = pid
-        self.script: Iterator[tuple[float, Mapping[str, Any]]] | None = None
-        self.metrics: Mapping[str, Any] = {}
-        self.answer: Answer | None = None
-        self.error: AttemptErrored | None = None
-        self.halted = False
-        self.over = False
+    def __post_init__(self) -> None:
+        self.trial_id = self.launch.job.trial_id
+        self.number = self.launch.job.attempt

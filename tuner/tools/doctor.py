@@ -19,7 +19,7 @@ from trainables.places import is_elsewhere, is_host
 from trainables.store import fs
 from trainables.transfer.open import open_backend
 from tuner.error import SettingError, TuneError
-from tuner.executors.local import LocalExecutor
+from tuner.executors.local.executor import LocalExecutor
 from tuner.executors.ray import connection
 from tuner.experiment.paths import as_local_path, cache_of, default_storage
 from tuner.tools import findings

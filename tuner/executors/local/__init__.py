@@ -6,20 +6,3 @@
 Everything below the driver belongs to exactly one attempt, and a keeper starts the next one only when nothing of the
 one before is left.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tuner.executors.local.executor import LocalExecutor
-
-__all__ = ["LocalExecutor"]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "LocalExecutor":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tuner.executors.local.executor import LocalExecutor
-
-    return LocalExecutor

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tuner.clock import Clock
-from tuner.executors.base import Launch
+from tuner.executors.base import ExitReason, Launch
 from tuner.executors.local.lines import OutputPipe, TrialSocket
 from tuner.executors.pool import Share
 
@@ -30,7 +30,7 @@ class LocalAttempt:
     keeper: socket.socket | None = None
     """The way to the keeper that runs it; None: it has none yet, or that is gone."""
     pid: int = 0
-    reason: str | None = None
+    reason: ExitReason | None = None
     """Why it was told to end."""
     over: bool = False
 
@@ -45,7 +45,7 @@ class LocalAttempt:
         for output in self.outputs:
             output.close_pipe()
 
-    def end(self, reason: str | None) -> None:
+    def end(self, reason: ExitReason | None) -> None:
         """Have its keeper end it, as soon as it has one."""
         self.reason = self.reason or reason
         if self.keeper is not None:
@@ -69,10 +69,10 @@ class Deadlines:
 
     def __init__(self, clock: Clock) -> None:
         self._now = clock.monotonic
-        self._heap: list[tuple[float, int, LocalAttempt, str | None]] = []
+        self._heap: list[tuple[float, int, LocalAttempt, ExitReason | None]] = []
         self._order = itertools.count()
 
-    def add(self, seconds: float, attempt: LocalAttempt, reason: str | None) -> None:
+    def add(self, seconds: float, attempt: LocalAttempt, reason: ExitReason | None) -> None:
         """So many seconds from now."""
         heapq.heappush(self._heap, (self._now() + seconds, next(self._order), attempt, reason))
 
@@ -83,7 +83,7 @@ class Deadlines:
         left = max(0.0, deadline - self._now())
         return left if timeout is None else min(left, timeout)
 
-    def passed(self) -> Iterator[tuple[LocalAttempt, str | None]]:
+    def passed(self) -> Iterator[tuple[LocalAttempt, ExitReason | None]]:
         """Take out those that have passed."""
         while (deadline := self._next()) is not None and deadline <= self._now():
             _, _, attempt, reason = heapq.heappop(self._heap)

@@ -28,7 +28,14 @@ from typing import Any, NoReturn
 from tuner.executors.local import preload
 from tuner.executors.local.attempt_process import Preloaded
 from tuner.executors.local.keeper import Keeper, SignalPipe
-from tuner.executors.local.process_tree import adopt_orphans, children, die_with_parent, end_children, kill
+from tuner.executors.local.process_tree import (
+    adopt_orphans,
+    children,
+    dead_children,
+    die_with_parent,
+    end_children,
+    kill,
+)
 
 NUMBER = struct.Struct("<cII")
 BOOT = (  # the main module of the server; marshal, because this runs before sys.path is known
@@ -167,13 +174,7 @@ class _Server:
         self._tell(b"P", number, pid)
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if pid == 0:
-                break
+        for pid, _ in dead_children():
             if pid in self._keepers:
                 self._dead.append(self._keepers.pop(pid))
         if self._dead:

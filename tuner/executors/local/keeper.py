@@ -22,7 +22,14 @@ from typing import NoReturn
 
 from tuner.executors.local import attempt_process
 from tuner.executors.local.attempt_process import Preloaded
-from tuner.executors.local.process_tree import adopt_orphans, die_with_parent, end_children, kill, kill_group
+from tuner.executors.local.process_tree import (
+    adopt_orphans,
+    dead_children,
+    die_with_parent,
+    end_children,
+    kill,
+    kill_group,
+)
 
 EXITED = struct.Struct("<cIi")
 CANNOT_FORK = 71  # EX_OSERR
@@ -122,13 +129,7 @@ class Keeper:
 
     def _reap(self) -> None:
         """Collect dead children. When the trial's own process is among them, end what it left."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, status in dead_children():
             if pid == self._trial:
                 end_children()
                 self._over(status)

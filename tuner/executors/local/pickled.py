@@ -13,6 +13,7 @@ import sys
 import tempfile
 import types
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +38,14 @@ Imports = dict[str, set[str]]
 """Modules to import, each with the names that are wanted from it (some may be modules themselves)."""
 
 
+@dataclass(frozen=True, slots=True)
 class TrainableFile:
-    """A trainable on disk, written once for all trials.
+    """A trainable on disk, written once for all trials."""
 
-    Attributes:
-        path: two pickles: `FIRST`, and the trainable.
-        imports: what loading and running the trainable will import.
-    """
-
-    def __init__(self, path: Path, imports: Imports) -> None:
-        self.path = path
-        self.imports = imports
+    path: Path
+    """Of two pickles: `FIRST`, and the trainable."""
+    imports: Imports
+    """What loading and running the trainable will import."""
 
 
 def write_trainable(trainable: Any, directory: Path) -> TrainableFile:

@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Iterator
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -85,6 +86,18 @@ def kill_group(pgid: int) -> None:
         os.killpg(pgid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
+
+
+def dead_children() -> Iterator[tuple[int, int]]:
+    """Collect the children that are dead by now: (pid, wait status)."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, status
 
 
 def end_children(keep: int | None = None) -> int | None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from trainables.starting import start_process
 from tuner import knobs
@@ -124,6 +123,3 @@ def describe(returncode: int | None) -> str:
     if returncode < 0:
         return f"was ended by {signal.Signals(-returncode).name}"
     return f"exited with status {returncode}"
-
-
-__all__: list[Any] = ["MARKER", "ForkServer", "describe"]

@@ -3,23 +3,6 @@
     driver (RayExecutor) ── agent of node A (an actor) ── LocalExecutor ── fork server, keepers, trials
                          └─ agent of node B ...
 
-Ray places, starts the agents, carries messages and notices deaths. On each node the very same local executor runs the
-trials, and the node's own disk keeps their checkpoints.
+Ray says which nodes there are, leases slots (placement groups), and starts an agent on each node. What an agent does is
+in `tuner.executors.host_agent`, and the driver's side of it in `tuner.executors.remote`.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tuner.executors.ray.executor import RayExecutor
-
-__all__ = ["RayExecutor"]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "RayExecutor":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tuner.executors.ray.executor import RayExecutor
-
-    return RayExecutor

@@ -119,17 +119,9 @@ def draining() -> set[str]:
     return set(state.state.get_draining_nodes())
 
 
-def is_death(error: BaseException) -> bool:
-    """Whether Ray says so of an actor or its node, and not of what it was asked to do."""
-    return isinstance(error, load().exceptions.RayError) and not isinstance(error, load().exceptions.RayTaskError)
-
-
-def is_of_the_dead(error: BaseException | None) -> bool:
-    """Whether something went wrong because an actor is gone for good, which is told by itself too."""
-    died = load().exceptions.ActorDiedError
-    while error is not None and not isinstance(error, died):
-        error = error.__cause__ or error.__context__
-    return error is not None
+def is_alive(id: str) -> bool:
+    """Whether that node lives."""
+    return any(node.id == id for node in nodes())
 
 
 def from_ray(resources: Mapping[str, float]) -> dict[str, float]:

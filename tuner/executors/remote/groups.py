@@ -11,7 +11,7 @@ from typing import Any
 from trainables.job import GroupNodes, Job
 from tuner.error import ResourceError
 from tuner.executors.base import Resources
-from tuner.executors.pool import check_fits_nodes
+from tuner.executors.pool import check_fits_nodes, fitting, shape_of
 
 _NODE = "#"
 """Between a trial's id and the number of the node, in the ids of the processes on further nodes."""
@@ -36,7 +36,7 @@ class Group:
         alone = self.strategy == "STRICT_SPREAD"
         taken: set[int] = set()
         for bundle in self.bundles:
-            rooms = (n for n, node in enumerate(free) if not (alone and n in taken) and _holds(node, bundle))
+            rooms = (n for n, node in enumerate(free) if not (alone and n in taken) and fitting(node, shape_of(bundle)))
             if not bundle or (room := next(rooms, None)) is None:
                 return False
             taken.add(room)
@@ -63,7 +63,7 @@ def meant_by(trainable: Any) -> Meant:
 
 def on_several(group: Group | None, nodes: Sequence[Resources], resources: Resources) -> Group | None:
     """The group, unless it is to be on one node: where it fits there, and is not to be spread."""
-    if group is None or (group.strategy == "PACK" and any(_holds(node, resources) for node in nodes)):
+    if group is None or (group.strategy == "PACK" and any(fitting(node, shape_of(resources)) for node in nodes)):
         return None
     return group
 
@@ -101,7 +101,7 @@ def across(job: Job, nodes: Sequence[str], addresses: Mapping[str, str]) -> Job:
     )
 
 
-def deputy_of(job: Job, number: int, port: int) -> Job:
+def launcher_job(job: Job, number: int, port: int) -> Job:
     """The job of the process that a further node runs for a trial."""
     assert job.group_nodes is not None
     there = replace(job.group_nodes, number=number, port=port)
@@ -111,7 +111,3 @@ def deputy_of(job: Job, number: int, port: int) -> Job:
 def trial_of(process: str) -> str:
     """The id of the trial to which a process belongs."""
     return process.partition(_NODE)[0]
-
-
-def _holds(node: Mapping[str, float], bundle: Mapping[str, float]) -> bool:
-    return all(node.get(name, 0.0) + 1e-6 >= amount for name, amount in bundle.items())

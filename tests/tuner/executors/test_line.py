@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tuner.executors.ray import line as lines
-from tuner.executors.ray.line import AgentLine, connect, open_door
+from tuner.executors.host_agent import line as lines
+from tuner.executors.host_agent.line import AgentLine, connect, open_door
 
 PATIENCE_S = 60.0
 MB = 1 << 20
@@ -164,17 +164,16 @@ def test_a_line_that_ends_with_much_unsent_holds_up_nobody() -> None:
 
 
 AGENT = """
-import asyncio, os, sys, time
+import os, sys, threading, time
 from pathlib import Path
 from trainables.job import Job
+from tuner.executors.host_agent.service import HostAgent
 from tuner.executors.base import Exited, Launch
 from tuner.executors.local.pickled import pickle_job, write_trainable
-from tuner.executors.ray import node_agent as agents
-from tuner.executors.ray.line import connect
-from tuner.executors.ray.protocol import HEARTBEAT_S, Kill, Setup, pack_orders, unpack_heard
+from tuner.executors.host_agent.line import connect
+from tuner.executors.host_agent.protocol import HEARTBEAT_S, KillTrial, Setup, pack_orders, unpack_heard
 
 home, what = Path(sys.argv[1]), sys.argv[2]
-agents.ray_ip = lambda: "127.0.0.1"  # there is no cluster
 
 
 def train(config):
@@ -199,32 +198,27 @@ def drive(line):
             sys.exit("the agent keeps in memory whatever a trial writes")
     print("held up", flush=True)
     if what == "orders":
-        line.send(pack_orders([Kill("nobody" * (8 << 20)), Kill("t0")]))
+        line.send(pack_orders([KillTrial("nobody" * (8 << 20)), KillTrial("t0")]))
         while True:
             for batch in line.receive():
                 if any(isinstance(said, Exited) for said in unpack_heard(batch)):
                     return
 
 
-async def main():
-    agent = agents.Agent()
-    shipped = write_trainable(train, home)
-
-    async def beat():
-        while True:
-            await agent.alive()
-            await asyncio.sleep(HEARTBEAT_S)
-
-    beating = asyncio.create_task(beat())
-    address = await agent.begin(Setup(shipped.imports, str(home), home / "tmp", home), shipped.path.read_bytes(), b"")
-    line = await asyncio.to_thread(connect, address)
-    await asyncio.to_thread(drive, line)
-    await agent.end()
-    print("ended", flush=True)
-    os._exit(0)
+def beat():
+    while True:
+        agent.alive()
+        time.sleep(HEARTBEAT_S)
 
 
-asyncio.run(main())
+agent = HostAgent("127.0.0.1", lambda heard: None)  # there is no cluster
+threading.Thread(target=beat, daemon=True).start()
+written = write_trainable(train, home)
+address = agent.begin(Setup(written.imports, str(home), home / "tmp", home), written.path.read_bytes(), b"")
+drive(connect(address))
+agent.end()
+print("ended", flush=True)
+os._exit(0)
 """
 
 

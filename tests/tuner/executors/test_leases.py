@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from tuner.error import SettingError
-from tuner.executors.ray import connection, nodes
-from tuner.executors.ray.leases import Lease, Leases
-from tuner.executors.ray.nodes import Nodes
+from tuner.executors.ray import connection
+from tuner.executors.ray.leases import Leases
+from tuner.executors.ray.nodes import RayNodes
+from tuner.executors.ray.placement import Lease
 from tuner.executors.reactor import Reactor
+from tuner.executors.remote import hosts
+from tuner.executors.remote.hosts import HostAgents
 
 ONE, TWO = {"cpu": 1.0}, {"cpu": 2.0}
 
@@ -51,7 +54,7 @@ def leases() -> Leases:
 
 
 def asked(leases: Leases) -> list[Lease]:
-    return [lease for each in leases._asked.values() for lease in each]
+    return [lease for each in leases._shapes.values() for lease in each.asked]
 
 
 def grant(leases: Leases) -> None:
@@ -118,7 +121,7 @@ class Unwritable:
     def when_looked(self, then: Callable[[Any], None]) -> None:
         self.waiting.append(then)
 
-    def looked(self) -> Any:
+    def survey(self) -> Any:
         raise SettingError("/results cannot be written there")
 
     def release(self) -> None:
@@ -128,23 +131,22 @@ class Unwritable:
 def test_no_slot_on_a_node_that_was_given_up_is_waited_for(
     groups: Groups, leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nodes, "Host", Unwritable)
-    hosts: dict[str, Any] = {}
+    monkeypatch.setattr(hosts, "RemoteHost", Unwritable)
     reactor = Reactor()
     unused: Any = None
-    cluster = Nodes(
-        hosts, reactor, leases, unused, runtime_env=None, heard=unused, leaves=unused, lost=unused,
-        busy=frozenset, keeps=lambda dirname, ref: True,
-    )  # fmt: skip
-    cluster._place = object()  # type: ignore[assignment]
+    always: Any = lambda *_: None  # noqa: E731
+    mine = HostAgents(reactor, always, is_alive=connection.is_alive, heard=always, lost=always, busy=frozenset)
+    cluster = RayNodes(mine, reactor, leases, unused, leaves=unused, keeps=lambda dirname, ref: True)
+    mine._place = object()  # type: ignore[assignment]
     cluster._begin = lambda host: None
     cluster._greet(connection.Node("a", "10.0.0.1", {"cpu": 8.0}), [])
     assert not leases.has_room(ONE, ())
     for lease in asked(leases):  # granted before its agent has looked around
         assert leases.on_granted(lease, None)
         cluster.use(lease)
-    while hosts:
-        (host,) = hosts.values()
+    while mine.by_node:
+        (host,) = mine.by_node.values()
+        assert isinstance(host, Unwritable)
         for then in host.waiting:
             then(None)
         reactor.wait(0.0, [])

@@ -11,7 +11,7 @@ from trainables import ScalingConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.testing import example_job
 from tuner.error import ResourceError
-from tuner.executors.ray.groups import across, check_fits, deputy_of, meant_by, on_several, trial_of
+from tuner.executors.remote.groups import across, check_fits, launcher_job, meant_by, on_several, trial_of
 
 TWO_BY_TWO = [{"cpu": 2.0}, {"cpu": 2.0}]
 
@@ -63,7 +63,7 @@ def test_the_node_of_the_first_bundle_leads_and_the_others_follow_in_order(tmp_p
 
     assert led.group_nodes is not None
     assert led.group_nodes.nodes == (("10.0.0.2", 2), ("10.0.0.1", 1), ("10.0.0.3", 1))
-    further = deputy_of(led, 2, 4711)
+    further = launcher_job(led, 2, 4711)
     assert (further.group_nodes.number, further.group_nodes.port, further.group_nodes.key) == (
         2,
         4711,

@@ -9,16 +9,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tuner.executors.ray.cleanup import Cleaner, leave_temporary, take_temporary
-from tuner.executors.ray.protocol import OWNER_FILE, Setup
+from tuner.executors import RayExecutor
+from tuner.executors.host_agent.protocol import OWNER_FILE, Setup
+from tuner.executors.host_agent.scratch import Cleaner, leave_temporary, take_temporary
+from tuner.executors.ray import connection
 
 AGENT = """
 import sys
 from pathlib import Path
-from tuner.executors.ray.cleanup import Cleaner
+from tuner.executors.host_agent.scratch import Cleaner
 cleaner = Cleaner(Path(sys.argv[1]), Path(sys.argv[2]))
 print("ready", flush=True)
 if sys.stdin.readline():
@@ -89,3 +92,17 @@ def test_what_dead_agents_left_goes_where_the_driver_could_not_remove_it(tmp_pat
     leave_temporary(setup(run, "3-0123"), mine)
     assert run.exists() == sees
     assert (tmp_path / ".tmp").exists() == sees
+
+
+def test_a_run_does_without_the_empty_directory_that_an_older_owners_agent_took_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    left = setup(run, "1-0123")
+    leave_temporary(left, take_temporary(left))
+    assert not run.exists()
+    cluster = RayExecutor().remote_hosts
+    monkeypatch.setattr(connection, "load", lambda: SimpleNamespace(put=lambda data: data))
+    monkeypatch.setattr(cluster, "_nodes", SimpleNamespace(begin=lambda *_: None))
+    cluster.begin(len, "99999999", run)
+    assert (run / OWNER_FILE).read_text() == "99999999"

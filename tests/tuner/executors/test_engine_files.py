@@ -20,8 +20,8 @@ from trainables.testing.backends import CHECKS, Check
 from trainables.transfer import remote_checkpoints
 from trainables.transfer.remote_checkpoints import ContentIndex
 from trainables.wire import CheckpointRef
-from tuner.executors.ray.engine_files import PIECE, EngineBackend, Files
-from tuner.executors.ray.transfers import RsyncBesideEngine
+from tuner.executors.host_agent.engine_files import PIECE, EngineBackend, Files
+from tuner.executors.remote.transfers import RsyncBesideEngine
 
 KEY = "t_0/checkpoint_000001"
 

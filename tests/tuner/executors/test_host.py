@@ -25,9 +25,10 @@ from trainables.store import publish, staging
 from trainables.transfer.transfer_jobs import PushManifest, PushPayload
 from trainables.wire import CheckpointRef
 from tuner.executors.local.pickled import write_trainable
+from tuner.executors.host_agent.protocol import Setup
 from tuner.executors.ray import connection
-from tuner.executors.ray import host as hosts
-from tuner.executors.ray.protocol import Setup
+from tuner.executors.ray.actor import ActorHandle
+from tuner.executors.remote import host as hosts
 from tuner.executors.remote_hosts import ExperimentPlace, Uploading
 
 root, id = Path(sys.argv[1]), uuid.uuid4().hex
@@ -36,8 +37,9 @@ ray.init(
     object_store_memory=80 * 2**20,
 )
 (node,) = connection.nodes()
-host = hosts.Host(node.id, node.ip, None, ExperimentPlace(root / "exp", root / "no record", id, "e"), number=1)
-assert not host.looked().shared
+agent, place = ActorHandle(node.id, None), ExperimentPlace(root / "exp", root / "no record", id, "e")
+host = hosts.RemoteHost(node.id, node.ip, agent, place, number=1)
+assert not host.survey().shared
 
 
 def beat():
@@ -49,13 +51,13 @@ def beat():
 threading.Thread(target=beat, daemon=True).start()
 uploading = cloudpickle.dumps(Uploading({"place": str(root / "mount" / "copies")}, 30.0, needed=False))
 (root / "temporary").mkdir()
-shipped = write_trainable(lambda config: None, root / "temporary")
-setup = Setup(shipped.imports, id, root / "temporary", Path.cwd(), uploading=uploading)
+written = write_trainable(lambda config: None, root / "temporary")
+setup = Setup(written.imports, id, root / "temporary", Path.cwd(), uploading=uploading)
 
 
 def begin():
     begun = queue.SimpleQueue()
-    host.begin(setup, shipped.path.read_bytes(), b"", lambda: begun.put(None), begun.put)
+    host.begin(setup, written.path.read_bytes(), b"", begun.put)
     problem = begun.get(timeout=100)
     if problem is not None:
         raise problem
@@ -71,7 +73,7 @@ published = publish.commit(publish.prepare(staged, ref=ref, metrics=msgspec.Raw(
 
 def upload(kind):
     answers = queue.SimpleQueue()
-    host.upload(kind(directory=str(published.path), key=f"exp/t/{ref.name}"), answers.put)
+    host.store.upload(kind(directory=str(published.path), key=f"exp/t/{ref.name}"), answers.put)
     return answers.get(timeout=100)
 
 
@@ -80,7 +82,7 @@ begin()
 first = upload(PushPayload)  # the first thing that it does there is to look whether it can use the place
 (root / "mount").unlink()
 later = [type(upload(kind)).__name__ for kind in (PushPayload, PushManifest)]
-ray.kill(host._actor)
+agent.kill()
 dead = upload(PushPayload)
 there = sorted(path.name for path in (root / "mount/copies/exp/t" / ref.name).iterdir())
 seen = {"first": msgspec.to_builtins(first), "later": later, "there": there, "dead": dead.kind.value}

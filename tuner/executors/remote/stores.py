@@ -11,8 +11,8 @@ from trainables.store import delete as delete_here
 from trainables.store import fs
 from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
 from trainables.wire import CheckpointRef
-from tuner.executors.ray.host import Host
-from tuner.executors.ray.transfers import Carrier, place_of_restored
+from tuner.executors.remote.host import RemoteHost
+from tuner.executors.remote.transfers import Carrier, place_of_restored
 
 
 class Stores:
@@ -23,42 +23,42 @@ class Stores:
         carrier: brings checkpoints from one to another.
     """
 
-    def __init__(self, hosts: Mapping[str, Host], carrier: Carrier) -> None:
+    def __init__(self, hosts: Mapping[str, RemoteHost], carrier: Carrier) -> None:
         self._hosts, self._carrier = hosts, carrier
         self.root = Path()
         """The experiment's directory, on every host."""
-        self.replicated = False
+        self.uploads = False
         """Hosts copy their checkpoints to the replica, and get them from there, themselves."""
 
     def holds(self, path: Path) -> bool:
         """A host that lives has the checkpoint that would lie at that path here."""
-        return any(host.holds(path) for host in list(self._hosts.values()) if not host.lost)
+        return any(host.store.holds(path) for host in list(self._hosts.values()) if not host.lost)
 
-    def place_on(self, host: Host, source: Path) -> Path:
+    def place_on(self, host: RemoteHost, source: Path) -> Path:
         """Where a checkpoint of this host lies on another one."""
         within = host.shared or source.is_relative_to(self.root)
         return source if within else place_of_restored(self.root, source)
 
-    def delete(self, path: Path) -> bool:
+    def delete(self, host: str, path: Path) -> bool:
         """Delete a checkpoint here and on every host that has it; False: it is open on one of them."""
         done = delete_here.delete(path)
-        for host in list(self._hosts.values()):
-            if host.holds(path):
-                done = host.delete(path) and done
+        for other in list(self._hosts.values()):
+            if other.store.holds(path):
+                done = other.store.delete(path) and done
         return done
 
     def upload(self, path: Path, job: AnyJob, then: Callable[[Done | JobFailed], None]) -> bool:
         """Have the host of a checkpoint do a job of the replica; False: it lies here."""
         if fs.is_dir(path):
             return False
-        host = next((host for host in list(self._hosts.values()) if host.holds(path)), None)
+        host = next((host for host in list(self._hosts.values()) if host.store.holds(path)), None)
         if host is None:
             then(JobFailed(FailureKind.CHECKPOINT_LOST, f"{path}: the host that had it is gone"))
         else:
-            host.upload(job, then)
+            host.store.upload(job, then)
         return True
 
-    def supply(self, host: Host, source: Path, digest: str) -> None:
+    def supply(self, host: RemoteHost, source: Path, digest: str) -> None:
         """Have the checkpoint of an attempt on its host, whole, from wherever it is nearest.
 
         Raises CheckpointError when there is none that is whole, TransferError.
@@ -67,21 +67,23 @@ class Stores:
         with self._carrier.on(host, target):
             if fs.is_dir(source):
                 self._carrier.bring_there(host, source, target, self.root)
-            elif host.check(target, digest) is not None:
+            elif host.store.check(target, digest) is not None:
                 self._supply_from_afar(host, target, digest)
 
-    def _supply_from_afar(self, host: Host, target: Path, digest: str) -> None:
+    def _supply_from_afar(self, host: RemoteHost, target: Path, digest: str) -> None:
         missing = f"{target}: no host has it, and no replica"
-        if self.replicated:
+        if self.uploads:
             key = f"{self.root.name}/{target.relative_to(self.root).as_posix()}"
             try:
-                host.fetch(key, target, digest)
+                host.store.fetch(key, target, digest)
                 return
             except PublishError:
                 raise  # that is the host's disk
             except CheckpointError as error:
                 missing = f"{target}: no other host has it, and not the replica either: {error}"
-        other = next((other for other in list(self._hosts.values()) if other is not host and other.holds(target)), None)
+        other = next(
+            (other for other in list(self._hosts.values()) if other is not host and other.store.holds(target)), None
+        )
         if other is None:
             raise CheckpointNotFoundError(missing)
         self._carrier.bring_here(other, target, self.root, digest)
@@ -100,12 +102,12 @@ class Stores:
 
     def drop(self, node: str, dirname: str, ref: CheckpointRef) -> None:
         """Delete what another host has and nobody needs. Raises KeyError when it is gone, OSError."""
-        self._hosts[node].delete(self.root / dirname / ref.name)
+        self._hosts[node].store.delete(self.root / dirname / ref.name)
 
-    def drop_later(self, host: Host, path: Path) -> None:
+    def drop_later(self, host: RemoteHost, path: Path) -> None:
         """The same beside the caller; what cannot be deleted is left to the next start."""
 
         def drop() -> None:
-            host.delete(path)
+            host.store.delete(path)
 
         self._carrier.beside(host, drop, lambda error: None)

@@ -21,9 +21,9 @@ from trainables.transfer import remote_checkpoints
 from trainables.transfer.backend import Backend, Progress, PushRequest, unwatched
 from trainables.transfer.open import open_backend
 from trainables.transfer.rsync import RsyncBackend
-from tuner.executors.ray.engine_files import PIECE, EngineBackend
-from tuner.executors.ray.host import Host
-from tuner.executors.ray.protocol import RESTORED
+from tuner.executors.host_agent.engine_files import PIECE, EngineBackend
+from tuner.executors.host_agent.protocol import RESTORED
+from tuner.executors.remote.host import RemoteHost
 
 log = logging.getLogger(__name__)
 
@@ -83,21 +83,21 @@ class Carrier:
             settings.get(name) is not None for name in ("ssh_key", "ssh_port")
         )
 
-    def way(self, host: Host, root: Path) -> str:
+    def way(self, host: RemoteHost, root: Path) -> str:
         """How it goes, in words."""
         return self._way(host, root)[1]
 
-    def bring_here(self, host: Host, path: Path, root: Path, digest: str, landing: Landing | None = None) -> None:
+    def bring_here(self, host: RemoteHost, path: Path, root: Path, digest: str, landing: Landing | None = None) -> None:
         """Copy a checkpoint from another host to the same path here.
 
         Raises PublishError when this host's disk does not take it, TransferError, CheckpointError.
         """
-        host.has(path)  # first: who deletes it meanwhile deletes it there too
+        host.store.has(path)  # first: who deletes it meanwhile deletes it there too
         with self._alone(path):
             if not (manifest.is_published(path) and digest in ("", manifest.read(path).digest)):
                 self._bring_here(host, path, root, digest, landing or Landing())
 
-    def _bring_here(self, host: Host, path: Path, root: Path, digest: str, landing: Landing) -> None:
+    def _bring_here(self, host: RemoteHost, path: Path, root: Path, digest: str, landing: Landing) -> None:
         backend, _ = self._way(host, root)
         key = path.relative_to(root).as_posix()
 
@@ -125,14 +125,14 @@ class Carrier:
         finally:
             fs.remove_quietly(staged)
 
-    def bring_there(self, host: Host, source: Path, target: Path, root: Path) -> None:
+    def bring_there(self, host: RemoteHost, source: Path, target: Path, root: Path) -> None:
         """Have a checkpoint of this host on another one, whole; `on` that host nobody else may be at it.
 
         Raises TransferError, CheckpointError.
         """
         published = manifest.is_published(source)
         digest = manifest.read(source).digest if published else ""
-        if published and host.check(target, digest) is None:
+        if published and host.store.check(target, digest) is None:
             return
         backend, _ = self._way(host, root)
         key = target.relative_to(root).as_posix()
@@ -141,17 +141,17 @@ class Carrier:
             return
         remote_checkpoints.push_payload(backend, source, key, index=remote_checkpoints.ContentIndex())
         remote_checkpoints.push_manifest(backend, source, key)
-        problem = host.check(target, digest)
+        problem = host.store.check(target, digest)
         if problem is not None:
             raise TransferError(f"{host.name}: {problem or 'what was copied there is not there'}")
 
     @contextmanager
-    def on(self, host: Host, target: Path) -> Iterator[None]:
+    def on(self, host: RemoteHost, target: Path) -> Iterator[None]:
         """Keep others from bringing that checkpoint to that host meanwhile: of two clones the second finds it."""
         with self._alone(host.node, target):
             yield
 
-    def beside(self, host: Host, work: Callable[[], None], then: Then) -> None:
+    def beside(self, host: RemoteHost, work: Callable[[], None], then: Then) -> None:
         """Do one of these beside the caller."""
 
         def do() -> None:
@@ -166,7 +166,7 @@ class Carrier:
             self._lanes[host.node] = _CopyThreads()
         self._lanes[host.node].add(do)
 
-    def lost(self, host: Host) -> None:
+    def lost(self, host: RemoteHost) -> None:
         """That host is gone: what waits is not begun."""
         if (lane := self._lanes.pop(host.node, None)) is not None:
             lane.close()
@@ -194,21 +194,21 @@ class Carrier:
                 self._taken.discard(key)
                 self._freed.notify_all()
 
-    def _way(self, host: Host, root: Path) -> tuple[Backend, str]:
+    def _way(self, host: RemoteHost, root: Path) -> tuple[Backend, str]:
         with self._alone(host.node):
             if host.node not in self._ways:
                 self._ways[host.node] = self._find(host, root)
             return self._ways[host.node]
 
-    def _instead(self, host: Host, root: Path, error: TransferError) -> Backend:
+    def _instead(self, host: RemoteHost, root: Path, error: TransferError) -> Backend:
         """The engine, where nobody said that it be another way; raises what happened otherwise."""
         with self._alone(host.node):
             backend = self._ways[host.node][0] if host.node in self._ways else None
             if self.chosen or host.lost or self._closed or backend is None:
                 raise error
-            return backend if isinstance(backend, EngineBackend) else EngineBackend(f"{host.ip}:{root}", host.ask)
+            return backend if isinstance(backend, EngineBackend) else EngineBackend(f"{host.ip}:{root}", host.store.ask)
 
-    def _goes(self, host: Host, instead: Backend, error: TransferError) -> None:
+    def _goes(self, host: RemoteHost, instead: Backend, error: TransferError) -> None:
         """The engine brought what the way so far did not: it is the way from now on."""
         with self._alone(host.node):
             if host.node in self._ways and not isinstance(self._ways[host.node][0], EngineBackend):
@@ -216,7 +216,7 @@ class Carrier:
                 log.warning("checkpoints of %s are copied through the engine from here on: %s", host.name, why)
                 self._ways[host.node] = instead, f"through the engine ({why})"
 
-    def _find(self, host: Host, root: Path) -> tuple[Backend, str]:
+    def _find(self, host: RemoteHost, root: Path) -> tuple[Backend, str]:
         settings = dict(self._settings())
         place = f"{host.ip}:{root}"
         if settings.get("syncer", "auto") not in ("auto", None):
@@ -224,7 +224,7 @@ class Carrier:
             backend = open_backend(f"{getpass.getuser()}@{place}", **settings)
             backend.check()
             return backend, "as syncer= says"
-        engine = EngineBackend(place, host.ask)
+        engine = EngineBackend(place, host.store.ask)
         chosen = settings.get("ssh_key") is not None or settings.get("ssh_port") is not None
         try:
             if chosen:

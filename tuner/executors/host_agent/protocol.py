@@ -22,7 +22,7 @@ SILENT_S = 12.0
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class HostSurvey:
     """What an agent found on its host."""
 
     hostname: str
@@ -50,7 +50,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class TrialOutput:
     """A trial wrote something."""
 
     trial_id: str
@@ -60,35 +60,37 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class HostBroken:
     """The host cannot run trials any more."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class TellTrial:
     trial_id: str
     message: ToTrial
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class KillTrial:
     trial_id: str
 
 
-Order = Union[Launch, Tell, Kill]
-Heard = Union[Event, Output, Broken]
+Order = Union[Launch, TellTrial, KillTrial]
+Heard = Union[Event, TrialOutput, HostBroken]
 
 
 def pack_orders(orders: Sequence[Order]) -> bytes:
     """Orders as bytes. What trials are told goes as they get it: it is most of all, and pickled it costs ten times."""
-    small = [(order.trial_id, encode(order.message)) if type(order) is Tell else order for order in orders]
+    small = [(order.trial_id, encode(order.message)) if type(order) is TellTrial else order for order in orders]
     return pickle.dumps(small, pickle.HIGHEST_PROTOCOL)
 
 
 def unpack_orders(data: bytes) -> list[Order]:
-    return [Tell(part[0], decode_to_trial(part[1])) if type(part) is tuple else part for part in pickle.loads(data)]
+    return [
+        TellTrial(part[0], decode_to_trial(part[1])) if type(part) is tuple else part for part in pickle.loads(data)
+    ]
 
 
 def pack_heard(heard: Sequence[Heard]) -> bytes:

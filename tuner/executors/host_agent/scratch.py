@@ -1,4 +1,4 @@
-"""What an agent has on its host only while it runs: the trainable, and what trials make with `tempfile`.
+"""Directories that an agent has only while it runs: the trainable, and what trials make with `tempfile`.
 
 It goes with the agent, also when that is killed; when everything on its host is, with the next agent there.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from trainables import owned_directory
 from trainables.owned_directory import OwnedDirectory
 from trainables.store import fs
-from tuner.executors.ray.protocol import OWNER_FILE, Setup
+from tuner.executors.host_agent.protocol import OWNER_FILE, Setup
 
 _CLEAN = """
 exec 3<&0

@@ -34,14 +34,14 @@ from trainables.transfer.transfer_jobs import AnyJob, Done, FetchCheckpoint, Job
 from trainables.wire import CheckpointRef
 from tuner.executors import RayExecutor
 from tuner.executors.base import Launch, Resources
-from tuner.executors.ray.attempts import Attempts
-from tuner.executors.ray.engine_files import Files
-from tuner.executors.ray.host import Host
-from tuner.executors.ray.node_agent import _check
-from tuner.executors.ray.stores import Stores
-from tuner.executors.ray.transfers import Carrier
-from tuner.executors.ray.uploads import ClusterUploader
+from tuner.executors.host_agent.engine_files import Files
+from tuner.executors.host_agent.survey import check
 from tuner.executors.reactor import Reactor
+from tuner.executors.remote.attempts import RemoteAttempts
+from tuner.executors.remote.host import HostStore, RemoteHost
+from tuner.executors.remote.stores import Stores
+from tuner.executors.remote.transfers import Carrier
+from tuner.executors.remote.uploads import ClusterUploader
 from tuner.experiment.state import ExperimentState
 from tuner.opening.other_hosts import gather
 
@@ -65,7 +65,7 @@ class Disk:
         return getattr(self._files, what)(*arguments)
 
     def check(self, path: Path, digest: str) -> str | None:
-        return _check(self._place(path), digest)
+        return check(self._place(path), digest)
 
     def delete(self, path: Path) -> bool:
         return delete.delete(self._place(path))
@@ -77,26 +77,30 @@ class Disk:
         return msgspec.json.encode(self._worker.do(job, lambda moved: None))
 
 
-class Near(Host):
-    """A host without an engine between it and the driver."""
+class NearStore(HostStore):
+    """A disk without an agent between it and the driver: what is asked for is done when the answer is waited for."""
+
+    def __init__(self, node: str, disk: Disk) -> None:
+        unused: Any = SimpleNamespace(call=lambda *request: request)
+        super().__init__(unused, lambda: node, lambda: False)
+        self._disk = disk
+
+    def _answer(self, answer: Any, timeout_s: float | None = None) -> Any:
+        what, *arguments = answer
+        self._disk.asked(arguments[0] if what == "files" else what)
+        return getattr(self._disk, what)(*arguments)
+
+
+class Near(RemoteHost):
+    """A host that has no agent."""
 
     def __init__(self, node: str, disk: Disk) -> None:
         self.node, self.ip, self.lost, self.disk = node, "127.0.0.1.invalid", False, disk
-        self._looked, self._held = None, set()
-
-        def method(name: str) -> Any:
-            return SimpleNamespace(remote=lambda *arguments: (name, arguments))
-
-        self._actor = SimpleNamespace(**{name: method(name) for name in ("files", "check", "delete", "upload")})
+        self._survey, self.store = None, NearStore(node, disk)
 
     @property
     def shared(self) -> bool:
         return False
-
-    def _get(self, ref: Any, timeout_s: float | None) -> Any:
-        name, arguments = ref
-        self.disk.asked(arguments[0] if name == "files" else name)
-        return getattr(self.disk, name)(*arguments)
 
 
 class Scene:
@@ -106,7 +110,7 @@ class Scene:
         self.root, self.replica = tmp_path / "here" / "e", tmp_path / "replica"
         (self.root / "t").mkdir(parents=True)
         self.carrier = Carrier(lambda: {})
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, RemoteHost] = {}
         for node in ("a", "b", "c"):
             self.hosts[node] = Near(node, Disk(self.root, tmp_path / node, self.replica))
         self.stores = Stores(self.hosts, self.carrier)
@@ -124,7 +128,7 @@ class Scene:
         staged = staging.new_directory(there, "1")
         (staged / "model").write_bytes(b"x" * 10_000)
         prepared = publish.prepare(staged, ref=REF, metrics=msgspec.Raw(b"{}"), created=1e9)
-        self.hosts[node].has(self.root / KEY)
+        self.hosts[node].store.has(self.root / KEY)
         return publish.commit(prepared, there / REF.name)
 
     def supply(self, *nodes: str, digest: str) -> None:
@@ -136,7 +140,7 @@ class Scene:
 
     def check(self, node: str, published: Published) -> None:
         disk = self.disk(node)
-        assert _check(disk.there / KEY, published.digest) is None
+        assert check(disk.there / KEY, published.digest) is None
         assert [path.name for path in (disk.there / "t").iterdir()] == [REF.name]
 
 
@@ -167,7 +171,7 @@ def test_two_clones_on_two_hosts_get_the_checkpoint_that_a_third_has(tmp_path: P
 
 def test_two_clones_on_one_host_get_the_checkpoint_that_the_replica_has(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.stores.replicated = True
+    scene.stores.uploads = True
     published = scene.saved("a")
     place, key = LocalBackend(scene.replica), f"e/{KEY}"
     remote_checkpoints.push_payload(place, published.path, key, index=ContentIndex())
@@ -200,15 +204,16 @@ def test_a_host_that_dies_after_it_was_looked_at_does_not_keep_a_resume_from_goi
 ) -> None:
     scene = Scene(tmp_path)
     published = {node: scene.saved(node) for node in ("b", "c")}
-    executor = RayExecutor()
-    executor._stores, executor.experiment = scene.stores, "e"
-    executor.found = [(node, "t", REF, published[node].digest) for node in ("b", "c")]
+    remote = RayExecutor().remote_hosts
+    remote._hosts, remote._carrier, remote.root = scene.hosts, scene.carrier, scene.root
+    remote.experiment = "e"
+    remote.found = [(node, "t", REF, published[node].digest) for node in ("b", "c")]
     if trouble == "silent":
         scene.disk("b").asked = silent
     else:
         del scene.hosts["b"]
 
-    notes = gather(executor, ExperimentState(scene.root), lambda trial, ref: False)
+    notes = gather(remote, ExperimentState(scene.root), lambda trial, ref: False)
 
     assert published["b"].path.exists() and not published["c"].path.exists()
     assert [REF.name in note and "timed out" in note for note in notes] == [True] * (trouble == "silent")
@@ -285,7 +290,7 @@ def test_only_a_checkpoint_that_is_missing_or_damaged_is_unusable(
 
     scene.stores.supply = supply  # type: ignore[method-assign]
     scene.hosts["a"].temporary = lambda path: path  # type: ignore[method-assign]
-    attempts = Attempts(scene.hosts, reactor, OneSlot(), scene.stores, scene.carrier)  # type: ignore[arg-type]
+    attempts = RemoteAttempts(scene.hosts, reactor, OneSlot(), scene.stores, scene.carrier)  # type: ignore[arg-type]
     attempts.launch(Launch(job_of(scene, checkpoint_path=scene.root / KEY), {"cpu": 1.0}))
     events: list[Any] = []
     while not events:
@@ -310,13 +315,13 @@ def test_a_checkpoint_that_a_host_cannot_read_just_now_is_not_set_aside_there(
 
     monkeypatch.setattr(verify, "check", unreadable)
     with pytest.raises(CheckpointError, match="just now"):
-        _check(there, "")
+        check(there, "")
     assert there.is_dir()
 
 
 def test_after_the_run_nothing_that_waited_for_a_slot_asks_for_one(tmp_path: Path) -> None:
     scene, leases = Scene(tmp_path), NoRoom()
-    attempts = Attempts(scene.hosts, Reactor(), leases, scene.stores, scene.carrier)  # type: ignore[arg-type]
+    attempts = RemoteAttempts(scene.hosts, Reactor(), leases, scene.stores, scene.carrier)  # type: ignore[arg-type]
     job = job_of(scene)
     attempts.launch(Launch(job, {"cpu": 1.0}))
     assert attempts.queued and leases.asked == 1
