@@ -13,8 +13,8 @@ import pytest
 
 from tests.tuner.syncer.submitted import Submitted
 from trainables.config import SyncConfig
+from trainables.net.frames import frame
 from trainables.transfer import transfer_jobs
-from trainables.wire import frame
 from tuner.experiment import events as ev
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
