@@ -31,8 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     from trainables.config import CheckpointConfig
     from tuner.experiment.reader import load_with_journal, read_settings, replay
     from tuner.retention.explain import Chronicle, would_keep
-    from tuner.retention.manager import TrialRetention
     from tuner.retention.rules import policy_of
+    from tuner.retention.trial_retention import TrialRetention
 
     retention = TrialRetention(CheckpointConfig(keep=[policy_of(given) for given in arguments.policy]))
     problems: list[str] = []

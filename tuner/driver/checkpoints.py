@@ -23,7 +23,7 @@ from tuner.experiment.ownership import Ownership
 from tuner.experiment.resume import candidates
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
-from tuner.retention.custodian import Custodian
+from tuner.retention import Retention
 from tuner.retention.rules import BUDGET
 from tuner.syncer.drain import drain
 from tuner.syncer.sink import Problem, ReplicaSink, Then
@@ -45,7 +45,7 @@ class TrialCheckpoints:
     def __init__(
         self,
         facts: FactLog,
-        custodian: Custodian,
+        retention: Retention,
         copies: ReplicaSink,
         *,
         ownership: Ownership | None,
@@ -55,7 +55,8 @@ class TrialCheckpoints:
         hosts: RemoteHosts | None = None,
     ) -> None:
         self.in_use = CheckpointsInUse(facts.state, copies, running, hosts)
-        self._state, self._facts, self._custodian, self._copies = facts.state, facts, custodian, copies
+        self._state, self._facts, self._copies = facts.state, facts, copies
+        self._planner, self._checker, self._deleter = retention.planner, retention.checker, retention.deleter
         self._ownership, self._hosts = ownership, hosts
         self._keep_local, self._class_api = keep_local, class_api
         self._fetched: Used = set()
@@ -63,7 +64,7 @@ class TrialCheckpoints:
 
     def take_over(self) -> None:
         """Go on from what is kept, and with deletions that were decided before and are not known to be done."""
-        self._custodian.take_over(self._state)
+        self._planner.take_over(self._state)
         self.in_use.take_over()
         for trial in self._state.trials:
             for ref in trial.forgotten:
@@ -94,7 +95,7 @@ class TrialCheckpoints:
         holder = self._facts.trial(record.ref.trial_id)
         path = holder.directory / record.ref.name
         if fs.is_dir(path):
-            self._custodian.check(path, record.digest, then)
+            self._checker.check(path, record.digest, then)
             return
         hosts, copied = self._hosts, self._copies.holds(holder, record)
         if hosts is not None and (hosts.holds(path) or (hosts.uploads and copied)):
@@ -104,12 +105,12 @@ class TrialCheckpoints:
         elif hosts is not None:
             then("the host that had it is gone")
         else:
-            self._custodian.check(path, record.digest, then)
+            self._checker.check(path, record.digest, then)
 
     def _brought(self, holder: Trial, record: CheckpointRecord, problem: Problem, then: Then) -> None:
         path = holder.directory / record.ref.name
         if isinstance(problem, ev.ErrorInfo) and fs.is_dir(path):  # a job before it did its work, and could not say so
-            self._custodian.check(path, record.digest, then)
+            self._checker.check(path, record.digest, then)
             return
         if problem is None:
             self._fetched.add((holder.trial_id, record.order))
@@ -118,7 +119,7 @@ class TrialCheckpoints:
     def set_aside(self, record: CheckpointRecord, problem: str) -> None:
         """It is broken: not used, not counted."""
         seq = self._facts.add(ev.CheckpointSetAside(record.ref, problem))
-        self._custodian.gone(record.ref)
+        self._planner.gone(record.ref)
         holder = self._facts.trial(record.ref.trial_id)
         if self._hosts is not None and not self._copies.holds(holder, record):
             self._copies.forgotten(holder, record.ref, seq)  # it went with its host: nothing is to be copied
@@ -127,15 +128,15 @@ class TrialCheckpoints:
 
     def refusal(self, run: LiveAttempt, size: int, result: dict[str, Any]) -> str | None:
         """Why a save of so many bytes does not fit into the budget, or None: it does."""
-        return self._custodian.refusal(run.trial, size, result, self.in_use.now(run))
+        return self._planner.refusal(run.trial, size, result, self.in_use.now(run))
 
     def published(self, run: LiveAttempt, body: wire.SavePublished, seq: int) -> str | None:
         """A save is on the disk, and the fact `seq` says so; returns why it cannot stay, or None."""
         trial, record = run.trial, run.trial.checkpoints[-1]
         # Of a class trainable's save nobody knew the size before.
-        problem = self._custodian.saved(trial, record, self.in_use.now(), admitted=not self._class_api)
+        problem = self._planner.saved(trial, record, self.in_use.now(), admitted=not self._class_api)
         if problem is not None:
-            self._custodian.gone(body.ref)
+            self._planner.gone(body.ref)
             self._let_go(body.ref, BUDGET)
             self._facts.add(ev.PublishFailed(body.ref, problem))  # what was asked for is not kept
             return problem
@@ -147,13 +148,13 @@ class TrialCheckpoints:
 
     def not_saved(self, trial: Trial, body: wire.SaveFailed) -> None:
         self._facts.add(ev.PublishFailed(body.ref, body.error, body.raised))
-        self._custodian.not_saved(trial)
+        self._planner.not_saved(trial)
 
     def left_behind(self, run: LiveAttempt) -> Iterator[wire.SavePublished]:
         """What an attempt published before it died and did not tell."""
         trial = run.trial
         known = {record.order for record in trial.checkpoints} | {ref.order for ref in trial.forgotten}
-        for found in self._custodian.after_death(trial.directory):
+        for found in self._checker.after_death(trial.directory):
             ref = found.ref
             mine = (trial.trial_id, trial.attempt_generation, run.number)
             if (ref.trial_id, ref.generation, ref.attempt) == mine and ref.order not in known:
@@ -161,7 +162,7 @@ class TrialCheckpoints:
 
     def attempt_ended(self, trial: Trial) -> None:
         """Nothing of this attempt is on its way any more."""
-        self._custodian.attempt_ended(trial)
+        self._planner.attempt_ended(trial)
         self._copies.ended(trial)
         self.given_back(trial)
         start = trial.started_from
@@ -182,7 +183,7 @@ class TrialCheckpoints:
 
     def forget(self, trial: Trial) -> None:
         """Let go of what the settings do not keep."""
-        for ref, why in self._custodian.to_forget(trial, self.in_use.now()):
+        for ref, why in self._planner.evict(trial, self.in_use.now()):
             self._let_go(ref, why)
 
     def closed(self, run: LiveAttempt, ref: CheckpointRef) -> None:
@@ -226,7 +227,7 @@ class TrialCheckpoints:
         def go() -> None:
             if self._ownership is not None:
                 self._ownership.check()
-            self._custodian.delete(ref, path)
+            self._deleter.submit(ref, path)
 
         self._facts.when_durable(go)
 
@@ -245,7 +246,10 @@ class TrialCheckpoints:
                 self._facts.add(fact)
                 self.copied(self._facts.trial(fact.ref.trial_id))
             self._facts.run_due()
-            deleted = self._custodian.settled(DELETIONS_S) if copies.place and copies.complete else []
+            deleted = []
+            if copies.place and copies.complete:
+                self._deleter.drain(DELETIONS_S)
+                deleted = self._deleter.finished()
             for deletion in deleted:
                 self._facts.add(deletion)
             return bool(facts or deleted)

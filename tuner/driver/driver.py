@@ -19,10 +19,7 @@ from tuner.driver.jobs import LoopSettings
 from tuner.driver.loop import TrialLoop
 from tuner.driver.plugins import FactApplier, PluginSet
 from tuner.driver.signals import Signals
-from tuner.error import (
-    StorageFullError,
-    SyncError,
-)
+from tuner.error import StorageFullError, SyncError
 from tuner.executors.base import Executor
 from tuner.executors.pool import parse_resources
 from tuner.experiment import events as ev
@@ -36,7 +33,7 @@ from tuner.opening.attach import place_for_workers
 from tuner.progress import ProgressFacts
 from tuner.progress import formatting as text
 from tuner.progress.live import Announcer
-from tuner.retention import Custodian
+from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
 from tuner.retention.deleter import delete_here
 from tuner.syncer.drain import copy_inherited
 from tuner.syncer.replica import Replica
@@ -154,15 +151,17 @@ class Run:
             touched, origins = self.caught_up.touched, self.caught_up.origins
             replica.start(self.state, owned.inventory(self.state, new=new, touched=touched, origins=origins))
             self._bring_inherited(replica, journal)
-        custodian = Custodian(
-            config,
-            budget=spec.budget,
-            metric=spec.metric if isinstance(spec.metric, str) else None,
-            mode=spec.mode if isinstance(spec.mode, str) else None,
-            inline=self.executor.inline,
-            wake=self.executor.wake,
-            is_read=self.copies.reads,
-            delete=delete_here if hosts is None else hosts.delete,
+        inline, wake = self.executor.inline, self.executor.wake
+        delete = delete_here if hosts is None else hosts.delete
+        retention = Retention(
+            RetentionPlanner(
+                config,
+                budget=spec.budget,
+                metric=spec.metric if isinstance(spec.metric, str) else None,
+                mode=spec.mode if isinstance(spec.mode, str) else None,
+            ),
+            Checker(inline=inline, wake=wake),
+            Deleter(delete, wake=wake, inline=inline, is_pinned=self.copies.reads),
         )
         self.reporter.facts = self._progress
         self.plugins.callbacks.append(self.reporter)
@@ -172,7 +171,7 @@ class Run:
             journal=journal,
             ownership=self.opened.ownership,
             executor=self.executor,
-            custodian=custodian,
+            retention=retention,
             clock=self.clock,
             copies=self.copies,
         )

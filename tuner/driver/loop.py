@@ -27,7 +27,7 @@ from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.ownership import HEARTBEAT_S, Ownership
 from tuner.experiment.trial import Trial
-from tuner.retention.custodian import Custodian
+from tuner.retention import Retention
 from tuner.syncer.sink import ReplicaSink
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class TrialLoop:
         journal: JournalWriter,
         ownership: Ownership | None,
         executor: Executor,
-        custodian: Custodian,
+        retention: Retention,
         clock: Clock,
         copies: ReplicaSink | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class TrialLoop:
         facts = FactLog(applier, journal, clock=clock, directories=settings.directories)
         checkpoints = TrialCheckpoints(
             facts,
-            custodian,
+            retention,
             copies,
             ownership=ownership,
             running=attempts.running,
@@ -87,7 +87,7 @@ class TrialLoop:
         self.admission = Admission(parts, self.endings)
         self.results = ResultHandler(parts, self.endings)
         self._applier, self._facts, self._timers = applier, facts, parts.timers
-        self._custodian = custodian
+        self._retention = retention
         self._looked_at = clock.monotonic()
 
     # --- the loop -----------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class TrialLoop:
 
     def _ended_starved(self) -> bool:
         """Nothing runs: trials that wait for space fail, unless a deletion is under way that may make room."""
-        deleting = self._custodian.deleting and Timer.STARVED in self._timers
+        deleting = self._retention.deleter.pending and Timer.STARVED in self._timers
         self._settle()  # what was deleted just now
         if deleting and self.endings.halted is None and self.attempts.starved:
             return False
@@ -247,7 +247,8 @@ class TrialLoop:
                 self.results.answer()
             written = facts.last_seq
             facts.run_due()
-            for deleted in self._custodian.finished():
+            self._retention.checker.finished()
+            for deleted in self._retention.deleter.finished():
                 facts.add(deleted)
                 self.endings.transitions.feed()
                 if (trial := self._parts.state.trials.get(deleted.ref.trial_id)) is not None:
@@ -288,8 +289,9 @@ class TrialLoop:
     def close(self) -> None:
         """Wait for deletions that are under way, and end what works beside the loop."""
         try:
-            for fact in self._custodian.close(DELETE_GRACE_S, patient=self.endings.halted is None):
+            for fact in self._retention.deleter.close(DELETE_GRACE_S, patient=self.endings.halted is None):
                 self._facts.add(fact)
+            self._retention.checker.close(DELETE_GRACE_S)
             self._facts.sync()
         except StorageFullError as error:
             log.warning("%s; a resume goes on from what is written", error)

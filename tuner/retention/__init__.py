@@ -1,21 +1,33 @@
-"""Which checkpoints go, and how: policies applied to trials, the experiment's budget, and the deleter."""
+"""Which checkpoints go, and how: the planner decides, the checker looks before one is used, the deleter deletes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tuner.retention.budget import BudgetLedger, EvictionPlan, Refusal
-from tuner.retention.custodian import Custodian
+from tuner.retention.checker import Checker
 from tuner.retention.deleter import CouldNotDelete, Deleter
-from tuner.retention.manager import Ending, RetentionManager, ScoreWarning, TrialRetention
+from tuner.retention.planner import RetentionPlanner
+from tuner.retention.trial_retention import Ending, TrialRetention
 
 __all__ = [
     "BudgetLedger",
+    "Checker",
     "CouldNotDelete",
-    "Custodian",
     "Deleter",
     "Ending",
-    "ScoreWarning",
     "EvictionPlan",
     "Refusal",
-    "RetentionManager",
+    "Retention",
+    "RetentionPlanner",
     "TrialRetention",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The three layers, of one experiment."""
+
+    planner: RetentionPlanner
+    checker: Checker
+    deleter: Deleter

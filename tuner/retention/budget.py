@@ -16,7 +16,7 @@ from trainables.config import Budget, ScoreOrder
 from trainables.metrics import score_of
 from trainables.store.retention import Order, rank_key
 from trainables.wire import CheckpointRef
-from tuner.retention.manager import HeldCheckpoint
+from tuner.retention.trial_retention import HeldCheckpoint
 
 Key = tuple[str, Order]
 """(trial id, order): one checkpoint of the experiment."""

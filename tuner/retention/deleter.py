@@ -7,6 +7,8 @@ pauses and in the end is listed as "could not delete" (`failures`).
 from __future__ import annotations
 
 import heapq
+import logging
+import queue
 import threading
 import time
 from collections import deque
@@ -19,12 +21,17 @@ from trainables.errors import LimitError
 from trainables.starting import start_thread
 from trainables.store import delete as store_delete
 from trainables.wire import CheckpointRef
+from tuner.experiment import events as ev
+
+log = logging.getLogger(__name__)
 
 Delete = Callable[[str, Path], bool]
 """Deletes the checkpoint at a path on a host ("" is this one). False: it is open and was left alone, ask again later.
 Missing is no error; must be idempotent."""
 
 ATTEMPTS = 6
+QUIET_S = 0.5
+"""A wait for deletions that is shorter is not said."""
 
 
 def backoff_s(attempt: int) -> float:
@@ -75,6 +82,7 @@ class Deleter:
 
     Args:
         delete: does one; called from a thread. An OSError is tried again, any other exception ends that deletion.
+        wake: called from a thread when `finished` has something.
         inline: delete within `submit`, once, and again within `drain`; for runs that must be deterministic.
         is_pinned: True while a path may not be deleted; asked on the thread. What is pinned or open is put aside
             without holding up others, and looked at again with the next submission and in `drain`.
@@ -90,6 +98,7 @@ class Deleter:
         self,
         delete: Delete = delete_here,
         *,
+        wake: Callable[[], None] = lambda: None,
         inline: bool = False,
         is_pinned: Callable[[Path], bool] | None = None,
         attempts: int = ATTEMPTS,
@@ -98,7 +107,8 @@ class Deleter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._delete, self._inline = delete, inline
-        self._on_done: Callable[[CheckpointRef], None] = lambda ref: None
+        self._wake = wake
+        self._gone: queue.SimpleQueue[CheckpointRef] = queue.SimpleQueue()
         self._is_pinned = is_pinned if is_pinned is not None else lambda path: False
         self._attempts, self._backoff, self._clock = attempts, backoff, clock
         self._wanted_threads = threads
@@ -128,9 +138,12 @@ class Deleter:
         if self._inline:
             self._work_inline()
 
-    def on_done(self, callback: Callable[[CheckpointRef], None]) -> None:
-        """Set who is told of each one that is gone: from the thread, so it must not block, nor raise."""
-        self._on_done = callback
+    def finished(self) -> list[ev.CheckpointDeleted]:
+        """What was deleted since the last call."""
+        facts = []
+        while not self._gone.empty():  # nobody else takes from it
+            facts.append(ev.CheckpointDeleted(self._gone.get_nowait()))
+        return facts
 
     @property
     def pending(self) -> int:
@@ -175,8 +188,25 @@ class Deleter:
                         found.append(job.left(str(job.error or "it is not done yet")))
             return found
 
-    def close(self) -> None:
-        """Start nothing more. Does not wait; what was not deleted is deleted by the next start (the journal knows)."""
+    def close(self, timeout: float | None, *, patient: bool = False) -> list[ev.CheckpointDeleted]:
+        """Wait for deletions that are under way, at most `timeout` seconds; warn of what could not be deleted.
+
+        With `patient` the time starts again with each that ends. A wait that can be noticed is said. What was not
+        deleted is deleted by the next start (the journal knows).
+        """
+        quiet = QUIET_S if timeout is None else min(QUIET_S, timeout)
+        if not self.drain(quiet):
+            left = self.failures(unfinished=True)
+            bound = "" if timeout is None or patient else f" up to {timeout:g} s"
+            log.warning("waiting%s for %d deletions, %s first", bound, len(left), left[0].path if left else "one")
+            self.drain(timeout if patient or timeout is None else max(0.0, timeout - quiet), patient=patient)
+        for failure in self.failures(unfinished=True):
+            log.warning("could not delete %s; the next start tries again", failure)
+        self.stop()
+        return self.finished()
+
+    def stop(self) -> None:
+        """Start nothing more. Does not wait."""
         with self._change:
             self._closed = True
             self._change.notify_all()
@@ -264,7 +294,8 @@ class Deleter:
         except Exception as raised:
             error = raised  # kept with the job; `failures` tells
         if error is None and not pinned:
-            self._on_done(job.ref)  # before the job counts as done: who has drained has heard of all
+            self._gone.put(job.ref)  # before the job counts as done: who has drained has heard of all
+            self._wake()
         with self._change:
             self._settle(job, error, pinned=pinned)
             self._change.notify_all()

@@ -17,8 +17,8 @@ from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
-from tuner.retention.manager import Ending, TrialRetention
 from tuner.retention.rules import BUDGET, parts_of, rule_of
+from tuner.retention.trial_retention import Ending, TrialRetention
 
 LATEST = "latest"
 """The rule that no setting changes: the latest of a trial stays."""

@@ -24,7 +24,7 @@ from tuner.experiment.naming import TrialNames
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
-from tuner.retention.custodian import Custodian
+from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
 from tuner.schedulers import FIFOScheduler, TrialScheduler
 from tuner.search import Searcher
 from tuner.stopper import Stopper
@@ -190,7 +190,9 @@ class DriverHarness:
             journal=self.journal,
             ownership=None,
             executor=self.executor,
-            custodian=Custodian(keep or CheckpointConfig(), inline=True),
+            retention=Retention(
+                RetentionPlanner(keep or CheckpointConfig()), Checker(inline=True), Deleter(inline=True)
+            ),
             clock=self.clock,
         )
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from trainables.config import Budget, CheckpointConfig
 from trainables.store.retention import Order
 from trainables.wire import CheckpointRef
-from tuner.retention import BudgetLedger, Ending, RetentionManager
+from tuner.retention import BudgetLedger, Ending, TrialRetention
 from tuner.retention.budget import Key, human_bytes
 
 
@@ -291,7 +291,7 @@ def test_a_plan_is_what_sorting_everything_would_give(
 def test_f27_500_trials_of_100_mb_stay_within_5_gb(mode: Literal["max", "min"]) -> None:
     rng = random.Random(7)
     size, limit, workers, top_k = 100_000_000, 5_000_000_000, 16, 3
-    manager = RetentionManager(CheckpointConfig(num_to_keep=3, checkpoint_score_attribute=f"{mode}-m"))
+    retention = TrialRetention(CheckpointConfig(num_to_keep=3, checkpoint_score_attribute=f"{mode}-m"))
     ledger = BudgetLedger(Budget("5GB", top_k), metric="m", mode=mode)
     disk: dict[str, list[Saved]] = {}
     running: dict[str, int] = {}
@@ -310,7 +310,7 @@ def test_f27_500_trials_of_100_mb_stay_within_5_gb(mode: Literal["max", "min"]) 
         ledger.saved(record)
         better = max if mode == "max" else min
         ever[trial] = better(ever.get(trial, score), score)
-        gone = manager.forget(disk[trial], Ending.UNFINISHED)
+        gone = retention.forget(disk[trial], Ending.UNFINISHED)
         if running[trial] == 8:
             del running[trial]
             ledger.ended(trial)

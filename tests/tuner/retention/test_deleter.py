@@ -1,16 +1,19 @@
-"""The deleter: slow, failing and hanging deletes are nobody else's trouble (F34)."""
+"""The deleter: slow, failing and hanging deletes are nobody else's trouble; the end says what it waits for (F34)."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainables.wire import CheckpointRef
 from tuner.retention import Deleter
+from tuner.retention import deleter as deleters
 from tuner.retention.deleter import backoff_s, delete_here
 
 
@@ -51,27 +54,23 @@ def inline(request: pytest.FixtureRequest) -> bool:
 
 def test_what_is_submitted_is_gone_and_told(tmp_path: Path, inline: bool) -> None:
     deleter = Deleter(inline=inline)
-    told: list[CheckpointRef] = []
-    deleter.on_done(told.append)
     paths = [checkpoint(tmp_path, "t", index) for index in (1, 2, 3)]
     for index, path in enumerate(paths, start=1):
         deleter.submit(ref("t", index), path)
     assert deleter.drain(30)
-    assert told == [ref("t", index) for index in (1, 2, 3)]
+    assert [fact.ref for fact in deleter.finished()] == [ref("t", index) for index in (1, 2, 3)]
     assert os.listdir(tmp_path / "t") == []
     assert deleter.failures() == []
-    deleter.close()
+    deleter.stop()
 
 
 def test_missing_is_no_error(tmp_path: Path, inline: bool) -> None:
     deleter = Deleter(inline=inline)
-    told: list[CheckpointRef] = []
-    deleter.on_done(told.append)
     deleter.submit(ref("t"), tmp_path / "nothing" / "here")
     assert deleter.drain(30)
-    assert told == [ref("t")]
+    assert [fact.ref for fact in deleter.finished()] == [ref("t")]
     assert deleter.failures() == []
-    deleter.close()
+    deleter.stop()
 
 
 def test_f34_enoent_from_the_disk_is_no_error(tmp_path: Path, inline: bool) -> None:
@@ -81,7 +80,7 @@ def test_f34_enoent_from_the_disk_is_no_error(tmp_path: Path, inline: bool) -> N
     assert deleter.drain(30)
     assert failing.calls == 1
     assert deleter.failures() == []
-    deleter.close()
+    deleter.stop()
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.ESTALE, errno.EIO])
@@ -100,7 +99,7 @@ def test_f34_a_failing_delete_is_tried_again_until_it_works(tmp_path: Path, numb
     assert not path.exists()
     assert (failing.calls, pauses) == (4, [1, 2, 3])
     assert deleter.failures() == []
-    deleter.close()
+    deleter.stop()
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.ESTALE])
@@ -118,7 +117,7 @@ def test_f34_what_never_works_is_listed_with_path_reason_and_attempts(tmp_path: 
     (failure,) = deleter.failures()
     assert failure.ref == ref("t")
     assert str(path) in str(failure) and os.strerror(number) in str(failure) and "attempts" in str(failure)
-    deleter.close()
+    deleter.stop()
 
 
 def test_f34_what_was_given_up_has_one_more_chance_at_the_end(tmp_path: Path, inline: bool) -> None:
@@ -132,13 +131,13 @@ def test_f34_what_was_given_up_has_one_more_chance_at_the_end(tmp_path: Path, in
     assert len(deleter.failures()) == 1 and path.exists()
     assert deleter.drain(30)
     assert deleter.failures() == [] and not path.exists()
-    deleter.close()
+    deleter.stop()
 
 
 def test_f34_a_slow_delete_holds_up_neither_the_caller_nor_other_trials(tmp_path: Path) -> None:
     slow, quick = checkpoint(tmp_path, "slow"), checkpoint(tmp_path, "quick")
     entered, release = threading.Event(), threading.Event()
-    gone: dict[str, threading.Event] = {"slow": threading.Event(), "quick": threading.Event()}
+    woken = threading.Event()
 
     def delete(host: str, path: Path) -> bool:
         if path == slow:
@@ -146,12 +145,12 @@ def test_f34_a_slow_delete_holds_up_neither_the_caller_nor_other_trials(tmp_path
             assert release.wait(60)
         return delete_here(host, path)
 
-    deleter = Deleter(delete)
-    deleter.on_done(lambda done: gone[done.trial_id].set())
+    deleter = Deleter(delete, wake=woken.set)
     deleter.submit(ref("slow"), slow)  # returns although the delete does not
     assert entered.wait(30)
     deleter.submit(ref("quick"), quick)
-    assert gone["quick"].wait(30)
+    assert woken.wait(30)
+    assert [fact.ref.trial_id for fact in deleter.finished()] == ["quick"]
     assert slow.exists() and not quick.exists()
     assert deleter.pending == 1
     assert not deleter.drain(0)
@@ -160,8 +159,9 @@ def test_f34_a_slow_delete_holds_up_neither_the_caller_nor_other_trials(tmp_path
     assert left.path == slow and "not done yet" in left.reason
     release.set()
     assert deleter.drain(30)
-    assert gone["slow"].is_set() and not slow.exists()
-    deleter.close()
+    assert [fact.ref.trial_id for fact in deleter.finished()] == ["slow"]
+    assert not slow.exists()
+    deleter.stop()
 
 
 def test_f34_a_long_pause_is_cut_short_at_the_end(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_f34_a_long_pause_is_cut_short_at_the_end(tmp_path: Path) -> None:
     assert failed.wait(30)
     assert deleter.drain(30)
     assert not path.exists()
-    deleter.close()
+    deleter.stop()
 
 
 def test_deletions_of_one_trial_are_done_in_order(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_deletions_of_one_trial_are_done_in_order(tmp_path: Path) -> None:
         deleter.submit(ref("t", index), path)
     assert deleter.drain(30)
     assert order == paths
-    deleter.close()
+    deleter.stop()
 
 
 def test_what_is_pinned_waits_without_holding_up_others(tmp_path: Path, inline: bool) -> None:
@@ -212,7 +212,7 @@ def test_what_is_pinned_waits_without_holding_up_others(tmp_path: Path, inline: 
     deleter.submit(ref("t", 3), third)  # looks again at what was pinned
     assert deleter.drain(30)
     assert not pinned.exists() and deleter.failures() == []
-    deleter.close()
+    deleter.stop()
 
 
 def test_what_is_open_is_left_alone_until_it_is_closed(tmp_path: Path, inline: bool) -> None:
@@ -227,7 +227,7 @@ def test_what_is_open_is_left_alone_until_it_is_closed(tmp_path: Path, inline: b
         assert len(deleter.failures()) == 1
     assert deleter.drain(30)
     assert not path.exists() and deleter.failures() == []
-    deleter.close()
+    deleter.stop()
 
 
 def test_an_error_that_is_not_the_disks_is_not_tried_again(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_an_error_that_is_not_the_disks_is_not_tried_again(tmp_path: Path) -> No
         assert deleter._change.wait_for(lambda: bool(deleter._failed), 30)
     assert len(calls) == 1
     assert "another driver owns this" in str(deleter.failures()[0])
-    deleter.close()
+    deleter.stop()
 
 
 def test_another_hosts_path_is_not_deleted_here(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_host_is_handed_to_the_delete_that_is_given(tmp_path: Path) -> None:
 
 def test_after_close_nothing_is_started(tmp_path: Path, inline: bool) -> None:
     deleter = Deleter(inline=inline)
-    deleter.close()
+    deleter.stop()
     with pytest.raises(RuntimeError, match="closed"):
         deleter.submit(ref("t"), tmp_path / "x")
     assert deleter.drain(0)
@@ -276,17 +276,16 @@ def test_after_close_nothing_is_started(tmp_path: Path, inline: bool) -> None:
 
 def test_many_trials_at_once_are_all_deleted(tmp_path: Path) -> None:
     deleter = Deleter(threads=3, backoff=at_once)
-    told: list[CheckpointRef] = []
-    deleter.on_done(told.append)
     refs = [ref(f"t{number % 7}", number) for number in range(100)]
     for number, each in enumerate(refs):
         deleter.submit(each, checkpoint(tmp_path, f"t{number % 7}", number))
     assert deleter.drain(60)
+    told = [fact.ref for fact in deleter.finished()]
     assert len(told) == 100
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     for trial in range(7):
         assert [each for each in told if each.trial_id == f"t{trial}"] == refs[trial::7]
-    deleter.close()
+    deleter.stop()
 
 
 def test_pauses_grow_and_stay_within_a_minute() -> None:
@@ -311,4 +310,48 @@ def test_f34_a_patient_wait_lasts_while_deletions_end(tmp_path: Path) -> None:
     assert not deleter.drain(0.0)
     assert deleter.drain(2.0, patient=True)
     assert len(done) == 30
-    deleter.close()
+    deleter.stop()
+
+
+def close_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, delete: Any, *, timeout: float
+) -> list[str]:
+    monkeypatch.setattr(deleters.store_delete, "delete", delete)
+    caplog.set_level(logging.WARNING)
+    deleter = Deleter()
+    for number in (1, 2):
+        deleter.submit(ref("t1", number), Path(f"/results/t1/checkpoint_{number:06d}"))
+    deleter.close(timeout)
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_f34_a_deletion_that_hangs_is_named_and_waited_for_no_longer_than_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    over = threading.Event()
+    try:
+        said = close_while(monkeypatch, caplog, lambda path: over.wait(), timeout=1.0)
+        assert not over.is_set()
+    finally:
+        over.set()
+    assert said[0] == "waiting up to 1 s for 2 deletions, /results/t1/checkpoint_000001 first"
+    assert [line for line in said if line.startswith("could not delete /results/t1/checkpoint_00000")] == said[1:]
+    assert len(said) == 3 and "the next start tries again" in said[1]
+
+
+def test_f34_a_deletion_that_keeps_failing_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise OSError(16, "Device or resource busy")
+
+    said = close_while(monkeypatch, caplog, refuse, timeout=0.8)
+    (line,) = [line for line in said if "busy" in line]
+    assert line.startswith("could not delete /results/t1/checkpoint_000001: ")
+
+
+def test_deletions_that_are_done_in_time_need_no_word(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(deleters, "QUIET_S", 60.0)
+    assert close_while(monkeypatch, caplog, lambda path: True, timeout=60.0) == []

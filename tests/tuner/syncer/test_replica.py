@@ -41,7 +41,7 @@ from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
-from tuner.retention.custodian import Custodian
+from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
 from tuner.syncer.inventory import Inventory
 from tuner.syncer.replica import Replica
 from tuner.syncer.sink import Problem
@@ -488,7 +488,7 @@ def test_who_waits_for_copies_at_the_end_gives_signs_of_life_and_waits_no_longer
     ownership = claim(scene.paths, clock=scene.clock)
     checkpoints = TrialCheckpoints(
         FactLog(FactApplier(scene.state, plugin_set()), scene.journal, clock=scene.clock),
-        Custodian(CheckpointConfig(), inline=True),
+        Retention(RetentionPlanner(CheckpointConfig()), Checker(inline=True), Deleter(inline=True)),
         scene.replica,
         ownership=ownership,
         running={},

@@ -1,9 +1,8 @@
-"""What works beside the loop always answers, and the end of a run waits as long as it says and says for what (F34)."""
+"""Checks before a trial gets a checkpoint: each is answered, whatever the disk does."""
 
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import threading
 import time
@@ -15,63 +14,14 @@ import msgspec
 import pytest
 
 import tuner as tune
-from trainables.config import CheckpointConfig
 from trainables.store import file_tree, fs, publish, staging, verify
 from trainables.wire import CheckpointRef
 from tuner.experiment.events import ErrorInfo
-from tuner.retention import custodian, deleter
-from tuner.retention.custodian import Custodian
+from tuner.retention import Checker
 
 
 def ref(number: int) -> CheckpointRef:
     return CheckpointRef("t1", f"checkpoint_{number:06d}", 1, 1, number, number)
-
-
-def close_while(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, delete: Any, *, timeout: float
-) -> list[str]:
-    monkeypatch.setattr(deleter.store_delete, "delete", delete)
-    caplog.set_level(logging.WARNING)
-    keeper = Custodian(CheckpointConfig())
-    keeper.delete(ref(1), Path("/results/t1/checkpoint_000001"))
-    keeper.delete(ref(2), Path("/results/t1/checkpoint_000002"))
-    keeper.close(timeout)
-    return [record.getMessage() for record in caplog.records]
-
-
-def test_f34_a_deletion_that_hangs_is_named_and_waited_for_no_longer_than_said(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    over = threading.Event()
-    try:
-        said = close_while(monkeypatch, caplog, lambda path: over.wait(), timeout=1.0)
-        assert not over.is_set()
-    finally:
-        over.set()
-    assert said[0] == "waiting up to 1 s for 2 deletions, /results/t1/checkpoint_000001 first"
-    assert [line for line in said if line.startswith("could not delete /results/t1/checkpoint_00000")] == said[1:]
-    assert len(said) == 3 and "the next start tries again" in said[1]
-
-
-def test_f34_a_deletion_that_keeps_failing_says_why(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(path: Path) -> bool:
-        raise OSError(16, "Device or resource busy")
-
-    said = close_while(monkeypatch, caplog, refuse, timeout=0.8)
-    (line,) = [line for line in said if "busy" in line]
-    assert line.startswith("could not delete /results/t1/checkpoint_000001: ")
-
-
-def test_deletions_that_are_done_in_time_need_no_word(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(custodian, "QUIET_S", 60.0)
-    assert close_while(monkeypatch, caplog, lambda path: True, timeout=60.0) == []
-
-
-# ---------------------------------------------------------------- checks before a trial gets a checkpoint
 
 
 def saved(directory: Path, number: int) -> Path:
@@ -87,21 +37,21 @@ def damaged(path: Path) -> Path:
 
 
 class Checks:
-    """Asks a custodian to look at checkpoints, and waits for each answer."""
+    """Asks a checker to look at checkpoints, and waits for each answer."""
 
     def __init__(self, *, inline: bool) -> None:
         self._woken = threading.Event()
-        self.custodian = Custodian(CheckpointConfig(), inline=inline, wake=self._woken.set)
+        self.checker = Checker(inline=inline, wake=self._woken.set)
 
     def check(self, path: Path) -> Any:
         answers: list[Any] = []
-        self.custodian.check(path, "", answers.append)
+        self.checker.check(path, "", answers.append)
         until = time.monotonic() + 30
         while not answers:
             assert time.monotonic() < until, "no answer: the trial would wait for ever"
             self._woken.wait(0.1)
             self._woken.clear()
-            self.custodian.finished()
+            self.checker.finished()
         return answers[0]
 
 
@@ -109,7 +59,7 @@ class Checks:
 def checks(request: pytest.FixtureRequest) -> Iterator[Checks]:
     checks = Checks(inline=request.param == "inline")
     yield checks
-    checks.custodian.close(10)
+    checks.checker.close(10)
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.ESTALE])
@@ -159,7 +109,7 @@ def test_a_bug_in_a_check_is_told_and_the_next_check_is_done(tmp_path: Path, mon
     assert isinstance(answer, ErrorInfo) and (answer.type, answer.message) == ("ZeroDivisionError", "a bug")
     monkeypatch.undo()
     assert checks.check(saved(tmp_path, 2)) is None
-    checks.custodian.close(10)
+    checks.checker.close(10)
 
 
 class Counts(tune.Trainable):

@@ -1,23 +1,18 @@
-"""Which checkpoints of a trial may go: policies applied, with what R3 protects beside them.
+"""What stays of one trial's checkpoints by the settings: a policy applied, with what R3 protects beside it.
 
-Pure: facts in, names out. No I/O, no clock; cost depends on how many checkpoints a trial keeps, and on nothing else.
+Pure; cost depends on how many checkpoints a trial keeps, and on nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 from trainables.config import CheckpointConfig, CheckpointStrategy
-from trainables.metrics import MISSING, as_score, lookup, metric_names, nearest_keys
-from trainables.store.retention import All, Order, Ranking, RetentionPolicy, policy_for, ranking_for, ranking_metrics
+from trainables.store.retention import All, Order, Ranking, RetentionPolicy, policy_for, ranking_for
 from trainables.wire import CheckpointRef
 from tuner.retention.rules import rule_of
-
-SHOWN_NAMES = 20
-"""At most so many reported metrics are listed in a warning."""
 
 
 class HeldCheckpoint(Protocol):
@@ -61,14 +56,6 @@ class Ending(Enum):
         return {"TERMINATED": cls.ENDED, "ERROR": cls.ERRORED}.get(status, cls.UNFINISHED)
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreWarning:
-    """Something that a person should be told once."""
-
-    cause: str
-    message: str
-
-
 class TrialRetention:
     """What stays of one trial's checkpoints; every trial of an experiment shares it.
 
@@ -110,50 +97,3 @@ class TrialRetention:
     def best(self, records: Sequence[R]) -> list[R]:
         """Exactly the best N (all when N is None), worst to best."""
         return self.ranking.best(records)
-
-
-class RetentionManager(TrialRetention):
-    """`TrialRetention` with a memory of what was warned about: one notice per cause and experiment."""
-
-    def __init__(self, config: CheckpointConfig | CheckpointStrategy) -> None:
-        super().__init__(config)
-        named = [] if self.ranking.metric is None else [self.ranking.metric]
-        self._metrics = list(dict.fromkeys([*named, *ranking_metrics(self.policy)]))
-        self._told: set[tuple[str, str]] = set()
-
-    def observe(self, record: HeldCheckpoint) -> list[ScoreWarning]:
-        """To be called with every new checkpoint: what is wrong with its score, if that was not said before."""
-        return [notice for name in self._metrics for notice in self._look_at(record, name)]
-
-    def _look_at(self, record: HeldCheckpoint, name: str) -> list[ScoreWarning]:
-        value = lookup(record.metrics, name)
-        if value is MISSING:
-            cause = "absent"
-            problem = f"checkpoint score attribute {name!r} is not in the result"
-        elif as_score(value) is None:
-            cause = "not a number"
-            found = f"{value!r:.60} ({type(value).__name__}), no number"
-            problem = f"checkpoint score attribute {name!r} is {found}, in the result"
-        else:
-            return []
-        if (cause, name) in self._told:
-            return []
-        self._told.add((cause, name))
-        return [
-            ScoreWarning(f"score {cause}", f"{problem} of {_where(record)}{_CONSEQUENCE} {_reported(record, name)}")
-        ]
-
-
-_CONSEQUENCE = "; such a checkpoint ranks below every scored one and stays usable for a resume."
-
-
-def _where(record: HeldCheckpoint) -> str:
-    return f"trial {record.ref.trial_id} at iteration {record.iteration}"
-
-
-def _reported(record: HeldCheckpoint, name: str) -> str:
-    near = nearest_keys(record.metrics, name)
-    names = near + [key for key in metric_names(record.metrics) if key not in near and key != name]
-    more = len(names) - SHOWN_NAMES
-    listed = ", ".join(names[:SHOWN_NAMES]) or "nothing else"
-    return f"Reported, nearest first: {listed}{f' and {more} more' if more > 0 else ''}"

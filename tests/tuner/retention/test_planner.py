@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trainables.config import CheckpointConfig, CheckpointStrategy
 from trainables.store.retention import Best, EveryN, Latest, Order, policy_for
 from trainables.wire import CheckpointRef
-from tuner.retention import Ending, RetentionManager, TrialRetention
+from tuner.retention import Ending, RetentionPlanner, TrialRetention
 
 
 @dataclass(frozen=True)
@@ -140,46 +140,47 @@ def test_r3_what_stays_is_what_the_policy_names_the_latest_and_what_is_in_use(
 
 
 def test_d02_a_mistyped_attribute_is_one_notice_at_the_first_checkpoint_with_the_nearest_key() -> None:
-    manager = RetentionManager(CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="max-acuracy"))
-    (notice,) = manager.observe(save(1, loss=1.0, accuracy=0.5, training_iteration=1))
-    assert "'acuracy'" in notice.message
-    assert "Reported, nearest first: accuracy, " in notice.message
-    assert "loss" in notice.message
-    assert [manager.observe(save(i, trial=f"t{i}", accuracy=0.5)) for i in range(2, 50)] == [[]] * 48
+    planner = RetentionPlanner(CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="max-acuracy"))
+    (notice,) = planner.observe(save(1, loss=1.0, accuracy=0.5, training_iteration=1))
+    assert "'acuracy'" in notice
+    assert "Reported, nearest first: accuracy, " in notice
+    assert "loss" in notice
+    assert [planner.observe(save(i, trial=f"t{i}", accuracy=0.5)) for i in range(2, 50)] == [[]] * 48
 
 
 def test_f11_a_metric_that_is_there_sometimes_is_one_notice() -> None:
-    manager = RetentionManager(BEST_ONE)
+    planner, retention = RetentionPlanner(BEST_ONE), TrialRetention(BEST_ONE)
     records: list[Saved] = []
     notices = []
     for iteration in range(1, 11):
         record = save(iteration, m=iteration) if iteration % 3 == 0 else save(iteration, loss=0.1)
-        notices += manager.observe(record)
+        notices += planner.observe(record)
         records.append(record)
-        gone = manager.forget(records, Ending.UNFINISHED)
+        gone = retention.forget(records, Ending.UNFINISHED)
         records = [each for each in records if each.ref not in gone]
     assert [record.iteration for record in records] == [9, 10]
     assert len(notices) == 1
-    assert "iteration 1" in notices[0].message and "loss" in notices[0].message
+    assert "iteration 1" in notices[0] and "loss" in notices[0]
 
 
 @pytest.mark.parametrize("value", [None, "high", True, [1]])
 def test_a_score_that_is_no_number_is_a_notice_of_its_own(value: Any) -> None:
-    manager = RetentionManager(BEST_ONE)
-    assert [notice.cause for notice in manager.observe(save(1))] == ["score absent"]
-    (notice,) = manager.observe(save(2, m=value))
-    assert notice.cause == "score not a number" and repr(value) in notice.message
-    assert manager.observe(save(3, m=value)) == []
+    planner = RetentionPlanner(BEST_ONE)
+    (absent,) = planner.observe(save(1))
+    assert "is not in the result" in absent
+    (notice,) = planner.observe(save(2, m=value))
+    assert "no number" in notice and repr(value) in notice
+    assert planner.observe(save(3, m=value)) == []
 
 
 @pytest.mark.parametrize("config", [CheckpointConfig(num_to_keep=2), CheckpointStrategy(2)])
 def test_recency_needs_no_metric_and_warns_of_none(config: Any) -> None:
-    assert RetentionManager(config).observe(save(1)) == []
+    assert RetentionPlanner(config).observe(save(1)) == []
 
 
 def test_metrics_of_given_policies_are_looked_at_too() -> None:
-    manager = RetentionManager(CheckpointConfig(keep=[Best(1, "a"), EveryN(3) | Best(2, "b")]))
-    assert len(manager.observe(save(1, b=1))) == 1
+    planner = RetentionPlanner(CheckpointConfig(keep=[Best(1, "a"), EveryN(3) | Best(2, "b")]))
+    assert len(planner.observe(save(1, b=1))) == 1
 
 
 @pytest.mark.parametrize(
