@@ -1,7 +1,7 @@
 """The storage back end interface: a remote place that holds files under keys, and what it is capable of.
 
 A key is a relative path with `/` below the back end's URI. Back ends move bytes and nothing else: what a checkpoint is
-lies in `transfer.checkpoints`, order and retries over whole jobs in the driver's queue.
+lies in `transfer.remote_checkpoints`, order and retries over whole jobs in the driver's queue.
 """
 
 from __future__ import annotations
