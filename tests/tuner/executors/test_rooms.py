@@ -27,7 +27,7 @@ COVERED_BY = {
     "ray/connection": "tests/tuner/executors/test_ray.py",
     "ray/executor": "tests/tuner/executors/test_ray.py",
     "ray/nodes": "tests/tuner/executors/test_leases.py",
-    "remote/attempts": "tests/tuner/executors/test_stores.py",
+    "remote/remote_attempts": "tests/tuner/executors/test_stores.py",
     "remote/hosts": "tests/tuner/executors/test_leases.py",
     "remote/remote_run": "tests/tuner/executors/test_stores.py",
     "remote/transfers": "tests/tuner/executors/test_stores.py",

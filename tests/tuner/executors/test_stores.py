@@ -35,10 +35,10 @@ from trainables.wire import CheckpointRef
 from tuner.executors import RayExecutor
 from tuner.executors.base import Launch, Resources
 from tuner.executors.host_agent.engine_files import Files
-from tuner.executors.host_agent.survey import check
+from tuner.executors.host_agent.host_survey import check
 from tuner.executors.reactor import Reactor
-from tuner.executors.remote.attempts import RemoteAttempts
 from tuner.executors.remote.host import HostStore, RemoteHost
+from tuner.executors.remote.remote_attempts import RemoteAttempts
 from tuner.executors.remote.stores import Stores
 from tuner.executors.remote.transfers import Carrier
 from tuner.executors.remote.uploads import ClusterUploader

@@ -14,6 +14,7 @@ from trainables.job import Job
 from trainables.store import fs, verify
 from trainables.wire import CheckpointRef, SavePublished
 from tuner.executors.base import Event, Exited, Launch, Message
+from tuner.executors.host_agent.host_survey import remove_leftovers
 from tuner.executors.host_agent.line import AgentLine
 from tuner.executors.host_agent.protocol import (
     Heard,
@@ -26,7 +27,6 @@ from tuner.executors.host_agent.protocol import (
     unpack_orders,
 )
 from tuner.executors.host_agent.scratch import leave_temporary, take_temporary
-from tuner.executors.host_agent.survey import remove_leftovers
 from tuner.executors.local.executor import LocalExecutor
 from tuner.executors.local.pickled import TrainableFile
 

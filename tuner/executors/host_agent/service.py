@@ -21,7 +21,7 @@ from trainables.starting import start_thread
 from trainables.store import delete, fs
 from trainables.transfer.client import ProcessClient
 from trainables.transfer.transfer_jobs import decode_job
-from tuner.executors.host_agent import survey, user_modules
+from tuner.executors.host_agent import host_survey, user_modules
 from tuner.executors.host_agent.engine_files import Files
 from tuner.executors.host_agent.line import Address, AgentLine, open_door
 from tuner.executors.host_agent.protocol import (
@@ -84,7 +84,7 @@ class HostAgent:
         for id in (*place.older, marker):
             end_marked(MARKER, id)
         self._root, self._files = place.root, Files(place.root)
-        return survey.survey(place, busy)
+        return host_survey.survey(place, busy)
 
     def begin(self, setup: Setup, pickled: bytes, modules: bytes) -> Address:
         """Get ready to run trials; returns where the driver may connect to this."""
@@ -105,7 +105,7 @@ class HostAgent:
 
     def check(self, path: Path, digest: str) -> str | None:
         """Hash a checkpoint; what is wrong with it, and "" where there is none."""
-        return survey.check(path, digest)
+        return host_survey.check(path, digest)
 
     def delete(self, path: Path) -> bool:
         """Delete a checkpoint; False: it is open here and was left alone."""

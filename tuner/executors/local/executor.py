@@ -22,9 +22,9 @@ from trainables.wire import Answer, AttemptErrored, Finished, Preempted, Report,
 from tuner.clock import Clock, SystemClock
 from tuner.executors.base import KILLED, Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
 from tuner.executors.local.attempt_process import BLOCKS, HELLO
-from tuner.executors.local.attempts import Deadlines, LocalAttempt
 from tuner.executors.local.keeper import CANNOT_FORK
 from tuner.executors.local.lines import OutputPipe, TextSink, TrialSocket, terminal
+from tuner.executors.local.local_attempts import Deadlines, LocalAttempt
 from tuner.executors.local.pickled import TrainableFile, pickle_job, write_trainable
 from tuner.executors.local.server import ForkServer
 from tuner.executors.local.slots import Slots

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from tuner.error import TuneError
 from tuner.executors.base import KILLED, Event
-from tuner.executors.local.attempts import LocalAttempt
 from tuner.executors.local.forkserver import NUMBER
 from tuner.executors.local.keeper import CANNOT_FORK, EXITED
+from tuner.executors.local.local_attempts import LocalAttempt
 from tuner.executors.local.process_tree import start_time
 from tuner.executors.local.server import ForkServer, describe
 from tuner.executors.reactor import Reactor

@@ -16,10 +16,10 @@ from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
 from trainables.wire import CheckpointRef
 from tuner.executors.base import Event
 from tuner.executors.reactor import Reactor
-from tuner.executors.remote.attempts import RemoteAttempts, SlotSource
 from tuner.executors.remote.handle import AgentHandle
 from tuner.executors.remote.host import RemoteHost
 from tuner.executors.remote.hosts import Found, HostAgents
+from tuner.executors.remote.remote_attempts import RemoteAttempts, SlotSource
 from tuner.executors.remote.stores import Stores
 from tuner.executors.remote.transfers import Carrier
 from tuner.executors.remote.uploads import ClusterUploader
