@@ -1,4 +1,4 @@
-"""Callbacks: what may watch a run, and the list that calls them.
+"""`Callback`: the hooks of a run, and the list that calls them.
 
 The loop knows one `CallbackList`; loggers, progress and users' own callbacks are all `Callback`s in it.
 """

@@ -1,4 +1,4 @@
-"""Watches for the word that this machine is about to be taken away, and ends the run as a SIGTERM would.
+"""Callbacks that detect a preemption of this machine, and end the run as a SIGTERM would.
 
     tune.run(train, callbacks=[tune.preemption.watch(detect_instance_preemption, every_s=5)])
     tune.run(train, callbacks=[tune.preemption.watch_file("/run/maintenance")])

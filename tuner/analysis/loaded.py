@@ -1,4 +1,4 @@
-"""The trials of an experiment, handed over by a run or read from where it lies, and what they reported."""
+"""`LoadedExperiment`: an experiment's trials and results, handed over by a run or read from storage."""
 
 from __future__ import annotations
 

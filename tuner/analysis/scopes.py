@@ -1,4 +1,4 @@
-"""What a trial scores by a metric: its best, its last, its mean.
+"""Scores of trials by a metric: best, last or mean result.
 
 NaN counts for nothing: a trial has a score if one of its results has a number there.
 """

@@ -1,4 +1,4 @@
-"""When a trial ran and when it did not, and why not: as the facts about its attempts add up."""
+"""Intervals of a trial's life: running, paused, failed, waiting, computed from the journal."""
 
 from __future__ import annotations
 

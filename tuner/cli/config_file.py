@@ -1,4 +1,4 @@
-"""The YAML file of `tuner run`: its keys, the way from text to what `tune.run` takes, and the errors in between.
+"""The YAML config of `tuner run`: its schema, how it becomes arguments of `tune.run`, and the errors in it.
 
 trainable: train.py:train             # or package.module:name
 metric: loss
@@ -14,10 +14,6 @@ search_alg: optuna
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import importlib.util
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +24,7 @@ import yaml
 from trainables.validation import unknown_name
 from tuner.callback import Callback
 from tuner.cli import yaml_space
+from tuner.cli.load_object import load_object
 from tuner.error import SettingError
 from tuner.experiment.paths import as_local_path, default_storage, safe_name
 
@@ -152,8 +149,14 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _parsed(text: str) -> Any:
-    return yaml.load(text, _Loader)
+def _parsed(text: str, source: str) -> Any:
+    """What a text of YAML holds. Raises SettingError."""
+    try:
+        return yaml.load(text, _Loader)
+    except SettingError as error:
+        raise SettingError(f"{source}: {error}") from None
+    except yaml.YAMLError as error:
+        raise SettingError(f"{source} is not YAML: {error}") from error
 
 
 KEYS = tuple(name for name in Described.model_fields if name != "directory_")
@@ -165,12 +168,7 @@ def load(path: Path, changes: Sequence[str] = ()) -> Described:
         text = path.read_text("utf-8")
     except OSError as error:
         raise SettingError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        found = _parsed(text)
-    except SettingError as error:
-        raise SettingError(f"{path}: {error}") from None
-    except yaml.YAMLError as error:
-        raise SettingError(f"{path} is not YAML: {error}") from error
+    found = _parsed(text, str(path))
     if not isinstance(found, dict):
         raise SettingError(f"{path} has to hold settings as `key: value`, not {type(found).__name__}")
     for change in changes:
@@ -230,12 +228,7 @@ def _change(found: dict[str, Any], change: str) -> None:
     key, equals, text = change.partition("=")
     if not equals or not key:
         raise SettingError(f"--set {change!r} is not accepted; accepted is key=value, as in num_samples=50")
-    try:
-        value = _parsed(text)
-    except SettingError as error:
-        raise SettingError(f"--set {change!r}: {error}") from None
-    except yaml.YAMLError as error:
-        raise SettingError(f"--set {change!r}: the value is not YAML: {error}") from error
+    value = _parsed(text, f"--set {change!r}: the value")
     *outer, last = key.split(".")
     if (top := [*outer, last][0]) not in KEYS:
         raise SettingError(f"--set {change!r}: {unknown_name('key', top, KEYS)}")
@@ -276,61 +269,6 @@ def _made(create: Any, named: Named, key: str) -> Any:
         return create(name, **yaml_space.numbers(keywords))
     except (TypeError, ValueError) as error:
         raise SettingError(f"{key}: {name}: {error}") from error
-
-
-def load_object(where: str, directory: Path) -> Any:
-    """The object that `package.module:name` or `path/file.py:name` means.
-
-    A file is looked for beside the config (`directory`), then from where the command runs. Raises SettingError.
-    """
-    module_name, colon, name = where.rpartition(":")
-    if not colon or not module_name or not name:
-        raise SettingError(f"{where!r} is not accepted; accepted are module:name and path/file.py:name")
-    module = _from_file(module_name, directory) if module_name.endswith(".py") else _from_module(module_name)
-    try:
-        return getattr(module, name)
-    except AttributeError:
-        near = difflib.get_close_matches(name, vars(module), n=1)
-        raise SettingError(
-            f"{module_name} has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-        ) from None
-
-
-def _from_module(name: str) -> Any:
-    _on_path(Path.cwd())
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module is there, what it imports is not
-        raise SettingError(f"there is no module {name!r} here; is it a file? then path/file.py:name") from error
-
-
-def _from_file(given: str, directory: Path) -> Any:
-    places = (
-        [Path(given).expanduser()]
-        if Path(given).expanduser().is_absolute()
-        else [directory / given, Path.cwd() / given]
-    )
-    file = next((place.resolve() for place in places if place.is_file()), None)
-    if file is None:
-        looked = dict.fromkeys(str(place.resolve()) for place in places)
-        raise SettingError(f"there is no file {' nor '.join(looked)}")
-    _on_path(file.parent)  # as `python file.py` would have it, for the modules beside it
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
-    spec.loader.exec_module(module)
-    import cloudpickle
-
-    cloudpickle.register_pickle_by_value(module)  # a trial's process cannot import it by name
-    return module
-
-
-def _on_path(directory: Path) -> None:
-    if str(directory) not in sys.path:
-        sys.path.insert(0, str(directory))
 
 
 class KeepConfig(Callback):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import PurePath
 from typing import Any
 
@@ -47,8 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         source.close()
         target.close()
-    for line in copied.problems:
-        output.say(f"tuner cp: {line}", sys.stderr)
+    output.complain("cp", *copied.problems)
     output.say(
         f"{shown(target.url(new))}: {output.counted(copied.checkpoints, 'checkpoint')}, {output.size(copied.bytes)}"
     )

@@ -57,7 +57,7 @@ def _describe_elsewhere(uri: str, name: str) -> dict[str, Any]:
 
     found = {"name": name, "path": shown(uri)}
     try:
-        with place.books(uri) as (paths, _):
+        with place.fact_log(uri) as (paths, _):
             return describe(paths.root) | found
     except UNREADABLE as error:
         return _empty() | found | {"state": f"unreadable: {said(error)}", "lost": f"unreadable: {said(error)}"}

@@ -1,4 +1,4 @@
-"""Values and tables as the command line shows them: plain text, in a terminal cut to its width, in a pipe whole."""
+"""Output of the command line: values and tables as plain text, in a terminal cut to its width, in a pipe whole."""
 
 from __future__ import annotations
 
@@ -34,6 +34,12 @@ def say(line: str, file: TextIO | None = None) -> None:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # the interpreter flushes once more at its end
         raise TuneError(f"the output cannot be written: {error.strerror}") from error
+
+
+def complain(verb: str, *lines: object) -> None:
+    """Say on standard error what is wrong, with the verb's name before it."""
+    for line in lines:
+        say(f"tuner {verb}: {value(line)}", sys.stderr)
 
 
 def value(thing: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a person may write where an experiment is meant: a path, a URI, or a name under the default storage."""
+"""The experiment that a command line names: a path, a URI, or a name under the default storage."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def experiment(given: str) -> Path:
 
 
 @contextmanager
-def books(given: str, *, history: bool = False, log: bool = False) -> Iterator[tuple[ExperimentPaths, str]]:
-    """The books of an experiment, here or elsewhere, to be read meanwhile, and how its address is written.
+def fact_log(given: str, *, history: bool = False, log: bool = False) -> Iterator[tuple[ExperimentPaths, str]]:
+    """The journal and settings of an experiment, local or remote, readable meanwhile, and its address for messages.
 
     `history`: with what snapshots have replaced; `log`: with what its drivers warned of.
     """

@@ -51,7 +51,7 @@ def _from_config(kept: Path, path: Path, arguments: argparse.Namespace) -> int:
 
 
 def _from_trainable(path: Path, arguments: argparse.Namespace) -> int:
-    from tuner.cli.config_file import load_object
+    from tuner.cli.load_object import load_object
     from tuner.tuner import Tuner
 
     if arguments.changes or run_verb.where(arguments):

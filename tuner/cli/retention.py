@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
 from tuner.cli import output, place
@@ -36,28 +35,26 @@ def run(arguments: argparse.Namespace) -> int:
 
     retention = TrialRetention(CheckpointConfig(keep=[policy_of(given) for given in arguments.policy]))
     problems: list[str] = []
-    with place.books(arguments.experiment, history=True) as (paths, address):
+    with place.fact_log(arguments.experiment, history=True) as (paths, address):
         settings = read_settings(paths)
         _, contents = load_with_journal(paths, problems)
         replayed = None if problems else replay(paths, contents, Chronicle)
     notes = [] if replayed is None else replayed.notes
-    for line in (*problems, *map(str, contents.damaged), *contents.notes, *notes):
-        output.say(f"tuner retention: {output.value(line)}", sys.stderr)
+    output.complain("retention", *problems, *contents.damaged, *contents.notes, *notes)
     if replayed is None:
         return 1
     chronicle = replayed.made
     kept = would_keep(chronicle.steps, retention)
-    rows = []
-    for trial in chronicle.state.trials:
-        rows.append(
-            {
-                "id": trial.trial_id,
-                "saved": trial.saves,
-                "unknown": chronicle.unknown(trial),
-                "kept": _of(trial.checkpoints),
-                "would_keep": _of(kept.get(trial.trial_id, [])),
-            }
-        )
+    rows = [
+        {
+            "id": trial.trial_id,
+            "saved": trial.saves,
+            "unknown": chronicle.unknown(trial),
+            "kept": _of(trial.checkpoints),
+            "would_keep": _of(kept.get(trial.trial_id, [])),
+        }
+        for trial in chronicle.state.trials
+    ]
     answer = {"path": address, "policy": retention.rule, "now": settings.get("retention"), "trials": rows}
     answer["recorded_since"] = replayed.since
     output.say(output.as_json(answer) if arguments.json else _text(answer))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -45,14 +44,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.warnings and arguments.trial is not None:
         raise SettingError("--warnings shows what a whole experiment warned of: tuner show EXPERIMENT --warnings")
     problems: list[str] = []
-    with place.books(arguments.experiment, history=arguments.why, log=arguments.trial is None) as (paths, address):
+    with place.fact_log(arguments.experiment, history=arguments.why, log=arguments.trial is None) as (paths, address):
         warned = driver_log.read(standing(paths))
         state, journal = load_with_journal(paths, problems)
         settings = dict(read_settings(paths))
         trial = None if arguments.trial is None else _find(state, arguments.trial)
         explained = why(trial, paths, journal, settings) if trial is not None and arguments.why else {}
-    for line in (*problems, *map(str, journal.damaged), *journal.notes, *explained.pop("notes", ())):
-        output.say(f"tuner show: {output.value(line)}", sys.stderr)
+    output.complain("show", *problems, *journal.damaged, *journal.notes, *explained.pop("notes", ()))
     if trial is not None:
         facts = of_trial(trial, address, settings) | explained
         output.say(output.as_json(facts) if arguments.json else _trial_text(facts))
@@ -186,8 +184,7 @@ def _row(trial: Trial, metrics: list[str], problems: list[str]) -> dict[str, Any
         params = trial.evaluated_params
     with noted(f"the result of trial {trial.trial_id}", problems):
         result = dict(trial.last_result)
-    for line in problems[before:]:
-        output.say(f"tuner show: {output.value(line)}", sys.stderr)
+    output.complain("show", *problems[before:])
     found = {metric: lookup(result, metric) for metric in metrics}
     return {
         "id": trial.trial_id,

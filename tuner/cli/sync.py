@@ -1,9 +1,8 @@
-"""`tuner sync EXPERIMENT [--to URI | --from URI]`: bring an experiment and a copy of it into step, by hand."""
+"""`tuner sync EXPERIMENT [--to URI | --from URI]`: push what a replica of an experiment lacks, or fetch all of it."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from tuner.cli import output, place
@@ -46,9 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         address, lacking = sync.push(paths, config)
     except SyncError as error:
-        output.say(f"tuner sync: {error}", sys.stderr)
+        output.complain("sync", error)
         return 1
-    for line in lacking:
-        output.say(f"tuner sync: {line}", sys.stderr)
+    output.complain("sync", *lacking)
     output.say(f"{address}: {'everything that is here is there' if lacking else 'complete'}")
     return 1 if lacking else 0

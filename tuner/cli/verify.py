@@ -80,13 +80,13 @@ def _checkpoint(given: str) -> dict[str, Any] | None:
 
 
 def examine_elsewhere(uri: str) -> dict[str, Any]:
-    """Look at all that the experiment holds over there: every file is fetched and hashed, and nothing of it is kept."""
+    """Look at all that a remote experiment holds: every file is fetched and hashed, and nothing of it is kept."""
     from trainables.transfer.open import open_backend
     from tuner.experiment.journal import read_journal
     from tuner.experiment.reader import load_with_journal
 
     problems: list[str] = []
-    with place.books(uri, history=True) as (paths, address):
+    with place.fact_log(uri, history=True) as (paths, address):
         state, contents = load_with_journal(paths, problems)
         problems = [line.replace(str(paths.root), address) for line in problems]
         named = _named(paths, contents)
@@ -103,7 +103,7 @@ def examine_elsewhere(uri: str) -> dict[str, Any]:
                 _trial_elsewhere(backend, f"{name}/{trial.dirname}", trial, found)
         blobs = _blobs_elsewhere(backend, f"{name}/blobs", found["problems"])
         if lost := named.keys() - blobs:  # of one that is written to meanwhile they may have gone in order
-            with place.books(uri) as (paths, _):
+            with place.fact_log(uri) as (paths, _):
                 lost &= _named(paths, read_journal(paths)).keys()
         there = backend.url(f"{name}/blobs")
         found["problems"] += [f"{there}/{blob} is missing: {named[blob]}" for blob in sorted(lost)]

@@ -197,13 +197,9 @@ class Run:
         return None if restore is None else Path(restore)
 
     def _progress(self) -> ProgressFacts:
-        counts, backlog = self.state.counts, self.copies.backlog
-        return ProgressFacts(
-            pending=counts[Trial.PENDING],
-            running=counts[Trial.RUNNING],
-            paused=counts[Trial.PAUSED],
-            done=counts[Trial.TERMINATED],
-            failed=counts[Trial.ERROR],
+        backlog = self.copies.backlog
+        return ProgressFacts.by_status(
+            self.state.counts,
             checkpoints=self.state.checkpoint_count,
             checkpoint_bytes=self.state.checkpoint_bytes,
             to_copy=backlog.checkpoints,

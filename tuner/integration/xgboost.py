@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from trainables.reporting import Metrics
 from trainables.xgboost import RayTrainReportCallback
+from tuner.integration.report_only import ReportOnly
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback"]
 
@@ -15,12 +12,5 @@ class TuneReportCheckpointCallback(RayTrainReportCallback):
     """Reports each round of `xgboost.train`, and checkpoints the model."""
 
 
-class TuneReportCallback(TuneReportCheckpointCallback):
+class TuneReportCallback(ReportOnly, TuneReportCheckpointCallback):
     """Reports each round of `xgboost.train`, and saves nothing."""
-
-    def __init__(
-        self,
-        metrics: Metrics = None,
-        results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-    ) -> None:
-        super().__init__(metrics, checkpoint_at_end=False, results_postprocessing_fn=results_postprocessing_fn)

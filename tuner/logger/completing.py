@@ -1,4 +1,4 @@
-"""The files of a trial brought in step with its results, at a resume."""
+"""Repairs trials' result files from the journal at a resume."""
 
 from __future__ import annotations
 

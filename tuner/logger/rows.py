@@ -1,4 +1,4 @@
-"""Files that grow by a row per result, and the logger that keeps one per running trial.
+"""Append-only result files with a row per result, and the base of the loggers that write them.
 
 A row is given to the operating system before its result is journaled: a driver that is killed leaves the rows of all
 journaled results behind, and the next one cuts what is beyond the checkpoint that the trial goes back to. After a power

@@ -1,4 +1,4 @@
-"""What is shown: the counts that the loop hands in, and which trial is the best now."""
+"""Numbers for progress output: counts of trials, and the best last score."""
 
 from __future__ import annotations
 
@@ -40,17 +40,16 @@ class ProgressFacts:
     def of(cls, trials: Iterable[Trial]) -> ProgressFacts:
         """Counted from the trials themselves, for who has no cheaper source."""
         every = list(trials)
-        counts = Counter(trial.status for trial in every)
         kept = [record.bytes for trial in every for record in trial.checkpoints]
-        return cls(
-            pending=counts[Trial.PENDING],
-            running=counts[Trial.RUNNING],
-            paused=counts[Trial.PAUSED],
-            done=counts[Trial.TERMINATED],
-            failed=counts[Trial.ERROR],
-            checkpoints=len(kept),
-            checkpoint_bytes=sum(kept),
-        )
+        counts = Counter(trial.status for trial in every)
+        return cls.by_status(counts, checkpoints=len(kept), checkpoint_bytes=sum(kept))
+
+    @classmethod
+    def by_status(cls, counts: Mapping[str, int], **others: Any) -> ProgressFacts:
+        """With the numbers of trials by their status, 0 for those that are not there."""
+        statuses = (Trial.PENDING, Trial.RUNNING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR)
+        numbers: list[Any] = [counts.get(status, 0) for status in statuses]
+        return cls(*numbers, **others)
 
 
 @dataclass(frozen=True, slots=True)

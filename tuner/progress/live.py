@@ -1,4 +1,4 @@
-"""`Progress`: the callback that shows how a run stands."""
+"""`Progress`: the callback that shows the state of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where progress is shown: plain lines, a live view in a terminal, an output cell of a notebook."""
+"""Screens for progress output: plain lines, a live view in a terminal, an output cell of a notebook."""
 
 from __future__ import annotations
 

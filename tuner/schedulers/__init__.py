@@ -19,6 +19,7 @@ from tuner.schedulers.pbt import PopulationBasedTraining
 from tuner.schedulers.pbt_replay import PopulationBasedTrainingReplay
 from tuner.schedulers.resource_changing_scheduler import ResourceChangingScheduler
 from tuner.search import fitting_arguments
+from tuner.search.arguments import class_hint, refused, require_goal
 from tuner.search.searcher import Metric
 
 __all__ = [
@@ -103,13 +104,9 @@ def as_scheduler(scheduler: Any, *, metric: Metric = None, mode: Metric = None, 
     elif isinstance(scheduler, TrialScheduler):
         made = scheduler
     else:
-        hint = (
-            "; create an instance of it"
-            if isinstance(scheduler, type) and issubclass(scheduler, TrialScheduler)
-            else ""
-        )
-        accepted = "a TrialScheduler, None, " + ", ".join(map(repr, sorted(_SCHEDULERS)))
-        raise SettingError(f"scheduler={scheduler!r} is not accepted; accepted are {accepted}{hint}")
+        named = ", ".join(map(repr, sorted(_SCHEDULERS)))
+        hint = class_hint(scheduler, TrialScheduler)
+        raise refused("scheduler", scheduler, f"accepted are a TrialScheduler, None, {named}{hint}")
     label = type(made).__name__
     several = not (metric is None or isinstance(metric, str))
     if several and made.metric is not None:  # the searcher's objectives; the scheduler has its own
@@ -123,7 +120,6 @@ def as_scheduler(scheduler: Any, *, metric: Metric = None, mode: Metric = None, 
             f"metric={metric!r}, mode={mode!r} were given, but {label} has metric={made.metric!r}, mode={made.mode!r}; "
             "give them in one place"
         )
-    if made.needs_metric and (made.metric is None or made.mode is None):
-        missing = "metric" if made.metric is None else "mode"
-        raise SettingError(f"{label} needs a {missing}: give {missing}= to it or to the run")
+    if made.needs_metric:
+        require_goal(label, made.metric, made.mode)
     return made

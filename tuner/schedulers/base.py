@@ -1,4 +1,4 @@
-"""The seam between the loop and whatever decides which trials go on."""
+"""`TrialScheduler`: the interface of what decides which trials go on, its decisions and its obligations."""
 
 from __future__ import annotations
 

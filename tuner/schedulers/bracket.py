@@ -60,14 +60,14 @@ class Bracket:
         return self._rungs[-1]
 
     @property
-    def halves(self) -> int:
+    def halvings_left(self) -> int:
         """How often it will be halved yet."""
         return len(self._rungs) - 1 - self._rung
 
     @property
     def may_halve(self) -> bool:
         """Whether there is something to halve, and nobody who is not at the rung yet."""
-        return self.halves > 0 and bool(self.live) and not self._not_ready
+        return self.halvings_left > 0 and bool(self.live) and not self._not_ready
 
     def add(self, trial_id: str) -> None:
         self.live[trial_id] = {}
@@ -119,7 +119,7 @@ class Bracket:
 
     def completion(self) -> float:
         """How much of its work is done, from 0 to 1; not exact, for who ends early has done less."""
-        if self.halves == 0 and not self._not_ready:
+        if self.halvings_left == 0 and not self._not_ready:
             return 1.0
         return min(self._done / self._work, 1.0)
 

@@ -1,4 +1,4 @@
-"""Functions that distribute a cluster's resources among running trials, and what they see of it."""
+"""Allocation functions: they distribute a cluster's resources among running trials."""
 
 from __future__ import annotations
 

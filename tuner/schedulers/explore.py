@@ -1,4 +1,4 @@
-"""How PBT changes a config: resample a value, or move it a little."""
+"""The explore step of PBT: resamples or perturbs the values of a config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First come, first served."""
+"""`FIFOScheduler`: runs trials in the order of creation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for the scheduler's word, and who may run whenever there is room."""
+"""Paused and runnable trials of a scheduler that pauses."""
 
 from __future__ import annotations
 

@@ -153,9 +153,9 @@ class HyperBandScheduler(ProgressScheduler):
             for trial_id, cut in bracket.halve():
                 worse = self._reason(ReasonKind.WORSE, cut.score, rank=cut.rank, of=cut.of, cut=cut.needed)
                 self._end(trial_id, worse)
-        done = bracket.halves == 0 and self._stop_last_trials
+        done = bracket.halvings_left == 0 and self._stop_last_trials
         for trial_id in [trial_id for trial_id in bracket.live if trial_id in self._trials.held]:
-            if not bracket.is_ready(trial_id) or (bracket.halves == 0 and not done):
+            if not bracket.is_ready(trial_id) or (bracket.halvings_left == 0 and not done):
                 self._trials.let_run(trial_id)
             elif done:
                 self._end(trial_id, self._limit(bracket.remove(trial_id), bracket.end))

@@ -1,4 +1,4 @@
-"""Optuna's pruners as a scheduler."""
+"""`OptunaPruner`: Optuna's pruners as a scheduler."""
 
 from __future__ import annotations
 

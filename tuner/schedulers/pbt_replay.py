@@ -1,4 +1,4 @@
-"""Trains one trial with the schedule of configs that a population found."""
+"""`PopulationBasedTrainingReplay`: trains one trial with the schedule of configs that a population found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PBT remembers: the members of a population, and the exploits among them."""
+"""Records of population based training: members, and exploits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What schedulers have in common that compare trials by a metric at equal progress."""
+"""`ProgressScheduler`: base of schedulers that compare trials by a metric at equal progress."""
 
 from __future__ import annotations
 

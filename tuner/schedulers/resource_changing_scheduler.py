@@ -1,4 +1,4 @@
-"""A scheduler around another one, that also changes what running trials get to compute with."""
+"""`ResourceChangingScheduler`: wraps a scheduler and reallocates resources among running trials."""
 
 from __future__ import annotations
 

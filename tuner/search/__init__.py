@@ -8,10 +8,11 @@ from typing import Any
 from trainables.validation import unknown_name
 from tuner.error import SettingError
 from tuner.search.ahead import with_ask_ahead
+from tuner.search.arguments import class_hint, refused, require_goal
 from tuner.search.limiter import ConcurrencyLimiter, SampleLimit, Wrapper, tell_properties
 from tuner.search.repeater import Repeater
 from tuner.search.sample import grid_search
-from tuner.search.searcher import Metric, Searcher
+from tuner.search.searcher import Metric, Searcher, names_of
 from tuner.search.space import searched_paths
 from tuner.search.variants import BasicVariantGenerator
 
@@ -113,28 +114,19 @@ def as_searcher(
     elif isinstance(search_alg, Searcher):
         searcher = search_alg
     else:
-        hint = "; create an instance of it" if isinstance(search_alg, type) and issubclass(search_alg, Searcher) else ""
-        raise SettingError(
-            f"search_alg={search_alg!r} is not accepted; accepted are a Searcher, 'random', 'optuna' and None{hint}"
-        )
+        hint = class_hint(search_alg, Searcher)
+        raise refused("search_alg", search_alg, f"accepted are a Searcher, 'random', 'optuna' and None{hint}")
     label = type(searcher.unwrapped if isinstance(searcher, Wrapper) else searcher).__name__
     for what, own, given in (("metric", searcher.metric, metric), ("mode", searcher.mode, mode)):
-        if own is not None and given is not None and _listed(own) != _listed(given):
+        if own is not None and given is not None and names_of(own) != names_of(given):
             raise SettingError(f"{what}={given!r} was given, but {label} has {what}={own!r}; give it in one place")
     taken = tell_properties(searcher, metric, mode, param_space, num_samples=num_samples, seed=seed)
-    if not taken and isinstance(param_space, Mapping):
-        left = searched_paths(param_space)
-        if left:
-            raise SettingError(
-                f"{label} has a search space of its own, so config cannot hold domains, but does: {', '.join(left)}; "
-                "put all of them into one of the two places"
-            )
-    if searcher.needs_metric and (searcher.metric is None or searcher.mode is None):
-        missing = "metric" if searcher.metric is None else "mode"
-        raise SettingError(f"{label} needs a {missing}: give {missing}= to it or to the run")
+    if not taken and isinstance(param_space, Mapping) and (left := searched_paths(param_space)):
+        raise SettingError(
+            f"{label} has a search space of its own, so config cannot hold domains, but does: {', '.join(left)}; "
+            "put all of them into one of the two places"
+        )
+    if searcher.needs_metric:
+        require_goal(label, searcher.metric, searcher.mode)
     searcher = with_ask_ahead(searcher)
     return searcher if searcher.counts_samples else SampleLimit(searcher, num_samples)
-
-
-def _listed(value: Any) -> list[Any]:
-    return [value] if isinstance(value, str) else list(value)

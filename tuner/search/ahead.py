@@ -1,4 +1,4 @@
-"""Asking a searcher before the answer is needed, so that a slow one keeps no worker waiting."""
+"""`AskAhead`: asks a slow searcher for the next suggestion in a thread, before a worker needs it."""
 
 from __future__ import annotations
 

@@ -68,3 +68,15 @@ def metric_name(metric: Any, name: str = "metric") -> str:
 def check_mode(mode: Any, name: str = "mode") -> None:
     """Refuse everything but "min" and "max"."""
     require(mode in ("min", "max"), name, mode, "accepted are 'min' and 'max'")
+
+
+def class_hint(value: object, kind: type) -> str:
+    """What to add to an error about a class that stands where an object of it is meant."""
+    return "; create an instance of it" if isinstance(value, type) and issubclass(value, kind) else ""
+
+
+def require_goal(label: str, metric: object, mode: object) -> None:
+    """Refuse to go on without a metric and a mode."""
+    for name, value in (("metric", metric), ("mode", mode)):
+        if value is None:
+            raise SettingError(f"{label} needs a {name}: give {name}= to it or to the run")

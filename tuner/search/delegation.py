@@ -1,4 +1,4 @@
-"""Attributes that a wrapper has from what it wraps."""
+"""Delegation: methods and attributes that a wrapper takes from the object it wraps."""
 
 from __future__ import annotations
 

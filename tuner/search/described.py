@@ -1,4 +1,4 @@
-"""What a plug-in is, in words: for a resume to say what has changed. Not its state, and never an address."""
+"""Descriptions of plug-ins by class and arguments, so that a resume can say what has changed."""
 
 from __future__ import annotations
 

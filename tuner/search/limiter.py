@@ -1,4 +1,4 @@
-"""Searchers around searchers: fewer at a time, or not more than so many in all."""
+"""Wrappers of searchers that limit how many trials there are at a time, or in all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searching with Optuna's samplers.
+"""`OptunaSearch`: searches with Optuna's samplers.
 
 Optuna itself is imported when a searcher is made, not with this module.
 """

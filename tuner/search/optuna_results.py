@@ -1,4 +1,4 @@
-"""What a searcher tells an Optuna study of its trials, and what a state of it brings back."""
+"""Results for the Optuna searcher: the study, what it is told of trials, and its state."""
 
 from __future__ import annotations
 
@@ -149,10 +149,11 @@ class StudySearcher(Searcher):
             raise SettingError(NEEDS_DICT)
         from optuna.trial import create_trial
 
+        study = self._ready()
         assert self._space is not None
         check_names(self._space.root, parameters, "")
         params, distributions = self._params(parameters)
-        self._ready().add_trial(
+        study.add_trial(
             create_trial(
                 state=states().FAIL if error else states().PRUNED if pruned else states().COMPLETE,
                 values=None if error else list(value) if isinstance(value, (list, tuple)) else [value],

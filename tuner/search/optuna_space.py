@@ -1,4 +1,4 @@
-"""How Optuna searches our spaces: domains as its distributions, configs as its parameters, and back."""
+"""Search spaces for Optuna: domains as its distributions, configs as its parameters, and back."""
 
 from __future__ import annotations
 
@@ -84,26 +84,20 @@ class AskDraw:
         return _index(domain, self._ask(name, domain))
 
     def _ask(self, name: str, domain: Domain) -> Any:
-        distribution = distribution_of(domain, name)
+        from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+        asked, trial = distribution_of(domain, name), self._trial
         try:
-            return _ask(self._trial, name, distribution)
+            if isinstance(asked, CategoricalDistribution):
+                return trial.suggest_categorical(name, asked.choices)
+            suggest = trial.suggest_float if isinstance(asked, FloatDistribution) else trial.suggest_int
+            return suggest(name, asked.low, asked.high, step=asked.step, log=asked.log)
         except ValueError as error:
             sampler = type(self._trial.study.sampler).__name__
             raise SettingError(f"{sampler} cannot search {name!r}, {domain.describe()}: {error}") from error
 
     def seed(self, name: str) -> int:
         return self._hash.seed(name)
-
-
-def _ask(trial: Any, name: str, distribution: Any) -> Any:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution
-
-    if isinstance(distribution, CategoricalDistribution):
-        return trial.suggest_categorical(name, distribution.choices)
-    suggest: Callable[..., Any] = (
-        trial.suggest_float if isinstance(distribution, FloatDistribution) else trial.suggest_int
-    )
-    return suggest(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
 
 
 def distribution_of(domain: Domain, name: str = "") -> Any:

@@ -1,4 +1,4 @@
-"""What is asked of Optuna's studies and samplers beside suggestions."""
+"""Helpers around Optuna's studies, storages and samplers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a plug-in with the experiment: its state, and how it takes that up again."""
+"""State of plug-ins: what searchers, schedulers and stoppers store, and how a resume restores it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running each suggestion several times."""
+"""`Repeater`: runs each suggestion of a searcher several times."""
 
 from __future__ import annotations
 

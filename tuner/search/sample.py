@@ -1,11 +1,11 @@
-"""How users say what is searched: `uniform`, `choice`, `sample_from`, `grid_search` and the others."""
+"""Constructors of search-space domains: `uniform`, `choice`, `sample_from`, `grid_search` and the others."""
 
 from __future__ import annotations
 
 import inspect
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from trainables.validation import no_effect
 from tuner.error import SettingError
@@ -18,6 +18,7 @@ from tuner.search.domains import Integer as Integer
 from tuner.search.domains import Normal as Normal
 from tuner.search.domains import describe, is_number
 
+N = TypeVar("N", int, float)
 _MISSING: Any = object()
 
 
@@ -91,13 +92,7 @@ def choice(categories: Iterable[Any]) -> Domain:
     >>> choice([{"kind": "adam"}, {"kind": "sgd", "momentum": uniform(0.5, 0.99)}]).is_valid({"kind": "adam"})
     True
     """
-    try:
-        values = tuple(categories)
-    except TypeError:
-        raise SettingError(f"choice({categories!r}): the categories are a sequence, e.g. choice([1, 2, 3])") from None
-    if not values:
-        raise SettingError("choice([]): there is nothing to choose from")
-    return Categorical(values)
+    return Categorical(tuple(_listed("choice", categories, "categories", to="choose from")))
 
 
 def sample_from(func: Callable[..., Any]) -> Domain:
@@ -135,13 +130,7 @@ def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
     >>> grid_search([1, 2])
     {'grid_search': [1, 2]}
     """
-    try:
-        listed = list(values)
-    except TypeError:
-        raise SettingError(f"grid_search({values!r}): the values are a sequence, e.g. grid_search([1, 2, 3])") from None
-    if not listed:
-        raise SettingError("grid_search([]): there is nothing to search")
-    return {"grid_search": listed}
+    return {"grid_search": _listed("grid_search", values, "values", to="search")}
 
 
 def _number(call: str, name: str, value: Any) -> float:
@@ -161,24 +150,31 @@ def _whole(call: str, name: str, value: Any) -> int:
 
 
 def _bounds(call: str, lower: Any, upper: Any, *, log: bool = False) -> tuple[float, float]:
-    low, high = _number(call, "lower", lower), _number(call, "upper", upper)
-    _check_bounds(call, low, high, log)
-    return low, high
+    return _ordered(call, _number(call, "lower", lower), _number(call, "upper", upper), log)
 
 
 def _whole_bounds(call: str, lower: Any, upper: Any, *, log: bool = False) -> tuple[int, int]:
-    low, high = _whole(call, "lower", lower), _whole(call, "upper", upper)
-    _check_bounds(call, low, high, log)
-    return low, high
+    return _ordered(call, _whole(call, "lower", lower), _whole(call, "upper", upper), log)
 
 
-def _check_bounds(call: str, low: float, high: float, log: bool) -> None:
+def _ordered(call: str, low: N, high: N, log: bool) -> tuple[N, N]:
     if low >= high:
         raise SettingError(f"{call}({low!r}, {high!r}): lower is not below upper")
     if log and low <= 0:
         raise SettingError(
             f"{call}({low!r}, {high!r}): lower must be above 0 on a log scale (give the bounds, not their logarithms)"
         )
+    return low, high
+
+
+def _listed(call: str, values: Any, what: str, *, to: str) -> list[Any]:
+    try:
+        listed = list(values)
+    except TypeError:
+        raise SettingError(f"{call}({values!r}): the {what} are a sequence, e.g. {call}([1, 2, 3])") from None
+    if not listed:
+        raise SettingError(f"{call}([]): there is nothing to {to}")
+    return listed
 
 
 def _step(call: str, low: float, high: float, q: Any) -> float:

@@ -1,4 +1,4 @@
-"""The seam between the loop and whatever proposes configs."""
+"""`Searcher`: the interface of what proposes configs, and its obligations."""
 
 from __future__ import annotations
 

@@ -79,15 +79,17 @@ def fingerprint(space: Mapping[str, Any] | Callable[..., Any]) -> dict[str, str]
         return {"": f"define-by-run({name}){_digest(space)}"}
     found: dict[str, str] = {}
     for path, node in tree.leaves(tree.compile_node(dict(space))):
+        place = tree.path_text(path)
         if isinstance(node, tree.Fixed):
-            _constants(node.value, tree.path_text(path), found)
+            _constants(node.value, place, found)
         else:
-            found[tree.path_text(path)] = _shortened(_fingerprint(node))
+            digest = _digest(node.domain.func) if isinstance(node, tree.Computed) else ""
+            found[place] = _shortened(_describe_node(node) + digest)
     return found
 
 
 def _shortened(text: str) -> str:
-    """A domain's text, or its beginning and a digest of it; what was shortened once stays as it is."""
+    """A domain's text, or its first part and a digest of it; what was shortened once stays as it is."""
     if len(text) <= _LONGEST_DOMAIN:
         return text
     return f"{text[: _LONGEST_DOMAIN // 2]}... ({_hash(text, 32)})"
@@ -114,14 +116,6 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, (str, int, float, bool))
-
-
-def _fingerprint(node: tree.Node) -> str:
-    if isinstance(node, tree.Computed):
-        return f"sample_from{_digest(node.domain.func)}"
-    if isinstance(node, tree.Grid):
-        return f"grid_search([{', '.join(_describe_node(inner) for inner in node.nodes)}])"
-    return _describe_node(node)
 
 
 def _describe_node(node: tree.Node) -> str:

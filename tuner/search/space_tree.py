@@ -1,4 +1,4 @@
-"""A search space as a tree: what is fixed, what is drawn, what is chosen, at any depth of dicts, lists and tuples."""
+"""The tree of a search space: fixed parts, domains, choices, grids, at any depth of dicts, lists and tuples."""
 
 from __future__ import annotations
 

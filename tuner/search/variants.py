@@ -1,4 +1,4 @@
-"""Grid and random search, and the tags of trials."""
+"""`BasicVariantGenerator`: grid and random search; and the tags of trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets: so many results, so much time, so much cost, of a trial or of the whole experiment."""
+"""Stoppers for budgets of results, time or cost, per trial or for the experiment."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from trainables.validation import checked_names
 from tuner.clock import Clock, SystemClock
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.search.arguments import metric_name, number, require, seconds, whole_number
-from tuner.stopper.stopper import Stopper
+from tuner.stopper.stopper import Stopper, TrialStopper
 
 
 @checked_names
-class MaximumIterationStopper(Stopper):
+class MaximumIterationStopper(TrialStopper):
     """Ends each trial after `max_iter` results."""
 
     _remembered = ("_count",)
@@ -29,9 +29,6 @@ class MaximumIterationStopper(Stopper):
             return False
         name = type(self).__name__
         return Reason(ReasonKind.CRITERION, name, metric="training_iteration", value=count, cut=self._max_iter)
-
-    def stop_all(self) -> bool:
-        return False
 
 
 @checked_names
@@ -56,7 +53,7 @@ class MaximumResultsStopper(Stopper):
 
 
 @checked_names
-class TrialTimeoutStopper(Stopper):
+class TrialTimeoutStopper(TrialStopper):
     """Ends each trial once it has trained for so long, all its attempts together (`time_total_s` of its results).
 
     A trial is looked at when it reports; `trial_timeout_s=` of `tune.run` also ends one that does not.
@@ -76,9 +73,6 @@ class TrialTimeoutStopper(Stopper):
             return False
         name = type(self).__name__
         return Reason(ReasonKind.CRITERION, name, metric="time_total_s", value=spent, cut=self._timeout)
-
-    def stop_all(self) -> bool:
-        return False
 
 
 @checked_names

@@ -1,4 +1,4 @@
-"""Stoppers made of others, of a function, and of nothing."""
+"""Stoppers made of other stoppers or of a function."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from trainables.validation import checked_names
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.search.arguments import require
-from tuner.stopper.stopper import Stopper
+from tuner.stopper.stopper import Stopper, TrialStopper
 
 
 @checked_names
-class FunctionStopper(Stopper):
+class FunctionStopper(TrialStopper):
     """Ends a trial when a function `(trial_id, result)` says so."""
 
     _remembered = ()
@@ -25,9 +25,6 @@ class FunctionStopper(Stopper):
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return bool(self._function(trial_id, result))
-
-    def stop_all(self) -> bool:
-        return False
 
     @classmethod
     def is_valid_function(cls, function: Any) -> bool:
@@ -79,11 +76,8 @@ class CombinedStopper(Stopper):
             stopper.set_state(inner)
 
 
-class NoopStopper(Stopper):
+class NoopStopper(TrialStopper):
     """Ends nothing."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
-
-    def stop_all(self) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""Criteria: `stop={"metric": limit}`, with a direction where one is said."""
+"""`DictStopper`: stop criteria `{"metric": limit}`, with a direction where one is said."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainables.validation import checked_names
 from tuner.error import MetricMissingError, SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.search.arguments import require
-from tuner.stopper.stopper import Stopper
+from tuner.stopper.stopper import TrialStopper
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ NEVER_SEEN = 100
 
 
 @checked_names
-class DictStopper(Stopper):
+class DictStopper(TrialStopper):
     """Ends a trial whose metric reaches a value: `{"training_iteration": 10}` ends it after exactly ten results.
 
     A metric may come with some results only: a result without it decides nothing. One that the very first result
@@ -130,9 +130,6 @@ class DictStopper(Stopper):
                     'end the trials. Mend stop= and go on with resume="AUTO"; if the metric does come later, '
                     "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 waits for it"
                 )
-
-    def stop_all(self) -> bool:
-        return False
 
     def get_state(self) -> dict[str, Any]:
         names = sorted(self._criteria)

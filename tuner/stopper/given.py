@@ -1,4 +1,4 @@
-"""What people write as `stop=`, as one stopper."""
+"""`as_stopper`: one stopper from whatever `stop=` was given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plateaus: what no longer moves may end."""
+"""Stoppers for plateaus: they end trials, or the experiment, whose metric no longer improves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from trainables.metrics import score_of
 from trainables.validation import checked_names
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.search.arguments import check_mode, metric_name, number, require, whole_number
-from tuner.stopper.stopper import Stopper
+from tuner.stopper.stopper import Stopper, TrialStopper
 
 
 @checked_names
-class TrialPlateauStopper(Stopper):
+class TrialPlateauStopper(TrialStopper):
     """Ends a trial whose metric no longer moves.
 
     Args:
@@ -63,9 +63,6 @@ class TrialPlateauStopper(Stopper):
         if not moves < self._std:  # NaN moves
             return False
         return Reason(ReasonKind.CRITERION, type(self).__name__, metric=self._metric, value=score)
-
-    def stop_all(self) -> bool:
-        return False
 
 
 @checked_names

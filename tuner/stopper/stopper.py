@@ -1,4 +1,4 @@
-"""`Stopper`: the seam for rules of when a trial, or everything, has done enough."""
+"""`Stopper`: the interface of rules that end a trial or the experiment, and its obligations."""
 
 from __future__ import annotations
 
@@ -22,3 +22,10 @@ class Stopper(Stateful):
     def stop_all(self) -> bool:
         """True: every trial ends at its next result, and no other begins."""
         raise NotImplementedError(f"{type(self).__name__} does not define stop_all()")
+
+
+class TrialStopper(Stopper):
+    """Base of stoppers that end one trial at a time, and never the experiment."""
+
+    def stop_all(self) -> bool:
+        return False

@@ -1,4 +1,4 @@
-"""What every scheduler must do."""
+"""`check_scheduler`: the conformance suite for schedulers."""
 
 from __future__ import annotations
 
@@ -53,26 +53,6 @@ def _turned(make: Callable[[], TrialScheduler]) -> TrialScheduler:
     return scheduler
 
 
-def _negated(loss: float, metric: str) -> dict[str, Any]:
-    """{"loss": -..}"""
-    return {metric: -loss}
-
-
-def _nested(loss: float, metric: str) -> dict[str, Any]:
-    """{"eval": {"loss": ..}}"""
-    return {"eval": {"loss": loss}}
-
-
-def _slashed(loss: float, metric: str) -> dict[str, Any]:
-    """{"eval/loss": ..}"""
-    return {"eval/loss": loss}
-
-
-def _dotted(loss: float, metric: str) -> dict[str, Any]:
-    """{"eval.loss": ..}"""
-    return {"eval.loss": loss}
-
-
 def _decisions(make: Callable[[], TrialScheduler], spelling: Spelling = plain, **how: Any) -> list[tuple[Any, ...]]:
     return ScriptedLife(make, spelling, **how).play().decisions
 
@@ -80,11 +60,16 @@ def _decisions(make: Callable[[], TrialScheduler], spelling: Spelling = plain, *
 def _check_spellings(make: Callable[[], TrialScheduler], expected: list[tuple[Any, ...]]) -> None:
     if _prepared(make).metric is None:
         return
-    slashed = _decisions(lambda: _renamed(make, "eval/loss"), _slashed)
-    for spelling in (_nested, _dotted):
+    slashed = _decisions(lambda: _renamed(make, "eval/loss"))
+    spellings: dict[str, Spelling] = {
+        '{"eval": {"loss": ..}}': lambda loss, metric: {"eval": {"loss": loss}},
+        '{"eval.loss": ..}': lambda loss, metric: {"eval.loss": loss},
+    }
+    for spelled, spelling in spellings.items():
         found = _decisions(lambda: _renamed(make, "eval/loss"), spelling)
-        assert found == slashed, f"a nested metric is found: {spelling.__doc__}"
-    assert _decisions(lambda: _turned(make), _negated) == expected, "min of x decides as max of -x"
+        assert found == slashed, f"a nested metric is found: {spelled}"
+    turned = _decisions(lambda: _turned(make), lambda loss, metric: {metric: -loss})
+    assert turned == expected, "min of x decides as max of -x"
 
 
 def _check_state(make: Callable[[], TrialScheduler], whole: ScriptedLife, cuts: int) -> None:

@@ -1,4 +1,4 @@
-"""A scripted life: a small loop that treats a scheduler as the real one does."""
+"""A scripted run of fourteen trials that treats a scheduler as the driver does."""
 
 from __future__ import annotations
 

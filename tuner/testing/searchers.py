@@ -1,4 +1,4 @@
-"""What every searcher must do."""
+"""`check_searcher`: the conformance suite for searchers."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tuner.cli import parser, run
-from tuner.cli.config_file import Described, load, load_object
+from tuner.cli.config_file import Described, load
+from tuner.cli.load_object import load_object
 from tuner.error import SettingError
 from tuner.stopper import at_least, at_most
 
