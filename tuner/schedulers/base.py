@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from tuner.error import SettingError
+from tuner.experiment import unpickling
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.search.arguments import check_mode, require
 from tuner.search.pickled_state import Stateful
@@ -278,6 +280,10 @@ class TrialScheduler(Stateful):
     def debug_string(self) -> str:
         """One line on where it stands, for people."""
         return f"Using {type(self).__name__}"
+
+    def restore(self, checkpoint_path: str | Path) -> None:
+        # Version 0.1.0 named the reasons in it by another module.
+        self.set_state(unpickling.loads(Path(checkpoint_path).read_bytes()))
 
 
 def check_metric(who: str, metric: Any, mode: Any) -> None:
