@@ -18,6 +18,7 @@ from tuner.analysis.loaded import LoadedExperiment, last_result
 from tuner.error import SettingError
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
+from tuner.search.searcher import names_of
 
 if TYPE_CHECKING:
     import optuna
@@ -224,7 +225,8 @@ class ExperimentAnalysis(LoadedExperiment):
         return PlotSource(self._trials, metrics, modes, functools.cache(study))
 
     def _objectives(self, metric: str | None, mode: str | None) -> tuple[list[str], list[str]]:
-        metrics, modes = _listed(self._metric), _listed(self._mode)
+        metrics: list[Any] = names_of(self._metric)
+        modes: list[Any] = names_of(self._mode)
         modes = modes if len(modes) == len(metrics) else (modes or [None])[:1] * len(metrics)
         if metric is not None:
             of_run = dict(zip(metrics, modes, strict=True)).get(metric)
@@ -270,7 +272,3 @@ class ExperimentAnalysis(LoadedExperiment):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._path!r}, {len(self._trials)} trials)"
-
-
-def _listed(given: Any) -> list[Any]:
-    return [] if given is None else [given] if isinstance(given, str) else list(given)

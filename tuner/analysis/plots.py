@@ -132,7 +132,10 @@ def _optunas(seen: PlotSource, number: int, *, draw: str, title: str, least: int
     done = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
     if len(done) < 2:
         raise NothingToPlot(f"it takes two finished trials with {' and '.join(seen.metrics)}; there are {len(done)}")
-    varied = [name for name in sorted({key for trial in done for key in trial.params}) if _varies(done, name)]
+    values: dict[str, set[Any]] = {}
+    for name, value in (pair for trial in done for pair in trial.params.items()):
+        values.setdefault(name, set()).add(value)
+    varied = sorted(name for name in values if len(values[name]) > 1)
     if len(varied) < least:
         raise NothingToPlot(
             f"it takes {least} searched parameter{'s' * (least > 1)} with several values; there are {len(varied)}"
@@ -143,10 +146,6 @@ def _optunas(seen: PlotSource, number: int, *, draw: str, title: str, least: int
     )
     grid = {"height": 250 + 130 * len(varied)} if least == 2 and len(varied) > 2 else {}
     return made.update_layout(title=f"{title}: {metric}", **grid)
-
-
-def _varies(trials: Sequence[Any], name: str) -> bool:
-    return len({trial.params[name] for trial in trials if name in trial.params}) > 1
 
 
 def pareto(seen: PlotSource, number: int) -> go.Figure:

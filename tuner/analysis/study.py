@@ -40,7 +40,7 @@ def study_of(
     """
     import optuna
 
-    params = [_flat(trial) for trial in trials]
+    params = [{str(key): value for key, value in trial.evaluated_params.items()} for trial in trials]
     distributions = _distributions(params, space)
     ways = optuna.study.StudyDirection
     directions = [ways.MINIMIZE if mode == "min" else ways.MAXIMIZE for mode in modes]
@@ -88,10 +88,6 @@ def _frozen(trial: Trial, params: dict[str, Any], distributions: dict[str, Any],
 
 def _time(seconds: float | None) -> datetime.datetime | None:
     return None if seconds is None else datetime.datetime.fromtimestamp(seconds)
-
-
-def _flat(trial: Trial) -> dict[str, Any]:
-    return {str(key): value for key, value in trial.evaluated_params.items()}
 
 
 def _distributions(params: Iterable[Mapping[str, Any]], space: Mapping[str, str]) -> dict[str, Any]:

@@ -29,7 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
         output.say(f"no experiments in {storage}")
     else:
         header = ("name", "trials", "pending", "running", "paused", "done", "failed", "checkpoints", "size", "state")
-        cells = ([row[column] for column in header[:8]] + _end(row) for row in rows)
+        sizes = (None if row["bytes"] is None else output.size(row["bytes"]) for row in rows)
+        cells = ([*map(row.get, header[:8]), size, row["state"]] for row, size in zip(rows, sizes, strict=True))
         output.say(
             output.table(header, cells, width=output.terminal_width(), first=("name", "state", "trials", "done"))
         )
@@ -94,7 +95,3 @@ def describe(path: Path) -> dict[str, Any]:
         "state": state.run_ended or "running, or killed",
         "lost": "; ".join([*map(str, journal.damaged), *problems]),
     }
-
-
-def _end(row: dict[str, Any]) -> list[Any]:
-    return [None if row["bytes"] is None else output.size(row["bytes"]), row["state"]]

@@ -110,14 +110,7 @@ class RowLogger(LoggerCallback):
         return RowFile(path)
 
     def complete(self, trial: Trial, standing: StandingResult) -> list[int]:
-        """Put back rows that a power cut took, or that a replica has only in its journal.
-
-        Args:
-            trial: one that the last driver worked on.
-            standing: its results, as far as the journal has them.
-
-        Returns the iterations of which nobody has the result.
-        """
+        """Put back rows that a power cut took, or that a replica has only in its journal; as `_complete`."""
         try:
             return self._complete(trial, standing)
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import html
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -145,9 +146,10 @@ class NotebookScreen:
         PlainScreen().line(text)
 
     def show(self, status: Status) -> None:
-        made = _Html("".join(f"<div>{_escaped(line)}</div>" for line in status.lines) + status.grid.html())
+        made = _Html("".join(f"<div>{html.escape(one_line(line))}</div>" for line in status.lines) + status.grid.html())
         if self._handle is None:
-            self._handle = (self._display or _display())(made, display_id=True)
+            display = self._display or sys.modules["IPython"].display.display
+            self._handle = display(made, display_id=True)
         else:
             self._handle.update(made)
 
@@ -169,17 +171,6 @@ class _Html:
 
     def __repr__(self) -> str:
         return "progress of a run"
-
-
-def _escaped(text: str) -> str:
-    import html
-
-    return html.escape(one_line(text))
-
-
-def _display() -> Callable[..., Any]:
-    display: Callable[..., Any] = sys.modules["IPython"].display.display
-    return display
 
 
 def in_notebook() -> bool:

@@ -17,15 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class ProgressScheduler(TrialScheduler):
-    """Reads a result as (time, score), where a higher score is the better one.
-
-    Args:
-        time_attr: what progress is measured by; it must not go down.
-        metric, mode: what is compared; None: the run's.
-
-    Raises:
-        SettingError: a time_attr that is no name.
-    """
+    """Reads a result as (time, score), where a higher score is the better one."""
 
     needs_metric = True
     _orders: Sequence[Directive] = ()

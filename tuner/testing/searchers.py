@@ -119,29 +119,23 @@ class _Life:
             self._tell("on_trial_result", f"t{number}", self._result(number, iteration))
 
     def _end(self, number: int) -> None:
-        name, last = f"t{number}", self._result(number, 2)
-        kind = number % 7
-        if kind == 1:
-            self._tell("on_trial_complete", name, result=None, error=True)
-        elif kind == 2:
-            self._tell("on_trial_complete", name, result=self._result(number, 2, math.nan))
-        elif kind == 3:
-            self._tell("on_trial_complete", name, result={"training_iteration": 2})
-        elif kind == 4:  # failed, and continued
-            self._tell("on_trial_complete", name, result=last, error=True)
-            self._tell("on_trial_result", name, self._result(number, 3))
-            self._tell("on_trial_complete", name, result=self._result(number, 3))
-        elif kind == 5:
-            self._tell("on_trial_complete", name, result=None)
-        else:
-            self._tell("on_trial_complete", name, result=last)
+        name, last, later = f"t{number}", self._result(number, 2), self._result(number, 3)
+        ends: dict[int, dict[str, Any]] = {
+            1: {"result": None, "error": True},
+            2: {"result": self._result(number, 2, math.nan)},
+            3: {"result": {"training_iteration": 2}},
+            4: {"result": last, "error": True},
+            5: {"result": None},
+        }
+        self._tell("on_trial_complete", name, **ends.get(number % 7, {"result": last}))
+        if number % 7 == 4:  # failed, and continued
+            self._tell("on_trial_result", name, later)
+            self._tell("on_trial_complete", name, result=later)
 
 
 def _loss(value: Any) -> float:
-    if isinstance(value, Mapping):
-        return sum(map(_loss, value.values()))
-    if isinstance(value, (list, tuple)):
-        return sum(map(_loss, value))
+    if isinstance(value, (Mapping, list, tuple)):
+        return sum(map(_loss, value.values() if isinstance(value, Mapping) else value))
     return float(value) ** 2 if isinstance(value, (int, float)) else float(len(str(value)))
 
 
@@ -166,14 +160,10 @@ def _check_replay(make: Callable[[], Searcher], space: Any, cut: int, expected: 
 def _check_nested_metric(make: Callable[[], Searcher], space: Any) -> None:
     if make().metric is not None or not make().needs_metric:
         return  # its metric is its own affair
-    spellings = ({"eval/loss": 0.0}, {"eval": {"loss": 0.0}}, {"eval.loss": 0.0})
-    lives = []
-    for keys in spellings:
-        spelling = _spelled(keys)
-        lives.append(_Life(make, space, metric="eval/loss", spelling=spelling).play().configs)
+    spellings: tuple[Callable[[float], dict[str, Any]], ...] = (
+        lambda loss: {"eval/loss": loss},
+        lambda loss: {"eval": {"loss": loss}},
+        lambda loss: {"eval.loss": loss},
+    )
+    lives = [_Life(make, space, metric="eval/loss", spelling=spelling).play().configs for spelling in spellings]
     assert lives[0] == lives[1] == lives[2], "a nested metric is found however it is spelled"
-
-
-def _spelled(keys: dict[str, Any]) -> Callable[[float], dict[str, Any]]:
-    (key, value), *_ = keys.items()
-    return lambda loss: {key: dict.fromkeys(value, loss) if isinstance(value, dict) else loss}
