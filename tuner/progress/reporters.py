@@ -126,14 +126,11 @@ class TableReporter(ProgressReporter):
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: Any) -> None:
         shown = trials if self._tables or done else ()
         status = Status([str(line) for line in sys_info], build(shown, self._columns))
-        self._screen().final(status) if done else self._display(status)
+        self._screen().final(status)
 
     @abc.abstractmethod
     def _screen(self) -> Screen:
         """Where to."""
-
-    def _display(self, status: Status) -> None:
-        self._screen().final(status)
 
 
 class CLIReporter(TableReporter):
