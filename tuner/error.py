@@ -41,6 +41,17 @@ class SettingError(TuneError, ValueError):
     """An option, literal or name that is not accepted; the message lists what is."""
 
 
+def refused(name: str, value: object, accepted: str) -> SettingError:
+    """The error about a value that does not fit; `accepted` says in words what does."""
+    return SettingError(f"{name}={value!r} is not accepted; {accepted}")
+
+
+def require(fits: object, name: str, value: object, accepted: str) -> None:
+    """Refuse a value that does not fit."""
+    if not fits:
+        raise refused(name, value, accepted)
+
+
 class ResourceError(TuneError, ValueError):
     """A trial asks for more than this machine has; the message names both numbers."""
 

@@ -18,7 +18,6 @@ from tuner.analysis.loaded import LoadedExperiment, last_result
 from tuner.error import SettingError
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
-from tuner.search.searcher import names_of
 
 if TYPE_CHECKING:
     import optuna
@@ -225,8 +224,9 @@ class ExperimentAnalysis(LoadedExperiment):
         return PlotSource(self._trials, metrics, modes, functools.cache(study))
 
     def _objectives(self, metric: str | None, mode: str | None) -> tuple[list[str], list[str]]:
-        metrics: list[Any] = names_of(self._metric)
-        modes: list[Any] = names_of(self._mode)
+        metrics, modes = (
+            [given] if isinstance(given, str) else list(given or ()) for given in (self._metric, self._mode)
+        )
         modes = modes if len(modes) == len(metrics) else (modes or [None])[:1] * len(metrics)
         if metric is not None:
             of_run = dict(zip(metrics, modes, strict=True)).get(metric)

@@ -20,8 +20,8 @@ from trainables.metrics import rank_of, score_of
 from trainables.result_history import flatten
 from tuner.analysis import scopes
 from tuner.analysis.spans import Span, last_heard_of, spans_of
+from tuner.error import refused
 from tuner.experiment.trial import Trial
-from tuner.search.arguments import refused
 from tuner.search.optuna_study import quiet
 
 if TYPE_CHECKING:

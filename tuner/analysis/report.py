@@ -14,10 +14,9 @@ from trainables.printable import one_line
 from trainables.store import fs
 from tuner.analysis import scopes
 from tuner.analysis.plots import KINDS, NothingToPlot, PlotSource, best_first, figure, plotly
-from tuner.error import SettingError
+from tuner.error import SettingError, refused
 from tuner.experiment.paths import as_local_path, is_elsewhere
 from tuner.experiment.trial import Trial
-from tuner.search.arguments import refused
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -12,10 +12,9 @@ from typing import Any
 
 from trainables.metrics import rank_of, score_of
 from trainables.result_history import read_history
-from tuner.error import SettingError
+from tuner.error import SettingError, require
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.trial import Trial
-from tuner.search.arguments import check_mode, require
 
 _LAST_N = re.compile(r"last-([1-9]\d*)-avg")
 _LEFT_OUT = ("pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration")
@@ -26,7 +25,7 @@ def check(metric: str | None, mode: str | None, scope: str = "last") -> tuple[st
     """Metric and mode, once they are known to be usable. Raises SettingError."""
     if not isinstance(metric, str) or not metric:
         raise SettingError(f"metric={metric!r} is not accepted: name one metric, here or where the run was started")
-    check_mode(mode)
+    require(mode in ("min", "max"), "mode", mode, "accepted are 'min' and 'max'")
     fits = scope in ("all", "last", "avg") or _LAST_N.fullmatch(str(scope))
     require(fits, "scope", scope, "accepted are 'all', 'last', 'avg' and 'last-5-avg' with any number")
     return metric, str(mode)

@@ -8,13 +8,12 @@ from typing import Any
 
 from tuner.callback import Trials
 from tuner.clock import Clock, SystemClock
-from tuner.error import SettingError
+from tuner.error import SettingError, require
 from tuner.experiment.trial import Trial
 from tuner.progress.counts import LastScores, ProgressFacts
 from tuner.progress.live import Announcer, Progress
 from tuner.progress.screen import NotebookScreen, PlainScreen, Screen, Status
 from tuner.progress.table import Columns, Names, build
-from tuner.search.arguments import require
 
 
 class ProgressReporter(abc.ABC):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from trainables.metrics import MISSING, as_score, lookup, score_of
 from trainables.printable import one_line
 from trainables.result_history import flatten
+from tuner.error import refused, require
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
-from tuner.search.arguments import refused, whole_number
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,7 +60,8 @@ class Columns:
             if isinstance(value, str) or not (value is None or isinstance(value, (Mapping, Sequence))):
                 raise refused(f"{name[:-1]}_columns", value, "accepted are [key, ...], {key: heading} and None")
         for name in ("max_rows", "infer_limit"):
-            whole_number(name, getattr(self, name), least=0)
+            value = getattr(self, name)
+            require(type(value) is int and value >= 0, name, value, "accepted are 0, 1, 2, ...")
 
     def add(self, kind: str, key: str, heading: str | None = None) -> Columns:
         """The same with one more column; `kind` is "metrics" or "parameters"."""

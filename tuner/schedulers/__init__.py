@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainables.validation import unknown_name
-from tuner.error import SettingError
+from tuner.error import SettingError, refused
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.asha import ASHAScheduler, AsyncHyperBandScheduler
 from tuner.schedulers.base import Decision, Reasoned, TrialScheduler, TrialView
@@ -19,7 +19,7 @@ from tuner.schedulers.pbt import PopulationBasedTraining
 from tuner.schedulers.pbt_replay import PopulationBasedTrainingReplay
 from tuner.schedulers.resource_changing_scheduler import ResourceChangingScheduler
 from tuner.search import fitting_arguments
-from tuner.search.arguments import class_hint, refused, require_goal
+from tuner.search.arguments import class_hint, require_goal
 from tuner.search.searcher import Metric
 
 __all__ = [

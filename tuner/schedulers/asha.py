@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainables.validation import checked_names, flag
+from tuner.error import require
 from tuner.experiment.reason import ReasonKind
 from tuner.schedulers.base import Decision, Directive, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.holding import Holding
 from tuner.schedulers.progress import ProgressScheduler
 from tuner.schedulers.rungs import PromotionBracket, StoppingBracket, milestones
-from tuner.search.arguments import check_number, require, whole_number
+from tuner.search.arguments import check_number, whole_number
 
 
 @checked_names

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from tuner.error import SettingError
+from tuner.error import SettingError, require
 from tuner.experiment import unpickling
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.search.arguments import check_mode, require
+from tuner.search.arguments import check_mode
 from tuner.search.pickled_state import Stateful
 from tuner.search.searcher import DEFAULT_METRIC
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.metrics import score_of
 from trainables.validation import checked_names
+from tuner.error import require
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Reasoned, TrialView, Verdict
 from tuner.schedulers.progress import ProgressScheduler
-from tuner.search.arguments import require
 from tuner.search.optuna_study import insert, optuna_id, quiet, states
 
 if TYPE_CHECKING:

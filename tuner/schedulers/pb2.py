@@ -10,10 +10,10 @@ from typing import Any
 from trainables.errors import MissingExtraError
 from trainables.metrics import as_score
 from trainables.validation import checked_names
+from tuner.error import refused
 from tuner.schedulers.explore import chance, like_old
 from tuner.schedulers.pbt import PopulationBasedTraining
 from tuner.schedulers.population import Member
-from tuner.search.arguments import refused
 from tuner.search.domains import is_number
 
 OBSERVED = 200

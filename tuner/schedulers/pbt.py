@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 from trainables.metrics import as_score, rank_of
 from trainables.validation import checked_names, flag
-from tuner.error import SettingError
+from tuner.error import SettingError, refused, require
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Directive, Exploit, Reasoned, TrialView, Verdict
 from tuner.schedulers.explore import Explorer, called, chance, check_mutations
 from tuner.schedulers.pbt_replay import PopulationBasedTrainingReplay as PopulationBasedTrainingReplay
 from tuner.schedulers.population import ExploitStep, Member
 from tuner.schedulers.progress import ProgressScheduler
-from tuner.search.arguments import check_number, refused, require, seed_or_none
+from tuner.search.arguments import check_number, seed_or_none
 
 T = TypeVar("T", bound=TrialView)
 

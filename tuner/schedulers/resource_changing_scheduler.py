@@ -7,12 +7,12 @@ from typing import Any
 
 from trainables.validation import checked_names
 from trainables.warned import warn
+from tuner.error import refused, require
 from tuner.executors.pool import parse_resources
 from tuner.schedulers.base import Decision, Reallocate, Reasoned, TrialScheduler, TrialView, Verdict
 from tuner.schedulers.distribute_resources import Amounts, ClusterView, DistributeResources, LiveTrial
 from tuner.schedulers.distribute_resources import DistributeResourcesToTopJob as DistributeResourcesToTopJob
 from tuner.schedulers.fifo import FIFOScheduler
-from tuner.search.arguments import refused, require
 from tuner.search.delegation import delegates
 
 Cluster = ClusterView

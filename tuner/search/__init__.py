@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainables.validation import unknown_name
-from tuner.error import SettingError
+from tuner.error import SettingError, refused
 from tuner.search.ahead import with_ask_ahead
-from tuner.search.arguments import class_hint, refused, require_goal
+from tuner.search.arguments import class_hint, require_goal
 from tuner.search.limiter import ConcurrencyLimiter, SampleLimit, Wrapper, tell_properties
 from tuner.search.repeater import Repeater
 from tuner.search.sample import grid_search

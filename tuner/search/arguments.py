@@ -8,18 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainables.metrics import as_score
-from tuner.error import SettingError
-
-
-def refused(name: str, value: object, accepted: str) -> SettingError:
-    """The error about a value that does not fit; `accepted` says in words what does."""
-    return SettingError(f"{name}={value!r} is not accepted; {accepted}")
-
-
-def require(fits: object, name: str, value: object, accepted: str) -> None:
-    """Refuse a value that does not fit."""
-    if not fits:
-        raise refused(name, value, accepted)
+from tuner.error import SettingError, refused, require
 
 
 def is_whole(value: object) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from trainables.validation import checked_names
-from tuner.search.arguments import require, whole_number
+from tuner.error import require
+from tuner.search.arguments import whole_number
 from tuner.search.delegation import delegates
 from tuner.search.searcher import Metric, Searcher, Suggestion
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.masking import masked
 from trainables.validation import checked_names
-from tuner.error import SettingError
-from tuner.search.arguments import refused, require
+from tuner.error import SettingError, refused, require
 from tuner.search.optuna_results import NEEDS_DICT, StudySearcher
 from tuner.search.optuna_space import (
     AskDraw,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.masking import MASK
 from trainables.metrics import score_of
-from tuner.error import SettingError
-from tuner.search.arguments import require, seed_or_none
+from tuner.error import SettingError, require
+from tuner.search.arguments import seed_or_none
 
 if TYPE_CHECKING:
     import optuna

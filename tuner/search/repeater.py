@@ -7,7 +7,8 @@ from typing import Any
 
 from trainables.metrics import score_of
 from trainables.validation import checked_names
-from tuner.search.arguments import require, whole_number
+from tuner.error import require
+from tuner.search.arguments import whole_number
 from tuner.search.limiter import Wrapper
 from tuner.search.searcher import Searcher, Suggestion
 

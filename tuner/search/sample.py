@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from trainables.validation import no_effect
-from tuner.error import SettingError
-from tuner.search.arguments import require
+from tuner.error import SettingError, require
 from tuner.search.domains import Categorical as Categorical
 from tuner.search.domains import Domain as Domain
 from tuner.search.domains import Float as Float

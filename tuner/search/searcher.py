@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from trainables.metrics import score_of
-from tuner.error import SettingError
-from tuner.search.arguments import check_mode, require
+from tuner.error import SettingError, require
+from tuner.search.arguments import check_mode
 from tuner.search.pickled_state import Stateful
 
 Metric = str | Sequence[str] | None

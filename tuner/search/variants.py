@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainables.validation import checked_names
-from tuner.error import SettingError
-from tuner.search.arguments import require, whole_number
+from tuner.error import SettingError, require
+from tuner.search.arguments import whole_number
 from tuner.search.domains import Domain, as_draw, describe, same
 from tuner.search.resolve import HashDraw, Space
 from tuner.search.sample import choice

@@ -8,8 +8,9 @@ from typing import Any
 from trainables.metrics import score_of
 from trainables.validation import checked_names
 from tuner.clock import Clock, SystemClock
+from tuner.error import require
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.search.arguments import metric_name, number, require, seconds, whole_number
+from tuner.search.arguments import metric_name, number, seconds, whole_number
 from tuner.stopper.stopper import Stopper, TrialStopper
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from trainables.validation import checked_names
+from tuner.error import require
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.search.arguments import require
 from tuner.stopper.stopper import Stopper, TrialStopper
 
 

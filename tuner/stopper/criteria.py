@@ -10,9 +10,8 @@ from typing import Any
 
 from trainables.metrics import MISSING, as_score, lookup, nearest_keys
 from trainables.validation import checked_names
-from tuner.error import MetricMissingError, SettingError
+from tuner.error import MetricMissingError, SettingError, require
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.search.arguments import require
 from tuner.stopper.stopper import TrialStopper
 
 log = logging.getLogger(__name__)

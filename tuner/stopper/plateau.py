@@ -8,8 +8,9 @@ from typing import Any
 
 from trainables.metrics import score_of
 from trainables.validation import checked_names
+from tuner.error import require
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.search.arguments import check_mode, metric_name, number, require, whole_number
+from tuner.search.arguments import check_mode, metric_name, number, whole_number
 from tuner.stopper.stopper import Stopper, TrialStopper
 
 
