@@ -403,7 +403,7 @@ def test_the_screen_fits_where_output_goes(monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(screen.fitting_screen(), PlainScreen)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert isinstance(screen.fitting_screen(), TerminalScreen)
-    shell = type("ZMQInteractiveShell", (), {})()
+    shell = type("ZMQInteractiveShell", (), {"kernel": object()})()
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
     assert isinstance(screen.fitting_screen(), NotebookScreen)
 

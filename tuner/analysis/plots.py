@@ -22,7 +22,7 @@ from tuner.analysis import scopes
 from tuner.analysis.spans import Span, last_heard_of, spans_of
 from tuner.error import refused
 from tuner.experiment.trial import Trial
-from tuner.search.optuna_study import quiet
+from tuner.search.optuna_study import quiet, states
 
 if TYPE_CHECKING:
     import optuna
@@ -129,7 +129,7 @@ def _optunas(seen: PlotSource, number: int, *, draw: str, title: str, least: int
     from optuna import visualization
 
     study = seen.study()
-    done = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
+    done = [trial for trial in study.trials if trial.state is states().COMPLETE]
     if len(done) < 2:
         raise NothingToPlot(f"it takes two finished trials with {' and '.join(seen.metrics)}; there are {len(done)}")
     values: dict[str, set[Any]] = {}
@@ -155,7 +155,7 @@ def pareto(seen: PlotSource, number: int) -> go.Figure:
     if len(seen.metrics) not in (2, 3):
         raise NothingToPlot(f"it takes two or three metrics; there are {len(seen.metrics)}")
     study = seen.study()
-    if not any(trial.state.name == "COMPLETE" for trial in study.trials):
+    if not any(trial.state is states().COMPLETE for trial in study.trials):
         raise NothingToPlot(f"no finished trial has all of {', '.join(seen.metrics)}")
     return plot_pareto_front(study, target_names=list(seen.metrics)).update_layout(title="Pareto front")
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from tuner.experiment.trial import Trial
 
-_KINDS = {"failed": "failed", "lost": "failed", "preempted": "paused", "paused": "paused", "halted": "paused"}
+SpanKind = Literal["running", "paused", "failed", "waiting"]
+_KINDS: dict[str, SpanKind] = {
+    "failed": "failed",
+    "lost": "failed",
+    "preempted": "paused",
+    "paused": "paused",
+    "halted": "paused",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +24,7 @@ class Span:
 
     trial_id: str
     index: int
-    kind: str
-    """"running", "paused", "failed" or "waiting"."""
+    kind: SpanKind
     start: float
     end: float
     """Seconds since the epoch."""
@@ -59,7 +66,7 @@ def spans_of(trial: Trial, until: float) -> Iterator[Span]:
         yield _span(trial, "running", start, end, _iterations(first, trial.iteration))
 
 
-def _span(trial: Trial, kind: str, start: float, end: float, said: str) -> Span:
+def _span(trial: Trial, kind: SpanKind, start: float, end: float, said: str) -> Span:
     return Span(trial.trial_id, trial.index, kind, start, end, f"{kind}: {said}")
 
 

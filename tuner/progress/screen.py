@@ -176,7 +176,7 @@ class _Html:
 def in_notebook() -> bool:
     """True in a Jupyter kernel. IPython is not imported for it: where it is the shell, it is there already."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return type(shell).__name__ == "ZMQInteractiveShell" or getattr(shell, "kernel", None) is not None
+    return getattr(shell, "kernel", None) is not None
 
 
 def fitting_screen() -> Screen:

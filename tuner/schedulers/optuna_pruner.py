@@ -135,7 +135,7 @@ class OptunaPruner(ProgressScheduler):
         self._ready()._storage.set_trial_state_values(frozen._trial_id, state, values)
 
     def debug_string(self) -> str:
-        pruned = sum(frozen.state.name == "PRUNED" for frozen in self._all())
+        pruned = sum(frozen.state is states().PRUNED for frozen in self._all())
         label = type(self._pruner).__name__
         return f"Using OptunaPruner({label}): {pruned} of {len(self._numbers)} trials pruned"
 

@@ -34,7 +34,9 @@ class Given(Domain):
 
 def wrapped(space: Any) -> Any:
     """A space with Optuna's distributions as domains."""
-    if type(space).__module__.startswith("optuna.distributions"):
+    from optuna.distributions import BaseDistribution
+
+    if isinstance(space, BaseDistribution):
         return Given(space)
     if isinstance(space, Categorical):
         return Categorical(tuple(map(wrapped, space.categories)))
