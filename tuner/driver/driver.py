@@ -27,8 +27,8 @@ from tuner.experiment.driver_log import DriverLog
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.leftovers import remove_set_aside
 from tuner.experiment.state import ExperimentState
-from tuner.opening import fetch
-from tuner.opening.start import Opened
+from tuner.opening.apply import OwnedExperiment
+from tuner.opening.attach import place_for_workers
 from tuner.progress import ProgressFacts
 from tuner.progress import formatting as text
 from tuner.progress.live import Announcer
