@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from trainables.validation import no_effect, unknown_name
 from tuner.error import ResourceError, SettingError
-from tuner.executors.pool import parse_resources
 
 ATTRIBUTE = "_tune_resources"
 
 
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _RAYS = ("bundle_label_selector", "lifetime", "name")
+_NESTED = {"custom_resources", "extra_custom_resources"}
+_NO_EFFECT = {"object_store_memory", "extra_memory", "extra_object_store_memory"}
+SHORT_NAMES = {"num_cpus": "cpu", "num_gpus": "gpu", "CPU": "cpu", "GPU": "gpu", "extra_cpu": "cpu", "extra_gpu": "gpu"}
 
 
 class PlacementGroupFactory:
@@ -124,3 +127,63 @@ def with_resources(trainable: Any, resources: Any) -> Any:
 def resources_of(trainable: Any) -> Any:
     """What `with_resources` put there, or None."""
     return getattr(trainable, ATTRIBUTE, None)
+
+
+def parse_resources(asked: Any, config: Mapping[str, Any] | None = None) -> dict[str, float]:
+    """What one trial asks for, from any form that is accepted, as amounts by resource.
+
+    Args:
+        asked: None (one core), a dict (`{"cpu": 2, "gpu": 0.5, "tpu": 1}`, `{"CPU": 1}`,
+            `{"cpu": 1, "extra_cpu": 3, "custom_resources": {...}}`), a list of such dicts or an object with
+            `bundles` (they are summed), or a function from the config to one of these.
+        config: the trial's config, for a function.
+
+    Raises:
+        ResourceError: an amount that is no number from 0, a GPU share above 1 that is not whole, nothing at all.
+
+    Example:
+        >>> parse_resources([{"CPU": 1}, {"CPU": 2, "GPU": 0.5}])
+        {'cpu': 3.0, 'gpu': 0.5}
+    """
+    if callable(asked) and not hasattr(asked, "bundles"):
+        function: Callable[[Mapping[str, Any]], Any] = asked
+        return parse_resources(function(config or {}))
+    if asked is None:
+        return {"cpu": 1.0}
+    found: dict[str, float] = {}
+    for bundle in _bundles(asked):
+        for name, amount in _flat(bundle):
+            found[name] = found.get(name, 0.0) + amount
+    found = {name: amount for name, amount in found.items() if amount > 0}
+    if not found:
+        raise ResourceError(f"resources_per_trial={asked!r} asks for nothing; give at least a share of something")
+    gpu = found.get("gpu", 0.0)
+    if gpu > 1 and not gpu.is_integer():
+        raise ResourceError(f"gpu={gpu:g}: a share of one GPU (up to 1) or a whole number of them is accepted")
+    return found
+
+
+def _bundles(asked: Any) -> Sequence[Mapping[str, Any]]:
+    bundles = getattr(asked, "bundles", asked)
+    if isinstance(bundles, Mapping):
+        return [bundles]
+    if isinstance(bundles, Sequence) and not isinstance(bundles, str) and all(isinstance(b, Mapping) for b in bundles):
+        return bundles
+    raise ResourceError(
+        f'resources_per_trial={asked!r}: accepted are a dict like {{"cpu": 2, "gpu": 0.5}}, a list of such dicts, '
+        "a PlacementGroupFactory, or a function from the config to one of these"
+    )
+
+
+def _flat(bundle: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
+    for name, value in bundle.items():
+        if name in _NESTED or isinstance(value, Mapping):
+            yield from _flat(value or {})
+        elif name not in _NO_EFFECT and value is not None:
+            yield SHORT_NAMES.get(name, str(name)), amount_of(name, value)
+
+
+def amount_of(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        raise ResourceError(f"{name}={value!r}: a number from 0 is accepted as the amount of a resource")
+    return float(value)

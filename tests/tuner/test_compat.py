@@ -17,8 +17,8 @@ import pytest
 
 import tuner as tune
 from tuner.error import ResourceError, SettingError
-from tuner.executors.pool import parse_resources
 from tuner.logger import pretty_print
+from tuner.resources import parse_resources
 from tuner.utils import merge_dicts
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"

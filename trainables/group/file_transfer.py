@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from trainables.errors import CheckpointNotFoundError, LimitError, PublishError
-from trainables.group.rank_messages import Message
+from trainables.group.rank_messages import GroupMessage
 from trainables.net import handshake, pieces
 from trainables.starting import start_thread
 from trainables.store import file_tree, fs, manifest, staging, verify
@@ -29,7 +29,7 @@ HANDSHAKE_S = 10.0
 """A stranger who connects and does not know the key is not waited for any longer."""
 
 
-class SendFiles(Message, frozen=True):
+class SendFiles(GroupMessage, frozen=True):
     """A rank saved something. Answer: where it will lie, or why not; after the files None, or why not."""
 
     label: str
@@ -38,7 +38,7 @@ class SendFiles(Message, frozen=True):
     directories: list[str]
 
 
-class FetchSave(Message, frozen=True):
+class FetchSave(GroupMessage, frozen=True):
     """A rank wants a checkpoint. Answer: what comes, as a `SendFiles`, or None: it is not there."""
 
     path: Path

@@ -18,12 +18,12 @@ from trainables.group import rank_messages, remote_nodes
 from trainables.group.event_loop import EventLoop
 from trainables.group.failures import add_line, exception_of, late, tell_alone, unequal
 from trainables.group.framework import GroupSpec
+from trainables.group.group_results import GroupResults
 from trainables.group.local_ranks import LocalRanks, remove_staged
 from trainables.group.rank import Rank, names
 from trainables.group.rank_messages import Flags, FromRank
 from trainables.group.rank_session import RankSetup, be_rank
 from trainables.group.remote_nodes import RemoteNode, RemoteNodes
-from trainables.group.results import GroupResults
 from trainables.group.stopping import StopCall
 from trainables.runtime.attempt import Attempt
 from trainables.runtime.saving_session import TrialExit
@@ -298,7 +298,7 @@ class Leader:
         self._gone(rank)
         return None if rank.last is not None else rank.how_it_died(exited.status)
 
-    def _cause_in(self, message: rank_messages.Message) -> str | None:
+    def _cause_in(self, message: rank_messages.GroupMessage) -> str | None:
         """How a rank elsewhere died, if the message tells that it did without a last word."""
         match message:
             case remote_nodes.RankSaid(number, rank_messages.Returned() | rank_messages.Raised() as last):

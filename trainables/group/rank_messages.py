@@ -16,21 +16,21 @@ import msgspec
 from trainables.group.merging import Part
 
 
-class Message(msgspec.Struct, frozen=True):
+class GroupMessage(msgspec.Struct, frozen=True):
     """Something that processes of a group say to one another, pickled."""
 
 
 # ---------------------------------------------------------------- from a rank
 
 
-class Hello(Message, frozen=True):
+class Hello(GroupMessage, frozen=True):
     """The first message: who speaks. Answer: `Welcome`, before which nothing of the user's runs."""
 
     rank: int
     pid: int
 
 
-class RankReport(Message, frozen=True):
+class RankReport(GroupMessage, frozen=True):
     """A call of `report()`. Answers: `Go`, `End`, `Refused`."""
 
     metrics: dict[str, Any]
@@ -40,25 +40,25 @@ class RankReport(Message, frozen=True):
     """Why the disk did not take the save."""
 
 
-class Stopping(Message, frozen=True):
+class Stopping(GroupMessage, frozen=True):
     """A call of `should_stop()` after the flag was set. Answer: `StopAt`."""
 
     call: int
     """The number of the call, from 1."""
 
 
-class Newest(Message, frozen=True):
+class Newest(GroupMessage, frozen=True):
     """A call of `get_checkpoint()`. Answer: `Found`."""
 
 
-class Held(Message, frozen=True):
+class Held(GroupMessage, frozen=True):
     """The rank reads a checkpoint, or does so no longer: it is not to be deleted meanwhile."""
 
     path: Path
     held: bool
 
 
-class RankUploaded(Message, frozen=True):
+class RankUploaded(GroupMessage, frozen=True):
     """What came of an `Upload`; the rank copies nothing of that save any more."""
 
     save: int
@@ -68,14 +68,14 @@ class RankUploaded(Message, frozen=True):
     """Why it could not be copied."""
 
 
-class Returned(Message, frozen=True):
+class Returned(GroupMessage, frozen=True):
     """The function returned, or was told to end."""
 
     value: bytes | None = None
     """What it returned, cloudpickled; None: nothing, or nothing that can be."""
 
 
-class Raised(Message, frozen=True):
+class Raised(GroupMessage, frozen=True):
     """The function raised."""
 
     type: str
@@ -90,11 +90,11 @@ class Raised(Message, frozen=True):
 # ---------------------------------------------------------------- to a rank
 
 
-class Welcome(Message, frozen=True):
+class Welcome(GroupMessage, frozen=True):
     """The leader knows the rank's process, and will see its end however soon that is."""
 
 
-class Upload(Message, frozen=True):
+class Upload(GroupMessage, frozen=True):
     """The rank's save is part of a checkpoint: copy it to the replica. Answer, in its time: `RankUploaded`."""
 
     save: int
@@ -104,7 +104,7 @@ class Upload(Message, frozen=True):
     part: Part
 
 
-class Go(Message, frozen=True):
+class Go(GroupMessage, frozen=True):
     """The result was taken: go on."""
 
     should_checkpoint: bool = False
@@ -113,26 +113,26 @@ class Go(Message, frozen=True):
     upload: Upload | None = None
 
 
-class End(Message, frozen=True):
+class End(GroupMessage, frozen=True):
     """The driver ended the trial: unwind."""
 
     upload: Upload | None = None
 
 
-class Refused(Message, frozen=True):
+class Refused(GroupMessage, frozen=True):
     """`report()` raises this at every rank."""
 
     error: bytes
     """The exception, cloudpickled."""
 
 
-class StopAt(Message, frozen=True):
+class StopAt(GroupMessage, frozen=True):
     """From this call on `should_stop()` is True, at every rank."""
 
     call: int
 
 
-class Found(Message, frozen=True):
+class Found(GroupMessage, frozen=True):
     """The newest checkpoint, if there is one."""
 
     path: Path | None

@@ -15,20 +15,20 @@ from typing import Any
 from trainables.errors import RanksError
 from trainables.group.file_transfer import HANDSHAKE_S, FileServer
 from trainables.group.launcher import NodeRanks
-from trainables.group.rank_messages import FromRank, Message
+from trainables.group.rank_messages import FromRank, GroupMessage
 from trainables.job import Job
 from trainables.net import handshake
 
 # ---------------------------------------------------------------- from a node's launcher
 
 
-class NodeJoined(Message, frozen=True):
+class NodeJoined(GroupMessage, frozen=True):
     """The first message. Answer: `StartRanks`."""
 
     node: int
 
 
-class RankSaid(Message, frozen=True):
+class RankSaid(GroupMessage, frozen=True):
     """What a rank said."""
 
     rank: int
@@ -37,24 +37,24 @@ class RankSaid(Message, frozen=True):
     """What it has looked at so far, see `Flags`."""
 
 
-class RankExited(Message, frozen=True):
+class RankExited(GroupMessage, frozen=True):
     """A rank's process has ended; all that it said came before."""
 
     rank: int
     status: int | None
 
 
-class FlagsSeen(Message, frozen=True):
+class FlagsSeen(GroupMessage, frozen=True):
     """Answer to `Leave`: what each rank had looked at when it could see that."""
 
     at: dict[int, int]
 
 
-class Noticed(Message, frozen=True):
+class Noticed(GroupMessage, frozen=True):
     """A signal told a process of that node to leave."""
 
 
-class LaunchFailed(Message, frozen=True):
+class LaunchFailed(GroupMessage, frozen=True):
     """The ranks could not be started there."""
 
     why: str
@@ -63,7 +63,7 @@ class LaunchFailed(Message, frozen=True):
 # ---------------------------------------------------------------- to a node's launcher
 
 
-class StartRanks(Message, frozen=True):
+class StartRanks(GroupMessage, frozen=True):
     """Start the ranks."""
 
     node: NodeRanks
@@ -74,14 +74,14 @@ class StartRanks(Message, frozen=True):
     """What the attempt starts from, where the leader is."""
 
 
-class ToRank(Message, frozen=True):
+class ToRank(GroupMessage, frozen=True):
     """What a rank is told."""
 
     rank: int
     message: Any
 
 
-class Leave(Message, frozen=True):
+class Leave(GroupMessage, frozen=True):
     """The trial was told to leave. Answer: `FlagsSeen`."""
 
 
@@ -200,7 +200,7 @@ class RemoteNodes:
         """What their ranks have looked at is known."""
         return all(node.flags_seen for node in self.remote)
 
-    def cause(self, within_s: float, heard: Callable[[Message], str | None]) -> str | None:
+    def cause(self, within_s: float, heard: Callable[[GroupMessage], str | None]) -> str | None:
         """Why a rank may have failed that waited for another: what `heard` finds in a message, or a lost node."""
         poll = select.poll()
         lines = {node.line.fileno(): node for node in self.remote if node.line is not None}

@@ -29,7 +29,7 @@ from tuner.error import (
 from tuner.executors import default
 from tuner.executors.base import Executor, Resources
 from tuner.executors.local.pickled import check_picklable
-from tuner.executors.pool import check_fits, parse_resources
+from tuner.executors.pool import check_fits
 from tuner.experiment.blobs import Blobs, trust
 from tuner.experiment.driver_log import DriverLog
 from tuner.experiment.naming import TrialNames
@@ -45,6 +45,7 @@ from tuner.opening.restore import RestoreSource, settled
 from tuner.opening.settings import Settings
 from tuner.progress import default_reporter
 from tuner.progress.live import Announcer
+from tuner.resources import parse_resources
 from tuner.schedulers import as_scheduler
 from tuner.search import as_searcher
 from tuner.spec import Spec

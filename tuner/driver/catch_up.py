@@ -51,7 +51,7 @@ class CatchUp:
         self.replica = opened.replica
         self.origins: Origins | None = None
         """Where checkpoints of a restored experiment are that neither this machine nor the replica has."""
-        self._spec, self._opened = opened.spec, opened
+        self._opened = opened
         self._applier, self._state = applier, applier.state
         self._executor, self._announce = executor, announce
         self._results = Results()
@@ -75,8 +75,9 @@ class CatchUp:
         self.touched = {trial_id: self._known(trial_id) for trial_id in self._results.by_trial}
         lost = (f"{damage}; the run goes on from what stands before them" for damage in contents.damaged)
         notes, seed = [*contents.notes, *lost, *self._opened.changes], self._opened.description["seed"]
-        if self._spec.seed not in (None, seed):
-            notes.append(f"seed={self._spec.seed!r} has no effect: this experiment was started with seed={seed!r}")
+        given = self._opened.spec.seed
+        if given not in (None, seed):
+            notes.append(f"seed={given!r} has no effect: this experiment was started with seed={seed!r}")
         return notes
 
     def first_facts(self, notes: list[str]) -> Iterator[ev.AnyFact]:
@@ -106,7 +107,7 @@ class CatchUp:
         facts, problems = reconcile(
             self._state,
             listed=look.listed,
-            resume=self._spec.resume_choice,
+            resume=self._opened.spec.resume_choice,
             now=self._executor.clock.time(),
             elsewhere=self._elsewhere(),
             let_go=self.replica.kept_longer() if self.replica is not None else lambda trial: (),
@@ -118,7 +119,7 @@ class CatchUp:
             self.set_aside = clear_void(self._opened.paths, self._state, self._let_go)
             notes.extend(self.set_aside)
             fs.remove_quietly(self._opened.paths.taking_over)
-        if self._spec.resume_choice.only_errored:
+        if self._opened.spec.resume_choice.only_errored:
             self.only = frozenset(fact.trial for fact in facts if isinstance(fact, ev.TrialReopened))
         for fact in facts:
             self._applier.found(fact)

@@ -21,7 +21,6 @@ from tuner.driver.plugins import FactApplier, PluginSet
 from tuner.driver.signals import Signals
 from tuner.error import StorageFullError, SyncError
 from tuner.executors.base import Executor
-from tuner.executors.pool import parse_resources
 from tuner.experiment import events as ev
 from tuner.experiment.driver_log import DriverLog
 from tuner.experiment.journal import JournalWriter
@@ -32,6 +31,7 @@ from tuner.opening.attach import place_for_workers
 from tuner.progress import ProgressFacts
 from tuner.progress import formatting as text
 from tuner.progress.live import Announcer
+from tuner.resources import parse_resources
 from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
 from tuner.retention.deleter import delete_here
 from tuner.syncer.drain import copy_inherited

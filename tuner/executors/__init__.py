@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from tuner.executors.base import Executor, Exited, Launch, Message, Started
     from tuner.executors.inline import InlineExecutor
     from tuner.executors.local.executor import LocalExecutor
-    from tuner.executors.pool import check_fits, parse_resources
+    from tuner.executors.pool import check_fits
     from tuner.executors.ray.executor import RayExecutor
     from tuner.executors.simulated import SimulatedExecutor
+    from tuner.resources import parse_resources
 
 __all__ = [
     "Executor",
@@ -31,12 +32,12 @@ __all__ = [
 ]
 
 _WHERE = {
-    "InlineExecutor": "inline",
-    "LocalExecutor": "local.executor",
-    "RayExecutor": "ray.executor",
-    "SimulatedExecutor": "simulated",
-    "check_fits": "pool",
-    "parse_resources": "pool",
+    "InlineExecutor": "tuner.executors.inline",
+    "LocalExecutor": "tuner.executors.local.executor",
+    "RayExecutor": "tuner.executors.ray.executor",
+    "SimulatedExecutor": "tuner.executors.simulated",
+    "check_fits": "tuner.executors.pool",
+    "parse_resources": "tuner.resources",
 }
 
 
@@ -44,4 +45,4 @@ def __getattr__(name: str) -> Any:
     # the fork server imports this package and needs none of them
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE.get(name, 'base')}"), name)
+    return getattr(importlib.import_module(_WHERE.get(name, "tuner.executors.base")), name)

@@ -11,7 +11,7 @@ from tuner.experiment.paths import ExperimentPaths
 from tuner.opening.survey import LocalStanding, RemoteStanding
 from tuner.syncer.adoption import adopt
 from tuner.syncer.relation import Relation, at_rest, unchanged
-from tuner.syncer.remote_experiment import RemoteExperiment, complete
+from tuner.syncer.remote_experiment import RemoteExperiment, complete, fetch_log
 
 
 def fetch_rest(local: LocalStanding, remote: RemoteStanding, *, artifacts: bool) -> ExperimentPaths:
@@ -49,7 +49,7 @@ def _fetch_listed(
         return continues and (directory == paths.blobs.name or directory in same) and fs.exists(paths.root / key)
 
     remote.fetch_rest(fetched.root, have=have, later=later)
-    remote.fetch_log(fetched.root)
+    fetch_log(remote, fetched.root)
 
 
 def lay(fetched: ExperimentPaths, paths: ExperimentPaths) -> None:

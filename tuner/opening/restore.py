@@ -33,7 +33,7 @@ from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere,
 from tuner.experiment.reader import is_experiment, load_state, read_settings
 from tuner.opening.settings import Settings
 from tuner.spec import Spec
-from tuner.syncer.remote_experiment import RemoteExperiment
+from tuner.syncer.remote_experiment import RemoteExperiment, fetch_history
 from tuner.syncer.views import is_experiment_at
 
 
@@ -201,7 +201,7 @@ def _fetch(source: RemoteSource, target: Path, *, here: bool) -> str:
                 _release(paths.generations / record, paths.generations / record)
         if uploader.can.list:
             remote.fetch_rest(target, have=lambda key: False)
-            remote.fetch_history(target)
+            fetch_history(remote, target)
         trials = load_state(paths).trials
         for trial in trials:
             fs.make_dirs(trial.directory)

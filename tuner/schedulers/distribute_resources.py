@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from trainables.metrics import rank_of, score_of
 from trainables.validation import flag
 from tuner.error import SettingError, require
-from tuner.executors.pool import parse_resources
+from tuner.resources import parse_resources
 from tuner.schedulers.base import TrialView, check_metric
 from tuner.search.arguments import is_whole
 

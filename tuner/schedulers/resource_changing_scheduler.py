@@ -8,7 +8,7 @@ from typing import Any
 from trainables.validation import checked_names
 from trainables.warned import warn
 from tuner.error import refused, require
-from tuner.executors.pool import parse_resources
+from tuner.resources import parse_resources
 from tuner.schedulers.base import Decision, Reallocate, Reasoned, TrialScheduler, TrialView, Verdict
 from tuner.schedulers.distribute_resources import Amounts, ClusterView, DistributeResources, LiveTrial
 from tuner.schedulers.distribute_resources import DistributeResourcesToTopJob as DistributeResourcesToTopJob

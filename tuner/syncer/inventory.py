@@ -10,7 +10,7 @@ from trainables.wire import CheckpointRef
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
-from tuner.syncer.remote_experiment import REPLACED, RemoteExperiment, complete
+from tuner.syncer.remote_experiment import REPLACED, RemoteExperiment, complete, is_small
 
 Checkpoint = tuple[str, str]
 """(trial directory, name)"""
@@ -133,7 +133,11 @@ def _replaced(remote: RemoteExperiment, *, new: bool, void: Sequence[str]) -> tu
 
 
 def _files(remote: RemoteExperiment, state: ExperimentState, touched: Collection[str]) -> dict[str, RemoteTrialFiles]:
-    files, found = remote.small_files(), {}
+    files: dict[str, list[str]] = {}
+    for key in remote.keys:
+        if is_small(key) and not key.startswith("blobs/"):
+            files.setdefault(key.partition("/")[0], []).append(key.partition("/")[2])
+    found = {}
     for trial in (trial for trial in state.trials if trial.dirname in files):
         names, ended = files[trial.dirname], trial.status == trial.TERMINATED
         local = set(fs.listdir(trial.directory)) if ended and fs.is_dir(trial.directory) else set()

@@ -242,14 +242,6 @@ class RemoteExperiment:
             if saved_by is not None
         ]
 
-    def small_files(self) -> dict[str, list[str]]:
-        """Trial directory -> names of what the loggers wrote there."""
-        found: dict[str, list[str]] = {}
-        for key in self.keys:
-            if _is_small(key) and not key.startswith("blobs/"):
-                found.setdefault(key.partition("/")[0], []).append(key.partition("/")[2])
-        return found
-
     def fetch_rest(self, root: Path, *, have: Callable[[str], bool], later: Collection[str] = ()) -> None:
         """Bring blobs and the small files of trials, of which `have(key)` is not true; checkpoints come when needed.
 
@@ -257,7 +249,7 @@ class RemoteExperiment:
 
         A blob that is damaged is left out, and named in a warning; so is one that is missing.
         """
-        wanted = [key for key in self.keys if _is_small(key) and key.partition("/")[0] not in later and not have(key)]
+        wanted = [key for key in self.keys if is_small(key) and key.partition("/")[0] not in later and not have(key)]
         self.fetch(wanted, root)
         for key in [key for key in wanted if key.startswith("blobs/")]:
             if manifest.digest(fs.read_file(root / key)) != key.removeprefix("blobs/"):
@@ -267,14 +259,6 @@ class RemoteExperiment:
             if f"blobs/{name}" not in self.keys and not have(f"blobs/{name}"):
                 log.warning("%s/blobs/%s is missing, which is missed only where it is needed", self.uri, name)
 
-    def fetch_log(self, root: Path) -> None:
-        """Bring the warnings of its drivers."""
-        self.fetch([file.name for file in ExperimentPaths(root).driver_logs if file.name in self.keys], root)
-
-    def fetch_history(self, root: Path) -> None:
-        """Bring what snapshots have replaced, as far as it is not there already."""
-        self.fetch([key for key in self.keys if is_history(key) and not fs.exists(root / key)], root)
-
     def read(self, key: str) -> bytes:
         """A small object, relative to the experiment. Raises ObjectNotFoundError."""
         return self.call(transfer_jobs.Read(key=f"{self.name}/{key}"))
@@ -282,6 +266,16 @@ class RemoteExperiment:
     def call(self, job: transfer_jobs.AnyJob) -> bytes:
         """Do a job and wait for it. Raises TransferError."""
         return self.uploader.call(job, timeout_s=self._timeout_s)
+
+
+def fetch_log(remote: RemoteExperiment, root: Path) -> None:
+    """Bring the warnings of its drivers."""
+    remote.fetch([file.name for file in ExperimentPaths(root).driver_logs if file.name in remote.keys], root)
+
+
+def fetch_history(remote: RemoteExperiment, root: Path) -> None:
+    """Bring what snapshots have replaced, as far as it is not there already."""
+    remote.fetch([key for key in remote.keys if is_history(key) and not fs.exists(root / key)], root)
 
 
 def generation_of(key: str) -> int | None:
@@ -299,6 +293,6 @@ def _is_users(directory: Path) -> bool:
     return fs.is_dir(directory) and not fs.exists(directory / MANIFEST_NAME)
 
 
-def _is_small(key: str) -> bool:
+def is_small(key: str) -> bool:
     parts = key.split("/")
     return parts[0] == "blobs" or (len(parts) == 2 and is_trial_file(parts[1]))

@@ -13,8 +13,9 @@ from trainables.places import is_host
 from trainables.transfer.open import shown
 from tuner.error import ResourceError
 from tuner.executors.base import Resources
-from tuner.executors.pool import Shape, check_fits, check_fits_nodes, fitting, parse_resources, shape_of
+from tuner.executors.pool import Shape, check_fits, check_fits_nodes, fitting, shape_of
 from tuner.progress.formatting import size
+from tuner.resources import parse_resources
 from tuner.tools.cluster_nodes import ExaminedNode
 from tuner.tools.machine import MachineFacts, TriedDirectory
 

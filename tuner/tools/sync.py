@@ -34,7 +34,7 @@ from tuner.syncer.claim import RemoteClaim, take_generation
 from tuner.syncer.drain import drain
 from tuner.syncer.inventory import take_inventory
 from tuner.syncer.relation import Relation, relate
-from tuner.syncer.remote_experiment import RemoteExperiment, generation_of
+from tuner.syncer.remote_experiment import RemoteExperiment, fetch_history, fetch_log, generation_of
 from tuner.syncer.replica import Replica
 
 
@@ -152,12 +152,12 @@ def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> in
 def _bring_here(remote: RemoteExperiment, paths: ExperimentPaths, incoming: Path, relation: Relation) -> int:
     if relation is Relation.NEWER:
         remote.fetch_rest(paths.root, have=lambda key: key.startswith("blobs/") and fs.exists(paths.root / key))
-        remote.fetch_log(incoming)
+        fetch_log(remote, incoming)
         driver_log.merge(paths, ExperimentPaths(incoming))
         with lies_at(incoming, remote.uri):
             adopt(ExperimentPaths(incoming), paths)
     if remote.uploader.can.list:
-        remote.fetch_history(paths.root)
+        fetch_history(remote, paths.root)
     return remote.fetch_checkpoints(load_state(paths).trials)
 
 

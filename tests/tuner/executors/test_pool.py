@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tuner.error import ResourceError
-from tuner.executors.pool import Pool, check_fits, detect, parse_resources, visible_gpus
+from tuner.executors.pool import Pool, check_fits, detect, visible_gpus
+from tuner.resources import parse_resources
 
 
 class Bundles:

@@ -8,10 +8,10 @@ from typing import Any
 from tuner.driver.plugins.calling import call, label
 from tuner.error import ResourceError
 from tuner.executors.base import Resources
-from tuner.executors.pool import parse_resources
 from tuner.experiment import events as ev
 from tuner.experiment.reason import Reason
 from tuner.experiment.trial import Trial
+from tuner.resources import parse_resources
 from tuner.schedulers import TrialScheduler
 from tuner.schedulers.base import Directive, Exploit, Reallocate, Verdict, split
 
