@@ -39,7 +39,7 @@ from trainables.errors import CheckpointError
 from trainables.store import verify
 from tuner.cli import main
 from tuner.clock import SystemClock
-from tuner.driver import build
+from tuner.executors.base import Executor
 from tuner.search.optuna import OptunaSearch
 
 # --- T01: who owns the files -------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ class Jumping(SystemClock):
 
 @pytest.fixture
 def jumping(monkeypatch):
-    monkeypatch.setattr(build, "SystemClock", Jumping)
+    monkeypatch.setattr(Executor, "clock", Jumping())
     Jumping.looks = 0
 
 
