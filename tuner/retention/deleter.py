@@ -136,7 +136,7 @@ class Deleter:
                 self._start_thread()
                 self._change.notify_all()
         if self._inline:
-            self._work_inline()
+            self._work(wait=False)
 
     def finished(self) -> list[ev.CheckpointDeleted]:
         """What was deleted since the last call."""
@@ -170,7 +170,7 @@ class Deleter:
                 self._start_thread()
             self._change.notify_all()
         if self._inline:
-            self._work_inline()
+            self._work(wait=False)
         with self._change:
             while self._lanes and not self._closed:
                 if not self._change.wait_for(partial(self._moved, self._ended if patient else None), timeout):
@@ -300,18 +300,10 @@ class Deleter:
             self._settle(job, error, pinned=pinned)
             self._change.notify_all()
 
-    def _work(self) -> None:
+    def _work(self, *, wait: bool = True) -> None:
         while True:
             with self._change:
-                job = self._next(wait=True)
-            if job is None:
-                return
-            self._try(job)
-
-    def _work_inline(self) -> None:
-        while True:
-            with self._change:
-                job = self._next(wait=False)
+                job = self._next(wait=wait)
             if job is None:
                 return
             self._try(job)
