@@ -32,9 +32,9 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 import tuner as tune
-from tuner import books
+from tuner.driver import fact_log
 
-books.FULL_PATIENCE_S = 0.5  # seconds for which trials wait for a disk
+fact_log.FULL_PATIENCE_S = 0.5  # seconds for which trials wait for a disk
 
 def count(config):
     checkpoint, start = tune.get_checkpoint(), 0
