@@ -422,7 +422,7 @@ def test_t15_what_was_saved_and_never_copied_is_set_aside_and_what_was_let_go_of
     before = there.keys()
     if killed:
         with monkeypatch.context() as patch:
-            patch.setattr("tuner.driver.driver.clear_void", lambda *arguments: die())
+            patch.setattr("tuner.driver.catch_up.clear_void", lambda *arguments: die())
             assert os.WIFSIGNALED(in_child(lambda: run(count_up, tmp_path / "a", resume="AUTO", **settings)))
         assert [found.ref.iteration for found in verify.list_checkpoints(directory)] == saved
     caplog.clear()

@@ -41,10 +41,10 @@ def read(path: Path, offset: int, count: int) -> bytes:
         os.close(fd)
 
 
-def write(path: Path, offset: int, data: bytes | memoryview, *, fresh: bool = False) -> None:
-    """Write all of a piece, or raise OSError; `fresh`: the first one empties what is there."""
+def write(path: Path, offset: int, data: bytes | memoryview, *, fresh: bool = False, mode: int = 0o666) -> None:
+    """Write all of a piece, or raise OSError; `fresh`: the first empties what is there; `mode`: of a file it makes."""
     emptied = os.O_TRUNC if fresh and not offset else 0
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | emptied, 0o666)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | emptied, mode)
     try:
         rest = memoryview(data)
         while rest:  # a disk that is nearly full takes a part, and only then says so

@@ -16,7 +16,7 @@ import msgspec
 
 from trainables.automatic import TimeSource
 from trainables.checkpoint import Checkpoint
-from trainables.errors import CheckpointError, PublishError
+from trainables.errors import CheckpointError, PublishError, TransferError
 from trainables.job import Job
 from trainables.net.failed import DISK
 from trainables.runtime.tracebacks import message_of
@@ -106,8 +106,8 @@ class Saver:
             try:
                 yield staged
             except OSError as error:
-                if error.errno not in DISK:
-                    raise  # the user's own: a file that is not there, say
+                if error.errno not in DISK or isinstance(error, TransferError):
+                    raise  # the user's own: a file that is not there, say, or another host's disk
                 with staging.disk_errors(staged.path):
                     raise
         except BaseException:

@@ -160,7 +160,7 @@ def _errored(attempt: Attempt, error: BaseException) -> AttemptErrored:
 def _blames_disk(error: BaseException) -> bool:
     if isinstance(error, PublishError):
         return not isinstance(error.__cause__, LimitError)
-    return isinstance(error, OSError) and error.errno in DISK
+    return isinstance(error, OSError) and not isinstance(error, TransferError) and error.errno in DISK
 
 
 def _pickled(error: BaseException) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainables.checkpoint import Checkpoint
 from trainables.group.group_trainable import GroupTrainable
-from trainables.store import verify
+from trainables.store import fs, verify
 from trainables.store.manifest import is_published
 from trainables.validation import no_effect
 from tuner import knobs
@@ -106,10 +106,12 @@ def _start(
     driver_log: DriverLog,
 ) -> tuple[OwnedExperiment, PluginSet, Announcer] | None:
     """Check all that can be checked by looking, then claim the experiment. None: look again."""
+    now = datetime.datetime.fromtimestamp(executor.clock.time())
+    paths = ExperimentPaths(settings.spec.storage / settings.spec.named(now))
     with ExitStack() as scratch:
         try:
-            prepared = prepare(settings, source, connection, clock=executor.clock, scratch=scratch)
-            spec, paths = prepared.settings.spec, prepared.paths
+            prepared = prepare(settings, source, connection, paths, clock=executor.clock, scratch=scratch)
+            spec = prepared.settings.spec
             plugins = _plugins(spec, prepared.description.plain, paths, executor.clock, executor)
             reporter = default_reporter(
                 spec.progress_reporter, verbose=spec.verbose, metric=spec.metric, mode=spec.mode
@@ -123,8 +125,9 @@ def _start(
                 undone=driver_log.let_go,
             )
         except (OwnedElsewhereError, ExperimentExistsError):
-            if settings.spec.name is not None or settings.spec.resume_choice.base is Base.AUTO:
-                raise
+            named = settings.spec.name is not None or settings.spec.resume_choice.base is Base.AUTO
+            if named or not fs.is_dir(paths.root):
+                raise  # with nothing here it is the replica that refuses: it would refuse again
             return None  # a driver that started in the same second was faster: the next name is free
         return None if owned is None else (owned, plugins, reporter)
 

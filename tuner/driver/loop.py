@@ -28,6 +28,7 @@ from tuner.experiment.journal import JournalWriter
 from tuner.experiment.ownership import HEARTBEAT_S, Ownership
 from tuner.experiment.trial import Trial
 from tuner.retention import Retention
+from tuner.retention.deleter import QUIET_S
 from tuner.syncer.sink import ReplicaSink
 
 log = logging.getLogger(__name__)
@@ -35,10 +36,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 """After so long the loop looks again whether it owns the experiment: it may have been stopped, and taken over from."""
 DELETE_GRACE_S = 5.0
-"""How long the end of a run waits for deletions, or for the next to end when nothing hurries it.
-
-What is left then is done by the next start.
-"""
+"""How long the end of a run waits for deletions, or for each where nothing hurries it; the next start does the rest."""
 
 
 class TrialLoop:
@@ -277,6 +275,9 @@ class TrialLoop:
             self._settle()
             self._facts.sync()
             self._settle()
+            if self.endings.halted is None:
+                self._retention.deleter.drain(QUIET_S)  # what is gone by then is said before the journal is folded
+                self._settle()
         except StorageFullError as error:
             log.warning("%s; a resume goes on from what is written", error)
 

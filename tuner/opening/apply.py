@@ -19,11 +19,11 @@ from tuner.experiment.ownership import Ownership
 from tuner.experiment.paths import ExperimentPaths
 from tuner.opening import restore, temporary
 from tuner.opening.attach import OwnedReplica
-from tuner.opening.decide import Action
+from tuner.opening.decide import Action, decide
 from tuner.opening.fetch import continues, lay
 from tuner.opening.prepared_start import PreparedStart
 from tuner.opening.reach import ReplicaConnection
-from tuner.opening.survey import usable
+from tuner.opening.survey import survey_local, usable
 from tuner.opening.undo import StartUndo
 from tuner.spec import Spec
 from tuner.syncer.adoption import bring_back, quarantine
@@ -94,7 +94,7 @@ class _Start:
         if self._plan.sets_aside:
             ownership = self._claim()
             try:
-                if _last(ownership) != expected:
+                if not self._is_as_surveyed(ownership):
                     return None
                 aside, expected = quarantine(paths), None
                 self._life.push(partial(_say_aside, paths, aside))
@@ -113,7 +113,8 @@ class _Start:
         except FileNotFoundError:
             return None  # its driver could not start, and took it away just now
         self._life.callback(ownership.release)
-        if _last(ownership) != expected:
+        is_free = aside is None and self._plan.action is not Action.RESTORE
+        if _last(ownership) != expected or (is_free and not self._is_as_surveyed(ownership)):
             return None
         undo = make_undo(paths, ownership, made=made)
         self._life.callback(undo.close)
@@ -121,6 +122,15 @@ class _Start:
         if aside is not None:
             undo.add(lambda: bring_back(paths, aside))
         return self._owned(ownership, undo, aside)
+
+    def _is_as_surveyed(self, ownership: Ownership) -> bool:
+        """Nobody has changed what was decided on: no newer driver, nor the one whose generation was the last then."""
+        settings, seen = self._prepared.settings, self._prepared.standing
+        if _last(ownership) != seen.local.last:
+            return False
+        now = survey_local(settings.spec, self._paths)
+        same = now.description.get("id") == seen.local.description.get("id")
+        return same and decide(settings, replace(seen, local=now)).action is self._plan.action
 
     def _owned(self, ownership: Ownership, undo: StartUndo, aside: Path | None) -> OwnedExperiment | None:
         prepared, paths, plan = self._prepared, self._paths, self._plan

@@ -68,6 +68,7 @@ def _decide(settings: Settings, standing: StartStanding) -> StartPlan:
     spec, local, remote = settings.spec, standing.local, standing.remote
     base, relation = spec.resume_choice.base, Relation.ABSENT if remote is None else remote.relation
     if standing.restores and not local.exists and relation is Relation.ABSENT:
+        _leave_orphans_alone(settings, remote)
         return StartPlan(Action.RESTORE)
     if standing.restores and base is Base.NEW:
         raise ExperimentExistsError(
@@ -109,15 +110,19 @@ def _check_remote(settings: Settings, remote: RemoteStanding) -> None:
     spec = settings.spec
     if spec.resume_choice.base is Base.REMOTE and not remote.exists:
         raise ResumeError(f'resume="REMOTE": there is no experiment at {remote.uri}')
-    if remote.orphans and not spec.overwrite:
-        raise ExperimentDamagedError(
-            f"{remote.uri} holds checkpoints but no experiment.json: it is left alone. Bring the file back, choose "
-            "another name or upload_dir, or say overwrite=True"
-        )
+    _leave_orphans_alone(settings, remote)
     if spec.resume_choice.base is Base.NEW and not spec.overwrite and remote.exists and remote.told:
         raise ExperimentExistsError(
             f'there is an experiment at {remote.uri}: resume="AUTO" continues it, overwrite=True replaces it, another '
             "name or upload_dir leaves it alone"
+        )
+
+
+def _leave_orphans_alone(settings: Settings, remote: RemoteStanding | None) -> None:
+    if remote is not None and remote.orphans and not settings.spec.overwrite:
+        raise ExperimentDamagedError(
+            f"{remote.uri} holds checkpoints but no experiment.json: it is left alone. Bring the file back, choose "
+            "another name or upload_dir, or say overwrite=True"
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -46,6 +45,7 @@ def prepare(
     settings: Settings,
     source: restore.RestoreSource | None,
     connection: ReplicaConnection | None,
+    paths: ExperimentPaths,
     *,
     clock: Clock,
     scratch: ExitStack,
@@ -55,7 +55,6 @@ def prepare(
     Raises what refuses it, before anything is touched.
     """
     spec = settings.spec
-    paths = ExperimentPaths(spec.storage / spec.named(datetime.datetime.fromtimestamp(clock.time())))
     with usable(spec, paths):
         recover(spec, paths, clock)
     standing = survey(settings, paths, connection, restores=source is not None, clock=clock, scratch=scratch)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainables.errors import TransferError
 from trainables.places import kernels_filesystem
 from trainables.store import fs
 from tuner.clock import Clock
@@ -113,18 +114,22 @@ def survey_local(spec: Spec, paths: ExperimentPaths) -> LocalStanding:
     """What is here. Raises SettingError, ExperimentDamagedError, NewerFormatError."""
     root, base = paths.root, spec.resume_choice.base
     missing = [path for path in (root, *root.parents) if not fs.exists(path)]
-    last = records[-1].id if (records := read_records(paths)) else None
     if is_experiment(paths):
         description = read_settings(paths)
         formats.check_books(paths)
         asked = base is Base.NEW and not spec.overwrite and spec.name is not None
         told = not asked or any(trial.told for trial in load_state(paths).trials) or any(trials_with_results(paths))
-        return LocalStanding(root, True, description, told, last=last)
+        return LocalStanding(root, True, description, told, last=_last(paths))
     _check_place(spec, root)
     foreign = sorted(name for name in (os.listdir(root) if root.is_dir() else ()) if not _ours(name))
     beside_it = root.parent if base in (Base.LOCAL, Base.REMOTE) and root.parent.is_dir() else None
     others = sorted(entry.name for entry in beside_it.iterdir() if _is_described(entry)) if beside_it else ()
-    return LocalStanding(root, foreign=foreign, others=others, missing=missing, last=last)
+    return LocalStanding(root, foreign=foreign, others=others, missing=missing, last=_last(paths))
+
+
+def _last(paths: ExperimentPaths) -> str | None:
+    """The id of the newest generation there is."""
+    return records[-1].id if (records := read_records(paths)) else None
 
 
 def _is_described(directory: Path) -> bool:
@@ -152,8 +157,8 @@ def usable(spec: Spec, paths: ExperimentPaths) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, TuneError) or error.errno is None:
-            raise  # not the system's word
+        if isinstance(error, (TuneError, TransferError)) or error.errno is None:
+            raise  # not this system's word
         cause = error.strerror
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             free = fs.free_bytes(paths.root)

@@ -42,7 +42,9 @@ class Opening:
         )
 
     def look(self, scratch: ExitStack) -> PreparedStart:
-        return prepare(self.settings, self.source, self.connection, clock=CLOCK, scratch=scratch)
+        spec = self.settings.spec
+        paths = ExperimentPaths(spec.storage / spec.named(datetime.datetime.fromtimestamp(CLOCK.time())))
+        return prepare(self.settings, self.source, self.connection, paths, clock=CLOCK, scratch=scratch)
 
     def start(self, meanwhile: Any = None) -> OwnedExperiment | None:
         with ExitStack() as scratch:
@@ -137,6 +139,26 @@ def test_what_another_driver_did_meanwhile_is_looked_at_again(
     assert opening.start(meanwhile) is None
     assert [files(tmp_path / "e")] == before
     assert opening.start() is not None
+
+
+def test_a_driver_that_was_seen_and_has_ended_with_results_since_is_looked_at_again(tmp_path: Path) -> None:
+    """It had the last generation when it was looked at, and it has it still."""
+    spec = {"name": "e", "storage_path": tmp_path, "executor": "inline", "verbose": 0}
+    seen: list[Any] = []
+
+    class Meanwhile(tune.Callback):
+        def on_trial_start(self, *args: Any, **more: Any) -> None:
+            opening, scratch = Opening(tmp_path, None), ExitStack()
+            seen.append((opening, opening.look(scratch)))
+
+    tune.run(train, callbacks=[Meanwhile()], **spec)
+    before = files(tmp_path)
+    opening, prepared = seen[0]
+    assert prepared.plan.action is Action.REPLACE  # without a result it would make room
+    assert apply(prepared, None, clock=CLOCK, inline=True) is None
+    assert files(tmp_path) == before
+    with pytest.raises(tune.error.ExperimentExistsError):
+        opening.start()
 
 
 def test_looking_leaves_nothing(tmp_path: Path, place: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,11 @@ def test_an_experiment_that_never_had_a_result_is_replaced(standing: str) -> Non
 def test_checkpoints_without_an_experiment_are_left_alone(word: str) -> None:
     expected = {"overwrite": Action.NEW, "REMOTE": ResumeError}.get(word, ExperimentDamagedError)
     assert outcome(decide(settings_of(word), standing_of("nothing", orphans=True))) == expected
+
+
+def test_checkpoints_without_an_experiment_are_left_alone_by_a_restore_too() -> None:
+    standing = replace(standing_of("nothing", orphans=True), restores=True)
+    assert outcome(decide(settings_of("False"), standing)) is ExperimentDamagedError
 
 
 @pytest.mark.parametrize("word", ["AUTO", "REMOTE", "PROMPT"])

@@ -45,7 +45,7 @@ class Files:
         for directory in {path.parent for path in paths}:
             fs.make_dirs(directory)
         for path, (_, offset, data) in zip(paths, parts, strict=True):
-            pieces.write(path, offset, data)
+            pieces.write(path, offset, data, mode=0o644)
 
     def place(self, names: Sequence[tuple[str, str]], exclusive: bool) -> None:
         """Give files that have arrived their names, durably."""

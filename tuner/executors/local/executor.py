@@ -129,6 +129,7 @@ class LocalExecutor(Executor):
 
     def shutdown(self, *, grace_s: float = 0.0) -> None:
         if self._slots is None:
+            self._forget_trainable()  # the fork server could not be started
             return
         deadline = self._clock.monotonic() + grace_s
         while self._attempts and (left := deadline - self._clock.monotonic()) > 0:
@@ -136,11 +137,14 @@ class LocalExecutor(Executor):
         self._slots.close()
         for attempt in self._attempts.values():
             attempt.close()
-        if self._trainable is not None:
-            self._trainable.path.unlink(missing_ok=True)
+        self._forget_trainable()
         self._slots = None
         self._attempts.clear()
         self._queued.clear()
+
+    def _forget_trainable(self) -> None:
+        if self._trainable is not None:
+            self._trainable.path.unlink(missing_ok=True)
 
     def shown(self, launch: Launch, name: Literal["stdout", "stderr"]) -> TextSink | None:
         """Where the output of an attempt with `tee` goes beside its file."""
