@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tuner as tune
-from tuner.cli.config import KEYS
+from tuner.cli.config_file import KEYS
 from tuner.error import SettingError
 from tuner.run import run
 from tuner.spec import Giver, Spec, default_of, given_by, stored_settings
