@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import random
@@ -19,6 +20,7 @@ import pytest
 
 from trainables import session
 from trainables.checkpoint import Checkpoint
+from trainables.errors import TransferError
 from trainables.runtime.seeding import seed_everything, trial_seed
 from trainables.runtime.worker import run_job
 from trainables.store.verify import list_checkpoints
@@ -407,3 +409,12 @@ def test_f02_a_trial_killed_in_a_save_shows_only_whole_checkpoints(tmp_path: Pat
                 assert (Path(path) / "weights").stat().st_size == size
             else:
                 assert Checkpoint(path).to_dict() == {"first": True}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_full_disk_of_another_host_is_not_this_trials(tmp_path: Path, number: int) -> None:
+    def train(config: dict[str, Any]) -> None:
+        raise TransferError("host:/backup is full", errno=number)
+
+    end = run_trial(train, tmp_path).end
+    assert isinstance(end, AttemptErrored) and not end.disk

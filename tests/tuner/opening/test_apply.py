@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 import tuner as tune
-from tuner.clock import SystemClock
+from trainables.errors import StoreMissingError
+from tuner.clock import SystemClock, VirtualClock
+from tuner.executors import InlineExecutor
 from tuner.experiment.lock import claim
 from tuner.experiment.paths import ExperimentPaths
 from tuner.opening.apply import OwnedExperiment, apply
@@ -19,7 +22,7 @@ from tuner.opening.decide import Action
 from tuner.opening.prepared_start import PreparedStart, prepare
 from tuner.opening.reach import ReplicaConnection, connect
 from tuner.opening.restore import settled
-from tuner.opening.survey import survey_local
+from tuner.opening.survey import survey_local, usable
 from tuner.spec import Spec
 from tuner.syncer.relation import Relation
 
@@ -159,6 +162,27 @@ def test_a_driver_that_was_seen_and_has_ended_with_results_since_is_looked_at_ag
     assert files(tmp_path) == before
     with pytest.raises(tune.error.ExperimentExistsError):
         opening.start()
+
+
+class StandsStill(InlineExecutor):
+    """A run without a name is called after the time, which is always the same here."""
+
+    clock = VirtualClock()
+
+
+@pytest.mark.timeout(60)
+def test_a_run_without_a_name_that_the_replica_refuses_does_not_try_for_ever(tmp_path: Path, place: Path) -> None:
+    ran(tmp_path / "here", place, name=None, executor=StandsStill())
+    with pytest.raises(tune.error.ExperimentExistsError, match=str(place)):
+        ran(tmp_path / "there", place, name=None, executor=StandsStill())
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.ECONNREFUSED])
+def test_what_a_remote_disk_refuses_is_not_told_as_this_machines(tmp_path: Path, number: int) -> None:
+    refused = StoreMissingError("s3://bucket did not take it", errno=number)
+    with pytest.raises(StoreMissingError, match="did not take it"):
+        with usable(Spec(trainable=train, name="e", storage_path=tmp_path), ExperimentPaths(tmp_path / "e")):
+            raise refused
 
 
 def test_looking_leaves_nothing(tmp_path: Path, place: Path) -> None:
