@@ -82,9 +82,9 @@ begin()
 first = upload(PushPayload)  # the first thing that it does there is to look whether it can use the place
 (root / "mount").unlink()
 later = [type(upload(kind)).__name__ for kind in (PushPayload, PushManifest)]
-agent.kill()
-dead = upload(PushPayload)
 there = sorted(path.name for path in (root / "mount/copies/exp/t" / ref.name).iterdir())
+agent.kill()  # it may begin what is asked of it now, and is killed in the middle of it
+dead = upload(PushPayload)
 seen = {"first": msgspec.to_builtins(first), "later": later, "there": there, "dead": dead.kind.value}
 print("SEEN", json.dumps(seen))
 """
