@@ -1,0 +1,183 @@
+"""Tests mirror the packages: a larger module has a test file of its name, or a row here says which one covers it."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("trainables", "tuner")
+LARGE = 120
+"""Lines, above which a module is to have tests of its own. What an `__init__` names is held by `test_exports.py`."""
+
+COVERED_BY = {
+    # driver, opening, executors, syncer, experiment, tools, cli
+    "tuner/cli/config_file": "tests/tuner/cli/test_cli_config.py",
+    "tuner/cli/show": "tests/tuner/cli/test_cli_verbs.py",
+    "tuner/cli/verify": "tests/tuner/cli/test_cli_verbs.py",
+    "tuner/driver/build": "tests/tuner/test_run.py",
+    "tuner/driver/catch_up": "tests/failures/test_lifecycle_resume.py",
+    "tuner/driver/checkpoints": "tests/failures/test_checkpoints_reported.py",
+    "tuner/driver/fact_log": "tests/tuner/test_run.py",
+    "tuner/driver/jobs": "tests/tuner/test_run.py",
+    "tuner/driver/plugins/plugin_set": "tests/tuner/driver/test_applying.py",
+    "tuner/driver/plugins/trial_source": "tests/tuner/test_plugins.py",
+    "tuner/driver/transitions": "tests/tuner/driver/test_loop.py",
+    "tuner/executors/base": "tests/tuner/executors/test_local_trials.py",
+    "tuner/executors/host_agent/runner": "tests/tuner/executors/test_line.py",
+    "tuner/executors/host_agent/service": "tests/tuner/executors/test_line.py",
+    "tuner/executors/local/attempt_process": "tests/tuner/executors/test_local_trials.py",
+    "tuner/executors/local/executor": "tests/tuner/executors/test_local_trials.py",
+    "tuner/executors/local/forkserver": "tests/tuner/executors/test_local_trials.py",
+    "tuner/executors/local/keeper": "tests/tuner/executors/test_local_processes.py",
+    "tuner/executors/local/lines": "tests/tuner/executors/test_local_trials.py",
+    "tuner/executors/local/process_tree": "tests/tuner/executors/test_local_processes.py",
+    "tuner/executors/local/server": "tests/tuner/executors/test_local_processes.py",
+    "tuner/executors/local/slots": "tests/tuner/executors/test_local_processes.py",
+    "tuner/executors/ray/actor": "tests/tuner/executors/test_host.py",
+    "tuner/executors/ray/connection": "tests/tuner/executors/test_ray.py",
+    "tuner/executors/ray/executor": "tests/tuner/executors/test_ray.py",
+    "tuner/executors/ray/nodes": "tests/tuner/executors/test_leases.py",
+    "tuner/executors/remote/hosts": "tests/tuner/executors/test_leases.py",
+    "tuner/executors/remote/remote_attempts": "tests/tuner/executors/test_stores.py",
+    "tuner/executors/remote/remote_run": "tests/tuner/executors/test_stores.py",
+    "tuner/executors/remote/transfers": "tests/tuner/executors/test_stores.py",
+    "tuner/experiment/events": "tests/tuner/experiment/test_journal.py",
+    "tuner/experiment/history_format": "tests/tuner/experiment/test_history.py",
+    "tuner/experiment/history_writer": "tests/tuner/experiment/test_history.py",
+    "tuner/experiment/journal_reader": "tests/tuner/experiment/test_journal.py",
+    "tuner/experiment/journal_writer": "tests/tuner/experiment/test_journal.py",
+    "tuner/experiment/leftovers": "tests/tuner/experiment/test_lock.py",
+    "tuner/experiment/ownership": "tests/tuner/experiment/test_lock.py",
+    "tuner/experiment/processes": "tests/tuner/experiment/test_lock.py",
+    "tuner/experiment/reader": "tests/failures/test_lifecycle_resume.py",
+    "tuner/experiment/resume": "tests/failures/test_lifecycle_resume.py",
+    "tuner/experiment/state": "tests/tuner/experiment/test_journal.py",
+    "tuner/experiment/trial": "tests/tuner/experiment/test_journal.py",
+    "tuner/opening/attach": "tests/tuner/opening/test_apply.py",
+    "tuner/opening/other_hosts": "tests/tuner/executors/test_stores.py",
+    "tuner/opening/reach": "tests/tuner/opening/test_apply.py",
+    "tuner/opening/survey": "tests/tuner/opening/test_decide.py",
+    "tuner/syncer/relation": "tests/tuner/opening/test_decide.py",
+    "tuner/syncer/sink": "tests/tuner/syncer/test_replica.py",
+    "tuner/syncer/views": "tests/tuner/test_elsewhere.py",
+    "tuner/tools/copy": "tests/tuner/cli/test_cli_elsewhere.py",
+    "tuner/tools/doctor": "tests/tuner/cli/test_cli_doctor.py",
+    "tuner/tools/machine": "tests/tuner/cli/test_cli_doctor.py",
+    "tuner/tools/prove/compare_files": "tests/tuner/tools/prove/test_differences.py",
+    "tuner/tools/prove/run_records": "tests/tuner/tools/prove/test_verdict.py",
+    "tuner/tools/prove/run_watch": "tests/tuner/tools/prove/test_prove.py",
+    "tuner/tools/sync": "tests/tuner/cli/test_cli_elsewhere.py",
+    # the rest of tuner
+    "tuner/analysis/experiment": "tests/tuner/test_analysis.py",
+    "tuner/analysis/grid": "tests/tuner/test_analysis.py",
+    "tuner/analysis/loaded": "tests/tuner/test_analysis.py",
+    "tuner/error": "tests/test_exports.py",
+    "tuner/logger/csv": "tests/tuner/logger/test_row_loggers.py",
+    "tuner/logger/rows": "tests/tuner/logger/test_row_loggers.py",
+    "tuner/progress/live": "tests/tuner/test_progress.py",
+    "tuner/progress/reporters": "tests/tuner/test_progress.py",
+    "tuner/progress/screen": "tests/tuner/test_progress.py",
+    "tuner/progress/table": "tests/tuner/test_progress.py",
+    "tuner/resources": "tests/tuner/executors/test_pool.py",
+    "tuner/schedulers/base": "tests/tuner/schedulers/test_schedulers_conform.py",
+    "tuner/schedulers/bracket": "tests/tuner/schedulers/test_hyperband.py",
+    "tuner/schedulers/distribute_resources": "tests/tuner/schedulers/test_resource_changing.py",
+    "tuner/schedulers/pb2_model": "tests/tuner/schedulers/test_pb2.py",
+    "tuner/schedulers/resource_changing_scheduler": "tests/tuner/schedulers/test_resource_changing.py",
+    "tuner/schedulers/rungs": "tests/tuner/schedulers/test_asha.py",
+    "tuner/search/ahead": "tests/tuner/search/test_ask_ahead.py",
+    "tuner/search/domains": "tests/tuner/search/test_sample.py",
+    "tuner/search/limiter": "tests/tuner/search/test_searchers_conform.py",
+    "tuner/search/optuna": "tests/tuner/search/test_optuna_search.py",
+    "tuner/search/optuna_results": "tests/tuner/search/test_optuna_search.py",
+    "tuner/search/optuna_space": "tests/tuner/search/test_optuna_search.py",
+    "tuner/search/optuna_study": "tests/tuner/search/test_optuna_search.py",
+    "tuner/search/resolve": "tests/tuner/search/test_space.py",
+    "tuner/search/searcher": "tests/tuner/search/test_searchers_conform.py",
+    "tuner/search/space_tree": "tests/tuner/search/test_space.py",
+    "tuner/stopper/budgets": "tests/tuner/test_stopper.py",
+    "tuner/stopper/criteria": "tests/tuner/test_stopper.py",
+    "tuner/testing/scripted_life": "tests/tuner/schedulers/test_schedulers_conform.py",
+    "tuner/testing/searchers": "tests/tuner/search/test_searchers_conform.py",
+    "tuner/tuner": "tests/tuner/test_run.py",
+    # trainables
+    "trainables/checkpoint_config": "tests/trainables/test_config.py",
+    "trainables/errors": "tests/trainables/net/test_failed.py",
+    "trainables/first_generation": "tests/trainables/group/test_first_generation.py",
+    "trainables/group/file_transfer": "tests/trainables/group/test_remote_nodes.py",
+    "trainables/group/group_trainable": "tests/trainables/group/test_group.py",
+    "trainables/group/launcher": "tests/trainables/group/test_group.py",
+    "trainables/group/leader": "tests/trainables/group/test_group.py",
+    "trainables/group/local_ranks": "tests/trainables/group/test_group.py",
+    "trainables/group/node_launcher": "tests/trainables/group/test_remote_nodes.py",
+    "trainables/group/rank": "tests/trainables/group/test_group.py",
+    "trainables/group/rank_messages": "tests/trainables/group/test_remote_nodes.py",
+    "trainables/group/rank_session": "tests/trainables/group/test_group.py",
+    "trainables/group/rank_uploads": "tests/trainables/group/test_group.py",
+    "trainables/pickling": "tests/trainables/test_values.py",
+    "trainables/result": "tests/trainables/group/test_data_parallel.py",
+    "trainables/runtime/attempt": "tests/trainables/test_session.py",
+    "trainables/runtime/saving": "tests/trainables/test_session.py",
+    "trainables/runtime/seeding": "tests/trainables/test_worker.py",
+    "trainables/starting": "tests/trainables/test_worker.py",
+    "trainables/store/file_tree": "tests/trainables/store/test_verify.py",
+    "trainables/store/manifest": "tests/trainables/store/test_verify.py",
+    "trainables/sync_config": "tests/trainables/test_config.py",
+    "trainables/tagged_kinds": "tests/trainables/test_tagged.py",
+    "trainables/testing/backends": "tests/trainables/transfer/test_backends_conform.py",
+    "trainables/torch/grouped": "tests/trainables/torch/test_train_state.py",
+    "trainables/torch/interruptable": "tests/trainables/torch/test_trainer.py",
+    "trainables/torch/launch": "tests/trainables/torch/test_trainer.py",
+    "trainables/torch/numbered": "tests/trainables/torch/test_atomic_directory.py",
+    "trainables/torch/prepare": "tests/trainables/torch/test_trainer.py",
+    "trainables/torch/sharded_files": "tests/trainables/torch/test_sharded.py",
+    "trainables/torch/torch_checkpoint": "tests/trainables/torch/test_checkpoint_uploads.py",
+    "trainables/training_run": "tests/trainables/group/test_data_parallel.py",
+    "trainables/transfer/agent": "tests/trainables/transfer/test_client.py",
+    "trainables/transfer/azure": "tests/trainables/transfer/test_clouds.py",
+    "trainables/transfer/backend": "tests/trainables/transfer/test_backends_conform.py",
+    "trainables/transfer/between": "tests/tuner/cli/test_cli_elsewhere.py",
+    "trainables/transfer/copying": "tests/trainables/transfer/test_remote_checkpoints.py",
+    "trainables/transfer/fsspec": "tests/trainables/transfer/test_backends_conform.py",
+    "trainables/transfer/gcs": "tests/trainables/transfer/test_clouds.py",
+    "trainables/transfer/job_worker": "tests/trainables/transfer/test_client.py",
+    "trainables/transfer/local_files": "tests/trainables/transfer/test_local.py",
+    "trainables/transfer/objects": "tests/trainables/transfer/test_backends_conform.py",
+    "trainables/transfer/s3_errors": "tests/trainables/transfer/test_s3_faults.py",
+    "trainables/transfer/s3_sending": "tests/trainables/transfer/test_s3.py",
+    "trainables/transfer/ssh": "tests/trainables/transfer/test_rsync.py",
+    "trainables/transfer/transfer_jobs": "tests/trainables/transfer/test_client.py",
+    "trainables/validation": "tests/trainables/test_config.py",
+}
+
+
+@cache
+def large() -> frozenset[str]:
+    """The larger modules, as `tuner/driver/loop`."""
+    return frozenset(
+        file.relative_to(ROOT).with_suffix("").as_posix()
+        for package in PACKAGES
+        for file in (ROOT / package).rglob("*.py")
+        if file.name != "__init__.py" and len(file.read_text("utf-8").splitlines()) > LARGE
+    )
+
+
+def has_its_own(module: str) -> bool:
+    """There is a `test_` file of its name in the folder that mirrors its own, or in one above that."""
+    path = PurePosixPath(module)
+    return any((ROOT / "tests" / folder / f"test_{path.name}.py").is_file() for folder in path.parents[:-1])
+
+
+def test_every_larger_module_has_tests_under_its_name_or_a_row() -> None:
+    alone = {module for module in large() if not has_its_own(module)}
+    assert sorted(alone - set(COVERED_BY)) == [], "without tests: write tests/<package>/.../test_<module>.py"
+    assert sorted(set(COVERED_BY) - alone) == [], "rows that nothing needs any more"
+
+
+@pytest.mark.parametrize("file", sorted(set(COVERED_BY.values())))
+def test_a_row_names_a_file_of_tests(file: str) -> None:
+    assert PurePosixPath(file).name.startswith("test_")
+    assert (ROOT / file).is_file()
