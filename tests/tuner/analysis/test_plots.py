@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from lab import Lab
-
 import tuner as tune
+from tests.tuner.analysis.harness import exploit, needs_chromium, tuned
+from tests.tuner.lab import Lab
 from trainables import tagged
 from trainables.errors import MissingExtraError
 from trainables.transfer.open import open_backend
-from trainables.wire import CheckpointRef
 from tuner.analysis import ResultGrid
 from tuner.analysis.plots import KINDS
 from tuner.analysis.spans import spans_of
@@ -27,35 +23,7 @@ from tuner.error import SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
-from tuner.logger import JsonLoggerCallback
 from tuner.schedulers import ASHAScheduler
-
-NASTY = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path / "experiment", JsonLoggerCallback())
-
-
-def tuned(lab: Lab, trials: int = 6) -> Lab:
-    """An experiment with everything in it that can be shown."""
-    for number in range(trials):
-        trial = lab.trial(lr=0.1 * (number + 1), width=number % 3, opt=NASTY if number % 2 else "sgd")
-        for step in range(1, 4):
-            lab.report(
-                trial, loss=number / step, size=float(trials - number), timestamp=1000 + step, time_since_restore=step,
-                iterations_since_restore=step,
-            )  # fmt: skip
-        lab.save(trial)
-        lab.end(trial, ev.ErrorInfo("RuntimeError", NASTY) if number == 1 else None)
-    return lab
-
-
-def exploit(lab: Lab, clone: int, donor: int, iteration: int, **config: Any) -> None:
-    trial, source = lab.state.trials[clone], lab.state.trials[donor]
-    ref = CheckpointRef(source.trial_id, "checkpoint_000003", 1, 1, 1, 3)
-    lab.state.apply(ev.Exploited(trial.trial_id, ref, msgspec.Raw(tagged.dumps(config)), iteration))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "schedule"])
@@ -315,9 +283,6 @@ def test_a_plot_is_written_elsewhere_too(lab: Lab) -> None:
 
     backend = open_backend("memory://plotted/here")
     assert b"Learning curves: loss" in backend.read("curves.html")
-
-
-needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium could not be installed")
 
 
 @needs_chromium

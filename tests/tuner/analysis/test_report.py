@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from lab import Lab
-from test_plots import NASTY, exploit, needs_chromium, tuned
-
+from tests.tuner.analysis.harness import NASTY, exploit, needs_chromium, tuned
+from tests.tuner.lab import Lab
 from tuner.analysis import ResultGrid
 from tuner.logger import JsonLoggerCallback
 

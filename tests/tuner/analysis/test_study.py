@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,15 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from lab import Lab
-
 import tuner as tune
+from tests.tuner.lab import Lab
 from trainables import tagged
 from tuner.analysis import ExperimentAnalysis, ResultGrid
 from tuner.analysis.study import domain_of, study_of
 from tuner.error import SettingError
 from tuner.experiment import events as ev
-from tuner.logger import JsonLoggerCallback
 from tuner.search.domains import Categorical, Domain
 from tuner.search.optuna import OptunaSearch
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path / "experiment", JsonLoggerCallback())
 
 
 def study(lab: Lab, *metrics: str, mode: str = "min", **space: str) -> optuna.Study:

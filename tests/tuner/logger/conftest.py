@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from lab import Lab
+from tests.tuner.lab import Lab
 
 
 @pytest.fixture
