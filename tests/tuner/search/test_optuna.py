@@ -1,0 +1,180 @@
+"""OptunaSearch: what it proposes, that it learns, and that it comes back as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cloudpickle
+import optuna
+import pytest
+
+import tuner as tune
+from tests.tuner.search.optuna_harness import SPACE, by_run, drive, finish, make, study_of
+from tuner.error import SettingError
+from tuner.search import as_searcher
+from tuner.search.optuna import OptunaSearch
+from tuner.search.space import merge_constants
+
+
+def test_it_learns() -> None:
+    found = [abs(config["u"]) for config in drive(make(run_space={"u": tune.uniform(-1, 1)}, samples=60), 60)]
+    assert sum(found[-20:]) < sum(found[:20]) / 2
+
+
+def test_min_and_max_are_opposite() -> None:
+    def configs(mode: str, sign: float) -> list[Any]:
+        searcher = make(metric="loss", mode=mode, run_space={"u": tune.uniform(-1, 1)})
+        found = []
+        for number in range(25):
+            config = searcher.suggest(f"t{number}")
+            assert isinstance(config, dict)
+            found.append(config["u"])
+            finish(searcher, f"t{number}", sign * config["u"])
+        return found
+
+    assert configs("min", 1.0) == configs("max", -1.0) != configs("max", 1.0)
+
+
+@pytest.mark.parametrize("cut", [1, 14, 25])
+@pytest.mark.parametrize("by", ["state", "replay"])
+def test_a_resumed_search_is_the_uninterrupted_one(cut: int, by: str) -> None:
+    points = [{"u": 0.5, "branch": {"kind": "y", "deep": {"z": 5.5}}}, {"n": 3.0, "c": None}]
+    expected = drive(make(points_to_evaluate=points), 30)
+    first = make(points_to_evaluate=points)
+    before = drive(first, cut)
+    again = make(points_to_evaluate=points)
+    if by == "state":
+        again.set_state(cloudpickle.loads(cloudpickle.dumps(first.get_state())))
+    else:
+        for number, config in enumerate(before):
+            assert again.replay_suggest(f"t{number}", merge_constants(SPACE, config))
+            finish(again, f"t{number}", abs(config["u"]))
+    assert before + drive(again, 30 - cut, start=cut) == expected
+
+
+def test_a_replay_samples_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = drive(make(), 12)
+    again = make()
+
+    def never(*arguments: Any, **named: Any) -> None:
+        raise AssertionError("sampled")
+
+    for method in ("sample_relative", "sample_independent"):
+        monkeypatch.setattr(optuna.samplers.TPESampler, method, never)
+    for number, config in enumerate(configs):
+        assert again.replay_suggest(f"t{number}", config)
+        finish(again, f"t{number}", 1.0)
+    assert len(study_of(again).trials) == 12
+
+
+def test_a_thousand_replays_are_cheap() -> None:
+    space = {"u": tune.uniform(0, 1), "c": tune.choice(["a", "b"])}
+    searcher = make(run_space=space, samples=2000)
+    for number in range(1000):
+        searcher.replay_suggest(f"t{number}", {"u": number / 1000, "c": "a"})
+        finish(searcher, f"t{number}", number / 1000)
+    config = searcher.suggest("next")
+    assert isinstance(config, dict)
+    assert len(study_of(searcher).get_trials(deepcopy=False)) == 1001
+
+
+def test_two_seeds_differ_and_a_given_one_comes_first() -> None:
+    space = {"u": tune.uniform(0, 1)}
+
+    def first(run_seed: int, **kwargs: Any) -> Any:
+        return as_searcher(OptunaSearch(metric="l", mode="min", **kwargs), space, seed=run_seed).suggest("t")
+
+    assert first(1) != first(2)
+    assert first(1, seed=9) == first(2, seed=9)
+
+
+SAMPLERS: dict[str, Any] = {
+    "random": lambda: optuna.samplers.RandomSampler(seed=1),
+    "tpe": lambda: optuna.samplers.TPESampler(seed=1, n_startup_trials=4),
+    "cmaes": lambda: optuna.samplers.CmaEsSampler(seed=1, n_startup_trials=4),
+    "qmc": lambda: optuna.samplers.QMCSampler(seed=1, warn_asynchronous_seeding=False),
+    "nsga": lambda: optuna.samplers.NSGAIISampler(seed=1, population_size=4),
+}
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+@pytest.mark.parametrize("by", ["state", "replay"])
+def test_a_sampler_of_the_users_keeps_its_random_state(sampler: Any, by: str) -> None:
+    space = {"u": tune.uniform(-1, 1), "v": tune.uniform(0, 1)}
+    expected = drive(make(sampler=sampler(), run_space=space), 16)
+    first = make(sampler=sampler(), run_space=space)
+    before = drive(first, 9)
+    again = make(sampler=sampler(), run_space=space)
+    if by == "state":
+        again.set_state(cloudpickle.loads(cloudpickle.dumps(first.get_state())))
+    else:
+        for number, config in enumerate(before):
+            assert again.replay_suggest(f"t{number}", config)
+            finish(again, f"t{number}", abs(config["u"]))
+    assert before + drive(again, 7, start=9) == expected
+
+
+def test_a_replay_that_would_differ_yields_to_the_journal() -> None:
+    space = {"u": tune.uniform(-1, 1)}
+    searcher = make(sampler=optuna.samplers.RandomSampler(seed=1), run_space=space)
+    assert searcher.replay_suggest("t0", {"u": 0.125}) is False
+    finish(searcher, "t0", 1.0)
+    completed = [trial for trial in study_of(searcher).trials if trial.state.name == "COMPLETE"]
+    assert [trial.params for trial in completed] == [{"u": 0.125}]
+
+
+def test_points_come_first_and_may_name_a_part() -> None:
+    searcher = make(points_to_evaluate=[{"u": 0.5, "list": [0.25]}, {"branch": {"kind": "x"}, "objects": [2, 3]}])
+    first, second = drive(searcher, 2)
+    assert (first["u"], first["list"][0]) == (0.5, 0.25)
+    assert (second["branch"], second["objects"]) == ({"kind": "x"}, [2, 3])
+
+
+@pytest.mark.parametrize(
+    ("make_it", "message"),
+    [
+        (lambda: make(run_space={"x": tune.grid_search([1])}), "cannot search the grid_search at 'x'"),
+        (lambda: make({"x": tune.uniform(0, 1)}, run_space={"y": tune.uniform(0, 1)}), "both|one of the two places"),
+        (
+            lambda: make({"x": tune.uniform(0, 1)}, points_to_evaluate=[{"z": 1}], run_space={}).suggest("t"),
+            "'z' is not in",
+        ),
+        (lambda: OptunaSearch(metric="a", mode="down"), "mode='down'"),
+        (lambda: OptunaSearch(metric=["a", "b"], mode="min"), "one mode each"),
+        (lambda: OptunaSearch(metric="a", mode=["min"]), "one metric"),
+        (lambda: OptunaSearch(sampler=3), "sampler=3"),  # type: ignore[arg-type]
+        (lambda: OptunaSearch(sampler=optuna.samplers.RandomSampler(), seed=3), "no effect on a given sampler"),
+        (lambda: OptunaSearch(seed="x"), "seed='x'"),  # type: ignore[arg-type]
+        (lambda: OptunaSearch([("x", 1)]), "space="),  # type: ignore[arg-type]
+        (lambda: OptunaSearch(points_to_evaluate=[{}], evaluated_rewards=[1, 2]), "2 values for 1"),
+        (lambda: OptunaSearch(by_run, points_to_evaluate=[{}], evaluated_rewards=[1]), "need a dict"),
+        (lambda: as_searcher(OptunaSearch(), {"x": tune.uniform(0, 1)}), "OptunaSearch needs a mode|needs a metric"),
+        (lambda: OptunaSearch(metric="a", mode="min").suggest("t"), "no search space"),
+        (lambda: make(lambda trial: 3, run_space={}).suggest("t"), "returned 3"),
+    ],
+)
+def test_what_is_refused(make_it: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        make_it()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"samplers": None}, "did you mean 'sampler'"),
+        ({"study_name": 3}, "study_name=3 is not accepted"),
+        ({"constraints": 3}, "constraints=3 is not accepted"),
+        ({"constraints": ["a", 1]}, "constraints=.'a', 1. is not accepted"),
+        ({"points_to_evaluate": 3}, "points_to_evaluate=3 is not accepted"),
+        ({"points_to_evaluate": {"x": 1}}, "points_to_evaluate=.* is not accepted"),
+        ({"points_to_evaluate": [3]}, "points_to_evaluate=.* is not accepted"),
+        ({"points_to_evaluate": [{"x": 1}], "evaluated_rewards": 3}, "evaluated_rewards=3 is not accepted"),
+        ({"seed": "a"}, "seed='a' is not accepted"),
+        ({"sampler": 3}, "sampler=3 is not accepted"),
+    ],
+    ids=str,
+)
+def test_an_argument_that_is_not_accepted_is_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        OptunaSearch(**arguments)
