@@ -9,11 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tuner.schedulers import ASHAScheduler, Decision, as_scheduler
-from tuner.schedulers.rungs import percentile
 from tuner.testing import TrialStub
 
 CONTINUE, STOP = Decision.CONTINUE, Decision.STOP
@@ -179,19 +176,6 @@ def test_a_later_bracket_starts_a_rung_later() -> None:
 
 def test_a_rung_at_max_t_is_not_lost_to_rounding() -> None:
     assert "1000: -, 100: -, 10: -, 1: -" in asha(max_t=1000, reduction_factor=10).debug_string()
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size=40).filter(
-        lambda v: any(x == x for x in v)
-    ),
-    st.floats(1.01, 20),
-)
-def test_the_cutoff_is_numpys_nanpercentile(values: list[float], factor: float) -> None:
-    percent = (1 - 1 / factor) * 100
-    ordered = sorted(value for value in values if value == value)
-    assert percentile(ordered, percent) == float(np.nanpercentile(values, percent))
 
 
 @pytest.mark.parametrize(

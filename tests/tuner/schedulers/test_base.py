@@ -1,8 +1,10 @@
-"""What a scheduler orders for a trial that waits: `Directive`, which was `Order` before."""
+"""The interface of schedulers: decisions, their reasons, and what is ordered for trials that wait."""
 
 from __future__ import annotations
 
+import inspect
 import pickle
+from pathlib import Path
 
 from tuner.schedulers import base
 from tuner.schedulers.base import Decision, Directive
@@ -17,3 +19,11 @@ def test_a_directive_that_was_stored_under_its_old_name_is_read() -> None:
 
 def test_a_scheduler_of_a_user_may_name_it_as_before() -> None:
     assert base.Order is Directive
+
+
+def test_every_decision_says_what_happens_to_the_checkpoint() -> None:
+    source = Path(inspect.getfile(Decision)).read_text("utf-8")
+    body = source.split("class Decision(Enum)")[1].split("@dataclass")[0]
+    for member in Decision:
+        described = body.split(f"{member.name} = ")[1].split('"""')[1]
+        assert "checkpoint" in described or "saved" in described

@@ -1,0 +1,143 @@
+"""Files of rows: one row per result that stands, whatever happened."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import Any
+
+import pytest
+
+from tests.tuner.logger.reading import csv_rows, iterations, iterations_of, json_rows
+from trainables.store import fs
+from tuner.experiment.events import ErrorInfo
+from tuner.logger import CSVLoggerCallback, ErrorFileCallback, JsonLoggerCallback
+
+
+def test_a_row_is_in_the_file_before_the_loop_goes_on(lab: Any) -> None:
+    run = lab(JsonLoggerCallback(), CSVLoggerCallback())
+    trial = run.trial()
+    for number in range(1, 4):
+        run.report(trial, loss=number)
+        assert iterations(trial) == (list(range(1, number + 1)),) * 2
+
+
+def test_t03_results_after_the_checkpoint_are_in_the_files_once(lab: Any) -> None:
+    run = lab(JsonLoggerCallback(), CSVLoggerCallback())
+    trial = run.trial()
+    for number in range(1, 46):
+        run.report(trial, loss=number)
+    run.rollback(trial, 40)
+    assert iterations(trial) == (list(range(1, 41)),) * 2
+    run.start(trial)
+    for number in range(41, 51):
+        run.report(trial, loss=-number)
+
+    assert iterations(trial) == (list(range(1, 51)),) * 2
+    assert [row["loss"] for row in json_rows(trial)] == [*range(1, 41), *(-n for n in range(41, 51))]
+
+
+def test_t03_a_new_driver_that_was_told_of_no_rollback_cuts_what_is_beyond(lab: Any) -> None:
+    """The row of iteration 45 was written, its result was not journaled before the kill."""
+    first = lab(JsonLoggerCallback(), CSVLoggerCallback())
+    trial = first.trial()
+    for number in range(1, 46):
+        first.report(trial, loss=number)
+    trial.iteration = 40
+
+    second = lab(JsonLoggerCallback(), CSVLoggerCallback())
+    second.state = first.state
+    second.start(trial)
+    second.report(trial, loss=0)
+
+    assert iterations(trial) == (list(range(1, 42)),) * 2
+
+
+def test_going_back_to_the_start_leaves_the_files_empty_or_with_a_header(lab: Any) -> None:
+    run = lab(JsonLoggerCallback(), CSVLoggerCallback())
+    trial = run.trial()
+    run.report(trial, loss=1)
+    run.rollback(trial, 0)
+
+    assert iterations(trial) == ([], [])
+    run.report(trial, loss=2)
+    assert iterations(trial) == ([1], [1])
+
+
+def test_the_last_row_says_done_when_that_was_decided_later(lab: Any) -> None:
+    run = lab(JsonLoggerCallback(), CSVLoggerCallback())
+    trial = run.trial()
+    run.report(trial, loss=1)
+    run.report(trial, then="stop", loss=2)
+    run.end(trial)
+
+    assert [row["done"] for row in json_rows(trial)] == [False, True]
+    assert [row["done"] for row in csv_rows(trial)] == ["False", "True"]
+    assert (trial.directory / "progress.csv").read_text().count("\n") == 3
+
+
+def test_f30_a_full_disk_is_one_warning_and_no_row_is_torn_or_lost(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = lab(JsonLoggerCallback(), CSVLoggerCallback())
+    trial = run.trial()
+    run.report(trial, loss=1)
+    write = fs.write
+
+    def full(fd: int, data: bytes) -> None:
+        write(fd, data[:7])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fs, "write", full)
+        for number in (2, 3, 4):
+            run.report(trial, loss=number)
+        assert iterations(trial) == ([1], [1])
+    run.report(trial, loss=5)
+
+    assert iterations(trial) == ([1, 2, 3, 4, 5],) * 2
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 2, "one per file and cause"
+    assert all("No space left" in text and "bytes free" in text and str(trial.directory) in text for text in warnings)
+
+
+def test_rows_that_a_full_disk_refused_to_the_end_cost_a_warning_only(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = lab(JsonLoggerCallback())
+    trial = run.trial()
+    run.report(trial, loss=1)
+
+    def full(fd: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(fs, "write", full)
+    run.report(trial, loss=2)
+    run.end(trial)
+    run.finish()
+
+    assert iterations_of(trial) == [1]
+    assert len(caplog.records) == 1
+
+
+def test_a_directory_that_cannot_be_made_does_not_end_the_run(lab: Any, caplog: pytest.LogCaptureFixture) -> None:
+    run = lab(JsonLoggerCallback(), CSVLoggerCallback(), ErrorFileCallback())
+    trial = run.trial()
+    (trial.directory / "file").touch()
+    trial.__dict__["root"] = trial.directory / "file" / "below"
+    run.report(trial, loss=1)
+    run.report(trial, loss=2)
+    run.end(trial, ErrorInfo("ValueError", "boom"))
+
+    assert 1 <= len(caplog.records) <= 2
+
+
+def test_many_paused_trials_do_not_use_up_descriptors(lab: Any) -> None:
+    run = lab(JsonLoggerCallback())
+    trials = [run.trial() for _ in range(200)]
+    for _ in range(2):
+        for trial in trials:
+            run.report(trial, loss=1)
+
+    assert all(iterations_of(trial) == [1, 2] for trial in trials)
+    assert len(run.callbacks.callbacks[0]._files) <= 64
