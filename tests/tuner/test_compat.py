@@ -6,22 +6,16 @@ And the page that says what differs.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
-import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import tuner as tune
-from tuner.error import ResourceError, SettingError
 from tuner.logger import pretty_print
-from tuner.resources import parse_resources
-from tuner.utils import merge_dicts
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+
 
 SCRIPT = """
 import os, sys, tempfile
@@ -239,77 +233,9 @@ print("ok")
     assert done.stdout == "ok\n", done.stderr
 
 
-def test_the_bundles_of_a_placement_group_are_one_request(tmp_path: Path) -> None:
-    asked = tune.PlacementGroupFactory([{"CPU": 0.25}, {"CPU": 0.25}, {}])
-    assert asked.required_resources == parse_resources(asked) == {"cpu": 0.5} and asked.head_cpus == 0.25
-    trials = tune.run(
-        lambda config: tune.get_trial_resources(), resources_per_trial=asked, storage_path=tmp_path, verbose=0,
-        executor="inline",
-    ).trials  # fmt: skip
-    assert trials[0].last_result["cpu"] == 0.5
-    with pytest.raises(ResourceError, match="asks for nothing"):
-        tune.PlacementGroupFactory([{}])
-
-
-def test_what_a_placement_group_asks_for_in_vain_is_told() -> None:
-    two = [{"CPU": 1}, {"CPU": 2, "GPU": 0.5}]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # all of these are what happens
-        tune.PlacementGroupFactory(two)
-        tune.PlacementGroupFactory([{"CPU": 1}], "STRICT_SPREAD")
-        assert repr(tune.PlacementGroupFactory(two, "STRICT_PACK")).endswith("}], strategy='STRICT_PACK')")
-    summed = r"strategy='SPREAD'\) has no effect: .* one process, which gets the sum of its bundles, \{'cpu': 3.0, 'gpu"
-    with pytest.warns(UserWarning, match=summed):
-        tune.PlacementGroupFactory(two, strategy="SPREAD")
-    with pytest.warns(UserWarning, match=r"PlacementGroupFactory\(name='mine', lifetime='detached'\) has no effect: "):
-        tune.PlacementGroupFactory(two, name="mine", lifetime="detached")
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "said"),
-    [
-        ({"strategy": "SPRED"}, SettingError, "accepted: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD"),
-        ({"strategy": None}, SettingError, r"PlacementGroupFactory\(strategy=None\) is not accepted"),
-        (
-            {"stratgy": "PACK"},
-            SettingError,
-            "unknown argument of PlacementGroupFactory 'stratgy'; did you mean 'strategy",
-        ),
-        *(
-            ({"bundles": wrong}, ResourceError, rf"bundles={re.escape(repr(wrong))}\): accepted is a list of dicts")
-            for wrong in ({"CPU": 1}, "CPU", [3], None, 4, True, set())
-        ),
-        ({"bundles": iter([{"CPU": 1}])}, ResourceError, r"bundles=<list_iterator .*: accepted is a list of dicts"),
-    ],
-)
-def test_what_is_no_placement_group_is_refused(given: dict[str, Any], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
-        tune.PlacementGroupFactory(**{"bundles": [{"CPU": 1}], **given})
-
-
-def test_resources_may_be_a_function_of_the_config(tmp_path: Path) -> None:
-    def told(config: dict[str, Any]) -> dict[str, Any]:
-        return dict(tune.get_trial_resources() or {})
-
-    trainable = tune.with_resources(told, lambda config: {"cpu": config["cpus"]})
-    space = {"cpus": tune.grid_search([0.5, 0.25])}
-    trials = tune.run(trainable, config=space, storage_path=tmp_path, verbose=0, executor="inline").trials
-    assert [trial.last_result["cpu"] for trial in trials] == [0.5, 0.25]
-    with pytest.raises(ResourceError, match="asks for 5000 cpu"):
-        tune.run(trainable, config={"cpus": 5000}, storage_path=tmp_path, verbose=0, executor="inline")
-
-
 def test_a_result_is_printed_for_people() -> None:
     result = {"loss": 0.5, "eval": {"auc": 0.9}, "pid": 1, "config": {"lr": 1}, "note": None}
     assert pretty_print(result, exclude=["pid"]) == "eval:\n  auc: 0.9\nloss: 0.5\n"
-
-
-def test_dicts_are_merged_into_a_new_one() -> None:
-    first, second = {"a": {"b": 1}, "c": 2}, {"a": {"d": [3]}, "c": 4}
-    merged = merge_dicts(first, second)
-    assert merged == {"a": {"b": 1, "d": [3]}, "c": 4} and first == {"a": {"b": 1}, "c": 2}
-    merged["a"]["d"].append(4)
-    assert second["a"] == {"d": [3]}
 
 
 def test_the_migration_page_is_up_to_date() -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
+from tests.tuner.stepper import Stepper
+from tests.tuner.test_tuner import Noting
 from tuner.error import (
     ExperimentDamagedError,
     ExperimentExistsError,
@@ -124,21 +126,6 @@ def test_callbacks_and_reporters_are_told_how_many_trials_there_will_be(tmp_path
     assert told["total_num_samples"] == told["reporter"] == total
 
 
-class Stepper(tune.Trainable):
-    def setup(self, config):
-        self.count = 0
-
-    def step(self):
-        self.count += 1
-        return {"count": self.count}
-
-    def save_checkpoint(self, checkpoint_dir):
-        return {"count": self.count}
-
-    def load_checkpoint(self, checkpoint):
-        self.count = checkpoint["count"]
-
-
 def test_a_class_saves_every_n_iterations_and_at_the_end(tmp_path):
     analysis = tune.run(
         Stepper,
@@ -249,70 +236,6 @@ def test_unknown_words_are_errors_that_list_what_is_accepted(tmp_path):
     with pytest.raises(SettingError, match="function"):
         tune.run(fails, checkpoint_freq=2, storage_path=tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_restore_without_the_space_goes_on_with_the_stored_one(tmp_path):
-    def half(config):
-        if config["x"] == 2 and not Path(config["flag"]).exists():
-            Path(config["flag"]).write_text("x")
-            raise KeyError("the third is not even created")
-        return {"a": config["x"]}
-
-    space = {"x": tune.grid_search([1, 2, 3]), "flag": str(tmp_path / "flag")}
-    grid = tune.Tuner(
-        half,
-        param_space=space,
-        tune_config=tune.TuneConfig(max_concurrent_trials=1),
-        run_config=tune.RunConfig(
-            name="e", storage_path=str(tmp_path), verbose=0, failure_config=tune.FailureConfig(fail_fast=True)
-        ),
-    ).fit()
-    assert len(grid) == 2 and grid.num_errors == 1
-    assert tune.Tuner.can_restore(tmp_path / "e")
-    (tmp_path / "e").rename(tmp_path / "moved")
-    again = tune.Tuner.restore(tmp_path / "moved", half, resume_errored=True).fit()
-    assert [result.metrics["a"] for result in again] == [1, 2, 3]
-
-
-class Noting(tune.Callback):
-    """Writes what it hears into a file."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def on_trial_complete(self, iteration, trials, trial, **info):
-        with open(self.path, "a") as file:
-            file.write(f"{trial.trial_id}\n")
-
-
-def test_restore_without_a_run_config_takes_callbacks_and_verbose_over(tmp_path, capsys):
-    run_config = tune.RunConfig(
-        name="e", storage_path=str(tmp_path), verbose=0, callbacks=[Noting(tmp_path / "heard")], stop={"count": 1}
-    )
-    tune.Tuner(Stepper, run_config=run_config).fit()
-    tune.Tuner.restore(
-        tmp_path / "e", Stepper, tune_config=tune.TuneConfig(num_samples=3, trial_name_creator=None)
-    ).fit()
-    assert len((tmp_path / "heard").read_text().splitlines()) == 3
-    assert capsys.readouterr().out == ""
-
-
-def test_restore_says_which_callbacks_have_to_be_given_again(tmp_path):
-    class Locked(Noting):
-        def __init__(self, path):
-            super().__init__(path)
-            self.lock = threading.Lock()
-
-    def config():
-        return tune.RunConfig(
-            name="e", storage_path=str(tmp_path), verbose=0, callbacks=[Locked(tmp_path / "heard")], stop={"count": 1}
-        )
-
-    tune.Tuner(Stepper, run_config=config()).fit()
-    with pytest.raises(ResumeError, match="callbacks of .* could not be stored"):
-        tune.Tuner.restore(tmp_path / "e", Stepper).fit()
-    tune.Tuner.restore(tmp_path / "e", Stepper, tune_config=tune.TuneConfig(num_samples=2), run_config=config()).fit()
-    assert len((tmp_path / "heard").read_text().splitlines()) == 2
 
 
 def test_a_trial_whose_end_is_written_down_by_a_resume_is_complete_for_callbacks_too(tmp_path):

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 import tuner as tune
 from tuner.error import ResourceError, SettingError
-from tuner.utils import diagnose_serialization, flatten_dict, unflatten_dict, validate_save_restore, wait_for_gpu
+from tuner.utils import (
+    diagnose_serialization,
+    flatten_dict,
+    merge_dicts,
+    unflatten_dict,
+    validate_save_restore,
+    wait_for_gpu,
+)
 
 names = st.text("abc", min_size=1, max_size=3)
 nested = st.recursive(st.integers(), lambda inner: st.dictionaries(names, inner, min_size=1), max_leaves=8)
@@ -68,3 +75,11 @@ def test_a_class_that_restores_what_it_saved_is_told_from_one_that_does_not() ->
 def test_a_gpu_that_is_not_there_is_named() -> None:
     with pytest.raises(ResourceError, match="'no such one'"):
         wait_for_gpu("no such one", retry=1, delay_s=0)
+
+
+def test_dicts_are_merged_into_a_new_one() -> None:
+    first, second = {"a": {"b": 1}, "c": 2}, {"a": {"d": [3]}, "c": 4}
+    merged = merge_dicts(first, second)
+    assert merged == {"a": {"b": 1, "d": [3]}, "c": 4} and first == {"a": {"b": 1}, "c": 2}
+    merged["a"]["d"].append(4)
+    assert second["a"] == {"d": [3]}

@@ -1,54 +1,11 @@
-from __future__ import annotations
+"""What a machine has, and what is taken of it."""
 
-from typing import Any
+from __future__ import annotations
 
 import pytest
 
 from tuner.error import ResourceError
 from tuner.executors.pool import Pool, check_fits, detect, visible_gpus
-from tuner.resources import parse_resources
-
-
-class Bundles:
-    def __init__(self, *bundles: dict[str, float]) -> None:
-        self.bundles = list(bundles)
-
-
-@pytest.mark.parametrize(
-    ("asked", "means"),
-    [
-        (None, {"cpu": 1.0}),
-        ({"cpu": 2, "gpu": 0.5, "tpu": 1}, {"cpu": 2.0, "gpu": 0.5, "tpu": 1.0}),
-        ({"CPU": 1, "GPU": 2}, {"cpu": 1.0, "gpu": 2.0}),
-        ({"cpu": 1, "gpu": 0}, {"cpu": 1.0}),
-        ({"cpu": 1, "extra_cpu": 3, "extra_gpu": 1}, {"cpu": 4.0, "gpu": 1.0}),
-        ({"cpu": 1, "custom_resources": {"tpu": 2}}, {"cpu": 1.0, "tpu": 2.0}),
-        ([{"CPU": 1}, {"CPU": 2, "GPU": 0.5}], {"cpu": 3.0, "gpu": 0.5}),
-        (Bundles({"CPU": 1}, {"CPU": 1}), {"cpu": 2.0}),
-        (lambda config: {"cpu": config["n"]}, {"cpu": 5.0}),
-    ],
-)
-def test_every_form_is_understood(asked: Any, means: dict[str, float]) -> None:
-    assert parse_resources(asked, {"n": 5}) == means
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"cpu": -1}, "cpu=-1"),
-        ({"cpu": "two"}, "cpu='two'"),
-        ({"cpu": True}, "cpu=True"),
-        ({"cpu": float("nan")}, "cpu=nan"),
-        ({"gpu": 1.5}, "gpu=1.5"),
-        ({"cpu": 0}, "asks for nothing"),
-        ({}, "asks for nothing"),
-        ("cpu", "accepted are a dict"),
-        (3, "accepted are a dict"),
-    ],
-)
-def test_what_makes_no_sense_is_an_error_that_names_it(asked: Any, message: str) -> None:
-    with pytest.raises(ResourceError, match=message):
-        parse_resources(asked)
 
 
 @pytest.mark.parametrize(
