@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -67,6 +68,14 @@ def no_process(what: str, error: OSError | None = None) -> LimitError:
             "raise it"
         )
     return LimitError(f"no process can be started for {what}: {limits()}")
+
+
+def signal_name(number: int) -> str:
+    """What a signal is called; most of the real-time ones are no member of `Signals`."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN{number - signal.SIGRTMIN:+}"
 
 
 def limits() -> str:

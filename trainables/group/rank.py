@@ -13,6 +13,7 @@ from typing import Any
 
 from trainables.errors import RanksError
 from trainables.group.rank_messages import FromRank, Held, Raised, RankReport, Returned
+from trainables.starting import signal_name
 from trainables.store.delete import pins
 
 
@@ -104,7 +105,7 @@ class Rank:
             return f"{self} ended without a word, {where}"
         if status < 0:
             hint = "; was the machine out of memory?" if status == -signal.SIGKILL else ""
-            return f"{self} was killed by signal {-status} ({signal.Signals(-status).name}), {where}{hint}"
+            return f"{self} was killed by signal {-status} ({signal_name(-status)}), {where}{hint}"
         return f"{self} exited with status {status}, {where}"
 
     def whereabouts(self) -> str:

@@ -42,6 +42,8 @@ def _whole(sock: socket.socket) -> bool:
     except BlockingIOError:
         return False
     size = int.from_bytes(data[:4], "big", signed=True)
+    if size < 0 and len(data) >= 4:
+        raise OSError("no message of a handshake is that long")  # a read of one would wait for eight bytes more
     return not data or (len(data) >= 4 and not len(data) - 4 < size <= _LONGEST)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainables.errors import LimitError, MissingExtraError, TransferError
 from trainables.net.failed import DISK
-from trainables.starting import no_process, refused, start
+from trainables.starting import no_process, refused, signal_name, start
 
 GRACE_S = 5.0
 """Seconds between asking a program to end and killing it: rsync removes its temporary files meanwhile."""
@@ -50,7 +50,7 @@ class Ended:
         if self.timed_out:
             return "did not end in time and was stopped"
         if self.code < 0:
-            return f"was ended by {signal.Signals(-self.code).name}"
+            return f"was ended by {signal_name(-self.code)}"
         return f"ended with exit status {self.code}"
 
 

@@ -81,6 +81,17 @@ def test_bytes_at_random_get_nobody_in(seed: int) -> None:
     assert time.monotonic() - began < 10
 
 
+def test_one_who_begins_a_very_long_message_and_falls_silent_is_not_waited_for() -> None:
+    def begins(sock: socket.socket) -> None:
+        sock.sendall(b"\xff\xff\xff\xff")
+        while sock.recv(4096):
+            pass
+
+    began = time.monotonic()
+    assert knocked(begins, within_s=5.0) is None
+    assert time.monotonic() - began < 4
+
+
 _KNOCK = (
     "import os, socket, sys; os.setuid(61001); s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.recv(1)"
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainables.group.test_remote_nodes import save_all
+from tests.trainables.group.harness import save_all
 from trainables import ScalingConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.testing import example_job

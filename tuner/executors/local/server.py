@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainables.starting import start_process
+from trainables.starting import signal_name, start_process
 from tuner import knobs
 from tuner.executors.local import forkserver
 from tuner.executors.local.pickled import TrainableFile
@@ -121,5 +120,5 @@ def describe(returncode: int | None) -> str:
     if returncode is None:
         return "is gone"
     if returncode < 0:
-        return f"was ended by {signal.Signals(-returncode).name}"
+        return f"was ended by {signal_name(-returncode)}"
     return f"exited with status {returncode}"

@@ -20,7 +20,7 @@ import trainables as train
 import tuner as tune
 from tests.listings import environment
 from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
-from trainables import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, SyncConfig, Trainable
+from trainables import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, SyncConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.errors import InvalidSettingError, TrainingFailedError
 from trainables.group.framework import Framework
@@ -365,38 +365,6 @@ def test_t05_a_killed_driver_takes_its_group_along_and_the_same_script_continues
 
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines()[-1] == "5 3 [0, 1, 2, 3, 4, 5]"
-
-
-# --- refused at once -------------------------------------------------------------------------------------
-
-
-class OfAClass(Trainable):
-    pass
-
-
-@pytest.mark.parametrize("function", [None, "train", lambda config, second: None, OfAClass, lambda *, key: None])
-def test_a_function_that_cannot_be_called_is_refused(function: Any) -> None:
-    with pytest.raises(InvalidSettingError, match=r"train_loop_per_worker=.*def train_func\(config\)"):
-        DataParallelTrainer(function)
-
-
-def yields(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield {"loss": 1}
-
-
-async def awaits(config: dict[str, Any]) -> None:
-    train.report({"loss": 1})
-
-
-@pytest.mark.parametrize("function", [yields, awaits])
-def test_a_function_of_which_nothing_would_run_is_refused(function: Any) -> None:
-    with pytest.raises(InvalidSettingError, match=r"train_loop_per_worker=.*that calls report\(\)"):
-        DataParallelTrainer(function)
-
-
-@pytest.mark.parametrize("function", [lambda: None, lambda config: None, lambda config, second=1: None])
-def test_functions_with_a_config_or_none_are_accepted(function: Any) -> None:
-    DataParallelTrainer(function)
 
 
 @pytest.mark.parametrize(

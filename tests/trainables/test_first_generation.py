@@ -12,17 +12,10 @@ import pytest
 
 import trainables as train
 import tuner as tune
+from tests.trainables.first_generation import STEPS, pairs, report_twice, trainer
 from trainables import CheckpointStrategy, Trainer
 from trainables.errors import InvalidSettingError, SessionError, TrainingFailedError
 from trainables.group.framework import Framework
-
-
-def trainer(logdir: Path | None, **more: Any) -> Trainer:
-    made = Trainer(
-        backend=Framework(), num_workers=2, resources_per_worker={"CPU": 0.5}, logdir=logdir, max_retries=0, **more
-    )
-    made.start()
-    return made
 
 
 def save_four() -> None:
@@ -78,30 +71,6 @@ def test_runs_are_numbered_return_what_workers_return_and_go_on_from_a_checkpoin
     assert made.best_checkpoint_path is None
 
 
-def report_twice() -> str:
-    for step in range(2):
-        train.report(step=step, rank=train.world_rank())
-        train.save_checkpoint(step=step)
-    return "done"
-
-
-STEPS = [[(0, 0), (0, 1)], [(1, 0), (1, 1)]]
-
-
-def pairs(results: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    return [(result["step"], result["rank"]) for result in results]
-
-
-def test_an_iterator_gives_what_every_worker_reported_and_then_what_they_returned(tmp_path: Path) -> None:
-    iterator = trainer(tmp_path).run_iterator(report_twice)
-
-    with pytest.raises(SessionError, match="force=True"):
-        iterator.get_final_results()
-    assert [pairs(results) for results in iterator] == STEPS
-    assert iterator.is_finished()
-    assert iterator.get_final_results() == ["done", "done"]
-
-
 def test_a_directory_that_was_used_before_gets_the_next_run_and_large_values_come_back(tmp_path: Path) -> None:
     (tmp_path / "run_001").mkdir()
     made = trainer(tmp_path)
@@ -113,19 +82,6 @@ def test_a_directory_that_was_used_before_gets_the_next_run_and_large_values_com
     (said,) = made.latest_run_dir.glob("*/stderr")
     assert "what rank 0 returned, a lock, cannot be pickled: it is None" in said.read_text()
     assert list((tmp_path / "run_001").iterdir()) == []
-
-
-def test_an_iterator_that_is_given_up_ends_its_run(tmp_path: Path) -> None:
-    def endless() -> None:
-        while True:
-            train.report(step=0, rank=0)
-
-    iterator = trainer(tmp_path).run_iterator(endless)
-    next(iterator)
-
-    iterator.close()
-
-    assert iterator.is_finished()
 
 
 def test_callbacks_see_results_and_a_failure_is_raised(tmp_path: Path) -> None:
