@@ -74,16 +74,10 @@ COVERED_BY = {
     "tuner/error": "tests/test_exports.py",
     "tuner/schedulers/bracket": "tests/tuner/schedulers/test_hyperband.py",
     # trainables
-    "trainables/checkpoint_config": "tests/trainables/test_config.py",
     "trainables/errors": "tests/trainables/net/test_failed.py",
     "trainables/pickling": "tests/trainables/test_values.py",
-    "trainables/runtime/attempt": "tests/trainables/test_session.py",
-    "trainables/runtime/saving": "tests/trainables/test_session.py",
     "trainables/runtime/seeding": "tests/trainables/runtime/test_worker.py",
     "trainables/store/file_tree": "tests/trainables/store/test_verify.py",
-    "trainables/store/manifest": "tests/trainables/store/test_verify.py",
-    "trainables/sync_config": "tests/trainables/test_config.py",
-    "trainables/tagged_kinds": "tests/trainables/test_tagged.py",
     "trainables/testing/backends": "tests/trainables/transfer/test_backends_conform.py",
     "trainables/torch/grouped": "tests/trainables/torch/test_train_state.py",
     "trainables/torch/interruptable": "tests/trainables/torch/test_trainer.py",
@@ -106,7 +100,6 @@ COVERED_BY = {
     "trainables/transfer/s3_sending": "tests/trainables/transfer/test_s3.py",
     "trainables/transfer/ssh": "tests/trainables/transfer/test_rsync.py",
     "trainables/transfer/transfer_jobs": "tests/trainables/transfer/test_client.py",
-    "trainables/validation": "tests/trainables/test_config.py",
 }
 
 

@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.trainables.harness import MemoryBlobs
 from trainables import tagged
 from trainables.errors import MetricError
 from trainables.plain_metrics import plain_metrics
@@ -42,23 +43,6 @@ class Point:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Point) and self.x == other.x
-
-
-class MemoryBlobs:
-    """Sink and source; counts what is opened."""
-
-    def __init__(self) -> None:
-        self.data: dict[str, bytes] = {}
-        self.opened = 0
-
-    def put(self, data: bytes) -> str:
-        name = f"{len(self.data):064x}"
-        self.data[name] = data
-        return name
-
-    def get(self, hash: str) -> bytes:
-        self.opened += 1
-        return self.data[hash]
 
 
 VALUES = {
@@ -111,37 +95,6 @@ def test_t06_a_value_comes_back_equal_and_of_its_type(value: Any) -> None:
     read = tagged.loads(tagged.dumps(value, blobs=blobs), blobs=blobs)
     assert read == value
     assert type(read) is type(value)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [np.float32(0.1), np.float64(0.1), np.float16(2.5), np.int64(2**62), np.uint8(255), np.bool_(True), np.str_("ä")]
-    + [
-        np.bytes_(b"x"),
-        np.complex64(1 + 2j),
-        np.longdouble("0.1"),
-        np.datetime64("2020-01-02", "ns"),
-        np.float32("inf"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_t06_a_numpy_scalar_in_a_config_comes_back_equal(value: Any) -> None:
-    read = tagged.loads(tagged.dumps({"a": value}))["a"]
-    assert read == value
-    assert read.dtype == value.dtype and type(read) is type(value)
-
-
-@pytest.mark.parametrize(
-    "array",
-    [np.arange(6.0).reshape(2, 3), np.array([], dtype=np.int8), np.zeros((0, 3)), np.array(["a", "bc"]), np.array(5)]
-    + [np.arange(4, dtype=">i2"), np.asfortranarray(np.arange(6).reshape(2, 3)), np.array([True, False])],
-    ids=str,
-)
-def test_t06_a_numpy_array_comes_back_equal(array: Any) -> None:
-    read = tagged.loads(tagged.dumps([array]))[0]
-    assert read.dtype == array.dtype and read.shape == array.shape
-    assert np.array_equal(read, array)
-    read.flags.writeable = True
 
 
 def test_t06_nan_stays_nan_wherever_it_stands() -> None:
@@ -201,18 +154,6 @@ def test_t06_reading_without_a_source_opens_no_blob() -> None:
     assert blobs.opened == 0
 
 
-def test_equal_sets_are_equal_text() -> None:
-    assert tagged.dumps({"b", "a", "c"}) == tagged.dumps({"c", "b", "a"})
-
-
-def test_large_arrays_go_into_a_blob_where_there_is_one() -> None:
-    array = np.zeros(100_000)
-    blobs = MemoryBlobs()
-    data = tagged.dumps(array, blobs=blobs)
-    assert len(data) < 300
-    assert np.array_equal(tagged.loads(data, blobs=blobs), array)
-
-
 def test_a_value_of_a_newer_kind_is_named() -> None:
     with pytest.raises(ValueError, match="'quaternion'"):
         tagged.loads(b'{"$":"quaternion","v":[]}')
@@ -235,11 +176,6 @@ def test_what_contains_itself_is_named() -> None:
 def test_a_metric_that_cannot_be_written_is_named_with_its_key(value: Any) -> None:
     with pytest.raises(MetricError, match="eval/model"):
         plain_metrics({"loss": 1.0, "eval": {"model": value}})
-
-
-def test_a_value_that_cannot_be_pickled_is_named_with_its_key() -> None:
-    with pytest.raises(MetricError, match="model/0 is a _thread.lock and cannot be pickled"):
-        tagged.dumps({"model": [threading.Lock()]}, blobs=MemoryBlobs())
 
 
 def test_scalars_of_numpy_become_numbers_in_metrics() -> None:

@@ -1,0 +1,81 @@
+"""Where copies of an experiment go: what is accepted, and what would be ignored or told to everybody is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainables.config import (
+    SyncConfig,
+)
+from trainables.errors import InvalidSettingError
+
+
+def sync(source: str, target: str) -> None:
+    """A user's sync function."""
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("delete_template", {"upload_dir": "s3://b", "delete_template": "rm {target}"}),
+        ("delete_template", {"upload_dir": "/shared", "syncer": None, "delete_template": "rm {target}"}),
+        ("options", {"upload_dir": "s3://b", "options": "-x"}),
+        ("options", {"upload_dir": "/shared", "syncer": "cp {source} {target}", "options": "-x"}),
+        ("options", {"upload_dir": "/shared", "syncer": sync, "options": "-x"}),
+        ("ssh_key", {"upload_dir": "s3://b", "ssh_key": "/key"}),
+        ("ssh_key", {"upload_dir": "host:/x", "syncer": "cp {source} {target}", "ssh_key": "/key"}),
+        ("ssh_port", {"upload_dir": "/shared", "ssh_port": 22}),
+    ],
+)
+def test_a_setting_that_would_be_ignored_is_refused(name: str, given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"SyncConfig: {name}=.* is not accepted; accepted: .*None|: {name}=.*''"):
+        SyncConfig(**given)
+
+
+@pytest.mark.parametrize("name", ["syncer", "delete_template"])
+def test_d20_a_field_that_nothing_fills_in_is_refused_with_those_that_there_are(name: str) -> None:
+    given = {"syncer": "cp {source} {target} ${HOME} { x } {options}", name: "cp {source} {targt}"}
+    with pytest.raises(ValueError, match=rf"{name}='cp .*fields are .*\{{target\}}.*unknown: .*\{{targt\}}"):
+        SyncConfig(upload_dir="/x", **given)
+
+
+def test_settings_of_a_host_and_of_commands_are_taken_where_they_hold() -> None:
+    SyncConfig(upload_dir="me@host:/x", ssh_key="/key", ssh_port=2222)
+    SyncConfig(ssh_key="/key")  # the place may come with storage_path
+    SyncConfig(upload_dir="/x", syncer=sync, delete_template="rm {options} {target}", options="-r")
+
+
+@pytest.mark.parametrize(
+    ("place", "belongs"),
+    [
+        ("s3://key:hunter2@bucket/runs", "AWS_SECRET_ACCESS_KEY"),
+        ("s3://key:hun ter2@bucket/runs", "AWS_SECRET_ACCESS_KEY"),
+        ("s3://bucket/runs?secret=hunter2", "AWS_SECRET_ACCESS_KEY"),
+        ("s3://bucket/runs?a=1&aws_session_token=hunter2", "AWS_SECRET_ACCESS_KEY"),
+        ("az://box/runs?sv=2022&sig=hunter2", "AZURE_STORAGE_SAS_TOKEN"),
+        ("gs://bucket/runs?api_key=hunter2", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("sftp://me:hunter2@host/runs", "FSSPEC_SFTP_PASSWORD"),
+        ("ftp://host/runs?password=hunter2", "FSSPEC_FTP_PASSWORD"),
+        ("file:///runs?password=hunter2", "environment"),
+        ("me:hunter2@host:/runs", "ssh configuration"),
+    ],
+)
+@pytest.mark.parametrize("syncer", ["auto", "copy {source} {target}"])
+def test_a_password_in_upload_dir_is_refused_and_told_where_it_belongs(place, belongs, syncer):
+    with pytest.raises(InvalidSettingError, match="SyncConfig: upload_dir=.* is not accepted") as caught:
+        SyncConfig(upload_dir=place, syncer=syncer)
+    assert belongs in str(caught.value)
+    assert "hun" not in str(caught.value) and "ter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["-oX:/y", "h;x:/y", "$(id):/y", "user@-oX:/y", "h x:/y", ":/y", "~me:/y", "-x"])
+def test_what_is_neither_a_host_nor_a_directory_is_refused(place):
+    with pytest.raises(InvalidSettingError, match=r"SyncConfig: upload_dir=.*is not accepted; accepted: a bucket"):
+        SyncConfig(upload_dir=place)
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/x?versions=3", "me@host:/x:y@z", "/runs/token=5", "./-x", "./h;x:/y"])
+def test_places_without_a_password_are_accepted(place):
+    assert SyncConfig(upload_dir=place).upload_dir == place
