@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from trainables import tagged, wire
-from trainables.config import CheckpointConfig
+from trainables.checkpoint_config import Budget, CheckpointConfig
+from trainables.store import publish, staging
 from trainables.wire import CheckpointRef
 from tuner.callback import Callback, CallbackList
 from tuner.clock import VirtualClock
@@ -26,8 +27,10 @@ from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
 from tuner.schedulers import FIFOScheduler, TrialScheduler
+from tuner.schedulers.base import Decision, Directive
 from tuner.search import Searcher
 from tuner.stopper import Stopper
+from tuner.syncer.sink import ReplicaSink
 
 
 class Proposer(Searcher):
@@ -42,6 +45,22 @@ class Proposer(Searcher):
             return Searcher.FINISHED
         self.made += 1
         return {"x": self.made}
+
+
+class Says(FIFOScheduler):
+    """Answers each result with what is next in the list, then with `always`; orders what a test puts there."""
+
+    def __init__(self, *said: Any, always: Decision = Decision.CONTINUE) -> None:
+        super().__init__()
+        self.said, self.always = list(said), always
+        self.ordered: list[Directive] = []
+
+    def on_trial_result(self, trial: Any, result: dict[str, Any]) -> Any:
+        return self.said.pop(0) if self.said else self.always
+
+    def orders(self) -> list[Directive]:
+        ordered, self.ordered = self.ordered, []
+        return ordered
 
 
 def plugin_set(
@@ -88,10 +107,10 @@ class EveryHost:
 class SpokenExecutor:
     """Starts nothing: the test says what happens, and reads what was launched, told and killed."""
 
-    inline, max_concurrent, directories, remote_hosts = True, None, False, EveryHost()
+    inline, max_concurrent, directories = True, None, False
 
-    def __init__(self, clock: VirtualClock, slots: float) -> None:
-        self.clock, self.slots = clock, slots
+    def __init__(self, clock: VirtualClock, slots: float, remote_hosts: Any) -> None:
+        self.clock, self.slots, self.remote_hosts = clock, slots, remote_hosts
         self.launched: list[Launch] = []
         self.running: dict[str, Launch] = {}
         self.told: list[tuple[str, wire.ToTrial]] = []
@@ -153,6 +172,10 @@ class DriverHarness:
         plugins: see `plugin_set`.
         executor: another than the one that the test speaks for.
         facts: of an earlier life, which are replayed first.
+        keep: what retention keeps; None: everything.
+        budget: of all checkpoints.
+        hosts: the other ones; None: a checkpoint that is not on this disk is nowhere.
+        copies: a replica.
         settings: of the loop.
     """
 
@@ -165,12 +188,15 @@ class DriverHarness:
         slots: float = 2,
         facts: Sequence[ev.AnyFact] = (),
         keep: CheckpointConfig | None = None,
+        budget: Budget | None = None,
+        hosts: Any = EveryHost(),  # noqa: B008  it has no state
+        copies: ReplicaSink | None = None,
         **settings: Any,
     ) -> None:
         paths = ExperimentPaths(root)
         paths.journal.mkdir(parents=True, exist_ok=True)
         self.clock = VirtualClock() if executor is None else executor.clock
-        self.executor = SpokenExecutor(self.clock, slots) if executor is None else executor
+        self.executor = SpokenExecutor(self.clock, slots, hosts) if executor is None else executor
         self.plugins = plugins or plugin_set()
         self.state = ExperimentState(root)
         self.applier = FactApplier(self.state, self.plugins)
@@ -191,9 +217,10 @@ class DriverHarness:
             ownership=None,
             executor=self.executor,
             retention=Retention(
-                RetentionPlanner(keep or CheckpointConfig()), Checker(inline=True), Deleter(inline=True)
+                RetentionPlanner(keep or CheckpointConfig(), budget=budget), Checker(inline=True), Deleter(inline=True)
             ),
             clock=self.clock,
+            copies=copies,
         )
 
     @property
@@ -220,24 +247,47 @@ class DriverHarness:
         """The trial's process says something."""
         self.loop.dispatch([Message(trial.trial_id, trial.attempt, body) for body in bodies])
 
-    def report(self, trial: Trial, *, saves: bool = False, **metrics: Any) -> wire.Answer | None:
-        """A result, with a checkpoint that is published at once if it `saves`; returns the answer."""
+    def report(
+        self,
+        trial: Trial,
+        *,
+        saves: bool = False,
+        saving: wire.SavePublished | None = None,
+        told: bool = True,
+        **metrics: Any,
+    ) -> wire.Answer | None:
+        """A result; returns the answer.
+
+        Args:
+            saves: with a checkpoint of which nothing is on the disk.
+            saving: with this one: see `publish`.
+            told: the driver hears that it was published.
+        """
         iteration = trial.iteration + 1
-        saving = None
         if saves:
-            saving = wire.PendingSave(self.ref(trial, iteration))
+            saving = wire.SavePublished(self.ref(trial, iteration), 10, "digest")
+        pending = None if saving is None else wire.PendingSave(saving.ref)
         result = {"training_iteration": iteration, "done": False, **metrics}
         self.executor.told.clear()
-        self.say(trial, wire.Report(iteration, msgspec.Raw(tagged.dumps(result)), saving))
-        answers = [told for trial_id, told in self.executor.told if isinstance(told, wire.Answer)]
-        if saving is not None:
-            self.say(trial, wire.SavePublished(saving.ref, 10, "digest"))
+        self.say(trial, wire.Report(iteration, msgspec.Raw(tagged.dumps(result)), pending))
+        answers = [message for _, message in self.executor.told if isinstance(message, wire.Answer)]
+        if saving is not None and told:
+            self.say(trial, saving)
         return answers[0] if answers else None
 
     def ref(self, trial: Trial, iteration: int) -> CheckpointRef:
         return CheckpointRef(
             trial.trial_id, f"checkpoint_{iteration:06d}", 1, trial.attempt, trial.saves + 1, iteration
         )
+
+    def publish(self, trial: Trial, iteration: int, *, text: str = "weights") -> wire.SavePublished:
+        """A checkpoint on the disk, as the trial's process publishes it; the driver has not heard of it."""
+        ref = self.ref(trial, iteration)
+        staged = staging.new_directory(trial.directory, str(iteration))
+        (staged / "weights").write_text(text)
+        prepared = publish.prepare(staged, ref=ref, metrics=msgspec.Raw(b"{}"), created=1e9)
+        found = publish.commit(prepared, trial.directory / ref.name)
+        return wire.SavePublished(ref, found.manifest.bytes, found.digest)
 
     def exit(
         self, trial: Trial, said: Any = None, *, status: int = 0, reason: str | None = None, next_turn: bool = True

@@ -7,30 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.tuner.driver.harness import DriverHarness, plugin_set
+from tests.tuner.driver.harness import DriverHarness, Says, plugin_set
 from trainables import wire
 from tuner.driver.endings import MAX_LOST, HaltCause
 from tuner.experiment import events as ev
-from tuner.schedulers import FIFOScheduler
 from tuner.schedulers.base import Decision, Directive
 
 ERRED = wire.AttemptErrored("ValueError", "no", "Traceback")
 REFUSED = wire.AttemptErrored("CheckpointBudgetError", "full", "", retry=False)
 FULL = wire.AttemptErrored("OSError", "no space", "", disk=True)
-
-
-class Told(FIFOScheduler):
-    def __init__(self, decision: Decision) -> None:
-        super().__init__()
-        self.decision = decision
-        self.ordered: list[Directive] = []
-
-    def on_trial_result(self, trial: Any, result: dict[str, Any]) -> Any:
-        return self.decision
-
-    def orders(self) -> list[Directive]:
-        ordered, self.ordered = self.ordered, []
-        return ordered
 
 
 def end_of(harness: DriverHarness) -> tuple[str, str]:
@@ -67,7 +52,7 @@ CONTINUE, PAUSE, STOP = Decision.CONTINUE, Decision.PAUSE, Decision.STOP
 def test_how_a_trial_ends_by_what_it_was_told_said_and_how_its_process_went(
     told: Decision, said: Any, status: int, reason: str | None, expected: tuple[str, str], tmp_path: Path
 ) -> None:
-    harness = DriverHarness(tmp_path / "e", plugin_set(scheduler=Told(told))).turn()
+    harness = DriverHarness(tmp_path / "e", plugin_set(scheduler=Says(always=told))).turn()
     harness.report(harness.trial(), saves=True)
     harness.exit(harness.trial(), said, status=status, reason=reason)
     assert end_of(harness) == expected
@@ -82,7 +67,9 @@ def test_after_a_halt_whatever_happens_leaves_a_trial_for_the_resume(reason: str
 
 
 def test_a_trial_that_was_told_to_stop_and_lacks_its_last_save_goes_back_for_it(tmp_path: Path) -> None:
-    harness = DriverHarness(tmp_path / "e", plugin_set(scheduler=Told(STOP)), class_api=True, checkpoint_at_end=True)
+    harness = DriverHarness(
+        tmp_path / "e", plugin_set(scheduler=Says(always=STOP)), class_api=True, checkpoint_at_end=True
+    )
     trial = harness.turn().trial()
     answer = harness.report(trial)
     assert answer is not None and (answer.then, answer.save) == ("stop", True)
@@ -149,13 +136,13 @@ def test_who_waits_for_space_fails_when_nothing_runs_that_may_free_some(tmp_path
 
 
 def test_a_trial_that_is_to_end_ends_instead_of_trying_again(tmp_path: Path) -> None:
-    scheduler = Told(CONTINUE)
+    scheduler = Says()
     harness = DriverHarness(tmp_path / "e", plugin_set(scheduler=scheduler, num_samples=2), max_failures=-1).turn()
     failing, other = harness.state.trials
     scheduler.ordered.append(Directive(failing.trial_id, STOP))
     harness.report(other)
     harness.exit(failing, ERRED)
-    assert failing.status == "TERMINATED" and failing.end_reason is not None and failing.end_reason.by == "Told"
+    assert failing.status == "TERMINATED" and failing.end_reason is not None and failing.end_reason.by == "Says"
 
 
 def test_fail_fast_halts_the_run_and_says_who(tmp_path: Path) -> None:
@@ -183,7 +170,7 @@ def test_a_halted_run_waits_for_its_trials_as_long_as_it_may_and_kills_them(
 
 
 def test_three_saves_in_a_row_that_fail_end_a_trial_that_pauses(tmp_path: Path) -> None:
-    harness = DriverHarness(tmp_path / "e", plugin_set(scheduler=Told(PAUSE)), max_publish_failures=2).turn()
+    harness = DriverHarness(tmp_path / "e", plugin_set(scheduler=Says(always=PAUSE)), max_publish_failures=2).turn()
     trial = harness.trial()
     for _ in range(2):
         harness.report(trial, saves=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.tuner.driver.harness import DriverHarness, plugin_set
+from tests.tuner.driver.harness import DriverHarness, Says, plugin_set
 from trainables import wire
 from tuner.callback import Callback
 from tuner.driver.attempts import Phase
@@ -15,25 +15,8 @@ from tuner.driver.endings import HaltCause
 from tuner.error import StorageFullError
 from tuner.experiment import events as ev
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.schedulers import FIFOScheduler
 from tuner.schedulers.base import Decision, Directive, Exploit, Reasoned
 from tuner.stopper import MaximumIterationStopper
-
-
-class Says(FIFOScheduler):
-    """Answers each result with what is next in the list, then that it goes on."""
-
-    def __init__(self, *said: Any) -> None:
-        super().__init__()
-        self.said = list(said)
-        self.ordered: list[Directive] = []
-
-    def on_trial_result(self, trial: Any, result: dict[str, Any]) -> Any:
-        return self.said.pop(0) if self.said else Decision.CONTINUE
-
-    def orders(self) -> list[Directive]:
-        ordered, self.ordered = self.ordered, []
-        return ordered
 
 
 def harness_with(tmp_path: Path, *said: Any, **settings: Any) -> DriverHarness:

@@ -1,4 +1,4 @@
-"""What plug-ins need of the results, and whose mistake it was: said at the first result, with the nearest keys."""
+"""What plug-ins need of the results: said at the first result, with the nearest keys."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 
 import tuner as tune
 from tuner.driver.fact_log import FactLog
-from tuner.error import MetricMissingError, SettingError
-from tuner.schedulers import ASHAScheduler, FIFOScheduler
-from tuner.search import ConcurrencyLimiter, Searcher
+from tuner.error import MetricMissingError
+from tuner.schedulers import ASHAScheduler
 
 
 def run(trainable, path, **settings):
@@ -23,28 +22,6 @@ def report(*results):
             tune.report(result)
 
     return train
-
-
-class Counting(Searcher):
-    """Writes down when it is asked and when it is told; has four configs."""
-
-    def __init__(self) -> None:
-        super().__init__("accuracy", "max")
-        self.calls: list[str] = []
-
-    def suggest(self, trial_id):
-        self.calls.append("ask")
-        return {"x": 1} if self.calls.count("ask") <= 4 else Searcher.FINISHED
-
-    def on_trial_complete(self, trial_id, result=None, error=False):
-        self.calls.append("tell")
-
-
-@pytest.mark.parametrize("num_samples", [4, -1])
-def test_inline_asks_for_a_config_when_the_trial_before_has_ended(tmp_path, num_samples):
-    searcher = Counting()
-    run(report({"accuracy": 0.5}), tmp_path, search_alg=searcher, num_samples=num_samples)
-    assert searcher.calls[:8] == ["ask", "tell"] * 4
 
 
 class Endless(tune.Trainable):
@@ -66,9 +43,6 @@ class Endless(tune.Trainable):
 
 def warnings_of(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-
-
-# --- names that are misspelled ---------------------------------------------------------------------------------------
 
 
 def test_a_class_whose_stop_metric_never_comes_does_not_run_for_ever(tmp_path):
@@ -134,42 +108,3 @@ def test_f11_after_a_resume_from_a_snapshot_a_metric_that_came_before_may_be_mis
     assert list((tmp_path / "e" / "journal").glob("snapshot-*"))
     (trial,) = run(Seldom, tmp_path, scheduler=ASHAScheduler(max_t=50), resume=True, **settings).trials
     assert trial.status == "TERMINATED" and trial.last_result["training_iteration"] == 5
-
-
-# --- searchers that misbehave ----------------------------------------------------------------------------------------
-
-
-class Proposes(Searcher):
-    def __init__(self, what):
-        super().__init__()
-        self.what = what
-
-    def suggest(self, trial_id):
-        if isinstance(self.what, Exception):
-            raise self.what
-        return self.what
-
-
-@pytest.mark.parametrize("what", [3, "lr=1", [("lr", 1)], ("FINISHED",), False])
-@pytest.mark.parametrize("wrap", [lambda searcher: searcher, lambda searcher: ConcurrencyLimiter(searcher, 2)])
-def test_a_suggestion_that_is_no_config_names_the_searcher_and_what_it_returned(tmp_path, what, wrap):
-    with pytest.raises(SettingError) as caught:
-        run(report({"a": 1}), tmp_path, search_alg=wrap(Proposes(what)))
-    assert f"returned {what!r}, which is not accepted" in str(caught.value)
-    assert str(caught.value).startswith("Proposes.suggest(")
-
-
-def test_what_a_plug_in_raises_is_its_own_error_with_its_name(tmp_path):
-    class Mine(Exception):
-        pass
-
-    class Fails(FIFOScheduler):
-        def on_trial_result(self, trial, result):
-            raise Mine("scheduler")
-
-    with pytest.raises(Mine) as caught:
-        run(report({"a": 1}), tmp_path, name="s", search_alg=ConcurrencyLimiter(Proposes(Mine("searcher")), 2))
-    assert caught.value.__notes__[0].startswith("raised by Proposes.suggest(")
-    with pytest.raises(Mine) as caught:
-        run(report({"a": 1}), tmp_path, name="t", scheduler=Fails())
-    assert caught.value.__notes__ == ["raised by Fails.on_trial_result"]

@@ -15,7 +15,7 @@ import pytest
 
 import tuner as tune
 from trainables.wire import AttemptErrored, Finished, Preempted, SaveFailed, SavePublished
-from tuner.executors import InlineExecutor, SimulatedExecutor
+from tuner.executors import InlineExecutor
 from tuner.executors.base import Dispatch, Event, Exited, Message
 from tuner.experiment import events as ev
 from tuner.experiment.journal import read_journal
@@ -282,50 +282,6 @@ def test_a_pause_keeps_its_reason_over_a_resume(tmp_path: Path, monkeypatch: pyt
 # --- attempts that fail again and again ------------------------------------------------------------------------
 
 
-class Fails:
-    """A model whose trials fail after so many results of each attempt, and the virtual times at which they began."""
-
-    def __init__(self, results: Sequence[int]) -> None:
-        self.executor = SimulatedExecutor(self, slots=1)
-        self._results, self.begun = list(results), []
-
-    def __call__(self, config: dict[str, Any]) -> Any:
-        self.begun.append(self.executor.clock.monotonic())
-        for _ in range(self._results[len(self.begun) - 1]):
-            yield 0.0, {"loss": 1.0}
-        if len(self.begun) < len(self._results):
-            raise RuntimeError("again")
-
-
-def waits(begun: Sequence[float]) -> list[float]:
-    return [round(later - before, 6) for before, later in itertools.pairwise(begun)]
-
-
-def test_attempts_that_fail_wait_longer_and_longer_and_at_most_a_minute(tmp_path: Path) -> None:
-    model = Fails([0] * 11)
-    tune.run(
-        lambda config: None, executor=model.executor, storage_path=str(tmp_path), name="e", max_failures=-1, verbose=0
-    )
-    assert waits(model.begun) == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
-
-
-def test_a_result_resets_the_wait(tmp_path: Path) -> None:
-    model = Fails([0, 0, 0, 1, 0, 0, 0])
-    tune.run(
-        lambda config: None, executor=model.executor, storage_path=str(tmp_path), name="e", max_failures=-1, verbose=0
-    )
-    assert waits(model.begun) == [0, 1, 2, 0, 1, 2]
-
-
-def test_a_result_that_it_had_before_does_not_reset_the_wait(tmp_path: Path) -> None:
-    """It fails at the same place in each attempt; at the fifth it comes one further."""
-    model = Fails([2, 2, 2, 2, 3, 2, 2, 0])
-    tune.run(
-        lambda config: None, executor=model.executor, storage_path=str(tmp_path), name="e", max_failures=-1, verbose=0
-    )
-    assert waits(model.begun) == [0, 1, 2, 4, 0, 1, 2]
-
-
 def dies_on_the_way_out(config: dict[str, Any]) -> None:
     with open(config["log"], "a") as log:
         log.write("begun ")
@@ -344,22 +300,6 @@ def test_who_dies_before_the_last_save_is_there_is_not_started_hundreds_of_times
     )  # fmt: skip
     assert (tmp_path / "log").read_text().count("begun") <= 4
     assert analysis.trials[0].iteration <= 1
-
-
-def test_meanwhile_the_slot_is_free(tmp_path: Path) -> None:
-    begun: list[int] = []
-
-    def always(config: dict[str, Any]) -> Any:
-        begun.append(config["number"])
-        if config["number"] == 0 and begun.count(0) < 4:
-            raise RuntimeError("again")
-        yield 0.4, {"loss": 1.0}
-
-    tune.run(
-        lambda config: None, executor=SimulatedExecutor(always, slots=1), storage_path=str(tmp_path), name="e",
-        config={"number": tune.grid_search([0, 1, 2, 3, 4, 5])}, max_failures=-1, verbose=0,
-    )  # fmt: skip
-    assert begun == [0, 0, 1, 2, 3, 0, 4, 5, 0]
 
 
 def test_ctrl_c_ends_the_wait(tmp_path: Path) -> None:
