@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainables.validation import (
-    Config,
-    checked_names,
-    invalid,
-    one_of,
-    parse_bytes,
-    text_or_none,
-    whole_number,
-)
+from trainables.validation import Config, checked_names, invalid, one_of, parse_bytes, text_or_none, whole_number
 
 ScoreOrder = Literal["max", "min"]
 

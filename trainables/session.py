@@ -55,11 +55,7 @@ def current() -> Session | None:
 
 
 def report(
-    metrics: Any = None,
-    checkpoint: Checkpoint | None = None,
-    *,
-    checkpoint_dir_name: str | None = None,
-    **more: Any,
+    metrics: Any = None, checkpoint: Checkpoint | None = None, *, checkpoint_dir_name: str | None = None, **more: Any
 ) -> None:
     """Report one result, with a checkpoint or without. Returns when the driver has decided.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import inspect
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +144,7 @@ class Trainable:
                 raise CheckpointNotFoundError(f"there is no checkpoint directory {directory}")
             note = load_save(self, Path(directory))
         self._keys = AutomaticKeys(
-            trial_id=self.trial_id,
-            iteration=note.get("iteration", 0),
-            time_total_s=note.get("time_total_s", 0.0),
+            trial_id=self.trial_id, iteration=note.get("iteration", 0), time_total_s=note.get("time_total_s", 0.0)
         )
 
     def reset(self, new_config: dict[str, Any], logger_creator: Any = None) -> bool:
@@ -239,8 +236,11 @@ def check_class(kind: type[Trainable]) -> None:
 
 def make(kind: type[Trainable], job: Job, keys: AutomaticKeys) -> Trainable:
     """The trainable of a trial. Raises InvalidSettingError for one that is not set up."""
-    with hosted(job, keys):
+    _Host.waiting = (job, keys)
+    try:
         made = kind(job.config)
+    finally:
+        _Host.waiting = None
     if not hasattr(made, "_keys"):
         raise InvalidSettingError(
             f"{kind.__name__}.__init__() does not call super().__init__(config): call it, or define setup(config) "
@@ -309,13 +309,3 @@ class _Host:
     def take(cls) -> tuple[Job | None, AutomaticKeys | None]:
         taken, cls.waiting = cls.waiting, None
         return taken or (None, None)
-
-
-@contextlib.contextmanager
-def hosted(job: Job, keys: AutomaticKeys) -> Iterator[None]:
-    """The first Trainable made inside belongs to that trial and counts with its keys."""
-    _Host.waiting = (job, keys)
-    try:
-        yield
-    finally:
-        _Host.waiting = None

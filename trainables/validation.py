@@ -189,15 +189,7 @@ class Config:
     """What the config classes share: a repr that shows what differs from the defaults and can be evaluated."""
 
     def __repr__(self) -> str:
-        default = type(self)._defaults()
-        shown = [
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in fields(self)  # type: ignore[arg-type]
-            if field.name not in default or getattr(self, field.name) != default[field.name]
-        ]
+        blank = type(self)()
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        shown = [f"{name}={value!r}" for name in names if (value := getattr(self, name)) != getattr(blank, name)]
         return f"{type(self).__name__}({', '.join(shown)})"
-
-    @classmethod
-    def _defaults(cls) -> dict[str, Any]:
-        blank = cls()
-        return {field.name: getattr(blank, field.name) for field in fields(blank)}  # type: ignore[arg-type]

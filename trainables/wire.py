@@ -157,16 +157,8 @@ SideMessage = Union[SavePublished, SaveFailed, SaveUploaded, CheckpointOpened, C
 FromTrial = Union[Report, Finished, AttemptErrored, Preempted, SideMessage]
 ToTrial = Union[Answer, Durable, Halt]
 
-_from_trial: msgspec.json.Decoder[FromTrial] = msgspec.json.Decoder(FromTrial)
-_to_trial: msgspec.json.Decoder[ToTrial] = msgspec.json.Decoder(ToTrial)
-
-
-def decode_from_trial(body: bytes) -> FromTrial:
-    return _from_trial.decode(body)
-
-
-def decode_to_trial(body: bytes) -> ToTrial:
-    return _to_trial.decode(body)
+decode_from_trial: Callable[[bytes], FromTrial] = msgspec.json.Decoder(FromTrial).decode
+decode_to_trial: Callable[[bytes], ToTrial] = msgspec.json.Decoder(ToTrial).decode
 
 
 def nothing() -> None:

@@ -88,11 +88,7 @@ class Attempt(SavingSession):
             self._report(metrics, staged, None, failure)
 
     def _report(
-        self,
-        metrics: Mapping[str, Any],
-        staged: Staged | None,
-        lent: Checkpoint | None,
-        failure: PublishError | None,
+        self, metrics: Mapping[str, Any], staged: Staged | None, lent: Checkpoint | None, failure: PublishError | None
     ) -> None:
         saves = staged is not None or lent is not None
         self._warn_if_deaf(saves=saves or failure is not None)

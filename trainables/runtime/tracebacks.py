@@ -77,8 +77,7 @@ def _chain(
             continue
         seen.add(id(part))
         yield part, original
-        todo.append((part.__cause__, original.__cause__))
-        todo.append((part.__context__, original.__context__))
+        todo += [(part.__cause__, original.__cause__), (part.__context__, original.__context__)]
 
 
 def _cut(stack: traceback.StackSummary, *, below: bool) -> None:

@@ -11,7 +11,7 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainables.store import fs
@@ -113,10 +113,8 @@ def _empty(hidden: Path) -> None:
     if not fs.is_dir(hidden):
         fs.unlink(hidden)  # a symlink of that name: only itself
         return
-    try:
+    with suppress(FileNotFoundError):  # it never had one, or an earlier call came this far
         fs.unlink(hidden / MANIFEST_NAME)  # first: what is half deleted is no checkpoint, under whatever name
-    except FileNotFoundError:
-        pass  # it never had one, or an earlier call came this far
     fs.rmtree(hidden)
 
 

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import stat as stat_module
+from contextlib import suppress
 from pathlib import Path
 from typing import Union
 
@@ -181,14 +182,10 @@ def rmtree(path: PathLike) -> None:
         if entry.is_dir(follow_symlinks=False):
             rmtree(entry.path)
         else:
-            try:
+            with suppress(FileNotFoundError):  # somebody was faster
                 unlink(entry.path)
-            except FileNotFoundError:
-                pass  # somebody was faster
-    try:
+    with suppress(FileNotFoundError):  # the same
         rmdir(path)
-    except FileNotFoundError:
-        pass  # somebody was faster
 
 
 def remove_quietly(path: PathLike) -> None:

@@ -49,12 +49,7 @@ def checkpoint_name(iteration: int, generation: int, attempt: int, taken: int = 
 
 
 def prepare(
-    staged: Path,
-    *,
-    ref: CheckpointRef,
-    metrics: msgspec.Raw,
-    created: float,
-    extra: Mapping[str, Any] | None = None,
+    staged: Path, *, ref: CheckpointRef, metrics: msgspec.Raw, created: float, extra: Mapping[str, Any] | None = None
 ) -> PreparedCheckpoint:
     """Hash everything in `staged`, make it durable, write the manifest.
 

@@ -321,8 +321,3 @@ def ranking_metrics(policy: RetentionPolicy) -> list[str]:
     if isinstance(policy, AnyOf):
         return [metric for each in policy.policies for metric in ranking_metrics(each)]
     return []
-
-
-def best_checkpoints(checkpoints: Iterable[V], config: CheckpointConfig | CheckpointStrategy) -> list[V]:
-    """Exactly the best N of a trial's checkpoints (all when N is None), worst to best."""
-    return ranking_for(config).best(checkpoints)

@@ -44,16 +44,11 @@ class AzureBackend(CloudBackend):
         patient: repeat a request that failed in passing.
     """
 
-    needs = ("azure-storage-blob", "azure")
+    needs = ("azure.storage.blob", "azure-storage-blob", "azure")
 
     def __init__(self, uri: str, *, patient: bool = True) -> None:
         super().__init__(uri, patient=patient)
         self._container_name, _, self._host = self._place.partition("@")
-
-    def _import(self) -> Any:
-        import azure.storage.blob
-
-        return azure.storage.blob
 
     def _send(self, source: Source, key: str, *, exclusive: bool) -> str:
         md5 = _md5(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -27,27 +28,23 @@ class CloudBackend(ObjectBackend):
         MissingExtraError: the vendor's library is not installed.
     """
 
-    needs: ClassVar[tuple[str, str]]
-    """The library's package, and the extra that brings it."""
+    needs: ClassVar[tuple[str, str, str]]
+    """The vendor's library as a module, the package that has it, and the extra that brings that."""
 
     def __init__(self, uri: str, *, patient: bool = True) -> None:
         super().__init__(uri.rstrip("/"))
         self._place, _, root = self.uri.partition("://")[2].partition("/")
         self._above = f"{root}/" if root else ""
         self._patient = patient
+        module, package, extra = self.needs
         try:
-            self._library = self._import()
+            self._library: Any = importlib.import_module(module)
         except ImportError as error:
-            package, extra = self.needs
             raise MissingExtraError(f'{uri} needs {package}: pip install "tuner[{extra}]"') from error
         self._lock = threading.Lock()
         self._made: Any = None
 
     # --- what a vendor's library must be able to do --------------------------------------------------------
-
-    @abstractmethod
-    def _import(self) -> Any:
-        """The library."""
 
     @abstractmethod
     def _connect(self) -> Any:

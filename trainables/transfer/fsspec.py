@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -108,10 +109,8 @@ class FsspecBackend(ObjectBackend):
                 yield Entry(key, int(found["size"]))
 
     def _remove(self, key: str) -> None:
-        try:
+        with suppress(FileNotFoundError):
             self._fs.rm_file(self._path(key))
-        except FileNotFoundError:
-            pass
 
     def _failure(self, error: Exception, url: str) -> TransferError | None:
         match error:

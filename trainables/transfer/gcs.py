@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from trainables.errors import (
@@ -40,12 +41,7 @@ class GcsBackend(CloudBackend):
         patient: repeat a request that failed in passing.
     """
 
-    needs = ("google-cloud-storage", "gcs")
-
-    def _import(self) -> Any:
-        from google.cloud import storage
-
-        return storage
+    needs = ("google.cloud.storage", "google-cloud-storage", "gcs")
 
     def _send(self, source: Source, key: str, *, exclusive: bool) -> str:
         from google.cloud.storage.retry import DEFAULT_RETRY
@@ -109,10 +105,8 @@ class GcsBackend(CloudBackend):
     def _remove(self, key: str) -> None:
         from google.api_core.exceptions import NotFound
 
-        try:
+        with suppress(NotFound):
             self._blob(key).delete(timeout=_TIMEOUT)
-        except NotFound:
-            pass
 
     def _failure(self, error: Exception, url: str) -> TransferError | None:
         import requests

@@ -11,6 +11,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import blake3
@@ -148,10 +149,8 @@ class LocalBackend(ObjectBackend):
         for key in keys:
             directories.update(parent for parent in self._path(key).parents if parent.is_relative_to(self.root))
         for directory in directories:
-            try:
+            with suppress(FileNotFoundError):  # deleted again, by somebody else
                 fs.fsync_dir(directory)
-            except FileNotFoundError:
-                pass  # deleted again, by somebody else
 
     def _failure(self, error: Exception, url: str) -> TransferError | None:
         if not isinstance(error, OSError):

@@ -63,11 +63,9 @@ class Source:
         self._progress(count)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        return (
-            self._file.seek(self.size + offset, os.SEEK_SET)
-            if whence == os.SEEK_END
-            else self._file.seek(offset, whence)
-        )
+        if whence == os.SEEK_END:
+            return self._file.seek(self.size + offset)
+        return self._file.seek(offset, whence)
 
     def tell(self) -> int:
         return self._file.tell()
@@ -108,12 +106,6 @@ class Sink:
                 count = os.pwrite(self._fd, view, offset)
                 view, offset = view[count:], offset + count
         self._progress(len(data))
-
-    def restart(self) -> None:
-        """Forget what was written."""
-        with on_disk(self.path):
-            fs.truncate(self.path, 0)
-            os.lseek(self._fd, 0, os.SEEK_SET)
 
     def tell(self) -> int:
         return os.lseek(self._fd, 0, os.SEEK_CUR)

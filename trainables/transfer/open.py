@@ -74,10 +74,8 @@ def open_backend(
         raise InvalidSettingError("the place of the copies is empty: a URI, a host or a directory is expected")
     if syncer is not None and syncer != "auto":
         return _users(place, syncer, delete_template=delete_template, options=options)
-    if meant := _meant(place):
-        raise InvalidSettingError(f"{shown(place)!r} is not accepted; {meant}")
-    found = _SCHEME.match(place)
-    if found is not None:
+    check_scheme(place)
+    if (found := _SCHEME.match(place)) is not None:
         return _by_scheme(found[1].lower(), place)
     if ":" in place.partition("/")[0]:  # as rsync and scp tell a host from a path
         from trainables.transfer.rsync import RsyncBackend
@@ -204,7 +202,6 @@ def _by_scheme(scheme: str, place: str) -> Backend:
             from trainables.transfer.fsspec import MemoryBackend
 
             return MemoryBackend(_plain(place))
-    check_scheme(place)
     from trainables.transfer.fsspec import FsspecBackend
 
     return FsspecBackend(place, shown=shown(place))

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -208,7 +209,5 @@ class _Ending:
             self._signal(signal.SIGKILL)  # what it left behind in its group
 
     def _signal(self, number: signal.Signals) -> None:
-        try:
+        with suppress(ProcessLookupError, PermissionError):  # it has ended by itself
             os.killpg(self.process.pgid, number)
-        except (ProcessLookupError, PermissionError):
-            pass  # it has ended by itself

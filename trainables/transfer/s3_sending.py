@@ -7,7 +7,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Any, Union
 
@@ -45,18 +45,13 @@ class S3Sending(CloudBackend):
     read_timeout_s = 60.0
     """The server may be silent for so long; then the request is tried again, and at last fails."""
 
-    needs = ("boto3", "s3")
+    needs = ("boto3", "boto3", "s3")
 
     def __init__(self, uri: str) -> None:
         self.bucket, self.prefix = _parsed(uri)
         super().__init__("s3://" + "/".join(filter(None, (self.bucket, self.prefix))))
         self._pool = Threads(_PARTS_AT_ONCE, thread_name_prefix="s3-part")
         self._buffers = threading.local()
-
-    def _import(self) -> Any:
-        import boto3
-
-        return boto3
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -165,11 +160,9 @@ class S3Sending(CloudBackend):
         try:
             yield upload
         except BaseException:
-            try:
+            with suppress(BotoCoreError, ClientError):  # the bucket's lifecycle rule removes it
                 self._client.abort_multipart_upload(**upload)
-            except (BotoCoreError, ClientError):
-                pass  # the bucket's lifecycle rule removes it; what is raised is why it was given up
-            raise
+            raise  # why it was given up
 
     def _completed(
         self, upload: dict[str, Any], key: str, parts: Sequence[Any], *, size: int, crc: int | None, exclusive: bool

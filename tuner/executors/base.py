@@ -119,6 +119,7 @@ class Executor(Protocol):
 
     def awaits_room(self) -> bool:
         """True if room that is not there now was asked for elsewhere, and will come."""
+        return False
 
     def launch(self, launch: Launch) -> None:
         """Start an attempt. Its `Started` follows. Needs `can_launch`."""
@@ -140,6 +141,7 @@ class Executor(Protocol):
 
     def owned_processes(self) -> list[tuple[int, int]]:
         """(pid, start time in clock ticks since boot) of the fork server and keepers, for the generation's record."""
+        return []
 
     def shutdown(self, *, grace_s: float = 0.0) -> None:
         """End everything that is left; when it returns, no process of this executor exists."""

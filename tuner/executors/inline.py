@@ -62,9 +62,6 @@ class InlineExecutor(Executor):
     def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
         return not self._queue and self._link is None
 
-    def awaits_room(self) -> bool:
-        return False
-
     def launch(self, launch: Launch) -> None:
         self._queue.append(launch)
 
@@ -90,9 +87,6 @@ class InlineExecutor(Executor):
 
     def wake(self) -> None:
         self._reactor.wake()
-
-    def owned_processes(self) -> list[tuple[int, int]]:
-        return []
 
     def shutdown(self, *, grace_s: float = 0.0) -> None:
         self._queue.clear()

@@ -108,9 +108,6 @@ class SimulatedExecutor(Executor):
     def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
         return self._nodes.fits(resources, promised)
 
-    def awaits_room(self) -> bool:
-        return False
-
     def launch(self, launch: Launch) -> None:
         check_fits(launch.resources, self._each)
         attempt = _SimulatedAttempt(launch, *self._nodes.take(launch.resources), next(self._pids))
@@ -162,9 +159,6 @@ class SimulatedExecutor(Executor):
 
     def wake(self) -> None:
         self._woken = True
-
-    def owned_processes(self) -> list[tuple[int, int]]:
-        return []
 
     def shutdown(self, *, grace_s: float = 0.0) -> None:
         self._heap.clear()

@@ -111,8 +111,7 @@ class BudgetLedger:
         metric: the experiment's; ranks checkpoints and, by their best one, trials. None: recency, by save order.
         mode: "max" or "min".
 
-    Facts come in by `saved`, `not_saved`, `gone`, `attempt_ended`, `ended`, `reopened`; at a resume in the order of the
-    journal.
+    Facts come in by `saved`, `not_saved`, `gone`, `attempt_ended`, `ended`; at a resume in the order of the journal.
     """
 
     def __init__(self, budget: Budget, *, metric: str | None = None, mode: ScoreOrder = "max") -> None:
@@ -171,15 +170,11 @@ class BudgetLedger:
 
     def attempt_ended(self, trial_id: str) -> None:
         """No save of the trial is on its way any more."""
-        self._stands(trial_id, ended=None)
+        self._at_rest(trial_id, ended=False)
 
     def ended(self, trial_id: str) -> None:
         """A trial came to a good end. (One that failed can be resumed: it goes on counting as unfinished.)"""
-        self._stands(trial_id, ended=True)
-
-    def reopened(self, trial_id: str) -> None:
-        """An ended trial runs again."""
-        self._stands(trial_id, ended=False)
+        self._at_rest(trial_id, ended=True)
 
     # --- answers ------------------------------------------------------------------------------------
 
@@ -248,13 +243,13 @@ class BudgetLedger:
         rank, score, _ = rank_key(score_of(metrics, self._metric), self._mode, (0, 0, 0))
         return (rank, score, -number)  # of equals the earlier is better
 
-    def _stands(self, trial_id: str, *, ended: bool | None) -> None:
+    def _at_rest(self, trial_id: str, *, ended: bool) -> None:
         trial = self._trials.setdefault(trial_id, _Holdings())
         floor = trial.floor
         trial.saving.clear()
         touched: Iterable[Order] = ()
-        if ended is not None and ended != trial.ended:
-            trial.ended = ended
+        if ended and not trial.ended:
+            trial.ended = True
             touched = tuple(trial.held)
         self._settle(trial_id, trial, floor, touched)
 

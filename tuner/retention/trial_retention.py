@@ -5,17 +5,17 @@ Pure; cost depends on how many checkpoints a trial keeps, and on nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from trainables.config import CheckpointConfig, CheckpointStrategy
-from trainables.store.retention import All, Order, Ranking, RetentionPolicy, policy_for, ranking_for
+from trainables.store.retention import All, CheckpointView, Order, Ranking, RetentionPolicy, policy_for, ranking_for
 from trainables.wire import CheckpointRef
 from tuner.retention.rules import rule_of
 
 
-class HeldCheckpoint(Protocol):
+class HeldCheckpoint(CheckpointView, Protocol):
     """A published and journaled checkpoint; `tuner.experiment.trial.CheckpointRecord` is one."""
 
     @property
@@ -23,21 +23,6 @@ class HeldCheckpoint(Protocol):
 
     @property
     def bytes(self) -> int: ...
-
-    @property
-    def order(self) -> Order: ...
-
-    @property
-    def iteration(self) -> int: ...
-
-    @property
-    def metrics(self) -> Mapping[str, Any]: ...
-
-    @property
-    def saved_at(self) -> float: ...
-
-
-R = TypeVar("R", bound=HeldCheckpoint)
 
 
 class Ending(Enum):
@@ -93,7 +78,3 @@ class TrialRetention:
     def keeps_all(self) -> bool:
         """The settings let nothing go."""
         return isinstance(self.policy, All)
-
-    def best(self, records: Sequence[R]) -> list[R]:
-        """Exactly the best N (all when N is None), worst to best."""
-        return self.ranking.best(records)

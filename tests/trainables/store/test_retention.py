@@ -25,8 +25,8 @@ from trainables.store.retention import (
     Pareto,
     Pinned,
     RetentionPolicy,
-    best_checkpoints,
     policy_for,
+    ranking_for,
 )
 
 nan, inf = math.nan, math.inf
@@ -117,7 +117,7 @@ def test_what_is_on_disk_after_every_save_is_the_best_n_and_the_latest(
     config = CheckpointConfig(num_to_keep=count, checkpoint_score_attribute="m", checkpoint_score_order=order)
     for number, on_disk in enumerate(live(policy_for(config), history), start=1):
         assert on_disk == model_best(history[:number], count, order) | {history[number - 1].order}
-    best = best_checkpoints(history, config)
+    best = ranking_for(config).best(history)
     assert {each.order for each in best} == model_best(history, count, order)
     assert all(model_better(better, worse, order) for worse, better in itertools.pairwise(best))
 
@@ -129,7 +129,7 @@ def test_without_an_attribute_the_newest_n_stay(steps: list[tuple[Any, str]], co
     config = CheckpointConfig(num_to_keep=count)
     for number, on_disk in enumerate(live(policy_for(config), history), start=1):
         assert on_disk == {each.order for each in history[max(0, number - count) : number]}
-    assert best_checkpoints(history, config) == history[-count:]
+    assert ranking_for(config).best(history) == history[-count:]
 
 
 @settings(max_examples=100, deadline=None)
@@ -138,7 +138,7 @@ def test_without_a_number_all_stay(steps: list[tuple[Any, str]]) -> None:
     history = history_of(steps)
     config = CheckpointConfig(checkpoint_score_attribute="m")
     assert live(policy_for(config), history)[-1] == {each.order for each in history}
-    assert len(best_checkpoints(history, config)) == len(history)
+    assert len(ranking_for(config).best(history)) == len(history)
 
 
 POLICIES = st.recursive(
@@ -200,8 +200,8 @@ def test_f06_the_best_set_is_the_same_for_every_order_of_arrival(order: str) -> 
 def test_f06_best_is_never_nan_while_there_is_a_number(order: str) -> None:
     config = CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="m", checkpoint_score_order=order)
     worst = -inf if order == "max" else inf
-    assert [each.metrics["m"] for each in best_checkpoints(saves(nan, worst, nan), config)][-1] == worst
-    assert [each.iteration for each in best_checkpoints(saves(nan, nan, nan), config)] == [2, 1]
+    assert [each.metrics["m"] for each in ranking_for(config).best(saves(nan, worst, nan))][-1] == worst
+    assert [each.iteration for each in ranking_for(config).best(saves(nan, nan, nan))] == [2, 1]
 
 
 def test_f06_d04_a_nan_never_evicts_a_number() -> None:
@@ -212,7 +212,7 @@ def test_f06_d04_a_nan_never_evicts_a_number() -> None:
 def test_equal_scores_keep_the_earlier(order: str) -> None:
     config = CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="m", checkpoint_score_order=order)
     assert iterations(live(policy_for(config), saves(5, 5, 5, 5))[-1]) == [1, 2, 4]
-    assert [each.iteration for each in best_checkpoints(saves(5, 5, 5, 5), config)] == [2, 1]
+    assert [each.iteration for each in ranking_for(config).best(saves(5, 5, 5, 5))] == [2, 1]
 
 
 def test_f07_min_keeps_the_same_steps_as_max_of_the_negated() -> None:
@@ -231,7 +231,7 @@ def test_f07_min_keeps_the_same_steps_as_max_of_the_negated() -> None:
 def test_f08_d05_order_is_the_save_index_and_no_time(times: Callable[[int], float]) -> None:
     steps = [900, 1000, 2000, 9900, 10000, 10100]
     history = [Kept((1, 1, index), step, saved_at=times(index)) for index, step in enumerate(steps, start=1)]
-    assert [each.iteration for each in best_checkpoints(reversed(history), CheckpointConfig(num_to_keep=2))] == [
+    assert [each.iteration for each in ranking_for(CheckpointConfig(num_to_keep=2)).best(reversed(history))] == [
         10000,
         10100,
     ]
@@ -259,7 +259,7 @@ def test_f09_the_count_is_the_documented_one_after_every_save(keep: int | None, 
 
 def test_f09_zero_of_the_first_generation_keeps_none() -> None:
     assert not policy_for(CheckpointStrategy(num_to_keep=0)).keep(saves(1, 2))
-    assert best_checkpoints(saves(1, 2), CheckpointStrategy(num_to_keep=0)) == []
+    assert ranking_for(CheckpointStrategy(num_to_keep=0)).best(saves(1, 2)) == []
 
 
 def test_f10_best_and_latest_are_both_there() -> None:
@@ -267,7 +267,7 @@ def test_f10_best_and_latest_are_both_there() -> None:
     scores[2] = 0.9
     config = CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="m")
     assert iterations(live(policy_for(config), saves(*scores))[-1]) == [3, 50]
-    assert [each.iteration for each in best_checkpoints(saves(*scores), config)] == [3]
+    assert [each.iteration for each in ranking_for(config).best(saves(*scores))] == [3]
 
 
 def test_f11_d03_what_has_no_score_ranks_below_every_scored_one() -> None:
@@ -293,7 +293,7 @@ def test_the_example_of_the_first_generation() -> None:
     config = CheckpointStrategy(num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min")
     history = [Kept((1, 1, index), index, {"loss": loss}) for index, loss in enumerate([2, 4, 1, 3], start=1)]
     assert iterations(set(policy_for(config).keep(history))) == [1, 3]
-    assert [each.iteration for each in best_checkpoints(history, config)] == [1, 3]
+    assert [each.iteration for each in ranking_for(config).best(history)] == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -318,10 +318,10 @@ def test_what_a_config_means_as_a_policy(config: Any, policy: RetentionPolicy) -
 
 def test_policies_given_alone_say_what_best_means() -> None:
     history = saves(3, 9, 5)
-    assert [each.iteration for each in best_checkpoints(history, CheckpointConfig(keep=[EveryN(9), Best(1, "m")]))] == [
+    assert [each.iteration for each in ranking_for(CheckpointConfig(keep=[EveryN(9), Best(1, "m")])).best(history)] == [
         2
     ]
-    assert [each.iteration for each in best_checkpoints(history, CheckpointConfig(keep=[EveryN(9)]))] == [1, 2, 3]
+    assert [each.iteration for each in ranking_for(CheckpointConfig(keep=[EveryN(9)])).best(history)] == [1, 2, 3]
 
 
 def test_every_n_keeps_multiples() -> None:

@@ -124,14 +124,6 @@ def test_the_latest_of_an_errored_trial_stays_and_of_an_ended_one_goes() -> None
     assert ledger.plan().missing == 10
 
 
-def test_an_ended_trial_that_runs_again_has_its_latest_back() -> None:
-    ledger = ledger_of(10, save("a", 1, 9), save("b", 1, 1), ended="ab")
-    ledger.reopened("b")
-    assert ledger.plan().forget == ()
-    ledger.ended("b")
-    assert names(ledger.plan().forget) == ["b1"]
-
-
 # --- refusals -------------------------------------------------------------------------------------------
 
 
@@ -241,7 +233,7 @@ class Model:
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["save", "save", "save", "end", "reopen", "drop", "use"]),
+        st.sampled_from(["save", "save", "save", "end", "drop", "use"]),
         st.sampled_from("abcd"),
         st.one_of(st.none(), st.integers(-3, 3), st.just(math.nan)),
         st.integers(1, 9),
@@ -268,9 +260,6 @@ def test_a_plan_is_what_sorting_everything_would_give(
         elif what == "end" and any(item[0].ref.trial_id == trial for item in model.held):
             ledger.ended(trial)
             model.done.add(trial)
-        elif what == "reopen" and trial in model.done:
-            ledger.reopened(trial)
-            model.done.discard(trial)
         elif what == "drop":
             ledger.gone(save(trial, size).ref)
             model.held = [i for i in model.held if (i[0].ref.trial_id, i[0].ref.index) != (trial, size)]

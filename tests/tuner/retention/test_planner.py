@@ -98,7 +98,7 @@ def test_f10_best_and_newest_are_both_there() -> None:
         records = [record for record in records if record.ref not in gone]
         assert len(records) <= 2
     assert [record.iteration for record in records] == [3, 50]
-    assert [record.iteration for record in retention.best(records)] == [3]
+    assert [record.iteration for record in retention.ranking.best(records)] == [3]
 
 
 def test_d21_what_is_set_aside_does_not_push_out_a_complete_one() -> None:

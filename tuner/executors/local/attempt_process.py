@@ -9,6 +9,7 @@ not run: what they clean up is shared with all other trials.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
 import importlib
 import logging
@@ -185,10 +186,8 @@ def _finish() -> None:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(OSError, ValueError):  # a full disk, or the user closed it: nobody is left to tell
             stream.flush()
-        except (OSError, ValueError):
-            pass  # a full disk, or the user closed it: there is nobody left to tell
 
 
 def _status(leaving: SystemExit) -> int:

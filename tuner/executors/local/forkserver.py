@@ -15,6 +15,7 @@ It ends, descendants first, when the driver's end of the socket closes or the dr
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import os
 import select
@@ -187,10 +188,8 @@ class _Server:
                     self._tell(b"D", number)
 
     def _tell(self, kind: bytes, number: int, pid: int = 0) -> None:
-        try:
+        with contextlib.suppress(OSError):  # the driver is gone; the next poll says so
             self._control.send(NUMBER.pack(kind, number, pid))
-        except OSError:
-            pass  # the driver is gone; the next poll says so
 
     def _leave(self) -> None:
         """Let the keepers end their trials, then make sure."""

@@ -12,6 +12,7 @@ It ends, descendants first, when the driver's end closes, or the server's pipe, 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -48,10 +49,8 @@ class SignalPipe:
 
     def clear(self) -> None:
         """Forget the signals so far. What they were about is to be looked at after this, not before."""
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.read(self.fd, 4096)
-        except BlockingIOError:
-            pass
 
     def close(self) -> None:
         """In a forked child: let go of the parent's pipe."""
@@ -101,9 +100,8 @@ class Keeper:
             return False
         if data == b"L":
             self._start(fds)
-        elif data == b"K":
-            if self._trial:
-                self._over(self._end_trial())
+        elif data == b"K" and self._trial:
+            self._over(self._end_trial())
         return bool(data)
 
     def _start(self, fds: list[int]) -> None:
@@ -145,7 +143,5 @@ class Keeper:
         self._tell(pid, os.waitstatus_to_exitcode(status))
 
     def _tell(self, pid: int, status: int) -> None:
-        try:
+        with contextlib.suppress(OSError):  # the driver is gone; the next poll says so
             self._control.send(EXITED.pack(b"X", pid, status))
-        except OSError:
-            pass  # the driver is gone; the next poll says so

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -107,10 +108,8 @@ class OutputPipe:
             self._reactor.forget(self._fd)
             return False
         for write in (self._to_file, self._to_shown):
-            try:
+            with contextlib.suppress(OSError, ValueError):  # a full disk or a closed terminal must not block the trial
                 write(data)
-            except (OSError, ValueError):
-                pass  # a full disk or a closed terminal must not block the trial
         return True
 
     def _to_file(self, data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import socket
@@ -49,10 +50,8 @@ class LocalAttempt:
         """Have its keeper end it, as soon as it has one."""
         self.reason = self.reason or reason
         if self.keeper is not None:
-            try:
+            with contextlib.suppress(ConnectionError):  # the keeper goes just now, and the trial with it
                 self.keeper.send(b"K")
-            except ConnectionError:
-                pass  # the keeper goes just now, and the trial with it
 
     def close(self) -> None:
         """It is over: let go of every descriptor of it."""

@@ -11,6 +11,7 @@ import select
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -74,18 +75,14 @@ def children(parent: int) -> list[int]:
 
 def kill(pid: int) -> None:
     """SIGKILL; a process that is gone is no error."""
-    try:
+    with suppress(ProcessLookupError, PermissionError):  # gone, or a setuid program: init has it then
         os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass  # gone, or a setuid program: init has it then
 
 
 def kill_group(pgid: int) -> None:
     """SIGKILL to a whole process group in one step, so that none of it can fork past it."""
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(pgid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def dead_children() -> Iterator[tuple[int, int]]:

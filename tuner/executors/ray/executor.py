@@ -225,9 +225,6 @@ class RayExecutor(Executor):
     def wake(self) -> None:
         self._cluster.reactor.wake()
 
-    def owned_processes(self) -> list[tuple[int, int]]:
-        return []  # agents end with Ray's job, or when they hear nothing of it any more
-
     def shutdown(self, *, grace_s: float = 0.0) -> None:
         if not self._connected:
             return

@@ -17,13 +17,7 @@ from trainables.wire import CheckpointRef
 from tuner.error import TuneError
 from tuner.executors.base import Event
 from tuner.executors.host_agent.line import AgentLine
-from tuner.executors.host_agent.protocol import (
-    HEARTBEAT_S,
-    HostBroken,
-    Setup,
-    TrialOutput,
-    unpack_heard,
-)
+from tuner.executors.host_agent.protocol import HEARTBEAT_S, HostBroken, Setup, TrialOutput, unpack_heard
 from tuner.executors.reactor import Reactor
 from tuner.executors.remote.handle import AgentHandle, AgentUnreachableError
 from tuner.executors.remote.host import AgentError, RemoteHost, last_line

@@ -31,11 +31,7 @@ class SaveFetcher:
     """
 
     def __init__(
-        self,
-        reactor: Reactor,
-        stores: Stores,
-        carrier: Carrier,
-        all_came: Callable[[RemoteAttempt, list[Event]], None],
+        self, reactor: Reactor, stores: Stores, carrier: Carrier, all_came: Callable[[RemoteAttempt, list[Event]], None]
     ) -> None:
         self._reactor, self._stores, self._carrier, self._all_came = reactor, stores, carrier, all_came
         self._told_slow: set[str] = set()
