@@ -189,7 +189,7 @@ def _check_history(paths: ExperimentPaths) -> None:
     numbers = [fact.seq for fact in history.facts()]
     require(
         numbers == list(range(1, history.last_seq + 1)),
-        f"the history has {len(numbers)} facts from {history.first_seq} on, of {history.last_seq}",
+        f"the history has {len(numbers)} facts from {numbers[:1]} on, of {history.last_seq}",
     )
 
 

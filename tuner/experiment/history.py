@@ -1,7 +1,7 @@
 """Reading the whole history of an experiment: what snapshots replaced, as far as it is kept, and what follows them.
 
-For those who ask how something came about: why a checkpoint went, what the experiment was at some time. A resume reads
-the journal alone (`read_journal`). Nothing is written, and no lock is needed beside a driver that packs and drops.
+For those who ask how something came about, as why a checkpoint went. A resume reads the journal alone (`read_journal`).
+Nothing is written, and no lock is needed beside a driver that packs and drops.
 """
 
 from __future__ import annotations
@@ -68,12 +68,14 @@ class History:
     """What of it cannot be read, one line each."""
 
     def __post_init__(self) -> None:
-        self._look()
-
-    @property
-    def first_seq(self) -> int:
-        """Number of the first fact that is recorded; 1: nothing was lost."""
-        return self._base_seq + 1
+        """Find where everything lies, and how far back it goes without a hole."""
+        newest = self.contents.snapshot_seq
+        self._unreadable: set[Path] = set()
+        self._places, self._snapshots = self._found() if newest else ({}, {})
+        self._spans, reached = self._joined()
+        bases = [0] * (reached == 0) + sorted(self._snapshots)
+        self._base_seq = next((seq for seq in bases if reached <= seq < newest and self._is_base(seq)), newest)
+        self._spans = [span for span in self._spans if span.first > self._base_seq]
 
     @property
     def last_seq(self) -> int:
@@ -95,63 +97,33 @@ class History:
         """The time from which on facts are recorded; None: not one of them tells a time."""
         return next((fact.at for fact in self.facts() if fact.at is not None), None)
 
-    @property
-    def snapshots(self) -> list[int]:
-        """Numbers of the facts up to which there are snapshots: from each of them the rest can be replayed."""
-        newest = self.contents.snapshot_seq
-        older = sorted(seq for seq in self._snapshots if self._base_seq <= seq < newest)
-        return [*older, newest] if newest else older
-
     def snapshot(self, seq: int) -> bytes:
-        """The snapshot of the facts up to that one, which is one of `snapshots`."""
+        """The snapshot of the facts up to that one."""
         if seq == self.contents.snapshot_seq and self.contents.snapshot is not None:
             return self.contents.snapshot
         return form.parse_snapshot(self._read(self._snapshots[seq]))[1]
 
-    def facts(self, first: int = 1, last: int | None = None) -> Iterator[Recorded]:
-        """The recorded facts of these numbers, in order.
+    def facts(self) -> Iterator[Recorded]:
+        """All recorded facts, in order.
 
         Raises FileNotFoundError when the oldest were dropped meanwhile: a new `History` begins after them.
         """
-        last = self.last_seq if last is None else last
         at: float | None = None
-        for span in self._spans:
-            if span.last < first or span.first > last:
-                at = at if span.place.entry.until is None or span.first > last else span.place.entry.until
-                continue
-            facts, _ = form.parse_lines(self._read(span.place))
-            expected = span.first
-            for seq, body in facts:
-                if seq == expected and seq <= span.last:
-                    expected += 1
-                    at = _later(at, body)
-                    if first <= seq <= last:
-                        yield Recorded(seq, at, body)
-        for seq, body in self.contents.bodies:
-            at = _later(at, body)
-            if first <= seq <= last:
-                yield Recorded(seq, at, body)
+        for seq, body in itertools.chain(self._older(), self.contents.bodies):
+            told = packed.time_of(body)
+            at = at if told is None else told
+            yield Recorded(seq, at, body)
 
-    def seq_at(self, when: float) -> int:
-        """The number of the last fact that was written by that time; one less than `first_seq` when none was."""
-        found = self._base_seq
-        for fact in self.facts():
-            if fact.at is not None and fact.at > when:
-                break
-            found = fact.seq
-        return found
+    def _older(self) -> Iterator[tuple[int, bytes]]:
+        """Those that a snapshot replaced."""
+        for span in self._spans:
+            expected = span.first
+            for seq, body in form.parse_lines(self._read(span.place))[0]:
+                if seq == expected <= span.last:
+                    expected += 1
+                    yield seq, body
 
     # --- finding it ---------------------------------------------------------------------------------
-
-    def _look(self) -> None:
-        """Find where everything lies, and how far back it goes without a hole."""
-        newest = self.contents.snapshot_seq
-        self._unreadable: set[Path] = set()
-        self._places, self._snapshots = self._found() if newest else ({}, {})
-        self._spans, reached = self._joined()
-        bases = [0] * (reached == 0) + sorted(self._snapshots)
-        self._base_seq = next((seq for seq in bases if reached <= seq < newest and self._is_base(seq)), newest)
-        self._spans = [span for span in self._spans if span.first > self._base_seq]
 
     def _is_base(self, seq: int) -> bool:
         if seq == 0:
@@ -243,8 +215,3 @@ class History:
             if moved is None or moved.path == place.path:
                 raise
             return moved.read()
-
-
-def _later(at: float | None, body: bytes) -> float | None:
-    told = packed.time_of(body)
-    return at if told is None else told
