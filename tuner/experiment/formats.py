@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,15 +97,9 @@ def check_books(paths: ExperimentPaths) -> None:
 def _beginnings(directory: Path) -> Iterator[tuple[str, bytes]]:
     for name in _names(directory):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # compaction removed it
-            yield name, _beginning(directory / name)
-
-
-def _beginning(path: Path) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, _PEEK)
-    finally:
-        os.close(fd)
+            with open(directory / name, "rb", buffering=0) as file:
+                beginning = file.read(_PEEK)
+            yield name, beginning
 
 
 def _names(directory: Path) -> list[str]:

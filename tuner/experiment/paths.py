@@ -29,11 +29,6 @@ EXPERIMENT_NAME = 120
 """Characters of an experiment's name."""
 
 
-_TRIAL_FILES = frozenset(
-    ("trial.json", "params.json", "result.json", "progress.csv", "error.txt", "error_recovered.txt", "stdout", "stderr")
-)
-
-
 class _FileName:
     """A file of that name in a trial's directory: made when it is asked for, since nobody asks for all of them."""
 
@@ -111,6 +106,9 @@ class ExperimentPaths:
     def pack(self, generation: int, first: int, last: int) -> Path:
         """What that generation packed of the history: facts `first` to `last`."""
         return self.history / f"{generation:06d}-{first:08d}-{last:08d}.jsonl.gz"
+
+
+_TRIAL_FILES = frozenset(file.name for file in vars(TrialPaths).values() if isinstance(file, _FileName))
 
 
 def is_trial_file(name: str) -> bool:

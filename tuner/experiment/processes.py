@@ -161,10 +161,8 @@ def _has_open(pid: int, file: tuple[int, int]) -> bool:
     for name in os.listdir(directory):
         try:
             status = os.stat(f"{directory}/{name}")
-        except FileNotFoundError:
-            continue  # closed meanwhile
         except OSError:
-            continue  # a descriptor of something that cannot be looked at is no file of ours
+            continue  # closed meanwhile; or of something that cannot be looked at, which is no file of ours
         if (status.st_dev, status.st_ino) == file:
             return True
     return False

@@ -90,12 +90,8 @@ def parse(word: Resume | bool | str | None) -> Resume:
 
 ListCheckpoints = Callable[[Path], Iterable[Published]]
 """(trial directory) -> the complete checkpoints in it, any order; a missing directory holds none."""
-
-
 Elsewhere = Callable[[Trial, CheckpointRef], bool]
 """(trial, checkpoint) -> whether it is complete in a replica, and can be fetched from there."""
-
-
 LetGo = Callable[[Trial], Iterable[Published]]
 """(trial) -> checkpoints that a replica holds complete and the trial does not have any more."""
 
@@ -212,11 +208,10 @@ def start_of(trial: Trial, record: CheckpointRecord | None) -> tuple[CheckpointR
     """(checkpoint, iteration, time_total_s) that an attempt from `record` starts with; a clone's counts are its own."""
     if record is None:
         return None, 0, 0.0
-    if record.ref.trial_id != trial.trial_id:
-        spent = trial.last_result.get("time_total_s", 0.0)
-        return record.ref, trial.clone_iteration, float(spent) if isinstance(spent, (int, float)) else 0.0
-    spent = record.metrics.get("time_total_s", 0.0)
-    return record.ref, record.iteration, float(spent) if isinstance(spent, (int, float)) else 0.0
+    own = record.ref.trial_id == trial.trial_id
+    spent = (record.metrics if own else trial.last_result).get("time_total_s")
+    iteration = record.iteration if own else trial.clone_iteration
+    return record.ref, iteration, float(spent) if isinstance(spent, (int, float)) else 0.0
 
 
 def raw(value: object) -> msgspec.Raw:

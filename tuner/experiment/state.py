@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -91,7 +91,7 @@ class ExperimentState:
         else:
             self.borrowed[trial.trial_id] = start
 
-    # --- one method per fact ------------------------------------------------------------------------
+    # --- one method per fact, called as its tag ------------------------------------------------------
 
     def _generation(self, fact: ev.GenerationStarted) -> None:
         self.generation = fact
@@ -317,24 +317,6 @@ class ExperimentState:
 
 
 _APPLY: dict[type, Callable[[ExperimentState, Any], None]] = {
-    ev.GenerationStarted: ExperimentState._generation,
-    ev.TrialCreated: ExperimentState._created,
-    ev.AttemptStarted: ExperimentState._attempt,
-    ev.Exploited: ExperimentState._exploited,
-    ev.Reallocated: ExperimentState._reallocated,
-    ev.ResultReported: ExperimentState._result,
-    ev.CheckpointPublished: ExperimentState._published,
-    ev.PublishFailed: ExperimentState._publish_failed,
-    ev.CheckpointForgotten: ExperimentState._forgotten,
-    ev.CheckpointDeleted: ExperimentState._deleted,
-    ev.CheckpointCopied: ExperimentState._copied,
-    ev.LocalCopyDropped: ExperimentState._dropped,
-    ev.CheckpointSetAside: ExperimentState._set_aside,
-    ev.RolledBack: ExperimentState._rolled_back,
-    ev.AttemptEnded: ExperimentState._attempt_ended,
-    ev.TrialEnded: ExperimentState._ended,
-    ev.TrialReopened: ExperimentState._reopened,
-    ev.SearchEnded: ExperimentState._search_ended,
-    ev.Idle: ExperimentState._idle,
-    ev.RunEnded: ExperimentState._run_ended,
+    kind: getattr(ExperimentState, f"_{kind.__struct_config__.tag}") for kind in get_args(ev.AnyFact)
 }
+"""Each kind of fact -> the method that is called as its tag."""

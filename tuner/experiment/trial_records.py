@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from math import inf
 from typing import Any
@@ -62,14 +63,11 @@ class CheckpointRecord(msgspec.Struct, dict=True, omit_defaults=True):
     here: bool = True
     """False: given up on this machine, where a replica holds it."""
 
-    @property
+    @functools.cached_property
     def metrics(self) -> dict[str, Any]:
         """The result that it belongs to."""
-        cached = self.__dict__.get("metrics")
-        if cached is None:
-            cached = self.__dict__["metrics"] = tagged.loads(bytes(self.raw_metrics)) or {}
-        result: dict[str, Any] = cached
-        return result
+        found: dict[str, Any] = tagged.loads(bytes(self.raw_metrics)) or {}
+        return found
 
     @property
     def order(self) -> tuple[int, int, int]:
