@@ -83,7 +83,6 @@ class Tuner:
             run_config = trainable.run_config
         tune, run = tune_config or TuneConfig(), run_config or RunConfig()
         self._results: ResultGrid | None = None
-        self._restored = False
         self._restored_from: str | Path | None = None
         given = {name: getattr(tune, name) for name in given_by(Giver.TUNE)}
         given |= {name: getattr(run, name) for name in given_by(Giver.RUN)}
@@ -96,21 +95,17 @@ class Tuner:
         Raises SettingError, ExperimentExistsError or ResumeError before anything was touched. A failed trial does not
         raise: see `ResultGrid.errors`.
         """
-        if self._results is not None and not self._restored:
+        if self._results is not None and self._restored_from is None:
             raise TuneError("this Tuner has run already; Tuner.restore(path, trainable) continues its experiment")
-        analysis = execute(self._spec)
-        self._results = ResultGrid(analysis)
+        self._results = ResultGrid(execute(self._spec))
         return self._results
 
     def get_results(self) -> ResultGrid:
         """The results of a finished or restored run, without running anything."""
         if self._results is None:
-            if not self._restored:
+            if self._restored_from is None:
                 raise TuneError("there are no results yet: call fit() first")
-            from tuner.analysis import ExperimentAnalysis
-
-            assert self._restored_from is not None
-            self._results = ResultGrid(ExperimentAnalysis(self._restored_from))
+            self._results = ResultGrid(self._restored_from)
         return self._results
 
     @classmethod
@@ -177,9 +172,7 @@ class Tuner:
         )
         run = replace(run_config or RunConfig(sync_config=sync), name=name, storage_path=storage, local_dir=None)
         made = cls(trainable, param_space=param_space, tune_config=tune, run_config=run)
-        made._restored = True
         made._restored_from = path if is_elsewhere(path) else paths.root
-        base = Base.REMOTE if is_elsewhere(path) else Base.LOCAL
         if resume_errored and restart_errored:
             raise SettingError("resume_errored and restart_errored exclude each other")
         errored = Errored.RESTART if restart_errored else Errored.CONTINUE if resume_errored else Errored.SHOW

@@ -15,10 +15,9 @@ from trainables.result_history import read_history
 from tuner.error import SettingError, require
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import NOT_SUMMED
 
 _LAST_N = re.compile(r"last-([1-9]\d*)-avg")
-_LEFT_OUT = ("pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration")
-"""Metrics that a trial's summary leaves out; it lacks nested ones too."""
 
 
 def check(metric: str | None, mode: str | None, scope: str = "last") -> tuple[str, str]:
@@ -59,8 +58,8 @@ def score(trial: Trial, metric: str, mode: str, scope: str) -> float | None:
     if (
         known is None
         and summary
-        and metric not in {*_LEFT_OUT, *trial.unsummed_metrics}
-        and "/" not in metric
+        and metric not in {*NOT_SUMMED, *trial.unsummed_metrics}
+        and "/" not in metric  # it lacks nested ones too
         and "." not in metric
     ):
         return score_of(trial.last_result, metric)  # NaN, or nothing: no result has a number there

@@ -12,18 +12,14 @@ import os
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.store import fs
 from tuner.clock import Clock
 from tuner.error import OwnedElsewhereError
 from tuner.experiment import formats
-from tuner.experiment.generations import (
-    GenerationRecord,
-    Parent,
-    encode_record,
-    read_record,
-)
+from tuner.experiment.generations import GenerationRecord, Parent, encode_record, read_record
 from tuner.experiment.ownership import STALE_S, Ownership
 from tuner.experiment.paths import ExperimentPaths, parse_generation, parse_segment, parse_snapshot
 from tuner.experiment.processes import Processes, describe
@@ -58,17 +54,14 @@ def claim(
     Raises:
         OwnedElsewhereError: somebody owns it; the message names host, pid and since when.
     """
-    return _Claim(paths, processes or Processes(), clock=clock, takeover=takeover, wait=wait, say=say).run(above)
+    return _Claim(paths, processes or Processes(), clock, takeover, wait, say).run(above)
 
 
 def _highest_journaled(paths: ExperimentPaths) -> int:
     """The highest generation that left a file in the journal."""
     names = fs.listdir(paths.journal) if fs.exists(paths.journal) else []
-    return max((parsed[0] for parsed in map(_journaled, names) if parsed), default=0)
-
-
-def _journaled(name: str) -> tuple[int, int] | None:
-    return parse_segment(name) or parse_snapshot(name)
+    found = (parse_segment(name) or parse_snapshot(name) for name in names)
+    return max((parsed[0] for parsed in found if parsed), default=0)
 
 
 def _recorded(path: Path) -> list[tuple[int, int]]:
@@ -145,25 +138,22 @@ def _lock(paths: ExperimentPaths, fd: int, processes: Processes) -> int:
     return fresh
 
 
+@dataclass
 class _Claim:
-    """One driver's way to its ownership."""
+    """One driver's way to its ownership; the fields are the arguments of `claim`."""
 
-    def __init__(
-        self,
-        paths: ExperimentPaths,
-        processes: Processes,
-        *,
-        clock: Clock,
-        takeover: bool,
-        wait: Callable[[float], None],
-        say: Callable[[str], None],
-    ) -> None:
-        self._paths, self._processes, self._clock = paths, processes, clock
-        self._takeover, self._wait, self._say = takeover, wait, say
-        self._me = processes.me()
+    paths: ExperimentPaths
+    processes: Processes
+    clock: Clock
+    takeover: bool
+    wait: Callable[[float], None]
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.me = self.processes.me()
 
     def run(self, above: int) -> Ownership:
-        paths = self._paths
+        paths = self.paths
         fs.make_dirs(paths.generations)
         # Open before the record exists: who finds the record asks whether its owner has this very file open.
         lock_fd = fs.open_append(paths.lock)
@@ -178,9 +168,9 @@ class _Claim:
                 number = max(highest, above) + 1
                 id = secrets.token_hex(16)
                 record = _create(
-                    paths, GenerationRecord(number, id, self._me, self._clock.time(), formats.FORMAT), self._wait
+                    paths, GenerationRecord(number, id, self.me, self.clock.time(), formats.FORMAT), self.wait
                 )
-            lock_fd = _lock(paths, lock_fd, self._processes)
+            lock_fd = _lock(paths, lock_fd, self.processes)
             _remove_leftovers(paths)
         except BaseException:
             os.close(lock_fd)
@@ -192,35 +182,35 @@ class _Claim:
 
     def _look(self) -> tuple[int, list[GenerationRecord]]:
         """The highest generation that left any trace, and the records that can be read."""
-        used = _highest_journaled(self._paths)
-        numbers = sorted(filter(None, map(parse_generation, fs.listdir(self._paths.generations))))
+        used = _highest_journaled(self.paths)
+        numbers = sorted(filter(None, map(parse_generation, fs.listdir(self.paths.generations))))
         if not numbers:
             return used, []
-        if read_record(self._paths.generation(numbers[-1])) is None:
-            self._wait(_LOOK_S)  # being written on a filesystem without hard links, or torn by a power cut
-        found = (read_record(self._paths.generation(number)) for number in numbers)
+        if read_record(self.paths.generation(numbers[-1])) is None:
+            self.wait(_LOOK_S)  # being written on a filesystem without hard links, or torn by a power cut
+        found = (read_record(self.paths.generation(number)) for number in numbers)
         return max(used, numbers[-1]), [record for record in found if record is not None]
 
     def _refuse_if_owned(self, record: GenerationRecord) -> None:
-        root = self._paths.root
+        root = self.paths.root
         owned = OwnedElsewhereError(
             f"{root} is owned by another driver ({record}). Wait until it has ended, end it, or use another name"
         )
         if self._sees(record):
             # A live process that has not this very lock file open owns the directory that this one was copied from.
-            if self._lives(record) and self._processes.holds(record.owner.pid, self._paths.lock):
+            if self._lives(record) and self.processes.holds(record.owner.pid, self.paths.lock):
                 raise owned
             return
-        if self._takeover:
+        if self.takeover:
             return
-        self._say(
+        self.say(
             f"{root} was last owned by {record}, which cannot be seen from here: waiting up to {STALE_S:.0f} s for a "
             "sign of life (takeover=True does not wait)"
         )
-        until = self._clock.monotonic() + STALE_S
-        while self._clock.monotonic() < until:
-            self._wait(_LOOK_S)
-            now = read_record(self._paths.generation(record.generation))
+        until = self.clock.monotonic() + STALE_S
+        while self.clock.monotonic() < until:
+            self.wait(_LOOK_S)
+            now = read_record(self.paths.generation(record.generation))
             if now is not None and now.heartbeat != record.heartbeat:
                 raise owned
             if now is not None and now.released:
@@ -233,20 +223,20 @@ class _Claim:
         for record in records:
             if self._sees(record) and (record.released or not self._lives(record)):
                 owners.append(record.id)
-                recorded += _recorded(self._paths.processes(record.generation))
+                recorded += _recorded(self.paths.processes(record.generation))
         if not owners:
             return
-        stubborn = self._processes.end(recorded, owners, timeout_s=_KILL_S)
+        stubborn = self.processes.end(recorded, owners, timeout_s=_KILL_S)
         if stubborn:
             raise OwnedElsewhereError(
-                f"{self._paths.root}: processes of an earlier driver still run and cannot be ended: "
+                f"{self.paths.root}: processes of an earlier driver still run and cannot be ended: "
                 f"{', '.join(map(describe, stubborn))}. End them, then start again"
             )
 
     def _sees(self, record: GenerationRecord) -> bool:
         """True when its owner belongs to this pid namespace: only there is one called dead by looking."""
-        mine, its = self._me, record.owner
+        mine, its = self.me, record.owner
         return (mine.host, mine.boot, mine.pid_namespace) == (its.host, its.boot, its.pid_namespace)
 
     def _lives(self, record: GenerationRecord) -> bool:
-        return self._processes.start_time(record.owner.pid) == record.owner.start
+        return self.processes.start_time(record.owner.pid) == record.owner.start

@@ -137,8 +137,7 @@ class Processes:
 def describe(pid: int) -> str:
     """A process for a message: its pid and the start of its command line."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            command = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
         command = ""
     return f"{pid} ({command[:60]})" if command else str(pid)
@@ -150,8 +149,7 @@ def _pids() -> Iterator[int]:
 
 def _environment(pid: int) -> list[bytes]:
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read().split(b"\0")
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return []  # gone, or another user's
 

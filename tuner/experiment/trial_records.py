@@ -12,9 +12,10 @@ import msgspec
 from trainables import tagged
 from trainables.wire import CheckpointRef
 
-_NOT_SUMMED = frozenset(
+NOT_SUMMED = frozenset(
     {"pid", "timestamp", "iterations_since_restore", "time_since_restore", "done", "training_iteration"}
 )
+"""Metrics that a summary leaves out."""
 
 Summary = dict[str, list[float]]
 """metric -> [min, max, sum, count] over the results that stand; NaN is not counted.
@@ -31,7 +32,7 @@ def tight(raw: msgspec.Raw) -> msgspec.Raw:
 def add_to_summary(summary: Summary, metrics: Mapping[str, Any]) -> None:
     for key, value in metrics.items():
         kind = type(value)
-        if (kind is float or kind is int) and key not in _NOT_SUMMED and value == value and type(key) is str:
+        if (kind is float or kind is int) and key not in NOT_SUMMED and value == value and type(key) is str:
             entry = summary.get(key)
             if not -inf < value < inf:
                 summary[key] = []

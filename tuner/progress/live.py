@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -48,13 +49,13 @@ class Announcer(Callback):
         self._warnings.remove()
 
 
+@dataclass(slots=True)
 class _Heard:
     """When a running trial was heard of last."""
 
-    __slots__ = ("at", "told", "trial")
-
-    def __init__(self, trial: Trial, at: float) -> None:
-        self.trial, self.at, self.told = trial, at, False
+    trial: Trial
+    at: float
+    told: bool = False
 
 
 class Progress(Announcer):

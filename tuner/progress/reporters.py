@@ -10,7 +10,6 @@ from tuner.callback import Trials
 from tuner.clock import Clock, SystemClock
 from tuner.error import SettingError, require
 from tuner.experiment.trial import Trial
-from tuner.progress.counts import LastScores, ProgressFacts
 from tuner.progress.live import Announcer, Progress
 from tuner.progress.screen import NotebookScreen, PlainScreen, Screen, Status
 from tuner.progress.table import Columns, Names, build
@@ -212,15 +211,3 @@ def default_reporter(
     if given is not None:
         return ReporterProgress(given, verbose=level, metric=first_metric, mode=first_mode)
     return Progress(verbose=level, metric=first_metric, mode=first_mode)
-
-
-__all__ = [
-    "CLIReporter",
-    "JupyterNotebookReporter",
-    "ProgressFacts",
-    "ProgressReporter",
-    "ReporterProgress",
-    "LastScores",
-    "TableReporter",
-    "default_reporter",
-]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from trainables.automatic import AutomaticKeys
 from trainables.metrics import MISSING, as_score, lookup, score_of
 from trainables.printable import one_line
 from trainables.result_history import flatten
@@ -22,13 +23,7 @@ if TYPE_CHECKING:
 Names = Sequence[str] | Mapping[str, str]
 """Keys, or keys and what stands above their column."""
 
-_AUTOMATIC = frozenset(
-    {
-        "date", "done", "episodes_total", "experiment_tag", "hostname", "iterations_since_restore", "node_ip", "pid",
-        "should_checkpoint", "time_since_restore", "time_this_iter_s", "time_total_s", "timestamp", "timesteps_total",
-        "training_iteration", "trial_id",
-    }
-)  # fmt: skip
+_AUTOMATIC = {*AutomaticKeys().complete({}), "episodes_total", "should_checkpoint", "timesteps_total"}
 _ORDER = {Trial.RUNNING: 0, Trial.PAUSED: 1, Trial.PENDING: 2, Trial.TERMINATED: 3, Trial.ERROR: 4}
 
 

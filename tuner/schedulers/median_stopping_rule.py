@@ -171,8 +171,7 @@ class _Curve:
     def add(self, time: float, score: float, *, counts: bool) -> None:
         """Take a result; counts: it belongs to the mean."""
         self.reached = time
-        if score > self.best:
-            self.best = score
+        self.best = max(self.best, score)  # which stays where the score is NaN
         if counts:
             self._sum += score
             self._times.append(time)

@@ -89,11 +89,6 @@ def _fitted(points: Array, gains: Array) -> Any:
         return process.fit(points, gains)
 
 
-def _numeric(name: str) -> property:
-    """What scikit-learn asks of each number that it fits."""
-    return property(lambda kernel: Hyperparameter(name, "numeric", getattr(kernel, f"{name}_bounds")))
-
-
 class TimeVarying(Kernel):  # type: ignore[misc]
     """Squared exponential, and forgetting: `variance * exp(-|x - x'|^2 / lengthscale) * (1 - epsilon)^(|t - t'| / 2)`.
 
@@ -115,6 +110,7 @@ class TimeVarying(Kernel):  # type: ignore[misc]
         self.variance_bounds, self.lengthscale_bounds = variance_bounds, lengthscale_bounds
         self.epsilon_bounds = epsilon_bounds
 
+    # What scikit-learn asks of each number that it fits.
     hyperparameter_variance = property(lambda self: Hyperparameter("variance", "numeric", self.variance_bounds))
     hyperparameter_lengthscale = property(
         lambda self: Hyperparameter("lengthscale", "numeric", self.lengthscale_bounds)

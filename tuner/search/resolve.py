@@ -76,11 +76,6 @@ class Space:
         """How many combinations all grids have; 1 without a grid."""
         return self._grids.size
 
-    @property
-    def searches(self) -> bool:
-        """True if there is a domain or a grid in it."""
-        return not isinstance(self.root, tree.Fixed)
-
     def resolve(self, draw: Draw, grid_index: int = 0) -> dict[str, Any]:
         """One config.
 

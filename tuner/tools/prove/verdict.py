@@ -18,23 +18,7 @@ from tuner.tools.prove import compare_files, run_records
 from tuner.tools.prove.differences import Difference, differences
 from tuner.tools.prove.run_records import TrialRecord
 
-AUTOMATIC = frozenset(
-    {
-        automatic.DATE,
-        automatic.DONE,
-        automatic.EXPERIMENT_TAG,
-        automatic.HOSTNAME,
-        automatic.ITERATIONS_SINCE_RESTORE,
-        automatic.NODE_IP,
-        automatic.PID,
-        automatic.SHOULD_CHECKPOINT,
-        automatic.TIME_SINCE_RESTORE,
-        automatic.TIME_THIS_ITER_S,
-        automatic.TIME_TOTAL_S,
-        automatic.TIMESTAMP,
-        automatic.TRIAL_ID,
-    }
-)
+AUTOMATIC = {*automatic.AutomaticKeys().complete({}), automatic.SHOULD_CHECKPOINT} - {automatic.TRAINING_ITERATION}
 """Keys of a result that are another in every run."""
 NEVER_SAME = ("_timestamp",)
 """What a trainer writes into every dict checkpoint."""
