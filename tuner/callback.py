@@ -135,10 +135,9 @@ class CallbackList:
     """Calls several callbacks in their order, and only those that override the hook in question."""
 
     def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
-        self.callbacks: list[Callback] = []
-        for callback in callbacks:
+        self.callbacks = list(callbacks)
+        for callback in self.callbacks:
             _check(callback)
-            self.callbacks.append(callback)
         self._overridden()
 
     def append(self, callback: Callback) -> None:

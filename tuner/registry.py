@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 from trainables.runtime.function import check_signature
 from trainables.trainable import Trainable, check_class
+from trainables.validation import nearest_name
 from tuner.error import SettingError
 
 _trainables: dict[str, Any] = {}
@@ -43,8 +43,8 @@ def get_env(name: str) -> Callable[..., Any]:
 def _look_up(table: dict[str, Any], name: str, kind: str) -> Any:
     if name in table:
         return table[name]
-    near = difflib.get_close_matches(name, table)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; registered are: {', '.join(sorted(table)) or 'none'}"
+    near = nearest_name(name, table)
+    hint = f"; did you mean {near!r}?" if near else f"; registered are: {', '.join(sorted(table)) or 'none'}"
     raise SettingError(f"no {kind} is registered as {name!r}{hint}")
 
 

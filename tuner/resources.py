@@ -13,7 +13,6 @@ from tuner.error import ResourceError, SettingError
 
 ATTRIBUTE = "_tune_resources"
 
-
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _RAYS = ("bundle_label_selector", "lifetime", "name")
 _NESTED = {"custom_resources", "extra_custom_resources"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 from trainables.config import Budget, CheckpointConfig, FailureConfig, RunConfig, SyncConfig, parse_score_attr
 from trainables.tunable_trainer import TunableTrainer
+from trainables.validation import nearest_name
 from trainables.warned import warn
 from tuner.analysis import ExperimentAnalysis
 from tuner.driver.build import execute
@@ -178,8 +178,8 @@ def _check_others(others: Mapping[str, Any], function: Callable[..., Any]) -> No
                 given = f"{setting}={owner.__name__}({key}=...)" if setting else f"Tuner({key}=...)"
                 raise SettingError(f"tune.run has no argument {key!r}; it belongs to another: {given}")
         known = [*inspect.signature(function).parameters, *NO_EFFECT]
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = nearest_name(key, known)
+        hint = f"; did you mean {near!r}?" if near else ""
         raise SettingError(f"tune.run has no argument {key!r}{hint}")
 
 

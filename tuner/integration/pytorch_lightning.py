@@ -7,7 +7,6 @@ from trainables.reporting import Metrics
 
 __all__ = ["TuneCallback", "TuneReportCallback", "TuneReportCheckpointCallback"]
 
-
 TuneCallback = LightningEventCallback
 """Base of callbacks of your own."""
 

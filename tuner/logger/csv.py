@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 MAX_WIDENINGS = 32
 """How often a file is written anew with more columns; a trial that invents a key per result would pay quadratically."""
 
-
 LONGEST = 100_000
 """Characters of a cell: Python's own reader refuses those of 128 KiB, and nobody reads them."""
 _LONG = frozenset({str, bytes, bytearray, list, tuple, dict, set, frozenset})

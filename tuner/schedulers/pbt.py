@@ -22,7 +22,6 @@ T = TypeVar("T", bound=TrialView)
 LOGGED = 1000
 """So many exploits are kept for `policy`; the journal has all of them."""
 
-
 Step = ExploitStep
 """The name by which experiments of 0.1.0 have it pickled."""
 
