@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from trainables.validation import Config, checked_names, invalid, one_of, parse_bytes, text_or_none, whole_number
 
@@ -145,6 +145,11 @@ class CheckpointStrategy(_RankedConfig):
     """
 
     checkpoint_score_attribute: str | None = RECENCY
+    checkpoint_frequency: ClassVar[int] = 0
+    checkpoint_at_end: ClassVar[bool] = False
+    publish: ClassVar[str] = "background"
+    _checkpoint_keep_all_ranks: ClassVar[bool] = False
+    _checkpoint_upload_from_workers: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         accepted = "None (all are kept), 0 (none stays on disk), or a whole number >= 1 (the best so many)"
@@ -174,8 +179,8 @@ class Budget:
         return int(self.bytes)
 
     @classmethod
-    def of(cls, value: Budget | str | float | None) -> Budget | None:
+    def of(cls, value: Budget | str | float | None, *, name: str = "checkpoint_budget") -> Budget | None:
         """A budget from what people write: "50GB", a number of bytes, a `Budget`, None."""
         if value is None or isinstance(value, Budget):
             return value
-        return cls(parse_bytes(value))
+        return cls(parse_bytes(value, name=name))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,16 @@ from trainables.sync_config import SyncConfig
 from trainables.validation import (
     Config,
     checked_names,
+    duration_or_none,
     flag,
-    instance_of,
+    ignored,
     invalid,
-    no_effect,
+    one_config,
     one_of,
+    optional,
     parse_bytes,
     path_or_none,
-    seconds,
+    setting,
     text_or_none,
     whole_number,
 )
@@ -47,6 +50,15 @@ __all__ = [
 ]
 
 
+def _fail_fast(name: str, value: Any) -> Any:
+    if isinstance(value, str) and value.lower() == "raise":
+        value = "raise"  # Ray takes it in any case
+    return one_of(name, value, (True, False, "raise"))
+
+
+_retries = partial(whole_number, least=-1, accepted="-1 (retried for ever), 0 (never retried), or a whole number >= 1")
+
+
 @checked_names
 @dataclass(repr=False)
 class FailureConfig(Config):
@@ -57,24 +69,18 @@ class FailureConfig(Config):
         fail_fast: True ends the experiment at the first failure, "raise" raises it at once; both need `max_failures=0`.
     """
 
-    max_failures: int = 0
-    fail_fast: bool | str = False
-    controller_failure_limit: int = -1
+    max_failures: int = setting(_retries, 0)
+    fail_fast: bool | str = setting(_fail_fast, False)
+    controller_failure_limit: int = ignored("there is no controller process to restart", -1)
 
     def __post_init__(self) -> None:
-        accepted = "-1 (retried for ever), 0 (never retried), or a whole number >= 1"
-        self.max_failures = whole_number("FailureConfig: max_failures", self.max_failures, least=-1, accepted=accepted)
-        if isinstance(self.fail_fast, str) and self.fail_fast.lower() == "raise":
-            self.fail_fast = "raise"  # Ray takes it in any case
-        one_of("FailureConfig: fail_fast", self.fail_fast, (True, False, "raise"))
+        super().__post_init__()
         if self.fail_fast and self.max_failures != 0:
             raise invalid("FailureConfig: max_failures", self.max_failures, f"0 with fail_fast={self.fail_fast!r}")
-        if self.controller_failure_limit != -1:
-            no_effect("FailureConfig(controller_failure_limit=)", "there is no controller process to restart")
 
 
-_WITHOUT_EFFECT = "accelerator_type use_tpu topology bundle_label_selector _max_cpu_fraction_per_node".split()
 _PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+_BY_RESOURCES = "workers are placed by their resources alone"
 
 
 @checked_names
@@ -99,13 +105,14 @@ class ScalingConfig(Config):
     use_gpu: Any = False
     resources_per_worker: Any = None
     placement_strategy: Any = "PACK"
-    accelerator_type: str | None = None
-    use_tpu: bool = False
-    topology: str | None = None
-    bundle_label_selector: Any = None
-    _max_cpu_fraction_per_node: float | None = None
+    accelerator_type: str | None = ignored(_BY_RESOURCES)
+    use_tpu: bool = ignored(_BY_RESOURCES, False)
+    topology: str | None = ignored(_BY_RESOURCES)
+    bundle_label_selector: Any = ignored(_BY_RESOURCES)
+    _max_cpu_fraction_per_node: float | None = ignored(_BY_RESOURCES)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.num_workers is None:
             self.num_workers = 1  # Ray 2.0's default
         if isinstance(self.num_workers, bool | int | float | str):
@@ -118,9 +125,6 @@ class ScalingConfig(Config):
             one_of("ScalingConfig: placement_strategy", self.placement_strategy, _PLACEMENTS)
         if isinstance(self.resources_per_worker, Mapping) and isinstance(self.use_gpu, bool):
             self._check_gpu()
-        for field in fields(self):
-            if field.name in _WITHOUT_EFFECT and getattr(self, field.name) != field.default:
-                no_effect(f"ScalingConfig({field.name}=)", "workers are placed by their resources alone")
 
     def _check_resources(self, name: str) -> None:
         value = getattr(self, name)
@@ -176,6 +180,28 @@ class ScalingConfig(Config):
         return total
 
 
+def _verbose(name: str, value: Any) -> int | None:
+    if value is not None and (not isinstance(value, int) or not 0 <= value <= 3):
+        raise invalid(name, value, "None, 0 (nothing), 1 (status), 2 (and brief results), 3 (and detailed results)")
+    return value
+
+
+def _callbacks(name: str, value: Any) -> Any:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise invalid(name, value, "None, or a list of Callback objects")
+    for callback in value:
+        if isinstance(callback, type):
+            raise invalid(name, callback, f"objects: {callback.__name__}(), not the class")
+    return value
+
+
+def _log_to_file(name: str, value: Any) -> Any:
+    files = value if isinstance(value, list | tuple) and len(value) == 2 else [value]
+    if not isinstance(value, bool) and not all(isinstance(file, str) and file for file in files):
+        raise invalid(name, value, 'True, False, a file name, or two file names ("stdout.txt", "stderr.txt")')
+    return value
+
+
 @checked_names
 @dataclass(repr=False)
 class RunConfig(Config):
@@ -199,73 +225,30 @@ class RunConfig(Config):
         takeover: do not wait for another owner's heartbeat to go stale.
     """
 
-    name: str | None = None
-    storage_path: str | os.PathLike[str] | None = None
-    storage_filesystem: Any = None
-    failure_config: FailureConfig | None = None
-    checkpoint_config: CheckpointConfig | CheckpointStrategy | None = None
-    sync_config: SyncConfig | None = None
-    verbose: int | None = None
+    name: str | None = setting(text_or_none)
+    storage_path: str | os.PathLike[str] | None = setting(path_or_none)
+    storage_filesystem: Any = ignored("storage_path says where things are, as a path or a URI")
+    failure_config: FailureConfig | None = setting(one_config(FailureConfig))
+    checkpoint_config: CheckpointConfig | CheckpointStrategy | None = setting(
+        one_config(CheckpointConfig, CheckpointStrategy)
+    )
+    sync_config: SyncConfig | None = setting(one_config(SyncConfig))
+    verbose: int | None = setting(_verbose)
     stop: Mapping[str, Any] | Callable[..., bool] | Any = None
-    callbacks: Sequence[Any] | None = None
+    callbacks: Sequence[Any] | None = setting(optional(_callbacks))
     progress_reporter: Any = None
-    log_to_file: bool | str | Sequence[str] = False
-    local_dir: str | os.PathLike[str] | None = None
-    worker_runtime_env: Any = None
-    checkpoint_budget: Budget | str | int | None = None
+    log_to_file: bool | str | Sequence[str] = setting(_log_to_file, False)
+    local_dir: str | os.PathLike[str] | None = setting(path_or_none)
+    worker_runtime_env: Any = ignored("trials run in this environment")
+    checkpoint_budget: Budget | str | int | None = setting(lambda name, value: Budget.of(value, name=name))
     executor: Any = None
-    seed: int | None = None
-    trial_timeout_s: float | None = None
-    overwrite: bool = False
-    takeover: bool = False
+    seed: int | None = setting(optional(partial(whole_number, least=0, accepted="None, or a whole number >= 0")))
+    trial_timeout_s: float | None = setting(duration_or_none)
+    overwrite: bool = setting(flag, False)
+    takeover: bool = setting(flag, False)
 
     def __post_init__(self) -> None:
-        text_or_none("RunConfig: name", self.name)
+        super().__post_init__()
         for name in ("storage_path", "local_dir"):
-            value = getattr(self, name)
-            path_or_none(f"RunConfig: {name}", value, "None, or a path or URI")
-            if isinstance(value, Path):
+            if isinstance(value := getattr(self, name), Path):
                 setattr(self, name, str(value))
-        self._fill_configs()
-        if self.verbose is not None:
-            self._check_verbose()
-        if self.callbacks is not None:
-            if isinstance(self.callbacks, str) or not isinstance(self.callbacks, Sequence):
-                raise invalid("RunConfig: callbacks", self.callbacks, "None, or a list of Callback objects")
-            for callback in self.callbacks:
-                if isinstance(callback, type):
-                    raise invalid("RunConfig: callbacks", callback, f"objects: {callback.__name__}(), not the class")
-        self._check_log_to_file()
-        self.checkpoint_budget = Budget.of(self.checkpoint_budget)
-        if self.seed is not None:
-            self.seed = whole_number("RunConfig: seed", self.seed, least=0, accepted="None, or a whole number >= 0")
-        if self.trial_timeout_s is not None:
-            seconds("RunConfig: trial_timeout_s", self.trial_timeout_s, zero=False)
-        flag("RunConfig: overwrite", self.overwrite)
-        flag("RunConfig: takeover", self.takeover)
-        if self.storage_filesystem is not None:
-            no_effect("RunConfig(storage_filesystem=)", "storage_path says where things are, as a path or a URI")
-        if self.worker_runtime_env is not None:
-            no_effect("RunConfig(worker_runtime_env=)", "trials run in this environment")
-
-    def _fill_configs(self) -> None:
-        self.failure_config = FailureConfig() if self.failure_config is None else self.failure_config
-        self.checkpoint_config = CheckpointConfig() if self.checkpoint_config is None else self.checkpoint_config
-        self.sync_config = SyncConfig() if self.sync_config is None else self.sync_config
-        instance_of("RunConfig: failure_config", self.failure_config, (FailureConfig,))
-        instance_of("RunConfig: checkpoint_config", self.checkpoint_config, (CheckpointConfig, CheckpointStrategy))
-        instance_of("RunConfig: sync_config", self.sync_config, (SyncConfig,))
-
-    def _check_verbose(self) -> None:
-        accepted = "None, 0 (nothing), 1 (status), 2 (and brief results), 3 (and detailed results)"
-        if not isinstance(self.verbose, int) or not 0 <= self.verbose <= 3:
-            raise invalid("RunConfig: verbose", self.verbose, accepted)
-
-    def _check_log_to_file(self) -> None:
-        value: Any = self.log_to_file
-        if isinstance(value, bool) or (isinstance(value, str) and value):
-            return
-        pair = isinstance(value, list | tuple) and len(value) == 2
-        if not pair or not all(isinstance(item, str) and item for item in value):
-            accepted = 'True, False, a file name, or two file names ("stdout.txt", "stderr.txt")'
-            raise invalid("RunConfig: log_to_file", value, accepted)

@@ -101,6 +101,11 @@ class SyncConfig(Config):
         """`max_backlog` as the number that it is after construction."""
         return int(self.max_backlog)
 
+    @property
+    def local_copies(self) -> int | None:
+        """`keep_local` as a number; None: all stay."""
+        return None if self.keep_local == "all" else int(self.keep_local)
+
     def place(self) -> dict[str, Any]:
         """What `trainables.transfer.open.open_backend` takes."""
         assert self.upload_dir is not None

@@ -5,6 +5,7 @@ Every message carries the name, the value and what is accepted. All functions ra
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import functools
 import inspect
@@ -13,7 +14,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import field, fields
 from typing import Any, ParamSpec, TypeVar
 
 from trainables.errors import InvalidSettingError
@@ -21,6 +22,8 @@ from trainables.warned import warn
 
 T = TypeVar("T")
 P = ParamSpec("P")
+Check = Callable[[str, Any], Any]
+"""(name, value) -> the value as it holds; raises InvalidSettingError."""
 
 _UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGTP", start=1):
@@ -123,16 +126,41 @@ def flag(name: str, value: Any) -> bool:
     return bool(one_of(name, value, (True, False)))
 
 
-def text_or_none(name: str, value: Any) -> None:
-    """Refuse what is neither None nor a text with something in it."""
+def text_or_none(name: str, value: Any) -> str | None:
+    """`value`, if it is None or a text with something in it."""
     if value is not None and (not isinstance(value, str) or not value):
         raise invalid(name, value, "None, or a text that is not empty")
+    return value
 
 
-def path_or_none(name: str, value: Any, accepted: str) -> None:
-    """Refuse what is neither None nor a path or URI."""
+def path_or_none(name: str, value: Any, accepted: str = "None, a path, one with ~, or a URI") -> Any:
+    """`value`, if it is None or a path or URI."""
     if value is not None and (not isinstance(value, str | os.PathLike) or not os.fspath(value).strip()):
         raise invalid(name, value, accepted)
+    return value
+
+
+def duration_or_none(name: str, value: Any) -> float | None:
+    """A time limit in seconds, from a number above zero or a timedelta; None: none."""
+    if isinstance(value, datetime.timedelta):
+        value = value.total_seconds()
+    return value if value in (None, math.inf) else seconds(name, value, zero=False, accepted="seconds above 0, or None")
+
+
+def optional(check: Check) -> Check:
+    """The same check, where None is accepted too."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def one_config(*kinds: type) -> Check:
+    """A check that a value is an object of one of these config classes; None stands for the first one's defaults."""
+
+    def check(name: str, value: Any) -> Any:
+        value = kinds[0]() if value is None else value
+        instance_of(name, value, kinds)
+        return value
+
+    return check
 
 
 def instance_of(name: str, value: Any, kinds: tuple[type, ...]) -> None:
@@ -185,8 +213,29 @@ def checked_arguments(of: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return decorate
 
 
+def setting(check: Check, default: Any = None) -> Any:
+    """A field of a config class, with what it accepts."""
+    return field(default=default, metadata={"check": check})
+
+
+def ignored(why: str, default: Any = None) -> Any:
+    """A field of a config class that has no effect here, and warns where it is given."""
+
+    def check(name: str, value: Any) -> Any:
+        if value != default:
+            no_effect(f"{name.replace(': ', '(')}=)", why)
+        return value
+
+    return setting(check, default)
+
+
 class Config:
-    """What the config classes share: a repr that shows what differs from the defaults and can be evaluated."""
+    """What the config classes share: checked fields, and a repr that shows what differs and can be evaluated."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):  # type: ignore[arg-type]
+            if (check := each.metadata.get("check")) is not None:
+                setattr(self, each.name, check(f"{type(self).__name__}: {each.name}", getattr(self, each.name)))
 
     def __repr__(self) -> str:
         blank = type(self)()

@@ -159,7 +159,6 @@ def run(
     values |= {
         "trainable": run_or_experiment,
         "param_space": config,
-        "resources": resources_per_trial,
         "checkpoint_config": checkpointing,
         "failure_config": own.failure_config if failing == FailureConfig() else failing,
         "storage_path": next((place for place in places if place is not None), None),

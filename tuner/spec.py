@@ -10,16 +10,20 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trainables.checkpoint import Checkpoint
-from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, SyncConfig
+from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, RunConfig, SyncConfig
+from trainables.errors import InvalidSettingError
 from trainables.group.group_trainable import GroupTrainable
 from trainables.trainable import Trainable, saves
 from trainables.tunable_trainer import TunableTrainer
+from trainables.validation import Check, duration_or_none, flag, optional
+from tuner import knobs
 from tuner.callback import Callback
-from tuner.error import SettingError
+from tuner.error import SettingError, require
 from tuner.experiment.paths import (
     as_local_path,
     cache_of,
@@ -32,8 +36,11 @@ from tuner.experiment.resume import Base, Resume, parse
 from tuner.registry import resolve_trainable
 from tuner.resources import resources_of
 
-Check = Callable[[str, Any], Any]
-"""(name, value) -> the value as it holds; raises SettingError."""
+Named = str | dict[str, dict[str, Any] | None]
+"""A plug-in in a config file: `asha`, or `{asha: {max_t: 10}}`."""
+Limit = dict[Literal["at_least", "at_most"], float]
+"""`{loss: {at_most: 0.1}}`; a plain number stops at or above it, like `at_least`."""
+Mode = Literal["min", "max"]
 
 
 class Giver(Enum):
@@ -44,177 +51,145 @@ class Giver(Enum):
     CALL = "an argument of its own"
 
 
-# --- what is accepted -------------------------------------------------------------------------------------------
+# --- what is accepted, beside what `RunConfig` says of its own -----------------------------------------------------
 
 
-def _refused(name: str, value: Any, accepted: str) -> SettingError:
-    return SettingError(f"{name}={value!r} is not accepted; accepted {accepted}")
-
-
-def _any(name: str, value: Any) -> Any:
-    return value
-
-
-def _when(accepts: Callable[[Any], object], accepted: str) -> Check:
-    """A check that lets pass what `accepts` says yes to."""
+def _only(fits: Callable[[Any], object], accepted: str) -> Check:
+    """A check that lets pass what fits."""
 
     def check(name: str, value: Any) -> Any:
-        if not accepts(value):
-            raise _refused(name, value, accepted)
+        require(fits(value), name, value, f"accepted {accepted}")
         return value
 
     return check
-
-
-def _kind(kinds: Any, accepted: str, default: Callable[[], Any] | None = None) -> Check:
-    """A check of an object's class; None stands for the `default` where there is one."""
-
-    def check(name: str, value: Any) -> Any:
-        if value is None and default is not None:
-            return default()
-        if not isinstance(value, kinds) or isinstance(value, bool) or value == "":
-            raise _refused(name, value, f"is {accepted}")
-        return value
-
-    return check
-
-
-def _seconds(name: str, value: Any) -> Any:
-    if isinstance(value, datetime.timedelta):
-        value = value.total_seconds()
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
-        raise _refused(name, value, "are seconds above 0, or None")
-    return value
 
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) == 2 and all(isinstance(part, str) for part in value)
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def _mode(name: str, value: Any) -> Any:
-    for mode in [] if value is None else value if isinstance(value, (list, tuple)) else [value]:
-        if mode not in ("min", "max"):
-            raise _refused(name, mode, "are 'min' and 'max'")
+    for mode in _listed(value):
+        require(mode in ("min", "max"), name, mode, "accepted are 'min' and 'max'")
     return value
 
 
 def _metric(name: str, value: Any) -> Any:
-    named = list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
-    if not all(isinstance(part, str) and part for part in named) or (value is not None and not named):
-        raise _refused(name, value, "are the name of a metric, a list of names, and None")
+    named = _listed(value)
+    fits = all(isinstance(part, str) and part for part in named) and (named or value is None)
+    require(fits, name, value, "accepted are the name of a metric, a list of names, and None")
     return value
 
 
 def _callbacks(name: str, value: Any) -> Any:
-    if value is None:
-        return ()
-    _kind((list, tuple), "a list of tune.Callback objects")(name, value)
-    for callback in value:
+    require(isinstance(value, (list, tuple, type(None))), name, value, "accepted is a list of tune.Callback objects")
+    for callback in value or ():
         if not isinstance(callback, Callback):
             raise SettingError(f"callbacks: {callback!r} is not accepted; accepted are tune.Callback objects")
-    return value
+    return () if value is None else value
 
 
-def _budget(name: str, value: Any) -> Any:
-    Budget.of(value)
-    return value
+def _space(name: str, value: Any) -> Any:
+    space = {} if value is None else value
+    fits = isinstance(space, Mapping) or callable(space)
+    require(fits, "config", value, "accepted are a dict and a define-by-run function")
+    return space
 
 
-def _name(name: str, value: Any) -> Any:
-    if value is not None:
-        check_experiment_name(value)
-    return value
+_namer = optional(_only(callable, "is a function (trial) -> str"))
+_samples = _only(lambda value: _is_count(value) and value and value >= -1, "are 1, 2, ... and -1 (no limit)")
+_limit = optional(_only(lambda value: _is_count(value) and value >= 0, "are 1, 2, ... and None or 0 (no limit)"))
+_seed = optional(_only(_is_count, "is a whole number, or None: one is drawn"))
+_start = _only(
+    lambda value: isinstance(value, (str, os.PathLike, Checkpoint, SyncConfig, type(None))) and value != "",
+    "is a checkpoint (a path, a URI or a Checkpoint), an experiment's path or URI, a SyncConfig, or None",
+)
 
 
-_flag = _when(lambda value: isinstance(value, bool), "are True and False")
-_namer = _when(lambda value: value is None or callable(value), "is a function (trial) -> str")
+def _saving(config: CheckpointConfig | CheckpointStrategy) -> dict[str, Any]:
+    return {
+        "publish": config.publish,
+        "keep_all_ranks": config._checkpoint_keep_all_ranks,
+        "name_by_index": isinstance(config, CheckpointStrategy),
+    }
 
 
-def _setting(check: Check = _any, default: Any = None, *, giver: Giver = Giver.CALL, stored: bool = False) -> Any:
-    """One row of the table: a field with what is accepted, who gives it, and whether an experiment keeps it."""
-    return field(default=default, metadata={"check": check, "giver": giver, "stored": stored})
+def _chdir(value: bool | None) -> dict[str, Any]:
+    return {"chdir": knobs.chdir_to_trial_dir() if value is None else value}
 
 
-def _tune(check: Check = _any, default: Any = None, *, stored: bool = True) -> Any:
-    return _setting(check, default, giver=Giver.TUNE, stored=stored)
+# --- the table --------------------------------------------------------------------------------------------------
 
 
-def _run(check: Check = _any, default: Any = None, *, stored: bool = False) -> Any:
-    return _setting(check, default, giver=Giver.RUN, stored=stored)
+def _setting(
+    check: Check | None = None,
+    default: Any = None,
+    *,
+    giver: Giver = Giver.CALL,
+    stored: bool = False,
+    file: Any = None,
+    worker: Callable[[Any], dict[str, Any]] | None = None,
+) -> Any:
+    """One row of the table, as a field.
+
+    Args:
+        check: what is accepted; None: what `RunConfig` accepts, else anything.
+        giver: which object of the user's has it.
+        stored: whether an experiment keeps it.
+        file: what a config file may say; True: what the field's type says. None: it is no key there.
+        worker: the fields of a `Job` that it becomes.
+    """
+    columns = {"check": check, "giver": giver, "stored": stored, "file": file, "worker": worker}
+    return field(default=default, metadata=columns)
+
+
+_tune = partial(_setting, giver=Giver.TUNE, stored=True)
+_run = partial(_setting, giver=Giver.RUN)
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
     """One experiment as the user described it. Validates itself, and is never changed.
 
-    The fields are the table of settings: a name, a type, what is accepted, a default, which object of the user's gives
-    it, and whether the experiment stores it for a `Tuner.restore` that is not given that object again.
+    The fields are the table of settings: a name, a type, a default, and the columns of `_setting`.
     """
 
-    trainable: Any = _setting()
-    time_budget_s: float | datetime.timedelta | None = _tune(_seconds)
-    search_alg: Any = _tune()
-    scheduler: Any = _tune()
-    max_concurrent_trials: int | None = _tune(
-        _when(
-            lambda value: value is None or (_is_count(value) and value >= 0), "are 1, 2, ... and None or 0 (no limit)"
-        )
-    )
+    trainable: Any = _setting(file=str)
+    time_budget_s: float | None = _tune(duration_or_none, file=True)
+    search_alg: Any = _tune(file=Named | None)
+    scheduler: Any = _tune(file=Named | None)
+    max_concurrent_trials: int | None = _tune(_limit, file=True)
     trial_name_creator: Callable[[Any], str] | None = _tune(_namer)
     trial_dirname_creator: Callable[[Any], str] | None = _tune(_namer)
-    chdir_to_trial_dir: bool | None = _tune(lambda name, value: value if value is None else _flag(name, value))
-    metric: str | Sequence[str] | None = _tune(_metric, stored=False)
-    mode: str | Sequence[str] | None = _tune(_mode, stored=False)
-    num_samples: int = _tune(
-        _when(lambda value: _is_count(value) and value and value >= -1, "are 1, 2, ... and -1 (no limit)"),
-        1,
-        stored=False,
-    )
-    stop: Any = _run(stored=True)
-    checkpoint_config: CheckpointConfig | CheckpointStrategy = _run(
-        _kind((CheckpointConfig, CheckpointStrategy), "a CheckpointConfig", CheckpointConfig), stored=True
-    )
-    failure_config: FailureConfig = _run(_kind(FailureConfig, "a FailureConfig", FailureConfig), stored=True)
-    checkpoint_budget: Any = _run(_budget, stored=True)
-    log_to_file: bool | str | Sequence[str] = _run(
-        _when(
-            lambda value: isinstance(value, (bool, str)) or _is_pair(value),
-            "are True, False, a file name, and two: for stdout and for stderr",
-        ),
-        False,
-        stored=True,
-    )
-    trial_timeout_s: float | None = _run(_seconds, stored=True)
-    callbacks: Sequence[Any] = _run(_callbacks, stored=True)
-    verbose: int | None = _run(stored=True)
-    sync_config: SyncConfig = _run(_kind(SyncConfig, "a SyncConfig", SyncConfig), stored=True)
-    name: str | None = _run(_name)
-    storage_path: str | os.PathLike[str] | None = _run(
-        _kind((str, os.PathLike, type(None)), "a path, one with ~, file:///..., or None")
-    )
+    chdir_to_trial_dir: bool | None = _tune(optional(flag), worker=_chdir)
+    metric: str | Sequence[str] | None = _tune(_metric, stored=False, file=str | list[str] | None)
+    mode: str | Sequence[str] | None = _tune(_mode, stored=False, file=Mode | list[Mode] | None)
+    num_samples: int = _tune(_samples, 1, stored=False, file=True)
+    stop: Any = _run(stored=True, file=dict[str, float | Limit] | None)
+    checkpoint_config: CheckpointConfig | CheckpointStrategy = _run(stored=True, worker=_saving)
+    failure_config: FailureConfig = _run(stored=True)
+    checkpoint_budget: Budget | None = _run(stored=True, file=int | str | None)
+    log_to_file: bool | str | Sequence[str] = _run(default=False, stored=True, file=bool | str | list[str])
+    trial_timeout_s: float | None = _run(stored=True, file=True)
+    callbacks: Sequence[Any] = _run(_callbacks, stored=True, file=list[Named])
+    verbose: int | None = _run(stored=True, file=True)
+    sync_config: SyncConfig = _run(stored=True)
+    name: str | None = _run(optional(lambda _, name: check_experiment_name(name)), file=True)
+    storage_path: str | os.PathLike[str] | None = _run(file=str | None)
     progress_reporter: Any = _run()
-    seed: int | None = _run(_kind((int, type(None)), "a whole number, or None: one is drawn"))
-    overwrite: bool = _run(_flag, False)
-    takeover: bool = _run(_flag, False)
-    executor: Any = _run()
-    param_space: Any = _setting(
-        lambda name, value: _when(
-            lambda value: isinstance(value, Mapping) or callable(value), "are a dict and a define-by-run function"
-        )("config", {} if value is None else value)
-    )
-    resources: Any = _setting()
-    raise_on_failed_trial: bool = _setting(_flag, True)
-    resume: Resume | bool | str | None = _setting()
-    restore: Any = _setting(
-        _kind(
-            (str, os.PathLike, Checkpoint, SyncConfig, type(None)),
-            "a checkpoint (a path, a URI or a Checkpoint), an experiment's path or URI, a SyncConfig, or None",
-        )
-    )
+    seed: int | None = _run(_seed, file=True)
+    overwrite: bool = _run(default=False, file=True)
+    takeover: bool = _run(default=False, file=True)
+    executor: Any = _run(file=Literal["local", "inline", "ray"] | dict[str, Any] | None)
+    param_space: Any = _setting(_space, file=dict[str, Any])
+    resources_per_trial: Any = _setting(file=dict[str, float] | None)
+    raise_on_failed_trial: bool = _setting(flag, True, file=True)
+    resume: Resume | bool | str | None = _setting(file=bool | str | None)
+    restore: Any = _setting(_start, file=str | None)
     inherits: Sequence[str] = _setting(default=())
     """Names of settings that a resume takes over as the experiment was started with them."""
     trainable_name: str = _setting(default="")
@@ -227,7 +202,7 @@ class Spec:
             given["restore"] = given["trainable"].resume_from_checkpoint
         given["trainable"], name = resolve_trainable(given["trainable"])
         given["trainable_name"] = given["trainable_name"] or name
-        settled = {each.name: each.metadata["check"](each.name, given[each.name]) for each in fields(self)}
+        settled = {name: checked(name, value) for name, value in given.items()}
         for name, value in (settled | _related(settled)).items():
             object.__setattr__(self, name, value)
         self._check_saving()
@@ -243,8 +218,23 @@ class Spec:
         return inspect.isclass(self.trainable) and issubclass(self.trainable, Trainable)
 
     @property
-    def budget(self) -> Budget | None:
-        return Budget.of(self.checkpoint_budget)
+    def can_save(self) -> bool:
+        """The trainable is a class that has what a checkpoint takes."""
+        return self.class_api and saves(self.trainable)
+
+    @property
+    def log_files(self) -> tuple[str, str]:
+        """Names of the files in a trial's directory that get what it prints, and what it prints as errors."""
+        given = self.log_to_file
+        if isinstance(given, bool):
+            return "stdout", "stderr"
+        stdout, stderr = (given, given) if isinstance(given, str) else given
+        return stdout, stderr
+
+    def for_worker(self) -> dict[str, Any]:
+        """What a `Job` has of the settings."""
+        sent = [(each.metadata["worker"], getattr(self, each.name)) for each in fields(self)]
+        return {name: value for made, setting in sent if made is not None for name, value in made(setting).items()}
 
     @property
     def storage(self) -> Path:
@@ -275,7 +265,7 @@ class Spec:
     def _check_saving(self) -> None:
         """Refuse to have a trainable save that cannot, or that decides by itself."""
         for setting in ("checkpoint_frequency", "checkpoint_at_end"):
-            value = getattr(self.checkpoint_config, setting, None)
+            value = getattr(self.checkpoint_config, setting)
             if not value:
                 continue
             if not self.class_api:
@@ -303,8 +293,20 @@ def stored_settings(*givers: Giver) -> tuple[str, ...]:
 
 def default_of(name: str) -> Any:
     """What holds where a setting is not given."""
-    (row,) = [each for each in fields(Spec) if each.name == name]
-    return row.metadata["check"](name, row.default)
+    return checked(name, next(each.default for each in fields(Spec) if each.name == name))
+
+
+def checked(name: str, value: Any) -> Any:
+    """The value of a setting as it holds, by its row's check or that of `RunConfig`. Raises SettingError."""
+    check = _CHECKS.get(name)
+    try:
+        return value if check is None else check(name, value)
+    except InvalidSettingError as error:
+        raise SettingError(str(error)) from None
+
+
+_ROWS = (*fields(RunConfig), *fields(Spec))
+_CHECKS = {each.name: check for each in _ROWS if (check := each.metadata.get("check")) is not None}
 
 
 # --- what follows from several ----------------------------------------------------------------------------------
@@ -314,13 +316,13 @@ def _related(values: Mapping[str, Any]) -> dict[str, Any]:
     """What settings say of one another. Raises SettingError."""
     changed: dict[str, Any] = {}
     trainable, resume = values["trainable"], parse(values["resume"])
-    asked, resources_for = values["resources"], values["resources_for"]
+    asked, resources_for = values["resources_per_trial"], values["resources_for"]
     if asked is None and resources_for is None:
         asked = resources_of(trainable)
         resources_for = trainable.resources_for if isinstance(trainable, GroupTrainable) else None
     if callable(asked) and not hasattr(asked, "bundles"):
         asked, resources_for = None, asked
-    changed |= {"resources": asked, "resources_for": resources_for}
+    changed |= {"resources_per_trial": asked, "resources_for": resources_for}
     if isinstance(values["param_space"], Mapping) and isinstance(trainable, GroupTrainable):
         changed["param_space"] = trainable.checked_space(values["param_space"])
     if values["overwrite"] and resume.base is not Base.NEW:

@@ -13,9 +13,9 @@ import tuner as tune
 from tuner.cli.config_file import KEYS
 from tuner.error import SettingError
 from tuner.run import run
-from tuner.spec import Giver, Spec, default_of, given_by, stored_settings
+from tuner.spec import Giver, Spec, checked, default_of, given_by, stored_settings
 
-OTHER_NAMES = {"param_space": "config", "resources": "resources_per_trial", "trainable": "run_or_experiment"}
+OTHER_NAMES = {"param_space": "config", "trainable": "run_or_experiment"}
 """Settings that `run` calls as Ray does."""
 IN_PARTS = {
     "failure_config": {"max_failures", "fail_fast"},
@@ -60,8 +60,7 @@ def test_the_docstring_of_run_explains_what_is_not_a_config_of_its_own() -> None
 @pytest.mark.parametrize("name", sorted(SETTINGS - set(OTHER_NAMES) - {"failure_config"}))
 def test_a_default_of_run_is_that_of_the_table(name: str) -> None:
     default = inspect.signature(run).parameters[name].default
-    row = next(each for each in fields(Spec) if each.name == name)
-    assert row.metadata["check"](name, default) == default_of(name)
+    assert checked(name, default) == default_of(name)
 
 
 def test_the_configs_of_a_tuner_have_what_the_table_says() -> None:
@@ -82,12 +81,13 @@ def test_what_is_stored_is_what_a_tuner_restores() -> None:
 
 
 def test_a_spec_is_never_changed_and_may_be_made_again() -> None:
-    spec = Spec(trainable=train, time_budget_s=datetime.timedelta(seconds=3), metric="a", resources=lambda config: None)
+    asked: dict[str, Any] = {"time_budget_s": datetime.timedelta(seconds=3), "resources_per_trial": lambda config: None}
+    spec = Spec(trainable=train, metric="a", **asked)
     with pytest.raises(FrozenInstanceError):
         spec.metric = "b"  # type: ignore[misc]
     again = replace(spec, num_samples=2)
     assert (again.time_budget_s, again.mode, again.num_samples) == (3.0, "max", 2)
-    assert again.resources is None and again.resources_for is spec.resources_for
+    assert again.resources_per_trial is None and again.resources_for is spec.resources_for
     assert again.trainable_name == spec.trainable_name == "train"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from functools import partial
 
 from tuner.driver.attempts import LiveAttempt, Phase
@@ -13,6 +14,7 @@ from tuner.executors.base import Resources
 from tuner.experiment import events as ev
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
+from tuner.resources import parse_resources
 from tuner.syncer.sink import Problem
 
 log = logging.getLogger(__name__)
@@ -26,14 +28,17 @@ class Admission:
 
     def __init__(self, parts: LoopParts, endings: Endings) -> None:
         self._parts, self._endings, self._transitions = parts, endings, endings.transitions
-        self._settings, self._state, self._facts = parts.settings, parts.state, parts.facts
+        self._plan, self._state, self._facts = parts.plan, parts.state, parts.facts
         self._plugins, self._source = parts.plugins, parts.plugins.source
         self._attempts, self._waiting = parts.attempts, parts.waiting
         self._unchosen: Trial | None = None
         """The trial that was created last, if the scheduler has not chosen it: no other is created before it does."""
         self._wanting: Trial | None = None
         """The trial that was chosen last, if there was no room for it."""
-        self._usual: Resources = parts.settings.resources
+        spec = parts.plan.spec
+        self._limit = parts.executor.max_concurrent or spec.max_concurrent_trials or math.inf
+        self._default: Resources = parse_resources(spec.resources_per_trial)
+        self._usual: Resources = self._default
         """What the trial that was created last asked for."""
         self._alike = True
         """No trial with a request of its own was met yet."""
@@ -67,7 +72,7 @@ class Admission:
 
     def more_to_come(self) -> bool:
         """Whether trials may be created still."""
-        return self._settings.only is None and self._source.more_to_come(self._state)
+        return self._plan.only is None and self._source.more_to_come(self._state)
 
     # --- which trial ----------------------------------------------------------------------------------------
 
@@ -94,7 +99,7 @@ class Admission:
         return self._plugins.choose(self._waiting.view) if self._waiting else None
 
     def _create(self) -> Trial | None:
-        created = self._source.create(self._state) if self._settings.only is None else None
+        created = self._source.create(self._state) if self._plan.only is None else None
         if created is None:
             return None
         self._facts.add(created)
@@ -120,11 +125,10 @@ class Admission:
         return self._usual if chosen is None else self._resources(chosen)
 
     def _resources(self, trial: Trial) -> Resources:
-        return trial.resources or self._settings.resources
+        return trial.resources or self._default
 
     def _room(self, resources: Resources) -> bool:
-        limit = self._settings.max_concurrent
-        if limit is not None and len(self._attempts.running) >= limit:
+        if len(self._attempts.running) >= self._limit:
             return False
         promised = [run.resources for run in self._attempts.prepared.values()]
         return self._parts.executor.can_launch(resources, promised)
@@ -162,7 +166,7 @@ class Admission:
             self._choose_start(run)
 
     def _start(self, run: LiveAttempt, record: CheckpointRecord | None) -> None:
-        trial, settings = run.trial, self._settings
+        trial, plan, executor = run.trial, self._plan, self._parts.executor
         holder = trial if record is None else self._parts.facts.trial(record.ref.trial_id)
         if record is None:
             own = 0
@@ -171,11 +175,12 @@ class Admission:
         if trial.iteration > own:
             self._facts.add(ev.RolledBack(trial.trial_id, run.number, own))
         first = trial.attempt == 0
-        if first and settings.directories:
-            describe(trial, settings.seed)
-        start = start_at(trial, record, settings, holder=holder)
+        if first and executor.directories:
+            describe(trial, plan.seed)
+        start = start_at(trial, record, plan, holder=holder)
         generation = self._state.generation.generation if self._state.generation else 1
-        launch = launch_of(trial, start, settings, attempt=run.number, generation=generation, resources=run.resources)
+        attempt, resources = run.number, run.resources
+        launch = launch_of(trial, start, plan, executor, attempt=attempt, generation=generation, resources=resources)
         at = self._parts.clock.time()
         self._facts.add(
             ev.AttemptStarted(trial.trial_id, run.number, generation, at, start.checkpoint, start.iteration)
@@ -191,7 +196,7 @@ class Admission:
                 return
             self._parts.check_owner()
             self._attempts.enter(run, Phase.TRAINING)
-            self._parts.executor.launch(launch)
+            executor.launch(launch)
             trial.release()  # its process has it
             self._facts.applier.launched(trial, restored=not first and record is not None)
             self._facts.touch([trial])

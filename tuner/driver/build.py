@@ -88,7 +88,7 @@ def execute(spec: Spec) -> ExperimentAnalysis:
 
 def _check(spec: Spec, executor: Executor) -> Path | Checkpoint | None:
     """Refuse what can be refused before anything is looked at; returns the checkpoint that trials start from."""
-    _fits(spec, executor)(parse_resources(spec.resources))
+    _fits(spec, executor)(parse_resources(spec.resources_per_trial))
     strategy = spec.trainable.strategy if isinstance(spec.trainable, GroupTrainable) else ""
     if strategy.endswith("SPREAD") and executor.remote_hosts is None:
         no_effect(f"ScalingConfig(placement_strategy={strategy!r})", "trials run on this machine")
@@ -146,7 +146,7 @@ def _plugins(
         mode=spec.mode,
         seed=seed,
         total_resources=executor.total(),
-        trial_resources=parse_resources(spec.resources),
+        trial_resources=parse_resources(spec.resources_per_trial),
     )
     user = list(spec.callbacks)
     fits = _fits(spec, executor)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
 
 from trainables.checkpoint import Checkpoint
-from trainables.config import CheckpointStrategy
-from trainables.trainable import saves
 from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.driver import leaving
 from tuner.driver.catch_up import CatchUp
 from tuner.driver.endings import Endings, HaltCause
-from tuner.driver.jobs import LoopSettings
+from tuner.driver.jobs import RunPlan
 from tuner.driver.loop import TrialLoop
 from tuner.driver.plugins import FactApplier, PluginSet
 from tuner.driver.signals import Signals
@@ -31,7 +28,6 @@ from tuner.opening.attach import place_for_workers
 from tuner.progress import ProgressFacts
 from tuner.progress import formatting as text
 from tuner.progress.live import Announcer
-from tuner.resources import parse_resources
 from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
 from tuner.retention.deleter import delete_here
 from tuner.syncer.drain import copy_inherited
@@ -109,39 +105,15 @@ class Run:
     # --- the parts --------------------------------------------------------------------------------------
 
     def _loop(self, journal: JournalWriter) -> TrialLoop:
-        spec, config = self.spec, self.spec.checkpoint_config
-        directories = self.executor.directories
-        stdout, stderr = _log_files(spec.log_to_file) if directories else (None, None)
-        settings = LoopSettings(
-            experiment_name=self.opened.paths.root.name,
-            root=self.opened.paths.root,
-            temporary=self.opened.temporary,
-            seed=int(self.opened.description["seed"]),
-            class_api=spec.class_api,
-            can_save=spec.class_api and saves(spec.trainable),
-            resources=parse_resources(spec.resources),
-            max_concurrent=self.executor.max_concurrent or spec.max_concurrent_trials or None,
-            max_failures=spec.failure_config.max_failures,
-            fail_fast=bool(spec.failure_config.fail_fast),
-            time_budget_s=spec.time_budget_s,  # type: ignore[arg-type]
-            trial_timeout_s=spec.trial_timeout_s,
-            checkpoint_frequency=getattr(config, "checkpoint_frequency", 0) or 0,
-            checkpoint_at_end=bool(getattr(config, "checkpoint_at_end", False)),
-            publish="blocking" if self.executor.inline else getattr(config, "publish", "background"),
-            name_by_index=isinstance(config, CheckpointStrategy),
-            keep_all_ranks=getattr(config, "_checkpoint_keep_all_ranks", False),
-            replicated=place_for_workers(self.caught_up.replica, spec, self.opened.ownership),
+        spec = self.spec
+        plan = RunPlan(
+            spec,
+            self.opened.paths.root.name,
+            self.opened.temporary,
+            int(self.opened.description["seed"]),
             only=self.caught_up.only,
-            restore=self._restore_directory(),
-            max_publish_failures=knobs.max_publish_failures(),
-            keep_local=None if spec.sync_config.keep_local == "all" else int(spec.sync_config.keep_local),
-            stdout=stdout,
-            stderr=stderr,
-            tee=(spec.verbose or 0) >= 3,
-            chdir=knobs.chdir_to_trial_dir() if spec.chdir_to_trial_dir is None else spec.chdir_to_trial_dir,
-            original_cwd=Path.cwd(),
-            directories=directories,
-            grace_s=knobs.grace_s(),
+            start_from=self._restore_directory(),
+            replicated=place_for_workers(self.caught_up.replica, spec, self.opened.ownership),
         )
         hosts, owned = self.executor.remote_hosts, self.caught_up.replica
         if owned is not None:
@@ -154,8 +126,8 @@ class Run:
         delete = delete_here if hosts is None else hosts.delete
         retention = Retention(
             RetentionPlanner(
-                config,
-                budget=spec.budget,
+                spec.checkpoint_config,
+                budget=spec.checkpoint_budget,
                 metric=spec.metric if isinstance(spec.metric, str) else None,
                 mode=spec.mode if isinstance(spec.mode, str) else None,
             ),
@@ -165,7 +137,7 @@ class Run:
         self.reporter.facts = self._progress
         self.plugins.callbacks.append(self.reporter)
         return TrialLoop(
-            settings,
+            plan,
             applier=self.applier,
             journal=journal,
             ownership=self.opened.ownership,
@@ -277,12 +249,3 @@ class Run:
         if self.missing:
             raise SyncError(missing, analysis, self.missing)
         return analysis
-
-
-def _log_files(setting: Any) -> tuple[str | None, str | None]:
-    if isinstance(setting, str):
-        return setting, setting
-    if isinstance(setting, (tuple, list)):
-        first, second = setting
-        return str(first), str(second)
-    return "stdout", "stderr"

@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 MAX_LOST = 10
 """Attempts in a row that may be lost to the engine (keeper or fork server gone) before a trial is given up."""
 
+STOP_GRACE_S = 5.0
+"""How long running trials have to save after Ctrl-C, a spent budget or fail_fast."""
+
 
 class HaltCause(Enum):
     """What ends a run early. Trials save if they can; all that have not ended are left unfinished, for a resume."""
@@ -47,7 +50,7 @@ class Endings:
         """The trial whose failure ended everything (`fail_fast`), and why it failed."""
         self.exceptions: dict[str, bytes] = {}
         """What trials raised, pickled."""
-        self._parts, self._settings, self._checkpoints = parts, parts.settings, parts.checkpoints
+        self._parts, self._plan, self._checkpoints = parts, parts.plan, parts.checkpoints
 
     # --- the run ------------------------------------------------------------------------------------------------
 
@@ -57,7 +60,7 @@ class Endings:
             return
         self.halted = why
         self.transitions.try_again(math.inf)  # they wait for the resume now
-        grace = self._settings.grace_s if why is HaltCause.PREEMPTED else self._settings.stop_grace_s
+        grace = self._plan.grace_s if why is HaltCause.PREEMPTED else STOP_GRACE_S
         self._parts.timers[Timer.GRACE] = self._parts.clock.monotonic() + grace
         for run in list(self._parts.attempts.running.values()):
             if run.trial.trial_id not in self._parts.attempts.prepared:
@@ -105,7 +108,7 @@ class Endings:
         elif error is not None:
             self.failed(run, error)
         elif event.reason == "timeout":
-            text = f"ran longer than trial_timeout_s={self._settings.trial_timeout_s} and was ended (TIMEOUT)"
+            text = f"ran longer than trial_timeout_s={self._plan.spec.trial_timeout_s} and was ended (TIMEOUT)"
             self.transitions.end_trial(run.trial, ev.ErrorInfo(TIMEOUT, text))
         elif isinstance(run.said, wire.Finished):
             self._end_finished(run)
@@ -168,7 +171,7 @@ class Endings:
     def _unsaved(self, trial: Trial) -> ev.ErrorInfo | None:
         """Why a trial that pauses failed: its saves do, each in an attempt of its own, and it comes no further."""
         failures = trial.save_failures
-        if trial.next_start is not None or failures < max(self._settings.max_publish_failures, 1):
+        if trial.next_start is not None or failures < max(self._plan.max_publish_failures, 1):
             return None  # with `next_start` it goes on from a donor's
         text = f"{failures} checkpoints in a row were not saved; the last one: {trial.save_error}"
         return ev.ErrorInfo("PublishError", text, disk=True)
@@ -183,21 +186,21 @@ class Endings:
 
     def failed(self, run: LiveAttempt, error: ev.ErrorInfo, *, again: bool = True) -> None:
         """An attempt failed: the trial begins another one if `again` and the settings allow it, or ends."""
-        trial, retries, fail_fast = run.trial, self._settings.max_failures, self._settings.fail_fast
+        trial, config = run.trial, self._plan.spec.failure_config
         said = run.said if isinstance(run.said, wire.AttemptErrored) else None
         may_retry = said is None or said.retry
         if said is not None and said.pickled:
             self.exceptions[trial.trial_id] = said.pickled
-        retry = again and may_retry and (retries < 0 or trial.num_failures < retries)
+        retry = again and may_retry and (config.max_failures < 0 or trial.num_failures < config.max_failures)
         if self.halted is not None:
             self.transitions.end_attempt(run, "halted", error)
-        elif retry and not fail_fast:
+        elif retry and not config.fail_fast:
             self._retry(run, error)
         else:
             if trial.told_then == "stop" and trial.save_due and run.phase is not Phase.REFUSED:
                 error = msgspec.structs.replace(error, disk=True)  # whatever the error: any resume saves that again
             self.transitions.end_trial(trial, error)
-            if fail_fast and may_retry:
+            if config.fail_fast and may_retry:
                 self.failure = (trial.trial_id, error)
                 self.halt(HaltCause.FAIL_FAST)
 

@@ -15,59 +15,38 @@ from trainables.store import fs
 from trainables.store.manifest import is_published
 from trainables.store.manifest import read as read_manifest
 from trainables.wire import CheckpointRef
-from tuner.executors.base import Launch, Resources
+from tuner import knobs
+from tuner.executors.base import Executor, Launch, Resources
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.reserve import cannot_write, is_full
 from tuner.experiment.resume import start_of
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
+from tuner.spec import Spec
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class LoopSettings:
-    """What the loop itself needs to know of an experiment's settings."""
+class RunPlan:
+    """What a loop goes by: the settings, and what no setting says."""
 
+    spec: Spec
     experiment_name: str
-    root: Path
     temporary: Path
     seed: int
-    class_api: bool
-    resources: Resources = field(default_factory=lambda: {"cpu": 1.0})
-    max_concurrent: int | None = None
-    max_failures: int = 0
-    fail_fast: bool = False
-    time_budget_s: float | None = None
-    trial_timeout_s: float | None = None
-    checkpoint_frequency: int = 0
-    checkpoint_at_end: bool = False
-    publish: str = "background"
-    name_by_index: bool = False
-    keep_all_ranks: bool = False
-    """The workers of a trainer's group save side by side."""
-    replicated: Replicated | None = None
-    """Where those workers copy what they save, the experiment's key as its directory; None: they do not."""
+    """The given one, or the one that was drawn."""
     only: frozenset[str] | None = None
     """The trials that may run, and none is created; None: all."""
-    restore: Path | None = None
+    start_from: Path | None = None
     """A checkpoint that trials without one of their own start from."""
-    max_publish_failures: int = 3
-    can_save: bool = True
-    """The class trainable has save_checkpoint and load_checkpoint."""
-    keep_local: int | None = None
-    """So many checkpoints of a trial stay here once a replica holds them too; None: all."""
-    stdout: str | None = "stdout"
-    stderr: str | None = "stderr"
-    tee: bool = False
-    chdir: bool = True
-    original_cwd: Path = Path(".")
-    directories: bool = True
-    """False: trials have none; nothing of them lies beside the journal."""
-    grace_s: float = 30.0
+    replicated: Replicated | None = None
+    """Where the workers of a trainer's group copy what they save, the experiment's key as its directory; None: they do
+    not."""
+    original_cwd: Path = field(default_factory=Path.cwd)
+    max_publish_failures: int = field(default_factory=knobs.max_publish_failures)
+    grace_s: float = field(default_factory=knobs.grace_s)
     """After a SIGTERM: how long running trials have to save."""
-    stop_grace_s: float = 5.0
-    """After Ctrl-C, a spent budget or fail_fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +61,13 @@ class Start:
     digest: str = ""
 
 
-def start_at(trial: Trial, record: CheckpointRecord | None, settings: LoopSettings, *, holder: Trial) -> Start:
+def start_at(trial: Trial, record: CheckpointRecord | None, plan: RunPlan, *, holder: Trial) -> Start:
     """From a checkpoint of the trial's own or of a donor (`holder`), else from that of `restore=`, or from nothing."""
     ref, iteration, spent = start_of(trial, record)
     if ref is not None:
         digest = record.digest if record is not None else ""
         return Start(ref, holder.directory / ref.name, iteration, spent, digest)
-    restore = settings.restore
+    restore = plan.start_from
     if restore is None or not is_published(restore):
         return Start(None, restore, 0, 0.0)
     manifest = read_manifest(restore).manifest
@@ -97,45 +76,44 @@ def start_at(trial: Trial, record: CheckpointRecord | None, settings: LoopSettin
 
 
 def launch_of(
-    trial: Trial, start: Start, settings: LoopSettings, *, attempt: int, generation: int, resources: Resources
+    trial: Trial,
+    start: Start,
+    plan: RunPlan,
+    executor: Executor,
+    *,
+    attempt: int,
+    generation: int,
+    resources: Resources,
 ) -> Launch:
-    """The attempt as an executor takes it."""
+    """The attempt as the executor takes it."""
+    spec = plan.spec
     job = Job(
         trial_id=trial.trial_id,
         trial_name=trial.name,
-        experiment_name=settings.experiment_name,
+        experiment_name=plan.experiment_name,
         index=trial.index,
         directory=trial.directory,
-        temporary=settings.temporary,
+        temporary=plan.temporary,
         config=trial.config,
         attempt=attempt,
         generation=generation,
-        seed=settings.seed,
+        seed=plan.seed,
         experiment_tag=trial.experiment_tag,
         checkpoint=start.checkpoint,
         checkpoint_path=start.path,
         start_iteration=start.iteration,
         start_time_total_s=start.time_total_s,
         resources=dict(resources),
-        publish=settings.publish,
-        name_by_index=settings.name_by_index,
         save_count=trial.saves,
-        keep_all_ranks=settings.keep_all_ranks,
-        replicated=_of_trial(settings.replicated, trial),
-        max_publish_failures=settings.max_publish_failures,
-        chdir=settings.chdir,
-        original_cwd=settings.original_cwd,
-        grace_s=settings.grace_s,
+        replicated=_of_trial(plan.replicated, trial),
+        max_publish_failures=plan.max_publish_failures,
+        original_cwd=plan.original_cwd,
+        grace_s=plan.grace_s,
+        **spec.for_worker() | ({"publish": "blocking"} if executor.inline else {}),
     )
-    return Launch(
-        job=job,
-        resources=resources,
-        digest=start.digest,
-        timeout_s=settings.trial_timeout_s,
-        stdout=None if settings.stdout is None else trial.directory / settings.stdout,
-        stderr=None if settings.stderr is None else trial.directory / settings.stderr,
-        tee=settings.tee,
-    )
+    stdout, stderr = [trial.directory / name for name in spec.log_files] if executor.directories else (None, None)
+    timeout_s, tee = spec.trial_timeout_s, (spec.verbose or 0) >= 3
+    return Launch(job, resources, digest=start.digest, timeout_s=timeout_s, stdout=stdout, stderr=stderr, tee=tee)
 
 
 def _of_trial(replicated: Replicated | None, trial: Trial) -> Replicated | None:

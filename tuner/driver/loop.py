@@ -17,7 +17,7 @@ from tuner.driver.attempts import Attempts, LiveAttempt, Phase, Waiting
 from tuner.driver.checkpoints import TrialCheckpoints
 from tuner.driver.endings import Endings, HaltCause
 from tuner.driver.fact_log import FULL_LOOK_S, FactLog
-from tuner.driver.jobs import LoopSettings
+from tuner.driver.jobs import RunPlan
 from tuner.driver.parts import LoopParts, Timer
 from tuner.driver.plugins import FactApplier
 from tuner.driver.results import ResultHandler
@@ -48,7 +48,7 @@ class TrialLoop:
 
     def __init__(
         self,
-        settings: LoopSettings,
+        plan: RunPlan,
         *,
         applier: FactApplier,
         journal: JournalWriter,
@@ -60,26 +60,25 @@ class TrialLoop:
     ) -> None:
         state, attempts = applier.state, Attempts()
         copies = ReplicaSink() if copies is None else copies
-        facts = FactLog(applier, journal, clock=clock, directories=settings.directories)
+        facts = FactLog(applier, journal, clock=clock, directories=executor.directories)
         checkpoints = TrialCheckpoints(
             facts,
             retention,
             copies,
             ownership=ownership,
             running=attempts.running,
-            keep_local=settings.keep_local,
-            class_api=settings.class_api,
+            keep_local=plan.spec.sync_config.local_copies,
+            class_api=plan.spec.class_api,
             hosts=executor.remote_hosts,
         )
         waiting = Waiting(
             trial
             for trial in state.trials
-            if trial.status in (Trial.PENDING, Trial.PAUSED)
-            and (settings.only is None or trial.trial_id in settings.only)
+            if trial.status in (Trial.PENDING, Trial.PAUSED) and (plan.only is None or trial.trial_id in plan.only)
         )
         self.attempts = attempts
         self._parts = parts = LoopParts(
-            settings, facts, applier.plugins, checkpoints, executor, copies, clock, ownership, attempts, waiting
+            plan, facts, applier.plugins, checkpoints, executor, copies, clock, ownership, attempts, waiting
         )
         self.endings = Endings(parts)
         self.admission = Admission(parts, self.endings)
@@ -129,8 +128,8 @@ class TrialLoop:
             self.compact()
         now = parts.clock.monotonic()
         self._timers[Timer.HEARTBEAT] = now + HEARTBEAT_S
-        if parts.settings.time_budget_s is not None:
-            self._timers[Timer.BUDGET] = now + parts.settings.time_budget_s
+        if (budget := parts.plan.spec.time_budget_s) is not None:
+            self._timers[Timer.BUDGET] = now + budget
         parts.checkpoints.take_over()
         for trial in taken_up:
             parts.checkpoints.forget(trial)
@@ -284,7 +283,7 @@ class TrialLoop:
     def copy_rest(self, hurried: Callable[[], bool]) -> list[str]:
         """Wait until the replica has everything, or `hurried`; returns what did not arrive, one line each."""
         clock, preempted = self._parts.clock, self.endings.halted is HaltCause.PREEMPTED
-        until = clock.monotonic() + self._parts.settings.grace_s if preempted else math.inf
+        until = clock.monotonic() + self._parts.plan.grace_s if preempted else math.inf
         return self._parts.checkpoints.copy_rest(clock, until, hurried)
 
     def close(self) -> None:

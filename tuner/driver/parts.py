@@ -9,7 +9,7 @@ from tuner.clock import Clock
 from tuner.driver.attempts import Attempts, Waiting
 from tuner.driver.checkpoints import TrialCheckpoints
 from tuner.driver.fact_log import FactLog
-from tuner.driver.jobs import LoopSettings
+from tuner.driver.jobs import RunPlan
 from tuner.driver.plugins import PluginSet
 from tuner.executors.base import Executor
 from tuner.experiment.ownership import Ownership
@@ -36,7 +36,7 @@ class Timer(Enum):
 class LoopParts:
     """The parts of a running experiment."""
 
-    settings: LoopSettings
+    plan: RunPlan
     facts: FactLog
     plugins: PluginSet
     checkpoints: TrialCheckpoints

@@ -29,8 +29,10 @@ class ResultHandler:
 
     def __init__(self, parts: LoopParts, endings: Endings) -> None:
         self._parts, self._endings, self._transitions = parts, endings, endings.transitions
-        self._settings, self._facts, self._checkpoints = parts.settings, parts.facts, parts.checkpoints
+        self._facts, self._checkpoints = parts.facts, parts.checkpoints
         self._attempts, self._copies, self._executor = parts.attempts, parts.copies, parts.executor
+        spec = parts.plan.spec
+        self._class_api, self._can_save, self._config = spec.class_api, spec.can_save, spec.checkpoint_config
         self.unanswered: dict[str, tuple[LiveAttempt, wire.Answer, bool]] = {}
         """Trials that wait for their answer: while the disk is full, or (True) until the replica has caught up."""
 
@@ -64,7 +66,7 @@ class ResultHandler:
         refusal = None if report.saving is None else self._admit(run, report.saving, heard.result)
         saves = report.saving is not None and refusal is None
         then, reason = self._then(run, heard, saves)
-        if report.saving is None and self._settings.class_api:
+        if report.saving is None and self._class_api:
             saves = self._class_saves(heard, then)
             if self._endings.halted is not None and then == "continue" and saves:
                 then, reason = "pause", None  # a function decides itself: it may look at should_stop()
@@ -121,21 +123,21 @@ class ResultHandler:
             if not pausing:
                 self._attempts.enter(run, Phase.PAUSE_DUE)
                 pausing = True
-        if not pausing or not (saves or (self._settings.class_api and self._settings.can_save)):
+        if not pausing or not (saves or self._can_save):
             return "continue", reason if verdict is Decision.SAVE else None
         return "pause", run.why
 
     def _class_saves(self, heard: Heard, then: ev.Then) -> bool:
         """Whether a class trainable is to save after this result."""
-        settings, every = self._settings, self._settings.checkpoint_frequency
+        every = self._config.checkpoint_frequency
         if then == "pause" and isinstance(heard.verdict, Exploit):
             return False  # what it has come to is given up
         return bool(
             heard.result.get("should_checkpoint")
             or (every and heard.iteration % every == 0)
-            or (then == "stop" and settings.checkpoint_at_end)
+            or (then == "stop" and self._config.checkpoint_at_end)
             or then == "pause"
-            or (heard.verdict is Decision.SAVE and settings.can_save)
+            or (heard.verdict is Decision.SAVE and self._can_save)
             or (then == "continue" and self._endings.halted is not None)
         )
 

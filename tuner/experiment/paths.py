@@ -160,13 +160,14 @@ def _inside(name: str) -> str:
     return name
 
 
-def check_experiment_name(name: Any) -> None:
+def check_experiment_name(name: Any) -> str:
     """Raise SettingError for a name that not every system and bucket takes for a directory as it is."""
     if not isinstance(name, str) or not name or safe_name(name, limit=EXPERIMENT_NAME) != name:
         raise SettingError(
             f"name={name!r} is not accepted; accepted are at most {EXPERIMENT_NAME} characters of A-Z a-z 0-9 _ . -, "
             "the first neither . nor -"
         )
+    return name
 
 
 def safe_name(text: str, limit: int = 60) -> str:

@@ -170,7 +170,7 @@ def place_for_workers(owned: OwnedReplica | None, spec: Spec, ownership: Ownersh
 
     None: they do not; where they were to, a warning says why.
     """
-    if not getattr(spec.checkpoint_config, "_checkpoint_upload_from_workers", False):
+    if not spec.checkpoint_config._checkpoint_upload_from_workers:
         return None
     if not isinstance(spec.trainable, GroupTrainable):
         why = "only the workers of a trainer, as TorchTrainer, have files of their own"

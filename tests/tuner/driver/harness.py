@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from trainables import tagged, wire
-from trainables.checkpoint_config import Budget, CheckpointConfig
+from trainables.config import Budget, CheckpointConfig, FailureConfig, SyncConfig
 from trainables.store import publish, staging
+from trainables.trainable import Trainable
 from trainables.wire import CheckpointRef
 from tuner.callback import Callback, CallbackList
 from tuner.clock import VirtualClock
-from tuner.driver.jobs import LoopSettings
+from tuner.driver.jobs import RunPlan
 from tuner.driver.loop import TrialLoop
 from tuner.driver.plugins import FactApplier, PluginSet, TrialSource
 from tuner.executors.base import Dispatch, Exited, Launch, Message, Resources
@@ -29,6 +31,7 @@ from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
 from tuner.schedulers import FIFOScheduler, TrialScheduler
 from tuner.schedulers.base import Decision, Directive
 from tuner.search import Searcher
+from tuner.spec import Spec
 from tuner.stopper import Stopper
 from tuner.syncer.sink import ReplicaSink
 
@@ -95,6 +98,21 @@ def plugin_set(
     )
 
 
+def train(config: dict[str, Any]) -> None:
+    """What the loop is told that it runs."""
+
+
+class Savable(Trainable):
+    def step(self) -> dict[str, Any]:
+        raise AssertionError("nothing runs here")
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """So that it may be told to."""
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """So that it counts as one that can save."""
+
+
 class EveryHost:
     """Another host that has every checkpoint: none is looked for on this disk."""
 
@@ -107,10 +125,10 @@ class EveryHost:
 class SpokenExecutor:
     """Starts nothing: the test says what happens, and reads what was launched, told and killed."""
 
-    inline, max_concurrent, directories = True, None, False
+    inline, max_concurrent = True, None
 
-    def __init__(self, clock: VirtualClock, slots: float, remote_hosts: Any) -> None:
-        self.clock, self.slots, self.remote_hosts = clock, slots, remote_hosts
+    def __init__(self, clock: VirtualClock, slots: float, remote_hosts: Any, directories: bool) -> None:
+        self.clock, self.slots, self.remote_hosts, self.directories = clock, slots, remote_hosts, directories
         self.launched: list[Launch] = []
         self.running: dict[str, Launch] = {}
         self.told: list[tuple[str, wire.ToTrial]] = []
@@ -176,7 +194,9 @@ class DriverHarness:
         budget: of all checkpoints.
         hosts: the other ones; None: a checkpoint that is not on this disk is nowhere.
         copies: a replica.
-        settings: of the loop.
+        directories: trials have some.
+        class_api: the trainable is a class.
+        settings: of the run, of its configs and of the loop's plan.
     """
 
     def __init__(
@@ -191,33 +211,38 @@ class DriverHarness:
         budget: Budget | None = None,
         hosts: Any = EveryHost(),  # noqa: B008  it has no state
         copies: ReplicaSink | None = None,
+        directories: bool = False,
+        class_api: bool = False,
         **settings: Any,
     ) -> None:
         paths = ExperimentPaths(root)
         paths.journal.mkdir(parents=True, exist_ok=True)
         self.clock = VirtualClock() if executor is None else executor.clock
-        self.executor = SpokenExecutor(self.clock, slots, hosts) if executor is None else executor
+        self.executor = SpokenExecutor(self.clock, slots, hosts, directories) if executor is None else executor
         self.plugins = plugins or plugin_set()
         self.state = ExperimentState(root)
         self.applier = FactApplier(self.state, self.plugins)
         self.applier.replay(facts)
         self.journal = NotedJournal(paths, 1, next_seq=len(facts) + 1, clock=self.clock, sync="inline")
-        defaults: dict[str, Any] = {
-            "experiment_name": "e",
-            "root": root,
-            "temporary": root,
-            "seed": 1,
-            "class_api": False,
-            "directories": False,
+        given = {
+            name: {each.name: settings.pop(each.name) for each in fields(kind) if each.name in settings}
+            for name, kind in (("keep", CheckpointConfig), ("fail", FailureConfig), ("sync", SyncConfig), ("", RunPlan))
         }
+        spec = Spec(
+            Savable if class_api else train,
+            checkpoint_config=replace(keep or CheckpointConfig(), **given["keep"]),
+            failure_config=FailureConfig(**given["fail"]),
+            sync_config=SyncConfig(**given["sync"]),
+            **settings,
+        )
         self.loop = TrialLoop(
-            LoopSettings(**{**defaults, **settings}),
+            RunPlan(spec, "e", root, 1, **given[""]),
             applier=self.applier,
             journal=self.journal,
             ownership=None,
             executor=self.executor,
             retention=Retention(
-                RetentionPlanner(keep or CheckpointConfig(), budget=budget), Checker(inline=True), Deleter(inline=True)
+                RetentionPlanner(spec.checkpoint_config, budget=budget), Checker(inline=True), Deleter(inline=True)
             ),
             clock=self.clock,
             copies=copies,

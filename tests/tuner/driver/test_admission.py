@@ -28,7 +28,7 @@ def test_trials_start_while_there_is_room_and_the_next_when_one_has_ended(tmp_pa
 
 
 def test_max_concurrent_is_a_limit_beside_the_room(tmp_path: Path) -> None:
-    harness = DriverHarness(tmp_path / "e", plugin_set(num_samples=3), slots=8, max_concurrent=1).turn()
+    harness = DriverHarness(tmp_path / "e", plugin_set(num_samples=3), slots=8, max_concurrent_trials=1).turn()
     assert started(harness) == ["ab_00000"]
 
 

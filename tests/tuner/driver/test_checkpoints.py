@@ -245,10 +245,10 @@ def test_what_retention_lets_go_of_goes_from_the_replica_too(tmp_path: Path, cop
 
 @pytest.mark.parametrize(
     ("keep_local", "here"),
-    [(None, [1, 2, 3]), (1, [3]), (2, [2, 3]), (9, [1, 2, 3])],
+    [("all", [1, 2, 3]), (1, [3]), (2, [2, 3]), (9, [1, 2, 3])],
 )
 def test_what_the_replica_holds_is_given_up_here_down_to_keep_local(
-    keep_local: int | None, here: list[int], tmp_path: Path, copies: Copies
+    keep_local: int | str, here: list[int], tmp_path: Path, copies: Copies
 ) -> None:
     harness = with_replica(tmp_path, copies, keep_local=keep_local)
     trial = harness.trial()

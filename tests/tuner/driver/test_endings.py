@@ -146,7 +146,7 @@ def test_a_trial_that_is_to_end_ends_instead_of_trying_again(tmp_path: Path) -> 
 
 
 def test_fail_fast_halts_the_run_and_says_who(tmp_path: Path) -> None:
-    harness = DriverHarness(tmp_path / "e", plugin_set(num_samples=2), fail_fast=True, max_failures=3).turn()
+    harness = DriverHarness(tmp_path / "e", plugin_set(num_samples=2), fail_fast=True).turn()
     harness.exit(harness.trial(0), wire.AttemptErrored("ValueError", "no", "", pickled=b"it"))
     endings = harness.loop.endings
     assert endings.halted is HaltCause.FAIL_FAST and endings.exceptions == {"ab_00000": b"it"}
