@@ -17,9 +17,16 @@ from trainables.torch import async_save, load_sharded, save_sharded
 from trainables.torch.sharded_state import _background
 
 HERE = Path(__file__).parent
+
+
 ROWS = [[2.0 * row, 2.0 * row + 1] for row in range(20)]
+
+
 WHOLE = [ROWS, list(range(7)), ROWS, [1.5, 2.5], 3, 0, 1.0, 5]
+
+
 SPOILED = [[[-1.0, -1.0]] * 20, [-1] * 7, [[-1.0, -1.0]] * 20, [-1.0, -1.0], -1, -1, -1.0, -1]
+
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
@@ -72,9 +79,6 @@ def test_a_rank_that_cannot_write_is_told_to_all_and_one_that_dies_leaves_nobody
     assert "another rank is gone" in told[2]
 
 
-# --- one process alone ------------------------------------------------------------------------------------------
-
-
 def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.Adam(model.parameters())
@@ -109,37 +113,6 @@ def test_mutable_values_are_copied_at_the_call_too(tmp_path: Path) -> None:
     saving.wait()
     load_sharded(state := {"seen": set(), "a": torch.zeros(1)}, saving.directory)
     assert state["seen"] == {1, 2} and saving.done()
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        torch.arange(12.0).reshape(3, 4).t(),
-        torch.arange(12)[::3],
-        torch.full((3,), 1.5, dtype=torch.bfloat16),
-        torch.tensor([True, False]),
-        torch.tensor(2.5, dtype=torch.float64),
-        torch.empty(0, 3),
-        torch.tensor([1 + 2j]),
-    ],
-    ids=lambda value: f"{value.dtype}-{tuple(value.shape)}-{value.stride()}",
-)
-def test_tensors_of_every_layout_come_back_as_they_were(tmp_path: Path, value: torch.Tensor) -> None:
-    """Two of them, since the second is read by what was seen of the first."""
-    save_sharded({"a": value, "b": value + value}, tmp_path)
-    for like in (torch.zeros(value.shape, dtype=value.dtype), torch.zeros_like(value)):
-        load_sharded(state := {"a": like, "b": like.clone()}, tmp_path)
-        assert torch.equal(state["a"], value) and torch.equal(state["b"], value + value)
-
-
-def test_a_tensor_may_be_loaded_as_another_kind_and_a_file_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
-    save_sharded({"a": torch.arange(5000.0), "b": torch.arange(5000.0)}, tmp_path)
-    load_sharded(state := {"a": torch.zeros(5000, dtype=torch.float64)}, tmp_path)
-    assert torch.equal(state["a"], torch.arange(5000.0).double())
-    (file,) = tmp_path.glob("*.distcp")
-    os.truncate(file, file.stat().st_size // 2)
-    with pytest.raises(CheckpointError):
-        load_sharded({"a": torch.zeros(5000), "b": torch.zeros(5000)}, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 import trainables as train
 import tuner as tune
 from trainables import Checkpoint, RunConfig, ScalingConfig
-from trainables.errors import CheckpointError, InvalidSettingError
+from trainables.errors import InvalidSettingError
 from trainables.torch import (
     TorchCheckpoint,
     TorchConfig,
@@ -30,15 +29,12 @@ from trainables.torch import (
     prepare_optimizer,
     save_sharded,
 )
-from trainables.torch.launch import TorchBackend
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+
 TWO = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5})
-
-
-# --- cases: each is what both ranks run ------------------------------------------------------------------
 
 
 def everywhere(value: Any) -> list[Any]:
@@ -255,9 +251,6 @@ def test_groups_of_two_ranks(tmp_path: Path) -> None:
         check(results)
 
 
-# --- sharded state ---------------------------------------------------------------------------------------
-
-
 def sharded(config: dict[str, Any]) -> None:
     """Saves as its ranks hold it, once before a step and once while the next one runs; goes on from what there is."""
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -325,90 +318,6 @@ def test_a_sharded_checkpoint_of_four_ranks_goes_on_with_two(tmp_path: Path) -> 
     assert list(two.metrics_dataframe["step"]) == [2, 3]
     assert two.metrics_dataframe["values"][0] == said["values"][1]
     assert said["values"][0] != said["values"][1] != two.metrics_dataframe["values"][1]
-
-
-# --- without a group -------------------------------------------------------------------------------------
-
-
-def test_alone_a_model_and_an_optimizer_stay_as_they_are() -> None:
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    if not torch.cuda.is_available():
-        assert prepare_model(model) is model
-    assert prepare_optimizer(optimizer) is optimizer
-
-
-def test_ranks_with_a_gpu_each_talk_over_nccl_and_those_that_share_one_cannot() -> None:
-    names = [TorchBackend(TorchConfig(), gpus).name for gpus in (2, 1, 0.5, 0)]
-
-    assert names == ["nccl", "nccl", "gloo", "gloo"]
-    assert TorchBackend(TorchConfig(backend="nccl"), 0.5).name == "nccl"
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_beginning_an_epoch_draws_nothing_from_torchs_own_generator(shuffle: bool) -> None:
-    data = torch.utils.data.TensorDataset(torch.arange(4.0))
-    loader = prepare_data_loader(torch.utils.data.DataLoader(data, shuffle=shuffle), move_to_device=False)
-    before = torch.get_rng_state()
-
-    for _ in range(2):
-        list(loader)
-
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(3)
-    first = [list(prepare_data_loader(torch.utils.data.DataLoader(data, shuffle=True))) for _ in range(2)]
-    torch.manual_seed(3)
-    assert [list(prepare_data_loader(torch.utils.data.DataLoader(data, shuffle=True))) for _ in range(2)] == first
-
-
-def test_reproducible_means_the_same_numbers() -> None:
-    import numpy
-
-    states = random.getstate(), numpy.random.get_state(), torch.get_rng_state()
-    try:
-        drawn = []
-        for _ in range(2):
-            enable_reproducibility(seed=4)
-            drawn.append((random.random(), numpy.random.random(), float(torch.rand(()))))
-        assert drawn[0] == drawn[1]
-        assert torch.are_deterministic_algorithms_enabled()
-    finally:
-        torch.use_deterministic_algorithms(False)
-        torch.backends.cudnn.deterministic = False
-        random.setstate(states[0])
-        numpy.random.set_state(states[1])
-        torch.set_rng_state(states[2])
-
-
-def test_a_model_is_saved_without_code_and_loaded_without_running_any(tmp_path: Path) -> None:
-    model = torch.nn.Linear(2, 1)
-    saved = TorchCheckpoint.from_model(model)
-
-    again = TorchCheckpoint(saved.to_directory(tmp_path / "model"))
-
-    assert (tmp_path / "model" / "model.safetensors").exists()
-    assert again.get_state_dict().keys() == {"weight", "bias"}
-    assert again.get_model(torch.nn.Linear(2, 1)).weight.equal(model.weight)
-
-
-class Code:
-    def __reduce__(self) -> Any:
-        return os.mkdir, ("ran",)
-
-
-def test_a_state_of_other_things_needs_a_word_of_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    tied = torch.ones(2)
-    saved = TorchCheckpoint.from_state_dict({"module.a": tied, "module.b": tied})
-    mixed = TorchCheckpoint.from_state_dict({"step": 3, "a": tied})
-    evil = TorchCheckpoint(TorchCheckpoint.from_state_dict({"step": Code()}).to_directory(tmp_path / "evil"))
-
-    assert TorchCheckpoint(saved.to_directory(tmp_path / "tied")).get_state_dict().keys() == {"a", "b"}
-    assert TorchCheckpoint(mixed.to_directory(tmp_path / "mixed")).get_state_dict()["step"] == 3
-    with pytest.raises(CheckpointError, match="weights_only=False"):
-        evil.get_state_dict()
-    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(
