@@ -3,7 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ import blake3
 import pytest
 
 from tests.servers.xfs import xfs
+from tests.trainables.transfer.harness import checks, run
 from trainables.errors import ObjectExistsError, StoreMissingError, TransferCorruptError, TransferError
 from trainables.store import fs
+from trainables.testing.backends import Check
 from trainables.transfer import local
 from trainables.transfer.local import LocalBackend
 
@@ -258,3 +260,19 @@ def test_what_a_killed_look_left_is_removed_by_the_next(backend: LocalBackend, m
     assert everything(backend.root) != []
     backend.check()
     assert everything(backend.root) == []
+
+
+@pytest.fixture(scope="module")
+def reflinking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with xfs(tmp_path_factory.mktemp("xfs")) as place:
+        yield place
+
+
+@checks
+def test_a_directory_conforms(check: Check, tmp_path: Path) -> None:
+    run(check, LocalBackend(tmp_path / "not" / "there yet"))
+
+
+@checks
+def test_a_directory_that_can_reflink_conforms(check: Check, reflinking: Path) -> None:
+    run(check, LocalBackend(reflinking / check.__name__))

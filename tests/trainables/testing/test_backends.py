@@ -1,4 +1,4 @@
-"""Every back end that keeps single files, under the shipped suite; and the suite under faulty ones."""
+"""The shipped suite of back ends finds what is wrong with one."""
 
 from __future__ import annotations
 
@@ -9,88 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.servers.azure import Azurite, azurite
-from tests.servers.gcs import Gcs, gcs
-from tests.servers.xfs import xfs
-from trainables.testing.backends import CHECKS, Check, check_backend
-from trainables.transfer.azure import AzureBackend
-from trainables.transfer.backend import Backend, Can, Progress, unwatched
-from trainables.transfer.fsspec import FsspecBackend, MemoryBackend
-from trainables.transfer.gcs import GcsBackend
+from trainables.testing.backends import check_backend
+from trainables.transfer.backend import Backend, Progress, unwatched
 from trainables.transfer.local import LocalBackend
-
-checks = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-
-
-@pytest.fixture(scope="module")
-def azure_server() -> Iterator[Azurite]:
-    with azurite() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def gcs_server() -> Iterator[Gcs]:
-    with gcs() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def reflinking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with xfs(tmp_path_factory.mktemp("xfs")) as place:
-        yield place
-
-
-def run(check: Check, backend: Backend) -> None:
-    try:
-        check(backend)
-    finally:
-        backend.close()
-
-
-@checks
-def test_a_directory_conforms(check: Check, tmp_path: Path) -> None:
-    run(check, LocalBackend(tmp_path / "not" / "there yet"))
-
-
-@checks
-def test_a_directory_that_can_reflink_conforms(check: Check, reflinking: Path) -> None:
-    run(check, LocalBackend(reflinking / check.__name__))
-
-
-@checks
-def test_memory_conforms(check: Check) -> None:
-    run(check, MemoryBackend(f"memory://conform/{check.__name__}"))
-
-
-@checks
-def test_what_fsspec_knows_conforms(check: Check, tmp_path: Path) -> None:
-    backend = FsspecBackend(f"local://{tmp_path}/place")
-    assert backend.can == Can(verify=False, exclusive=False)
-    run(check, backend)
-
-
-@checks
-def test_azure_conforms(check: Check, azure_server: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azure_server.connection_string())
-    run(check, AzureBackend(f"az://{azure_server.container()}/a path/below"))
-
-
-@checks
-def test_gcs_conforms(check: Check, gcs_server: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.url)
-    run(check, GcsBackend(f"gs://{gcs_server.bucket()}/a path/below"))
-
-
-def test_a_whole_bucket_conforms_too(azure_server: Azurite, gcs_server: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azure_server.connection_string())
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.url)
-    from trainables.testing.backends import it_says_what_it_holds
-
-    run(it_says_what_it_holds, AzureBackend(f"az://{azure_server.container()}"))
-    run(it_says_what_it_holds, GcsBackend(f"gs://{gcs_server.bucket()}/"))
-
-
-# --- the suite sees what is wrong ----------------------------------------------------------------------------
 
 
 class Faulty(LocalBackend):
