@@ -94,7 +94,6 @@ FLOORS = {
     "trainables.knobs": 1,
     "trainables.masking": 1,
     "trainables.metrics": 1,
-    "trainables.owned_directory": 1,
     "trainables.places": 1,
     "trainables.printable": 1,
     "trainables.threads": 1,

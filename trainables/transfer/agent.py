@@ -17,14 +17,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import cloudpickle
 import msgspec
 
 from trainables.net.frames import FrameSocket
-from trainables.store import fs
-from trainables.store.occupied import occupy, remove_left
+from trainables.store import owned_directory
 from trainables.threads import Threads
 from trainables.transfer import transfer_jobs
 from trainables.transfer.job_worker import JobWorker
@@ -116,19 +114,16 @@ def _temporary_directory() -> Iterator[Callable[[], None]]:
 
     Killed, it leaves that to the next one of this user on this host.
     """
-    parent = Path(tempfile.gettempdir())
     try:
-        remove_left(parent, _TEMPORARY)
-        directory, fd = occupy(parent, _TEMPORARY, mode=0o700)
+        owned = owned_directory.make(_TEMPORARY)
     except OSError:
         yield lambda: None  # whoever needs it says what is wrong with it
         return
-    tempfile.tempdir = str(directory)
+    tempfile.tempdir = str(owned.path)
     try:
-        yield lambda: fs.remove_quietly(directory)
+        yield owned.remove
     finally:
-        fs.remove_quietly(directory)
-        os.close(fd)
+        owned.remove()
 
 
 if __name__ == "__main__":

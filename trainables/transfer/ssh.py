@@ -13,9 +13,9 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainables import owned_directory
 from trainables.errors import AccessRefusedError, InvalidSettingError, StoreMissingError, TransferError
-from trainables.owned_directory import OwnedDirectory
+from trainables.store import owned_directory
+from trainables.store.owned_directory import OwnedDirectory
 from trainables.transfer import programs
 from trainables.transfer.programs import Ended
 

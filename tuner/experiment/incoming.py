@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainables.store import fs
-from trainables.store.occupied import occupy, remove_left
+from trainables.store import fs, owned_directory
 
 
 @contextmanager
@@ -20,17 +18,12 @@ def beside(root: Path, kind: str) -> Iterator[Path]:
     What killed processes left is removed first: a lock says that one lives. Where the filesystem has no locks such a
     directory stays.
     """
-    prefix = f".{root.name}.{kind}-"
     made = [path for path in root.parents if not fs.exists(path)]
-    fs.make_dirs(root.parent)
-    remove_left(root.parent, prefix)
-    directory, fd = occupy(root.parent, prefix)
+    owned = owned_directory.make(f".{root.name}.{kind}-", root.parent, mode=0o777)
     try:
-        yield directory
+        yield owned.path
     finally:
-        if fs.exists(directory):
-            fs.rmtree(directory)
-        os.close(fd)
+        owned.remove()
         with contextlib.suppress(OSError):  # something was laid there
             for path in made:
                 fs.rmdir(path)

@@ -10,8 +10,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from trainables import owned_directory
-from trainables.store import fs
+from trainables.store import fs, owned_directory
 from tuner import knobs
 from tuner.experiment.paths import ExperimentPaths, as_local_path
 

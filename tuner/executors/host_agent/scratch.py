@@ -10,9 +10,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from trainables import owned_directory
-from trainables.owned_directory import OwnedDirectory
-from trainables.store import fs
+from trainables.store import fs, owned_directory
+from trainables.store.owned_directory import OwnedDirectory
 from tuner.executors.host_agent.protocol import OWNER_FILE, Setup
 
 _CLEAN = """

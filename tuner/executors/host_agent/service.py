@@ -14,11 +14,10 @@ from typing import Any
 import cloudpickle
 import msgspec
 
-from trainables import owned_directory
 from trainables.errors import LimitError
-from trainables.owned_directory import OwnedDirectory
 from trainables.starting import start_thread
-from trainables.store import delete, fs
+from trainables.store import delete, fs, owned_directory
+from trainables.store.owned_directory import OwnedDirectory
 from trainables.transfer.client import ProcessClient
 from trainables.transfer.transfer_jobs import decode_job
 from tuner.executors.host_agent import host_survey, user_modules

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -11,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from trainables import owned_directory
+from trainables.store import fs, owned_directory
 
 OWNER = """
 import sys, tempfile
-from trainables import owned_directory
+from trainables.store import fs, owned_directory
 tempfile.tempdir = sys.argv[1]
 print(owned_directory.make("mine-").path, flush=True)
 sys.stdin.read()
@@ -66,16 +68,28 @@ def test_what_is_no_directory_of_this_user_is_left_alone(place: Path) -> None:
 
 
 def test_one_that_was_swept_before_it_was_owned_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, made = tempfile.mkdtemp, []
+    real, made = fs.mkdir, list[Path]()
 
-    def mkdtemp(**options: str) -> str:
-        made.append(real(**options))
+    def mkdir(path: Path, mode: int = 0o777) -> None:
+        real(path, mode)
+        made.append(path)
         if len(made) == 1:
-            os.rmdir(made[0])  # by a sweep of another process, between the two calls
-        return made[-1]
+            os.rmdir(path)  # by a sweep of another process, between the two calls
 
-    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+    monkeypatch.setattr(fs, "mkdir", mkdir)
     owned = owned_directory.make("mine-")
 
-    assert [str(owned.path)] == made[1:] and owned.path.is_dir()
+    assert [owned.path] == made[1:] and owned.path.is_dir()
     owned.remove()
+
+
+def test_where_there_are_no_locks_nobody_takes_it_for_a_dead_ones(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    first, second = owned_directory.make("mine-"), owned_directory.make("mine-")
+
+    assert first.path.is_dir() and second.path.is_dir()
+    first.remove()
+    assert list(place.iterdir()) == [second.path]
