@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from tuner.error import (
     ExperimentDamagedError,
     ExperimentExistsError,
     ResumeError,
-    SerializationError,
     SettingError,
     TrialsFailedError,
 )
@@ -356,20 +354,6 @@ def test_a_result_whose_key_is_no_text_is_an_error_of_that_trial(tmp_path, key):
     analysis = tune.run(odd, name="e", storage_path=tmp_path, verbose=0, raise_on_failed_trial=False)
     assert analysis.trials[0].error.type == "MetricError"
     assert tune.ExperimentAnalysis(tmp_path / "e").trials[0].last_result["loss"] == 2.0
-
-
-def test_overwrite_leaves_the_old_experiment_when_the_new_trainable_cannot_be_sent(tmp_path):
-    tune.run(count_up, name="e", config={"epochs": 2, "lr": 1}, storage_path=tmp_path, verbose=0)
-    before = sorted(str(path) for path in (tmp_path / "e").rglob("*"))
-    lock = threading.Lock()
-
-    def holds_a_lock(config):
-        with lock:
-            tune.report(a=1)
-
-    with pytest.raises(SerializationError, match="lock"):
-        tune.run(holds_a_lock, name="e", storage_path=tmp_path, verbose=0, overwrite=True)
-    assert sorted(str(path) for path in (tmp_path / "e").rglob("*")) == before
 
 
 def test_a_callback_that_raises_ends_the_run_with_its_own_error_also_beside_other_trials(tmp_path):

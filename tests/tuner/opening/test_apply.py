@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import errno
 import shutil
 from contextlib import ExitStack
@@ -12,61 +11,17 @@ from typing import Any
 import pytest
 
 import tuner as tune
+from tests.tuner.opening.harness import CLOCK, Opening, files, ran, train
 from trainables.errors import StoreMissingError
-from tuner.clock import SystemClock, VirtualClock
+from tuner.clock import VirtualClock
 from tuner.executors import InlineExecutor
 from tuner.experiment.lock import claim
 from tuner.experiment.paths import ExperimentPaths
-from tuner.opening.apply import OwnedExperiment, apply
+from tuner.opening.apply import apply
 from tuner.opening.decide import Action
-from tuner.opening.prepared_start import PreparedStart, prepare
-from tuner.opening.reach import ReplicaConnection, connect
-from tuner.opening.restore import settled
 from tuner.opening.survey import survey_local, usable
 from tuner.spec import Spec
 from tuner.syncer.relation import Relation
-
-CLOCK = SystemClock()
-
-
-def train(config: dict[str, Any]) -> None:
-    tune.report({"a": 1}, checkpoint=tune.Checkpoint.from_dict({"a": 1}))
-
-
-class Opening:
-    """The start of one run: in `results`, with copies at `place`."""
-
-    def __init__(self, results: Path, place: Path | None, **settings: Any) -> None:
-        copies = tune.SyncConfig(upload_dir=None if place is None else str(place))
-        spec = Spec(**{"trainable": train, "name": "e", "storage_path": results, "sync_config": copies, **settings})
-        self.settings, self.source = settled(spec, datetime.datetime(2026, 1, 1))
-        self.connection: ReplicaConnection | None = connect(
-            self.settings.spec, inline=True, wake=lambda: None, hosts=False
-        )
-
-    def look(self, scratch: ExitStack) -> PreparedStart:
-        spec = self.settings.spec
-        paths = ExperimentPaths(spec.storage / spec.named(datetime.datetime.fromtimestamp(CLOCK.time())))
-        return prepare(self.settings, self.source, self.connection, paths, clock=CLOCK, scratch=scratch)
-
-    def start(self, meanwhile: Any = None) -> OwnedExperiment | None:
-        with ExitStack() as scratch:
-            prepared = self.look(scratch)
-            if meanwhile is not None:
-                meanwhile()
-            return apply(prepared, self.connection, clock=CLOCK, inline=True)
-
-
-def ran(results: Path, place: Path | None = None, **settings: Any) -> None:
-    copies = tune.SyncConfig(upload_dir=None if place is None else str(place))
-    arguments = {"name": "e", "storage_path": results, "sync_config": copies, "executor": "inline", "verbose": 0}
-    tune.run(train, **{**arguments, **settings})
-
-
-def files(root: Path) -> dict[str, bytes]:
-    """What lies below, but for the records of drivers, which stay."""
-    found = [path for path in sorted(root.rglob("*")) if path.is_file() and "generations" not in path.parts]
-    return {str(path.relative_to(root)): path.read_bytes() for path in found}
 
 
 @pytest.fixture
