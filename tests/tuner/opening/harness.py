@@ -26,14 +26,14 @@ def train(config: dict[str, Any]) -> None:
 
 
 class Opening:
-    """The start of one run: in `results`, with copies at `place`."""
+    """The start of one run: in `results`, with copies at `place`, made by an agent if not `inline`."""
 
-    def __init__(self, results: Path, place: Path | None, **settings: Any) -> None:
+    def __init__(self, results: Path, place: Path | None, *, inline: bool = True, **settings: Any) -> None:
         copies = tune.SyncConfig(upload_dir=None if place is None else str(place))
         spec = Spec(**{"trainable": train, "name": "e", "storage_path": results, "sync_config": copies, **settings})
         self.settings, self.source = settled(spec, datetime.datetime(2026, 1, 1))
         self.connection: ReplicaConnection | None = connect(
-            self.settings.spec, inline=True, wake=lambda: None, hosts=False
+            self.settings.spec, inline=inline, wake=lambda: None, hosts=False
         )
 
     def look(self, scratch: ExitStack) -> PreparedStart:
@@ -52,7 +52,7 @@ class Opening:
 def ran(results: Path, place: Path | None = None, **settings: Any) -> None:
     copies = tune.SyncConfig(upload_dir=None if place is None else str(place))
     arguments = {"name": "e", "storage_path": results, "sync_config": copies, "executor": "inline", "verbose": 0}
-    tune.run(train, **{**arguments, **settings})
+    tune.run(settings.pop("trainable", train), **{**arguments, **settings})
 
 
 def files(root: Path) -> dict[str, bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,15 +11,10 @@ import pytest
 
 import tuner as tune
 from tests.tuner.opening.harness import CLOCK, Opening, files, ran, train
-from trainables.errors import StoreMissingError
 from tuner.clock import VirtualClock
 from tuner.executors import InlineExecutor
-from tuner.experiment.lock import claim
-from tuner.experiment.paths import ExperimentPaths
 from tuner.opening.apply import apply
 from tuner.opening.decide import Action
-from tuner.opening.survey import survey_local, usable
-from tuner.spec import Spec
 from tuner.syncer.relation import Relation
 
 
@@ -132,14 +126,6 @@ def test_a_run_without_a_name_that_the_replica_refuses_does_not_try_for_ever(tmp
         ran(tmp_path / "there", place, name=None, executor=StandsStill())
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.ECONNREFUSED])
-def test_what_a_remote_disk_refuses_is_not_told_as_this_machines(tmp_path: Path, number: int) -> None:
-    refused = StoreMissingError("s3://bucket did not take it", errno=number)
-    with pytest.raises(StoreMissingError, match="did not take it"):
-        with usable(Spec(trainable=train, name="e", storage_path=tmp_path), ExperimentPaths(tmp_path / "e")):
-            raise refused
-
-
 def test_looking_leaves_nothing(tmp_path: Path, place: Path) -> None:
     ran(tmp_path / "there", place)
     shutil.rmtree(tmp_path / "there")
@@ -161,15 +147,3 @@ def test_a_restored_experiment_is_laid_under_the_new_name_and_taken_back(tmp_pat
         raise RuntimeError("failed")
     assert not (tmp_path / "new").exists()
     assert files(tmp_path / "old") == before
-
-
-def test_what_is_here_is_surveyed_by_looking_only(tmp_path: Path) -> None:
-    paths = ExperimentPaths(tmp_path / "runs" / "e")
-    nothing = survey_local(Spec(trainable=train, name="e"), paths)
-    assert not nothing.exists and nothing.missing == [paths.root, paths.root.parent] and nothing.last is None
-    ran(tmp_path / "runs")
-    there = survey_local(Spec(trainable=train, name="e"), paths)
-    assert there.exists and there.told and there.description["name"] == "e" and not there.missing
-    ownership = claim(paths, clock=CLOCK)
-    assert ownership.parent is not None and ownership.parent.id == there.last
-    ownership.release()
