@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Number
 from typing import Any, Final, Literal
 
 from trainables.metrics import score_of
@@ -195,7 +196,7 @@ def values_of(metric: Metric, result: Mapping[str, Any]) -> list[float | None]:
 
 def check_metric_and_mode(who: str, metric: Any, mode: Any) -> None:
     """Raise SettingError unless they fit together."""
-    for value in [mode] if mode is None or isinstance(mode, str) else list(mode):
+    for value in mode if isinstance(mode, Sequence) and not isinstance(mode, str) else [mode]:
         if value is not None:
             check_mode(value, f"{who}: mode")
     if metric is None or isinstance(metric, str):
@@ -217,4 +218,8 @@ def contains(config: Any, suggestion: Any) -> bool:
         return all(key in config and contains(config[key], value) for key, value in suggestion.items())
     if isinstance(suggestion, (list, tuple)) and isinstance(config, (list, tuple)):
         return len(suggestion) == len(config) and all(map(contains, config, suggestion))
-    return same(config, suggestion) or (suggestion != suggestion and config != config)
+    return same(config, suggestion) or (_is_nan(config) and _is_nan(suggestion))
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, Number) and value != value  # an array is unlike itself too, element by element

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import optuna
 import pytest
 
 import tuner as tune
 from tests.tuner.search.optuna_harness import SPACE, by_run, drive, finish, make, study_of
 from tuner.error import SettingError
-from tuner.search import as_searcher
+from tuner.search import Searcher, as_searcher
 from tuner.search.optuna import OptunaSearch
 from tuner.search.space import merge_constants
 
@@ -178,3 +179,30 @@ def test_what_is_refused(make_it: Any, message: str) -> None:
 def test_an_argument_that_is_not_accepted_is_named(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         OptunaSearch(**arguments)
+
+
+@pytest.mark.parametrize("by", ["state", "replay"])
+def test_a_choice_of_arrays_is_searched_and_comes_back(by: str) -> None:
+    """Arrays compare element by element, and Optuna's categories can hold none."""
+    space = {"u": tune.choice([np.array([1, 2]), np.array([1, 3]), np.array([1, 2, 3])])}
+
+    def suggested(searcher: Searcher, numbers: range) -> list[list[int]]:
+        found = []
+        for number in numbers:
+            config = searcher.suggest(f"t{number}")
+            assert isinstance(config, dict)
+            found.append(config["u"].tolist())
+            finish(searcher, f"t{number}", float(sum(found[-1])))
+        return found
+
+    expected = suggested(make(run_space=space), range(14))
+    first, again = make(run_space=space), make(run_space=space)
+    assert suggested(first, range(8)) == expected[:8]
+    if by == "state":
+        again.set_state(cloudpickle.loads(cloudpickle.dumps(first.get_state())))
+    else:
+        for number, given in enumerate(expected[:8]):
+            assert again.replay_suggest(f"t{number}", {"u": np.array(given)})
+            finish(again, f"t{number}", float(sum(given)))
+    assert suggested(again, range(8, 14)) == expected[8:]
+    assert sorted(map(len, expected))[-1] == 3
