@@ -32,18 +32,15 @@ class Decision(Enum):
     if `checkpoint_at_end` says so; retention keeps the best ones and the latest."""
 
 
-class _Unpickled:
-    """Reads a state that was saved when the class had no reason yet: schedulers' states are kept with an experiment."""
-
-    __slots__ = ()
-
-    def __setstate__(self, state: list[Any]) -> None:
-        for each, value in zip(fields(self), [*state, None], strict=False):  # type: ignore[arg-type]
-            object.__setattr__(self, each.name, value)
+def _set_state(self: Any, state: list[Any]) -> None:
+    """Read a state that was saved when the class had no reason yet: schedulers' states are kept with an experiment."""
+    # Each class names it in its body: with frozen and slots, `dataclass` hides one that is inherited.
+    for each, value in zip(fields(self), [*state, None], strict=False):
+        object.__setattr__(self, each.name, value)
 
 
 @dataclass(frozen=True, slots=True)
-class Exploit(_Unpickled):
+class Exploit:
     """It goes on as a clone: from the donor's newest published checkpoint, with another config.
 
     Its own results stand, and its count of iterations goes on. A donor that has no checkpoint is none: nothing happens.
@@ -56,15 +53,19 @@ class Exploit(_Unpickled):
     reason: Reason | None = field(default=None, compare=False)
     """Why; None: the scheduler's class is named."""
 
+    __setstate__ = _set_state
+
 
 @dataclass(frozen=True, slots=True)
-class Reallocate(_Unpickled):
+class Reallocate:
     """It goes on with other resources: saved, ended, and started again when they are free."""
 
     resources: dict[str, float]
     """{"cpu": 2.0, "gpu": 0.5}: all that it gets."""
     reason: Reason | None = field(default=None, compare=False)
     """Why; None: the scheduler's class is named."""
+
+    __setstate__ = _set_state
 
 
 Verdict = Decision | Exploit | Reallocate
@@ -123,7 +124,7 @@ _KINDS: dict[type, ReasonKind] = {Exploit: ReasonKind.EXPLOIT, Reallocate: Reaso
 
 
 @dataclass(frozen=True, slots=True)
-class Directive(_Unpickled):
+class Directive:
     """Something that happens to a trial which waits, because of what happened to another one."""
 
     trial_id: str
@@ -131,6 +132,8 @@ class Directive(_Unpickled):
     """STOP: it has ended, TERMINATED. Exploit, Reallocate: it goes on so when it is chosen."""
     reason: Reason | None = field(default=None, compare=False)
     """Why; None: what the verdict itself says, or else the scheduler's class is named."""
+
+    __setstate__ = _set_state
 
 
 Order = Directive
