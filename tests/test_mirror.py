@@ -59,8 +59,6 @@ COVERED_BY = {
     "tuner/tools/prove/run_watch": "tests/tuner/tools/prove/test_prove.py",
     "tuner/tools/sync": "tests/tuner/cli/test_cli_elsewhere.py",
     # the rest of tuner
-    "tuner/error": "tests/test_exports.py",
-    "tuner/schedulers/bracket": "tests/tuner/schedulers/test_hyperband.py",
     # trainables
     "trainables/errors": "tests/trainables/net/test_failed.py",
     "trainables/pickling": "tests/trainables/test_values.py",
