@@ -27,6 +27,8 @@ TrainablesError
 
 from __future__ import annotations
 
+from typing import Any
+
 from trainables.masking import masked
 from trainables.printable import printable
 
@@ -82,6 +84,10 @@ class TransferError(TrainablesError, OSError):
         self.transient = transient
         """Trying again may help: a time-out, a reset, a server that is overloaded."""
         self.errno = errno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind, args = super().__reduce__()[:2]
+        return kind, args, {**self.__dict__, "errno": self.errno}  # which is no attribute of an instance for pickle
 
 
 class StoreMissingError(TransferError):

@@ -1,13 +1,13 @@
+""""""
+
 from __future__ import annotations
 
 import errno
 import os
 import pickle
-import random
 import selectors
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -21,7 +21,6 @@ import pytest
 from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import TransferError
-from trainables.runtime.seeding import seed_everything, trial_seed
 from trainables.runtime.worker import run_job
 from trainables.store.verify import list_checkpoints
 from trainables.testing import MemoryLink, example_job, run_trial
@@ -111,9 +110,6 @@ class ForkedTrial:
         return [message for message in self.messages if isinstance(message, kind)]
 
 
-# ---------------------------------------------------------------- where a trial runs
-
-
 def test_a_trial_runs_in_its_directory_with_temporary_files_beside(tmp_path: Path) -> None:
     before = os.getcwd(), tempfile.tempdir, list(sys.path)
     seen = []
@@ -140,9 +136,6 @@ def test_modules_beside_the_script_stay_importable(tmp_path: Path, monkeypatch: 
         return int(beside_the_script.x)
 
     assert run_trial(train, tmp_path).results[0]["_metric"] == 3
-
-
-# ---------------------------------------------------------------- errors
 
 
 class Odd(Exception):
@@ -221,67 +214,6 @@ def test_ctrl_c_goes_through_an_inline_trial(tmp_path: Path) -> None:
     assert link.messages == []
     assert os.getcwd() == before
     assert os.listdir(tmp_path / "train_t1") == []
-
-
-# ---------------------------------------------------------------- random numbers
-
-
-def draws(config: dict[str, Any]) -> dict[str, Any]:
-    import numpy as np
-
-    return {"python": random.random(), "numpy": float(np.random.random())}
-
-
-def drawn(root: Path, **changes: Any) -> tuple[float, float]:
-    (result,) = run_trial(draws, root, **changes).results
-    return result["python"], result["numpy"]
-
-
-def test_t16_trials_draw_differently_and_the_same_trial_alike(tmp_path: Path) -> None:
-    first = drawn(tmp_path, seed=1, index=0)
-    assert drawn(tmp_path, seed=1, index=0) == first
-    others = [
-        drawn(tmp_path, seed=1, index=1),
-        drawn(tmp_path, seed=2, index=0),
-        drawn(tmp_path, seed=1, index=0, start_iteration=3),
-        drawn(tmp_path, seed=None),
-        drawn(tmp_path, seed=None),
-    ]
-    assert len({value for pair in [first, *others] for value in pair}) == 12
-
-
-@pytest.mark.torch
-def test_t16_torch_too(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    one, again, other = (
-        run_trial(lambda config: torch.rand(()).item(), tmp_path, index=index).results[0]["_metric"]
-        for index in (0, 0, 1)
-    )
-    assert one == again != other
-
-
-def test_the_seed_is_64_bits_and_pinned() -> None:
-    assert trial_seed(1, 0) == trial_seed(1, 0, 0) == seed_everything(1, 0)
-    assert trial_seed(1, 0) == 16928499052494541594  # it must never change: recorded runs depend on it
-    assert len({trial_seed(1, i, j) for i in range(50) for j in range(50)}) == 2500
-
-
-def test_a_library_imported_after_seeding_is_seeded_too(tmp_path: Path) -> None:
-    """In a fresh interpreter, because numpy is loaded in this one."""
-    script = (
-        "import sys; from trainables.runtime.seeding import seed_everything; seed_everything(5, int(sys.argv[1]))\n"
-        "assert 'numpy.random' not in sys.modules\n"
-        "import numpy; print(numpy.random.random())\n"
-        "assert type(numpy.random.__spec__.loader).__name__ == 'SourceFileLoader'\n"
-    )
-    run = [
-        subprocess.run([sys.executable, "-c", script, index], capture_output=True, text=True, check=True).stdout
-        for index in "001"
-    ]
-    assert run[0] == run[1] != run[2]
-
-
-# ---------------------------------------------------------------- a process of its own
 
 
 def test_a_forked_trial_says_what_an_inline_one_does(tmp_path: Path) -> None:
