@@ -60,17 +60,9 @@ COVERED_BY = {
     "tuner/tools/sync": "tests/tuner/cli/test_cli_elsewhere.py",
     # the rest of tuner
     # trainables
-    "trainables/errors": "tests/trainables/net/test_failed.py",
-    "trainables/pickling": "tests/trainables/test_values.py",
-    "trainables/runtime/seeding": "tests/trainables/runtime/test_worker.py",
-    "trainables/store/file_tree": "tests/trainables/store/test_verify.py",
-    "trainables/transfer/backend": "tests/trainables/transfer/test_backends_conform.py",
     "trainables/transfer/between": "tests/tuner/cli/test_cli_elsewhere.py",
-    "trainables/transfer/local_files": "tests/trainables/transfer/test_local.py",
-    "trainables/transfer/objects": "tests/trainables/transfer/test_backends_conform.py",
     "trainables/transfer/s3_errors": "tests/trainables/transfer/test_s3_faults.py",
     "trainables/transfer/ssh": "tests/trainables/transfer/test_rsync.py",
-    "trainables/transfer/transfer_jobs": "tests/trainables/transfer/test_client.py",
 }
 
 
