@@ -86,8 +86,7 @@ class TransferError(TrainablesError, OSError):
         self.errno = errno
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kind, args = super().__reduce__()[:2]
-        return kind, args, {**self.__dict__, "errno": self.errno}  # which is no attribute of an instance for pickle
+        return type(self), self.args, {**self.__dict__, "errno": self.errno}  # which is no attribute of an instance for pickle
 
 
 class StoreMissingError(TransferError):
