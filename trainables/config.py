@@ -67,6 +67,7 @@ class FailureConfig(Config):
     Args:
         max_failures: how often a trial is continued after a failure; -1: always.
         fail_fast: True ends the experiment at the first failure, "raise" raises it at once; both need `max_failures=0`.
+        controller_failure_limit: accepted, without effect.
     """
 
     max_failures: int = setting(_retries, 0)
@@ -223,6 +224,8 @@ class RunConfig(Config):
         trial_timeout_s: hard limit on the wall time of one attempt, in seconds.
         overwrite: replace an experiment of this name.
         takeover: do not wait for another owner's heartbeat to go stale.
+        progress_reporter: what shows the run; None: the default view.
+        storage_filesystem, worker_runtime_env: accepted, without effect.
     """
 
     name: str | None = setting(text_or_none)

@@ -94,11 +94,22 @@ def run(
         resources_per_trial: {"cpu": 1, "gpu": 0.5, "my_resource": 2}; default one CPU.
         num_samples: how often the space is sampled; -1: without end.
         storage_path, local_dir: where experiments lie; default `~/tuner_results`.
+        search_alg, scheduler: a `Searcher` and a `TrialScheduler`, or their names; None: grid and random, and FIFO.
+        max_concurrent_trials: at most so many at once; None: as many as fit.
+        checkpoint_config, sync_config: which checkpoints are made and stay, and where copies go.
         keep_checkpoints_num, checkpoint_score_attr, checkpoint_freq, checkpoint_at_end: how many checkpoints stay
             ("max-auc": higher is better, "min-loss": lower), and when class trainables save.
+        verbose: 0 (prints nothing) to 3; None: the default view.
+        progress_reporter: what shows the run instead.
+        log_to_file: True, one file name, or (stdout's, stderr's); relative to the trial's directory.
+        callbacks: a list of `Callback`.
+        trial_name_creator, trial_dirname_creator: functions of a trial that name it and its directory.
+        chdir_to_trial_dir: whether a trial works in its directory; None: it does, unless TUNE_CHDIR_TO_TRIAL_DIR=0.
+        export_formats: accepted, without effect.
         max_failures: how often one trial is restarted from its newest checkpoint after it failed; -1: always.
         fail_fast: True: the first failure ends the experiment; "raise": and is raised.
         resume: False, True, "LOCAL", "REMOTE", "PROMPT", "AUTO", "ERRORED_ONLY", also with a suffix: "AUTO+ERRORED".
+        resume_config: which trials go on, as a `ResumeConfig`, instead of `resume`.
         restore: a checkpoint that the trials start from.
         raise_on_failed_trial: raise `TrialsFailedError` at the end if a trial failed.
         overwrite: replace an experiment of that name.

@@ -38,6 +38,7 @@ class TuneConfig:
         time_budget_s: seconds after which the experiment ends early.
         reuse_actors: accepted, without effect.
         trial_name_creator, trial_dirname_creator: functions of a trial.
+        chdir_to_trial_dir: whether a trial works in its directory; None: it does, unless TUNE_CHDIR_TO_TRIAL_DIR=0.
     """
 
     metric: str | Sequence[str] | None = None

@@ -21,7 +21,7 @@ from checkpoint_faults import facts, restored, rows, run, volume, warned
 from replicas import Store, Watched, refusal
 
 import tuner as tune
-from tests.tuner.test_clones import Counter, Scripted, clone_of
+from tests.tuner.driver.test_clones import Counter, Scripted, clone_of
 from trainables.errors import TransferError
 from trainables.transfer import remote_checkpoints
 from tuner.schedulers.base import Decision, Exploit

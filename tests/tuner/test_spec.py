@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 import inspect
+import re
 from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
 import pytest
 
 import tuner as tune
+from trainables.job import Job
 from tuner.cli.config_file import KEYS
 from tuner.error import SettingError
 from tuner.run import run
@@ -49,12 +51,16 @@ def test_run_takes_what_the_table_says() -> None:
     assert set(inspect.signature(run).parameters) - {"others"} == arguments()
 
 
-def test_the_docstring_of_run_explains_what_is_not_a_config_of_its_own() -> None:
-    said = inspect.getdoc(run) or ""
-    explained = {"verbose", "progress_reporter", "log_to_file", "callbacks", "max_concurrent_trials", "scheduler"}
-    explained |= {name for name in arguments() if name.startswith(("trial_name", "trial_dirname", "chdir", "search_"))}
-    explained |= {"checkpoint_config", "sync_config", "resume_config"} | WITHOUT_EFFECT
-    assert [name for name in sorted(arguments() - explained) if name not in said] == []
+@pytest.mark.parametrize("kind", [run, tune.RunConfig, tune.TuneConfig, tune.FailureConfig])
+def test_a_docstring_names_every_argument(kind: Any) -> None:
+    explained = re.findall(r"(?m)^    ([\w, ]+): ", inspect.getdoc(kind) or "")
+    assert set(inspect.signature(kind).parameters) - {"others"} <= set(re.findall(r"\w+", " ".join(explained)))
+
+
+def test_what_goes_to_a_worker_has_a_place_in_its_job() -> None:
+    sent = Spec(trainable=train).for_worker()
+    assert set(sent) == {"chdir", "publish", "keep_all_ranks", "name_by_index"}
+    assert set(sent) <= {each.name for each in fields(Job)}
 
 
 @pytest.mark.parametrize("name", sorted(SETTINGS - set(OTHER_NAMES) - {"failure_config"}))

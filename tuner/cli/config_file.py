@@ -14,9 +14,10 @@ search_alg: optuna
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import pydantic
 import yaml
@@ -27,101 +28,91 @@ from tuner.cli import yaml_space
 from tuner.cli.load_object import load_object
 from tuner.error import SettingError
 from tuner.experiment.paths import as_local_path, default_storage, safe_name
+from tuner.spec import Named, Spec
 
 FILE_NAME = "config.yaml"
 """What the experiment's directory keeps of it, for `tuner resume`."""
 
-Named = str | dict[str, dict[str, Any] | None]
-"""`asha`, or `{asha: {max_t: 10}}`."""
-Limit = dict[Literal["at_least", "at_most"], float]
-"""`{loss: {at_most: 0.1}}`; a plain number stops at or above it, like `at_least`."""
+_PARTS: dict[str, Any] = {
+    "keep_checkpoints_num": int | None,
+    "checkpoint_score_attr": str | None,
+    "checkpoint_freq": int,
+    "checkpoint_at_end": bool,
+    "max_failures": int,
+    "fail_fast": bool | Literal["raise"],
+}
+"""Arguments of `tune.run` that are a part of a setting, and what the file may say of them."""
+
+
+def _types() -> dict[str, Any]:
+    """The keys: the rows of the table of settings that a file may have, and the parts."""
+    types, rows = get_type_hints(Spec), {each.name: each.metadata["file"] for each in fields(Spec)}
+    return {key: types[key] if said is True else said for key, said in rows.items() if said is not None} | _PARTS
+
+
+_STRICT = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
+_FIELDS: dict[str, Any] = {key: (kind, ... if key == "trainable" else None) for key, kind in _types().items()}
+_Keys: type[pydantic.BaseModel] = pydantic.create_model("_Keys", __config__=_STRICT, **_FIELDS)
+KEYS = tuple(_FIELDS)
 
 
 class OnRay(pydantic.BaseModel):
     """`executor: {ray: {address: "10.0.0.1:6379"}}`: the arguments of `RayExecutor`."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = _STRICT
 
     address: str | None = None
     runtime_env: dict[str, Any] | None = None
     options: dict[str, Any] | None = None
 
 
-class Described(pydantic.BaseModel):
-    """One experiment, as a file describes it. The keys are the arguments of `tune.run`."""
+@dataclass(frozen=True)
+class Described:
+    """One experiment, as a file describes it."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    trainable: str
-    name: str | None = None
-    param_space: dict[str, Any] = {}
-    metric: str | list[str] | None = None
-    mode: Literal["min", "max"] | list[Literal["min", "max"]] | None = None
-    num_samples: int = 1
-    scheduler: Named | None = None
-    search_alg: Named | None = None
-    stop: dict[str, float | Limit] | None = None
-    time_budget_s: float | None = None
-    resources_per_trial: dict[str, float] | None = None
-    max_concurrent_trials: int | None = None
-    storage_path: str | None = None
-    keep_checkpoints_num: int | None = None
-    checkpoint_score_attr: str | None = None
-    checkpoint_freq: int = 0
-    checkpoint_at_end: bool = False
-    checkpoint_budget: int | str | None = None
-    max_failures: int = 0
-    fail_fast: bool | Literal["raise"] = False
-    raise_on_failed_trial: bool = True
-    resume: bool | str | None = None
-    overwrite: bool = False
-    takeover: bool = False
-    restore: str | None = None
-    seed: int | None = None
-    trial_timeout_s: float | None = None
-    verbose: int | None = None
-    log_to_file: bool | str | list[str] = False
-    callbacks: list[Named] = []
-    executor: Literal["local", "inline", "ray"] | dict[Literal["ray"], OnRay | None] | None = None
-    directory_: str = pydantic.Field(default=".", exclude=True)
+    said: Mapping[str, Any]
+    """What stands in it, checked; the keys are arguments of `tune.run`."""
+    beside: Path
+    """The directory of the file."""
 
     def directory(self) -> Path:
         """Where the experiment lies."""
-        storage = default_storage() if self.storage_path is None else as_local_path(self.storage_path)
-        return storage / str(self.name)
+        storage = self.said.get("storage_path")
+        return (default_storage() if storage is None else as_local_path(storage)) / str(self.said["name"])
 
     def load_trainable(self) -> Any:
-        return load_object(self.trainable, Path(self.directory_))
+        return load_object(self.said["trainable"], self.beside)
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `tune.run`; what the file does not say is not there. Raises SettingError."""
-        given = {key: getattr(self, key) for key in self.model_fields_set if key not in ("trainable", "directory_")}
-        given["name"] = self.name
+        from tuner.schedulers import create_scheduler
+        from tuner.search import create_searcher
+
+        given = {key: value for key, value in self.said.items() if key != "trainable"}
         given["config"] = yaml_space.parse(given.pop("param_space", {}))
-        if self.scheduler is not None:
-            from tuner.schedulers import create_scheduler
-
-            given["scheduler"] = _made(create_scheduler, self.scheduler, "scheduler")
-        if self.search_alg is not None:
-            from tuner.search import create_searcher
-
-            given["search_alg"] = _made(create_searcher, self.search_alg, "search_alg")
-        if self.stop is not None:
-            given["stop"] = {key: _criterion(key, limit) for key, limit in self.stop.items()}
-        if isinstance(self.log_to_file, list):
-            given["log_to_file"] = tuple(self.log_to_file)
-        if isinstance(self.executor, dict):
-            from tuner.executors import RayExecutor
-
-            given["executor"] = RayExecutor(**(self.executor["ray"] or OnRay()).model_dump())
-        if self.callbacks:
-            given["callbacks"] = [self._callback(named) for named in self.callbacks]
+        makers: dict[str, Callable[[Any], Any]] = {
+            "scheduler": lambda named: _made(create_scheduler, named, "scheduler"),
+            "search_alg": lambda named: _made(create_searcher, named, "search_alg"),
+            "stop": lambda limits: {metric: _criterion(metric, limit) for metric, limit in limits.items()},
+            "log_to_file": lambda files: tuple(files) if isinstance(files, list) else files,
+            "executor": _executor,
+            "callbacks": lambda named: [self._callback(each) for each in named],
+        }
+        for key, make in makers.items():
+            if given.get(key) is not None:
+                given[key] = make(given[key])
         return given
 
     def _callback(self, named: Named) -> Any:
         name, keywords = _split(named, "callbacks")
-        kind = load_object(name, Path(self.directory_))
+        kind = load_object(name, self.beside)
         return _made(lambda _, **given: kind(**given), {name: keywords}, "callbacks")
+
+
+def _executor(named: str | dict[str, Any]) -> Any:
+    from tuner.executors import RayExecutor
+
+    return named if isinstance(named, str) else RayExecutor(**named["ray"] or {})
 
 
 def _criterion(metric: str, limit: Any) -> Any:
@@ -159,9 +150,6 @@ def _parsed(text: str, source: str) -> Any:
         raise SettingError(f"{source} is not YAML: {error}") from error
 
 
-KEYS = tuple(name for name in Described.model_fields if name != "directory_")
-
-
 def load(path: Path, changes: Sequence[str] = ()) -> Described:
     """Read and check a config file, with `--set` changes. Raises SettingError that names the key and the value."""
     try:
@@ -185,11 +173,12 @@ def check(found: Mapping[str, Any], *, source: str, directory: Path) -> Describe
     if mistakes:
         raise SettingError(f"{source}: " + "; ".join(mistakes))
     try:
-        described = Described.model_validate({**found, "directory_": str(directory)})
+        checked = _Keys.model_validate(found)
     except pydantic.ValidationError as error:
         raise SettingError("\n".join(f"{source}: {line}" for line in _mistakes(error))) from None
-    yaml_space.parse(described.param_space)
-    return described
+    said = {key: getattr(checked, key) for key in KEYS if key in found}
+    yaml_space.parse(said.get("param_space", {}))
+    return Described(said, directory)
 
 
 def _mistakes_on_ray(executor: Mapping[str, Any]) -> list[str]:
@@ -282,13 +271,14 @@ class KeepConfig(Callback):
     def setup(self, *_: Any, **__: Any) -> None:
         from trainables.store import fs
 
-        kept = self.described.model_dump(exclude_unset=True, exclude={"resume", "overwrite", "storage_path", "name"})
-        if self.described.trainable.rpartition(":")[0].endswith(".py"):
+        said, again = self.described.said, ("resume", "overwrite", "storage_path", "name")
+        kept = {key: value for key, value in said.items() if key not in again}
+        if said["trainable"].rpartition(":")[0].endswith(".py"):
             kept["trainable"] = self._found_again()
         fs.replace_file(self.described.directory() / FILE_NAME, yaml.safe_dump(kept, sort_keys=False).encode())
 
     def _found_again(self) -> str:
         """The trainable's file by its full path: the config lies elsewhere now."""
-        given, _, name = self.described.trainable.rpartition(":")
-        beside = Path(self.described.directory_) / given
+        given, _, name = self.described.said["trainable"].rpartition(":")
+        beside = self.described.beside / given
         return f"{(beside if beside.is_file() else Path(given).expanduser()).resolve()}:{name}"

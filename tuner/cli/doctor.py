@@ -80,10 +80,14 @@ def plan(arguments: argparse.Namespace) -> PlannedRun:
         from tuner.cli.config_file import load
 
         described = load(subject)
-        given |= {"storage_path": described.storage_path, "resources": described.resources_per_trial or {"cpu": 1}}
-        executor = described.executor if executor is None else executor
-        file = described.trainable.rpartition(":")[0]
-        places = (Path(described.directory_) / file, Path(file))
+        said = described.said
+        given |= {
+            "storage_path": said.get("storage_path"),
+            "resources": said.get("resources_per_trial") or {"cpu": 1},
+        }
+        executor = said.get("executor") if executor is None else executor
+        file = said["trainable"].rpartition(":")[0]
+        places = (described.beside / file, Path(file))
         script = next((place for place in places if file.endswith(".py") and place.is_file()), None)
         given["imports"] = [] if script is None else imports_of(script)
     elif subject is not None:
@@ -91,7 +95,7 @@ def plan(arguments: argparse.Namespace) -> PlannedRun:
             raise SettingError(f"{subject} is not accepted; accepted are a Python script and a config of `tuner run`")
         given["imports"] = imports_of(subject)
     if isinstance(executor, dict) and executor.get("ray") is not None:
-        given |= {key: value for key, value in executor["ray"].model_dump().items() if value is not None}
+        given |= {key: value for key, value in executor["ray"].items() if value is not None}
     given["cluster"] = arguments.address is not None or executor == "ray" or isinstance(executor, dict)
     for name in ("address", "storage_path", "upload_dir", "ssh_key", "ssh_port"):
         if getattr(arguments, name) is not None:

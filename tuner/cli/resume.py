@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def _from_config(kept: Path, path: Path, arguments: argparse.Namespace) -> int:
     described = load(kept, [*run_verb.where(arguments), *arguments.changes])
     # Where it lies now counts: it may have been moved since.
     moved = {"name": path.name, "storage_path": str(path.parent), "resume": word, "overwrite": False}
-    return run_verb.execute(described.model_copy(update=moved))
+    return run_verb.execute(replace(described, said={**described.said, **moved}))
 
 
 def _from_trainable(path: Path, arguments: argparse.Namespace) -> int:

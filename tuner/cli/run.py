@@ -67,7 +67,7 @@ def execute(described: Any) -> int:
         analysis = tune_run(described.load_trainable(), **settings)
     except TrialsFailedError as error:
         failed, analysis = error, error.analysis
-    if described.verbose != 0:
+    if described.said.get("verbose") != 0:
         _say(analysis, described)
     if failed is not None:
         output.say(f"tuner: {failed}", sys.stderr)
@@ -77,14 +77,14 @@ def execute(described: Any) -> int:
 
 def _say(analysis: Any, described: Any) -> None:
     output.say(f"experiment       {described.directory()}")
-    if not isinstance(described.metric, str):
+    metric, mode = described.said.get("metric"), described.said.get("mode") or "max"
+    if not isinstance(metric, str):
         return
-    mode = described.mode or "max"
-    best = analysis.get_best_trial(described.metric, mode)
+    best = analysis.get_best_trial(metric, mode)
     if best is None:
         return
-    output.say(f"best trial       {best.name} (by its last {described.metric})")
+    output.say(f"best trial       {best.name} (by its last {metric})")
     output.say(f"best config      {output.value(best.config)}")
-    checkpoint = analysis.get_best_checkpoint(best, described.metric, mode)
+    checkpoint = analysis.get_best_checkpoint(best, metric, mode)
     if checkpoint is not None:
         output.say(f"best checkpoint  {checkpoint.path}")

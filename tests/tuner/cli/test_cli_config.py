@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tuner.cli import parser, run
-from tuner.cli.config_file import Described, load
+from tuner.cli.config_file import KEYS, load
 from tuner.cli.load_object import load_object
 from tuner.error import SettingError
 from tuner.stopper import at_least, at_most
@@ -36,8 +36,8 @@ def test_the_shipped_config_says_what_the_script_says() -> None:
 
 
 def test_the_name_is_the_files_own_unless_it_says_one(tmp_path: Path) -> None:
-    assert load(written(tmp_path, "")).name == "small"
-    assert load(written(tmp_path, "name: other")).name == "other"
+    assert load(written(tmp_path, "")).said["name"] == "small"
+    assert load(written(tmp_path, "name: other")).said["name"] == "other"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_config_cannot_run_code(tmp_path: Path) -> None:
 def test_set_changes_one_setting(tmp_path: Path, change: str, key: str, value: Any) -> None:
     described = load(written(tmp_path, "param_space: {lr: {uniform: [0, 1]}}"), [change])
 
-    assert getattr(described, key) == value
+    assert described.said[key] == value
     assert described.arguments()
 
 
@@ -157,9 +157,7 @@ def test_every_key_is_an_argument_of_tune_run() -> None:
 
     from tuner.run import run
 
-    keys = set(Described.model_fields) - {"trainable", "directory_", "param_space"}
-
-    assert keys <= set(inspect.signature(run).parameters)
+    assert set(KEYS) - {"trainable", "param_space"} <= set(inspect.signature(run).parameters)
 
 
 def test_a_trainable_is_found_beside_the_config_and_where_the_command_runs(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuner.test_clones import RATES, Counter, Scripted, clone_of, run
+from tests.tuner.driver.test_clones import RATES, Counter, Scripted, clone_of, run
 from tuner.cli import main
 from tuner.schedulers.base import Decision
 
