@@ -86,7 +86,7 @@ class TransferError(TrainablesError, OSError):
         self.errno = errno
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self.args, {**self.__dict__, "errno": self.errno}  # which is no attribute of an instance for pickle
+        return type(self), self.args, {**self.__dict__, "errno": self.errno}  # pickle does not find that one by itself
 
 
 class StoreMissingError(TransferError):
