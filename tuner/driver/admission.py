@@ -29,7 +29,7 @@ class Admission:
     def __init__(self, parts: LoopParts, endings: Endings) -> None:
         self._parts, self._endings, self._transitions = parts, endings, endings.transitions
         self._plan, self._state, self._facts = parts.plan, parts.state, parts.facts
-        self._plugins, self._source = parts.plugins, parts.plugins.source
+        self._source = parts.plugins.source
         self._attempts, self._waiting = parts.attempts, parts.waiting
         self._unchosen: Trial | None = None
         """The trial that was created last, if the scheduler has not chosen it: no other is created before it does."""
@@ -96,7 +96,7 @@ class Admission:
 
     def choose(self) -> Trial | None:
         """Whom the scheduler would have run next of those that wait."""
-        return self._plugins.choose(self._waiting.view) if self._waiting else None
+        return self._parts.plugins.choose(self._waiting.view) if self._waiting else None
 
     def _create(self) -> Trial | None:
         created = self._source.create(self._state) if self._plan.only is None else None
