@@ -18,25 +18,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainables import tagged
+from trainables import tagged, wire
 from trainables.automatic import TimeSource
 from trainables.job import Job
-from trainables.wire import (
-    Answer,
-    AttemptErrored,
-    CheckpointRef,
-    DriverLink,
-    Finished,
-    FromTrial,
-    Preempted,
-    Report,
-    SavePublished,
-    SideMessage,
-    nothing,
-)
 
 
-class MemoryLink(DriverLink):
+class MemoryLink(wire.DriverLink):
     """A driver in memory: answers from a function, remembers every message in the order of arrival.
 
     Args:
@@ -44,15 +31,15 @@ class MemoryLink(DriverLink):
         durable: False holds every checkpoint back until `make_durable` is called.
     """
 
-    def __init__(self, answer: Callable[[Report], Answer] | None = None, *, durable: bool = True) -> None:
-        self.messages: list[FromTrial] = []
+    def __init__(self, answer: Callable[[wire.Report], wire.Answer] | None = None, *, durable: bool = True) -> None:
+        self.messages: list[wire.FromTrial] = []
         self.gone = False
         """Set it, and every call fails as if the driver had died."""
-        self._answer = answer or (lambda report: Answer())
+        self._answer = answer or (lambda report: wire.Answer())
         self._everything_durable = durable
         self._durable = -1
         self._halted = False
-        self._tell_halt: Callable[[], None] = nothing
+        self._tell_halt: Callable[[], None] = wire.nothing
         self._changed = threading.Condition()
 
     # ------------------------------------------------------------ what tests say
@@ -82,22 +69,26 @@ class MemoryLink(DriverLink):
     @property
     def results(self) -> list[dict[str, Any]]:
         """The reported results, decoded."""
-        return [tagged.loads(bytes(report.metrics)) for report in self.of(Report)]
+        return [tagged.loads(bytes(report.metrics)) for report in self.of(wire.Report)]
 
     @property
-    def published(self) -> list[CheckpointRef]:
+    def published(self) -> list[wire.CheckpointRef]:
         """The checkpoints that reached the disk."""
-        return [message.ref for message in self.of(SavePublished)]
+        return [message.ref for message in self.of(wire.SavePublished)]
 
     @property
-    def end(self) -> Finished | AttemptErrored | Preempted:
+    def end(self) -> wire.Finished | wire.AttemptErrored | wire.Preempted:
         """How the trial ended; fails unless it said so exactly once."""
-        (end,) = (message for message in self.messages if isinstance(message, (Finished, AttemptErrored, Preempted)))
+        (end,) = (
+            message
+            for message in self.messages
+            if isinstance(message, (wire.Finished, wire.AttemptErrored, wire.Preempted))
+        )
         return end
 
     # ------------------------------------------------------------ what the trial calls
 
-    def call(self, report: Report, meanwhile: Callable[[], None] = nothing) -> Answer:
+    def call(self, report: wire.Report, meanwhile: Callable[[], None] = wire.nothing) -> wire.Answer:
         self._hear(report)
         meanwhile()
         answer = self._answer(report)
@@ -105,10 +96,10 @@ class MemoryLink(DriverLink):
             self._halted = True
         return answer
 
-    def send(self, message: Finished | AttemptErrored | Preempted) -> None:
+    def send(self, message: wire.Finished | wire.AttemptErrored | wire.Preempted) -> None:
         self._hear(message)
 
-    def post(self, message: SideMessage) -> None:
+    def post(self, message: wire.SideMessage) -> None:
         self._hear(message)
 
     def wait_durable(self, iteration: int) -> None:
@@ -129,7 +120,7 @@ class MemoryLink(DriverLink):
             self.gone = True
             self._changed.notify_all()
 
-    def _hear(self, message: FromTrial) -> None:
+    def _hear(self, message: wire.FromTrial) -> None:
         if self.gone:
             raise ConnectionError("the driver is gone")
         with self._changed:

@@ -11,17 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from trainables import knobs
-from trainables.errors import (
-    AccessRefusedError,
-    MissingExtraError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    StoreBusyError,
-    StoreMissingError,
-    TransferCorruptError,
-    TransferError,
-)
+from trainables import errors, knobs
 from trainables.transfer.clouds import BUSY, TRANSIENT, CloudBackend
 from trainables.transfer.local_files import Sink, Source
 
@@ -66,7 +56,7 @@ class AzureBackend(CloudBackend):
                 max_concurrency=_BLOCKS_AT_ONCE,
             )
         except Exception as error:
-            if not exclusive or not isinstance(self._failure(error, ""), ObjectExistsError):
+            if not exclusive or not isinstance(self._failure(error, ""), errors.ObjectExistsError):
                 raise
             if blob.get_blob_properties().metadata.get(_MARK) != mark:
                 raise
@@ -76,9 +66,9 @@ class AzureBackend(CloudBackend):
             found = blob.get_blob_properties()
             computed = found.content_settings.content_md5
             if found.size != source.size:
-                raise TransferCorruptError(f"{self.url(key)} has {found.size} bytes, sent were {source.size}")
+                raise errors.TransferCorruptError(f"{self.url(key)} has {found.size} bytes, sent were {source.size}")
         if bytes(computed or b"") != md5:
-            raise TransferCorruptError(f"{self.url(key)} has another MD5 than what was sent", transient=True)
+            raise errors.TransferCorruptError(f"{self.url(key)} has another MD5 than what was sent", transient=True)
         return f"md5:{md5.hex()}"
 
     def _receive(self, key: str, sink: Sink) -> None:
@@ -89,7 +79,7 @@ class AzureBackend(CloudBackend):
             sink.write(chunk)
         expected = stream.properties.content_settings.content_md5
         if expected and bytes(expected) != hasher.digest():
-            raise TransferCorruptError(f"{self.url(key)} has another MD5 than what arrived", transient=True)
+            raise errors.TransferCorruptError(f"{self.url(key)} has another MD5 than what arrived", transient=True)
 
     def _copy(self, known: str, key: str, *, exclusive: bool) -> str:
         from azure.core import MatchConditions
@@ -103,7 +93,7 @@ class AzureBackend(CloudBackend):
             wait = min(2 * wait, 5.0)
             status = blob.get_blob_properties().copy.status
         if status != "success":
-            raise TransferError(f"{self.url(known)} could not be copied to {key}: {status}", transient=True)
+            raise errors.TransferError(f"{self.url(known)} could not be copied to {key}: {status}", transient=True)
         md5 = blob.get_blob_properties().content_settings.content_md5
         return f"md5:{bytes(md5).hex()}" if md5 else ""
 
@@ -134,7 +124,7 @@ class AzureBackend(CloudBackend):
             if _code(error) == "ContainerNotFound":
                 raise
 
-    def _failure(self, error: Exception, url: str) -> TransferError | None:
+    def _failure(self, error: Exception, url: str) -> errors.TransferError | None:
         from azure.core import exceptions
 
         if not isinstance(error, exceptions.AzureError):
@@ -143,23 +133,23 @@ class AzureBackend(CloudBackend):
         code = _code(error)
         status = getattr(error, "status_code", None)
         if code in ("ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"):
-            return StoreMissingError(
+            return errors.StoreMissingError(
                 f"there is no container {self._container_name}: make it, or mend the address {url}"
             )
         if code in _EXISTS or isinstance(error, exceptions.ResourceExistsError):
-            return ObjectExistsError(f"{url} is there already")
+            return errors.ObjectExistsError(f"{url} is there already")
         if isinstance(error, exceptions.ClientAuthenticationError) or status in (401, 403):
-            return AccessRefusedError(
+            return errors.AccessRefusedError(
                 f"{url}: access is refused ({text}): may the credentials in AZURE_STORAGE_*, or of `az login`, "
                 "read, write and delete there?"
             )
         if status == 404:
-            return ObjectNotFoundError(f"there is no {url}")
+            return errors.ObjectNotFoundError(f"there is no {url}")
         if status == 400 and "md5" in f"{code} {text}".lower():  # of an emulator the code does not tell
-            return TransferCorruptError(f"{url}: what arrived is not what was sent", transient=True)
+            return errors.TransferCorruptError(f"{url}: what arrived is not what was sent", transient=True)
         if isinstance(error, exceptions.ServiceRequestError | exceptions.ServiceResponseError):
-            return TransferError(f"{url} cannot be reached: {text}", transient=True)
-        kind = StoreBusyError if status in BUSY else TransferError
+            return errors.TransferError(f"{url} cannot be reached: {text}", transient=True)
+        kind = errors.StoreBusyError if status in BUSY else errors.TransferError
         return kind(f"{url}: {text}", transient=status in TRANSIENT)
 
     def _connect(self) -> Any:
@@ -180,13 +170,13 @@ class AzureBackend(CloudBackend):
             try:
                 return self._library.BlobServiceClient.from_connection_string(said["connection_string"], **options)
             except (KeyError, ValueError):
-                raise AccessRefusedError(
+                raise errors.AccessRefusedError(
                     f"{self.uri}: what AZURE_STORAGE_CONNECTION_STRING has is no connection string; it is written "
                     "AccountName=...;AccountKey=...;EndpointSuffix=core.windows.net"
                 ) from None  # it may show a part of it
         host = self._host.replace(".dfs.", ".blob.") or f"{said.get('account_name', '')}.blob.core.windows.net"
         if host.startswith("."):
-            raise AccessRefusedError(
+            raise errors.AccessRefusedError(
                 f"{self.uri} does not say whose it is: set AZURE_STORAGE_ACCOUNT_NAME or "
                 "AZURE_STORAGE_CONNECTION_STRING, or write abfs://container@account.dfs.core.windows.net/path"
             )
@@ -197,7 +187,7 @@ class AzureBackend(CloudBackend):
         try:
             from azure.identity import ClientSecretCredential, DefaultAzureCredential
         except ImportError as error:
-            raise MissingExtraError(f'{self.uri} needs azure-identity: pip install "tuner[azure]"') from error
+            raise errors.MissingExtraError(f'{self.uri} needs azure-identity: pip install "tuner[azure]"') from error
         if {"tenant_id", "client_id", "client_secret"} <= set(said):
             return ClientSecretCredential(said["tenant_id"], said["client_id"], said["client_secret"])
         return DefaultAzureCredential()

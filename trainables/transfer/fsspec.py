@@ -12,14 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from trainables.errors import (
-    AccessRefusedError,
-    MissingExtraError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    TransferCorruptError,
-    TransferError,
-)
+from trainables import errors
 from trainables.transfer.backend import Can, Entry
 from trainables.transfer.local_files import Sink, Source, on_disk
 from trainables.transfer.objects import ObjectBackend, escaped, unescaped
@@ -53,18 +46,18 @@ class FsspecBackend(ObjectBackend):
         try:
             import fsspec
         except ImportError as error:
-            raise MissingExtraError(f'{self.uri} needs fsspec: pip install "tuner[fsspec]"') from error
+            raise errors.MissingExtraError(f'{self.uri} needs fsspec: pip install "tuner[fsspec]"') from error
         try:
             filesystem, root = fsspec.url_to_fs(self._address, skip_instance_cache=True, use_listings_cache=False)
         except ImportError as error:  # fsspec names the package that is missing
-            raise MissingExtraError(f"{self.uri}: {error}") from error
+            raise errors.MissingExtraError(f"{self.uri}: {error}") from error
         except (OSError, ValueError) as error:
             if isinstance(error, ValueError) and self.uri != self._address.rstrip("/"):
-                raise TransferError(
+                raise errors.TransferError(
                     f"{self.uri} cannot be opened: its address cannot be read. In a user's name and password / is "
                     "written %2F, ? %3F, # %23, @ %40, : %3A and [ %5B"
                 ) from None  # it may show a part of the password
-            raise TransferError(
+            raise errors.TransferError(
                 f"{self.uri} cannot be opened: {error}", transient=isinstance(error, OSError)
             ) from error
         return filesystem, root.rstrip("/")
@@ -86,7 +79,7 @@ class FsspecBackend(ObjectBackend):
     def _copy(self, known: str, key: str, *, exclusive: bool) -> str:
         size = self._size(known)
         if size is None:
-            raise ObjectNotFoundError(f"there is no {self.url(known)}")
+            raise errors.ObjectNotFoundError(f"there is no {self.url(known)}")
         path = self._path(key)
         self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
         self._fs.cp_file(self._path(known), path)
@@ -112,23 +105,25 @@ class FsspecBackend(ObjectBackend):
         with suppress(FileNotFoundError):
             self._fs.rm_file(self._path(key))
 
-    def _failure(self, error: Exception, url: str) -> TransferError | None:
+    def _failure(self, error: Exception, url: str) -> errors.TransferError | None:
         match error:
             case FileNotFoundError() | NotADirectoryError() | IsADirectoryError():
-                return ObjectNotFoundError(f"there is no {url}")
+                return errors.ObjectNotFoundError(f"there is no {url}")
             case FileExistsError():
-                return ObjectExistsError(f"{url} is there already")
+                return errors.ObjectExistsError(f"{url} is there already")
             case PermissionError():
-                return AccessRefusedError(f"{url}: access is refused: {error}")
+                return errors.AccessRefusedError(f"{url}: access is refused: {error}")
             case NotImplementedError():
-                return TransferError(f"{url}: {type(self._fs).__name__} cannot do that")
+                return errors.TransferError(f"{url}: {type(self._fs).__name__} cannot do that")
         # hundreds of filesystems raise as they like; what is taken for passing is tried again, and named at the end
-        return TransferError(f"{url}: {type(error).__name__}: {error}", transient=not isinstance(error, ValueError))
+        return errors.TransferError(
+            f"{url}: {type(error).__name__}: {error}", transient=not isinstance(error, ValueError)
+        )
 
     def _check_size(self, key: str, size: int) -> None:
         found = self._size(key)
         if found != size:
-            raise TransferCorruptError(f"{self.url(key)} has {found} bytes, sent were {size}", transient=True)
+            raise errors.TransferCorruptError(f"{self.url(key)} has {found} bytes, sent were {size}", transient=True)
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{escaped(key)}"
@@ -150,7 +145,7 @@ class MemoryBackend(FsspecBackend):
                 raise FileExistsError(path)
             self._fs.pipe_file(path, data)
             if self._fs.cat_file(path) != data:
-                raise TransferCorruptError(f"{self.url(key)} is not what was sent")
+                raise errors.TransferCorruptError(f"{self.url(key)} is not what was sent")
         return ""
 
     def _receive(self, key: str, sink: Sink) -> None:

@@ -11,15 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from trainables.errors import (
-    AccessRefusedError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    StoreBusyError,
-    StoreMissingError,
-    TransferCorruptError,
-    TransferError,
-)
+from trainables import errors
 from trainables.transfer.clouds import BUSY, TRANSIENT, CloudBackend
 from trainables.transfer.local_files import Sink, Source
 
@@ -62,16 +54,16 @@ class GcsBackend(CloudBackend):
             )
         except Exception as error:
             failure = self._failure(error, self.url(key))
-            if isinstance(failure, ObjectNotFoundError):
+            if isinstance(failure, errors.ObjectNotFoundError):
                 raise self._no_bucket() from error  # nothing else can be missing where one writes
-            if not exclusive or not isinstance(failure, ObjectExistsError):
+            if not exclusive or not isinstance(failure, errors.ObjectExistsError):
                 raise
             there = self._bucket().get_blob(blob.name, timeout=_TIMEOUT)
             if there is None or (there.metadata or {}).get(_MARK) != mark:
                 raise
             blob = there  # it was ours: the answer was lost and the library asked again
         if blob.size != source.size:
-            raise TransferCorruptError(
+            raise errors.TransferCorruptError(
                 f"{self.url(key)} has {blob.size} bytes, sent were {source.size}", transient=True
             )
         return f"crc32c:{blob.crc32c}"
@@ -108,7 +100,7 @@ class GcsBackend(CloudBackend):
         with suppress(NotFound):
             self._blob(key).delete(timeout=_TIMEOUT)
 
-    def _failure(self, error: Exception, url: str) -> TransferError | None:
+    def _failure(self, error: Exception, url: str) -> errors.TransferError | None:
         import requests
         from google.api_core import exceptions
         from google.auth import exceptions as auth
@@ -116,41 +108,41 @@ class GcsBackend(CloudBackend):
 
         match error:
             case auth.TransportError():
-                return TransferError(f"{url}: Google's credentials could not be had: {error}", transient=True)
+                return errors.TransferError(f"{url}: Google's credentials could not be had: {error}", transient=True)
             case auth.GoogleAuthError():
                 remedy = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
-                return AccessRefusedError(f"{url}: no credentials of Google that work ({error}); {remedy}")
+                return errors.AccessRefusedError(f"{url}: no credentials of Google that work ({error}); {remedy}")
             case media.DataCorruption():
-                return TransferCorruptError(f"{url}: what arrived is not what was sent: {error}", transient=True)
+                return errors.TransferCorruptError(f"{url}: what arrived is not what was sent: {error}", transient=True)
             case exceptions.RetryError() | requests.ConnectionError() | requests.Timeout():
-                return TransferError(f"{url} cannot be reached: {error}", transient=True)
+                return errors.TransferError(f"{url} cannot be reached: {error}", transient=True)
             case requests.RequestException():
-                return TransferError(f"{url}: {error}", transient=True)
+                return errors.TransferError(f"{url}: {error}", transient=True)
             case media.InvalidResponse():
                 return self._refusal(int(error.response.status_code), str(error), url)
             case exceptions.GoogleAPICallError():
                 return self._refusal(int(error.code or 0), error.message or "", url)
         return None
 
-    def _refusal(self, code: int, text: str, url: str) -> TransferError:
+    def _refusal(self, code: int, text: str, url: str) -> errors.TransferError:
         match code:
             case 401 | 403:
-                return AccessRefusedError(
+                return errors.AccessRefusedError(
                     f"{url}: access is refused ({code} {text}): may these credentials read, write and delete there?"
                 )
             case 404 if "bucket does not exist" in text:
                 return self._no_bucket()
             case 400 if "CRC32C" in text or "MD5" in text:
-                return TransferCorruptError(f"{url}: what arrived is not what was sent: {text}", transient=True)
+                return errors.TransferCorruptError(f"{url}: what arrived is not what was sent: {text}", transient=True)
             case 404:
-                return ObjectNotFoundError(f"there is no {url}")
+                return errors.ObjectNotFoundError(f"there is no {url}")
             case 412:
-                return ObjectExistsError(f"{url} is there already")
-        kind = StoreBusyError if code in BUSY else TransferError
+                return errors.ObjectExistsError(f"{url} is there already")
+        kind = errors.StoreBusyError if code in BUSY else errors.TransferError
         return kind(f"{url}: {code} {text}", transient=code in TRANSIENT)
 
-    def _no_bucket(self) -> StoreMissingError:
-        return StoreMissingError(f"there is no bucket {self._place}: make it, or mend the address {self.uri}")
+    def _no_bucket(self) -> errors.StoreMissingError:
+        return errors.StoreMissingError(f"there is no bucket {self._place}: make it, or mend the address {self.uri}")
 
     def _connect(self) -> Any:
         return self._library.Client()

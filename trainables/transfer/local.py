@@ -16,14 +16,7 @@ from pathlib import Path
 
 import blake3
 
-from trainables.errors import (
-    AccessRefusedError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    StoreMissingError,
-    TransferCorruptError,
-    TransferError,
-)
+from trainables import errors
 from trainables.store import fs
 from trainables.transfer.backend import Entry, Leftover, checked_key
 from trainables.transfer.local_files import Sink, Source
@@ -89,7 +82,7 @@ class LocalBackend(ObjectBackend):
             source.seek(0)  # it was read to its end where the directory went meanwhile
             sent = _write(part, source)
             if _content_hash(part) != sent:
-                raise TransferCorruptError(f"{self.url(key)}: what was read back is not what was written")
+                raise errors.TransferCorruptError(f"{self.url(key)}: what was read back is not what was written")
             return f"blake3:{sent}"
 
         return self._place(fill, key, exclusive=exclusive)
@@ -98,9 +91,9 @@ class LocalBackend(ObjectBackend):
         def fill(part: Path) -> str:
             size = self._size(known)
             if size is None:
-                raise ObjectNotFoundError(f"there is no {self.url(known)}")
+                raise errors.ObjectNotFoundError(f"there is no {self.url(known)}")
             if fs.copy_file(self._path(known), part) != size:
-                raise TransferCorruptError(f"{self.url(known)} was shortened while it was copied")
+                raise errors.TransferCorruptError(f"{self.url(known)} was shortened while it was copied")
             fs.fsync_file(part)
             return ""
 
@@ -110,7 +103,7 @@ class LocalBackend(ObjectBackend):
         fd = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise ObjectNotFoundError(f"{self.url(key)} is no file")
+                raise errors.ObjectNotFoundError(f"{self.url(key)} is no file")
             while data := os.read(fd, _BLOCK):
                 sink.write(data)
         finally:
@@ -139,7 +132,7 @@ class LocalBackend(ObjectBackend):
         with self._saying(prefix):
             inner = [entry.key for entry in self._entries(self._path(prefix), "", links)]
         if links:
-            raise TransferError(
+            raise errors.TransferError(
                 f"{self.url(prefix)}/{links[0]} is a symlink, which nobody put there: it is not followed"
             )
         return inner or super()._names(prefix)
@@ -152,21 +145,21 @@ class LocalBackend(ObjectBackend):
             with suppress(FileNotFoundError):  # deleted again, by somebody else
                 fs.fsync_dir(directory)
 
-    def _failure(self, error: Exception, url: str) -> TransferError | None:
+    def _failure(self, error: Exception, url: str) -> errors.TransferError | None:
         if not isinstance(error, OSError):
             return None
         text = f"{url}: {error.strerror or error}"
         match error:
             case FileNotFoundError() | NotADirectoryError():
-                return ObjectNotFoundError(f"there is no {url}")
+                return errors.ObjectNotFoundError(f"there is no {url}")
             case FileExistsError():
-                return ObjectExistsError(f"{url} is there already")
+                return errors.ObjectExistsError(f"{url} is there already")
             case PermissionError():
-                return AccessRefusedError(f"{text}; may this user write there?")
+                return errors.AccessRefusedError(f"{text}; may this user write there?")
             case OSError(errno=errno.ENAMETOOLONG | errno.ELOOP | errno.EISDIR):
-                return TransferError(text)  # it will be no other the next time
+                return errors.TransferError(text)  # it will be no other the next time
         free = fs.free_bytes(self.root)
-        return TransferError(f"{text}; {free} bytes are free there", transient=True)
+        return errors.TransferError(f"{text}; {free} bytes are free there", transient=True)
 
     def _path(self, key: str, *, last: bool = True) -> Path:
         """Where a key lies. No link below the root is followed: it may lead anywhere (`last`: the last part counts)."""
@@ -175,7 +168,7 @@ class LocalBackend(ObjectBackend):
         for index, part in enumerate(parts):
             path = path / part
             if (last or index + 1 < len(parts)) and path.is_symlink():
-                raise TransferCorruptError(f"{path} is a symlink, which nobody put there: it is not followed")
+                raise errors.TransferCorruptError(f"{path} is a symlink, which nobody put there: it is not followed")
         return path
 
     def _place(self, fill: Callable[[Path], str], key: str, *, exclusive: bool) -> str:
@@ -189,28 +182,30 @@ class LocalBackend(ObjectBackend):
                 self._name(part, path, exclusive=exclusive)
                 return receipt
             except FileNotFoundError as error:
-                if isinstance(error, TransferError):
+                if isinstance(error, errors.TransferError):
                     raise
                 # the directory went before the file was in it: who deletes the last file removes it
             except BaseException:
                 fs.remove_quietly(part)
                 raise
-        raise TransferError(f"{path.parent} vanishes whenever it is made", transient=True)
+        raise errors.TransferError(f"{path.parent} vanishes whenever it is made", transient=True)
 
     def _make_dirs(self, directory: Path) -> None:
         if directory == self.root and not self.root.parent.is_dir():
             above = next(parent for parent in self.root.parents if parent.exists())
             if not os.access(above, os.W_OK):
-                raise StoreMissingError(f"{self.uri} is not there and cannot be made below {above}: is it mounted?")
+                raise errors.StoreMissingError(
+                    f"{self.uri} is not there and cannot be made below {above}: is it mounted?"
+                )
         try:
             fs.make_dirs(directory)
         except (FileExistsError, NotADirectoryError) as error:
-            raise TransferError(f"{directory} cannot be made: there is a file of that name") from error
+            raise errors.TransferError(f"{directory} cannot be made: there is a file of that name") from error
 
     def _name(self, part: Path, path: Path, *, exclusive: bool) -> None:
         """The file appears, whole, from this instant on."""
         if path.is_dir():
-            raise TransferError(f"{path} is a directory: there can be no file of that name")
+            raise errors.TransferError(f"{path} is a directory: there can be no file of that name")
         if not exclusive:
             fs.rename(part, path)
             return

@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from trainables.errors import (
-    CheckpointCorruptError,
-    CheckpointError,
-    CheckpointNotFoundError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-)
+from trainables import errors
 from trainables.store import file_tree, fs, manifest, publish, staging, verify
 from trainables.store.manifest import MANIFEST_NAME, Manifest, Published, SealedCheckpoint
 from trainables.threads import Threads
@@ -93,7 +87,7 @@ def push_part(
     when somebody writes into one of them.
     """
     if MANIFEST_NAME in names:
-        raise CheckpointError(f"{directory / MANIFEST_NAME}: that name is reserved in a checkpoint")
+        raise errors.CheckpointError(f"{directory / MANIFEST_NAME}: that name is reserved in a checkpoint")
     entries = [file_tree.fingerprint(directory / name, name, progress=progress) for name in names]
     same = {entry.name: known for entry in entries if (known := index.find(entry)) is not None}
     backend.push(directory, key, names, same=same, progress=progress)
@@ -142,14 +136,14 @@ def copy_payload(
     sizes = {entry.key[len(known) + 1 :]: entry.size for entry in source.list(known)}
     for entry in content.files:
         if sizes.get(entry.name) != entry.size:
-            raise CheckpointCorruptError(
+            raise errors.CheckpointCorruptError(
                 f"{source.url(known)} is not complete: {entry.name!r} is not as it was published"
             )
     receipts = {} if receipts is None else receipts
     index.forget(key)
     wanted = [entry.name for entry in content.files if entry.name not in receipts]
     if wanted:
-        with _absent_is(CheckpointCorruptError, f"{source.url(known)} is not complete"):
+        with _absent_is(errors.CheckpointCorruptError, f"{source.url(known)} is not complete"):
             backend.copy(known, key, wanted, receipts=receipts, progress=progress)
     index.add(content.files, key)
     return content
@@ -208,9 +202,9 @@ def listed(backend: Backend, prefix: str) -> RemoteListing:
 def _read_or_broken(backend: Backend, key: str) -> RemoteCheckpoint | verify.Broken[str] | None:
     try:
         return read_manifest(backend, key)
-    except CheckpointNotFoundError:
+    except errors.CheckpointNotFoundError:
         return None  # deleted meanwhile
-    except CheckpointCorruptError as error:
+    except errors.CheckpointCorruptError as error:
         return verify.Broken(key, str(error))
 
 
@@ -262,15 +256,15 @@ def _fetch_files(
         remote = _expected(key, data, url, digest)
         names = [entry.name for entry in remote.manifest.files]
         if names:
-            with _absent_is(CheckpointCorruptError, f"{url} is not complete"):
+            with _absent_is(errors.CheckpointCorruptError, f"{url} is not complete"):
                 backend.fetch(key, staged, names, progress=bounded(progress, remote.manifest.bytes, url))
         return remote, data
     # A command copies a whole tree each time it is called.
-    with _absent_is(CheckpointNotFoundError, f"there is no complete checkpoint at {url}"):
+    with _absent_is(errors.CheckpointNotFoundError, f"there is no complete checkpoint at {url}"):
         backend.fetch(key, staged, progress=progress)
         found = staged / MANIFEST_NAME
         if not found.is_file() or found.is_symlink():
-            raise ObjectNotFoundError(f"there is no {url}/{MANIFEST_NAME}")
+            raise errors.ObjectNotFoundError(f"there is no {url}/{MANIFEST_NAME}")
         data = fs.read_file(found)
         fs.unlink(found)
     return _expected(key, data, url, digest), data
@@ -279,15 +273,15 @@ def _fetch_files(
 def _expected(key: str, data: bytes, url: str, digest: str | None) -> RemoteCheckpoint:
     found = manifest.digest(data)
     if digest is not None and digest != found:
-        raise CheckpointCorruptError(f"{url}/{MANIFEST_NAME} is not the one that was published")
+        raise errors.CheckpointCorruptError(f"{url}/{MANIFEST_NAME} is not the one that was published")
     content = manifest.decode(data, url)
     if any(entry.name == MANIFEST_NAME for entry in content.files):
-        raise CheckpointCorruptError(f"the manifest of {url} names itself")
+        raise errors.CheckpointCorruptError(f"the manifest of {url} names itself")
     return RemoteCheckpoint(content, found, key)
 
 
 def _manifest_of(backend: Backend, key: str) -> bytes:
-    with _absent_is(CheckpointNotFoundError, f"there is no complete checkpoint at {backend.url(key)}"):
+    with _absent_is(errors.CheckpointNotFoundError, f"there is no complete checkpoint at {backend.url(key)}"):
         return backend.read(_manifest_key(key))
 
 
@@ -296,17 +290,17 @@ def _unless_same(backend: Backend, key: str, content: Callable[[], bytes]) -> It
     """A manifest that is there already, with this content, is no error."""
     try:
         yield
-    except ObjectExistsError:
+    except errors.ObjectExistsError:
         if backend.read(_manifest_key(key)) != content():
             raise
 
 
 @contextmanager
-def _absent_is(kind: type[CheckpointError], text: str) -> Iterator[None]:
+def _absent_is(kind: type[errors.CheckpointError], text: str) -> Iterator[None]:
     """A file that is not there means that about the checkpoint."""
     try:
         yield
-    except ObjectNotFoundError as error:
+    except errors.ObjectNotFoundError as error:
         raise kind(f"{text}: {error}") from error
 
 

@@ -14,13 +14,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from trainables.errors import (
-    InvalidSettingError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    TransferCorruptError,
-    TransferError,
-)
+from trainables import errors
 from trainables.transfer import programs
 from trainables.transfer.backend import (
     Backend,
@@ -75,7 +69,7 @@ class RsyncBackend(Backend):
     ) -> None:
         super().__init__(uri.rstrip("/") if not uri.endswith(":/") else uri[:-1])
         if port is not None and not 0 < port < 65536:
-            raise InvalidSettingError(f"{uri}: port {port!r} is none: a number from 1 to 65535")
+            raise errors.InvalidSettingError(f"{uri}: port {port!r} is none: a number from 1 to 65535")
         address = parse(uri)
         self._root = address.path
         self._place = f"{address.rsync}:{address.path}"
@@ -92,7 +86,7 @@ class RsyncBackend(Backend):
     def check(self, timeout_s: float = 10.0) -> None:
         for program, package in (("rsync", "rsync"), ("ssh", "openssh-client")):
             if shutil.which(program) is None:
-                raise TransferError(f"{self.uri}: there is no {program} on this host: install it ({package})")
+                raise errors.TransferError(f"{self.uri}: there is no {program} on this host: install it ({package})")
         here = version_in(programs.run(["rsync", "--version"], timeout_s=timeout_s).out)
         self._refuse_older(here, _OLDEST_HERE, "of this host")
         script = 'rsync --version || exit; mkdir -p -- "$1" && printf x >"$1/$2" && rm -f -- "$1/$2"'
@@ -106,7 +100,7 @@ class RsyncBackend(Backend):
     def _refuse_older(self, version: Version | None, oldest: Version, whose: str) -> None:
         if version is None or version < oldest:
             wanted = ".".join(map(str, oldest))
-            raise TransferError(f"{self.uri}: the rsync {whose} is too old: install {wanted} or newer")
+            raise errors.TransferError(f"{self.uri}: the rsync {whose} is too old: install {wanted} or newer")
 
     def _push(self, request: PushRequest) -> None:
         source, prefix, names = request.source, request.prefix, request.names
@@ -115,7 +109,7 @@ class RsyncBackend(Backend):
         if request.exclusive:
             taken = self._present(prefix, names)
             if taken:
-                raise ObjectExistsError(f"{self.url(joined(prefix, min(taken)))} is there already")
+                raise errors.ObjectExistsError(f"{self.url(joined(prefix, min(taken)))} is there already")
         for chunk, options in batches(prefix, names, request.same, sizes):
             self._send(source, prefix, chunk, options, request.progress)
             request.receipts.update(dict.fromkeys(chunk, ""))
@@ -127,10 +121,10 @@ class RsyncBackend(Backend):
         if names is None:
             found, links = self._listed(prefix)
             if links:
-                raise TransferCorruptError(f"{self.url(min(links))} is a link: only plain files are fetched")
+                raise errors.TransferCorruptError(f"{self.url(min(links))} is a link: only plain files are fetched")
             names = [entry.key[len(prefix) + 1 if prefix else 0 :] for entry in found]
             if not names:
-                raise ObjectNotFoundError(f"{self.url(prefix)}: there is nothing")
+                raise errors.ObjectNotFoundError(f"{self.url(prefix)}: there is nothing")
         target.mkdir(parents=True, exist_ok=True)
         watch = ProgressWatch(progress)
         ended = self._rsync(
@@ -139,18 +133,20 @@ class RsyncBackend(Backend):
             watch,
         )
         if "skipping non-regular file" in watch.text:
-            raise TransferCorruptError(f"{self.url(prefix)}: a link, or no plain file: {watch.text.strip()[-300:]}")
+            raise errors.TransferCorruptError(
+                f"{self.url(prefix)}: a link, or no plain file: {watch.text.strip()[-300:]}"
+            )
         if ended.code != 0:
             if all_absent(ended):
-                raise ObjectNotFoundError(f"{self.url(prefix)}: not everything is there ({ended.last_lines})")
+                raise errors.ObjectNotFoundError(f"{self.url(prefix)}: not everything is there ({ended.last_lines})")
             if _UNWRITABLE_HERE.search(ended.err):
                 text = f"{self.uri}: could not write to {target} ({ended.last_lines})"
-                raise TransferError(text, errno=ended.errno)
+                raise errors.TransferError(text, errno=ended.errno)
             raise failure(self.uri, "fetch", ended)
         for name in names:
             path = target / name
             if path.is_symlink() or not path.is_file():
-                raise TransferCorruptError(f"{self.url(joined(prefix, name))} did not arrive as a plain file")
+                raise errors.TransferCorruptError(f"{self.url(joined(prefix, name))} did not arrive as a plain file")
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         _checked(prefix)
@@ -285,7 +281,7 @@ def _file(uri: str, name: str, path: str | os.PathLike[str] | None) -> Path | No
         return None
     found = Path(path).expanduser()
     if not found.is_file():
-        raise InvalidSettingError(f"{uri}: {name}={os.fspath(path)!r} is no file")
+        raise errors.InvalidSettingError(f"{uri}: {name}={os.fspath(path)!r} is no file")
     return found.absolute()
 
 
@@ -296,7 +292,7 @@ def _size(source: Path, name: str) -> int:
             raise FileNotFoundError("it is no file, or not there")
         return path.stat().st_size
     except OSError as error:
-        raise TransferError(f"{source / name} cannot be pushed: {error}") from error
+        raise errors.TransferError(f"{source / name} cannot be pushed: {error}") from error
 
 
 def _checked(prefix: str, names: Iterable[str] = ()) -> None:

@@ -7,14 +7,7 @@ from typing import Any
 
 from botocore import exceptions as boto
 
-from trainables.errors import (
-    AccessRefusedError,
-    ObjectNotFoundError,
-    StoreBusyError,
-    StoreMissingError,
-    TransferCorruptError,
-    TransferError,
-)
+from trainables import errors
 
 CUT = (boto.ConnectionError, boto.HTTPClientError, boto.IncompleteReadError)
 """An answer that was cut off; what is missing can be asked for again."""
@@ -62,28 +55,28 @@ def code_of(error: boto.ClientError) -> tuple[str, int]:
     return str(response.get("Error", {}).get("Code", "")), int(status)
 
 
-def meaning(error: Exception, url: str) -> TransferError | None:
+def meaning(error: Exception, url: str) -> errors.TransferError | None:
     """Ours for one of boto3's; None when it is not one of those."""
     if isinstance(error, boto.ClientError):
         return _answered(error, url)
     if isinstance(error, boto.FlexibleChecksumError):
-        return TransferCorruptError(f"{url}: {error}", transient=True)
+        return errors.TransferCorruptError(f"{url}: {error}", transient=True)
     if isinstance(error, boto.CredentialRetrievalError):
-        return AccessRefusedError(f"{url}: {error}; {_CREDENTIALS}", transient=True)
+        return errors.AccessRefusedError(f"{url}: {error}; {_CREDENTIALS}", transient=True)
     if isinstance(error, _NO_CREDENTIALS):
-        return AccessRefusedError(f"{url}: there are no usable credentials: {error}; {_CREDENTIALS}")
+        return errors.AccessRefusedError(f"{url}: there are no usable credentials: {error}; {_CREDENTIALS}")
     if isinstance(error, _SETTING):
-        return StoreMissingError(f"{url}: {error}; {_WHERE}")
+        return errors.StoreMissingError(f"{url}: {error}; {_WHERE}")
     if isinstance(error, boto.SSLError) and _has_within(error, ssl.SSLCertVerificationError):
-        return AccessRefusedError(f"{url}: {error}; AWS_CA_BUNDLE names the certificates to trust")
+        return errors.AccessRefusedError(f"{url}: {error}; AWS_CA_BUNDLE names the certificates to trust")
     if isinstance(error, boto.EndpointConnectionError | boto.ConnectTimeoutError):
-        return StoreMissingError(f"{url}: the server cannot be reached: {error}; {_WHERE}", transient=True)
+        return errors.StoreMissingError(f"{url}: the server cannot be reached: {error}; {_WHERE}", transient=True)
     if isinstance(error, boto.ReadTimeoutError):
-        return TransferError(f"{url}: the server does not answer: {error}", transient=True)
+        return errors.TransferError(f"{url}: the server does not answer: {error}", transient=True)
     if isinstance(error, (*CUT, ssl.SSLError, ConnectionError, TimeoutError)):
-        return TransferError(f"{url}: the connection broke: {error}", transient=True)
+        return errors.TransferError(f"{url}: the connection broke: {error}", transient=True)
     if isinstance(error, boto.BotoCoreError | UnicodeEncodeError):
-        return TransferError(f"{url!r}: {error}")
+        return errors.TransferError(f"{url!r}: {error}")
     return None
 
 
@@ -97,36 +90,38 @@ def _has_within(error: BaseException, kind: type[BaseException]) -> bool:
     return any(isinstance(each, kind) for each in found)
 
 
-def invalid_endpoint(error: ValueError, url: str) -> StoreMissingError:
+def invalid_endpoint(error: ValueError, url: str) -> errors.StoreMissingError:
     """The meaning of what boto3 raises when a client cannot be made for an endpoint."""
-    return StoreMissingError(f"{url}: {error}; {_WHERE}")
+    return errors.StoreMissingError(f"{url}: {error}; {_WHERE}")
 
 
-def _answered(error: boto.ClientError, url: str) -> TransferError:
+def _answered(error: boto.ClientError, url: str) -> errors.TransferError:
     """The meaning of what the server said."""
     code, status = code_of(error)
     text = f"{url}: {error}"
     if code == "NoSuchBucket":
-        return StoreMissingError(f"{url}: there is no such bucket: create it, or correct its name; {_WHERE}")
+        return errors.StoreMissingError(f"{url}: there is no such bucket: create it, or correct its name; {_WHERE}")
     if code in _ABSENT:
-        return ObjectNotFoundError(f"there is no {url}")
+        return errors.ObjectNotFoundError(f"there is no {url}")
     if code in _EXPIRED:
-        return AccessRefusedError(f"{text}; new credentials are needed", transient=True)
+        return errors.AccessRefusedError(f"{text}; new credentials are needed", transient=True)
     if code == "400":  # the answer to a HEAD has no body that would say why
-        return AccessRefusedError(f"{text}; most often this means that new credentials are needed", transient=True)
+        return errors.AccessRefusedError(
+            f"{text}; most often this means that new credentials are needed", transient=True
+        )
     if code == "RequestTimeTooSkewed":
-        return AccessRefusedError(f"{text}; set this machine's clock")
+        return errors.AccessRefusedError(f"{text}; set this machine's clock")
     if code in _CORRUPT:
-        return TransferCorruptError(text, transient=True)
+        return errors.TransferCorruptError(text, transient=True)
     if status in (429, 502, 503, 504) or code in _BUSY:
-        return StoreBusyError(f"{text}; the server is overloaded", transient=True)
+        return errors.StoreBusyError(f"{text}; the server is overloaded", transient=True)
     if status >= 500 or status == 408 or code in _AGAIN:
-        return TransferError(text, transient=True)
+        return errors.TransferError(text, transient=True)
     if code in _ELSEWHERE:
-        return StoreMissingError(f"{text}; the bucket is in another region: {_WHERE}")
+        return errors.StoreMissingError(f"{text}; the bucket is in another region: {_WHERE}")
     if code in _REFUSED or status in (401, 403):
         remedy = "may this user read, write, list and delete there?" if code == "AccessDenied" else _CREDENTIALS
-        return AccessRefusedError(f"{text}; {remedy}")
+        return errors.AccessRefusedError(f"{text}; {remedy}")
     if status in (409, 412):
-        return TransferError(f"{text}; it was changed meanwhile", transient=True)
-    return TransferError(text)
+        return errors.TransferError(f"{text}; it was changed meanwhile", transient=True)
+    return errors.TransferError(text)

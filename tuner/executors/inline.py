@@ -12,18 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainables.wire import (
-    Answer,
-    AttemptErrored,
-    Durable,
-    Finished,
-    Halt,
-    Preempted,
-    Report,
-    SideMessage,
-    ToTrial,
-    nothing,
-)
+from trainables import wire
 from tuner.executors.base import KILLED, Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
 from tuner.executors.pool import detect
 from tuner.executors.reactor import Reactor
@@ -65,7 +54,7 @@ class InlineExecutor(Executor):
     def launch(self, launch: Launch) -> None:
         self._queue.append(launch)
 
-    def tell(self, trial_id: str, message: ToTrial) -> None:
+    def tell(self, trial_id: str, message: wire.ToTrial) -> None:
         if self._link is not None and self._link.trial_id == trial_id:
             self._link.hear(message)
 
@@ -130,7 +119,7 @@ class _InlineLink:
         self._dispatch = dispatch
         self._thread = threading.get_ident()
         self._posted: deque[Event] = deque()
-        self._answers: list[Answer] = []
+        self._answers: list[wire.Answer] = []
         self._durable = -1
         self._halted = False
 
@@ -150,16 +139,16 @@ class _InlineLink:
             self._posted.popleft()
         return posted
 
-    def hear(self, message: ToTrial) -> None:
-        if isinstance(message, Answer):
+    def hear(self, message: wire.ToTrial) -> None:
+        if isinstance(message, wire.Answer):
             self._answers.append(message)
             self._halted |= message.should_stop
-        elif isinstance(message, Durable):
+        elif isinstance(message, wire.Durable):
             self._durable = max(self._durable, message.iteration)
-        elif isinstance(message, Halt):
+        elif isinstance(message, wire.Halt):
             self._halted = True
 
-    def call(self, report: Report, meanwhile: Callable[[], None] = nothing) -> Answer:
+    def call(self, report: wire.Report, meanwhile: Callable[[], None] = wire.nothing) -> wire.Answer:
         self._answers.clear()
         meanwhile()
         self.deliver([*self.take_posted(), Message(self.trial_id, self._attempt, report)])
@@ -169,11 +158,11 @@ class _InlineLink:
             raise RuntimeError("the loop returned from dispatch without an answer")
         return self._answers[-1]
 
-    def send(self, message: Finished | AttemptErrored | Preempted) -> None:
+    def send(self, message: wire.Finished | wire.AttemptErrored | wire.Preempted) -> None:
         if self.failure is None and not self.killed:
             self.deliver([*self.take_posted(), Message(self.trial_id, self._attempt, message)])
 
-    def post(self, message: SideMessage) -> None:
+    def post(self, message: wire.SideMessage) -> None:
         self._posted.append(Message(self.trial_id, self._attempt, message))
         if threading.get_ident() == self._thread:
             self.deliver(self.take_posted())

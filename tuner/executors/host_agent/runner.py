@@ -14,25 +14,16 @@ from trainables.job import Job
 from trainables.store import fs, verify
 from trainables.wire import CheckpointRef, SavePublished
 from tuner.executors.base import Event, Exited, Launch, Message
+from tuner.executors.host_agent import protocol
 from tuner.executors.host_agent.host_survey import remove_leftovers
 from tuner.executors.host_agent.line import AgentLine
-from tuner.executors.host_agent.protocol import (
-    Heard,
-    HostBroken,
-    KillTrial,
-    Order,
-    Setup,
-    TellTrial,
-    TrialOutput,
-    unpack_orders,
-)
 from tuner.executors.host_agent.scratch import leave_temporary, take_temporary
 from tuner.executors.local.executor import LocalExecutor
 from tuner.executors.local.pickled import TrainableFile
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[Sequence[Heard]], None]
+Tell = Callable[[Sequence[protocol.Heard]], None]
 
 _PLENTY = 1_000_000.0
 """What a trial may take was leased elsewhere; the executor on the host counts nothing."""
@@ -41,7 +32,7 @@ _PLENTY = 1_000_000.0
 class Runner(threading.Thread):
     """Its methods are called from other threads."""
 
-    def __init__(self, trainable: TrainableFile, setup: Setup, tell: Tell) -> None:
+    def __init__(self, trainable: TrainableFile, setup: protocol.Setup, tell: Tell) -> None:
         super().__init__(name="tuner-runner", daemon=True)
         self._executor = _LeasedExecutor(tell)
         self._trainable, self._setup, self._tell = trainable, setup, tell
@@ -51,7 +42,7 @@ class Runner(threading.Thread):
         self._told: defaultdict[str, set[CheckpointRef]] = defaultdict(set)
         """Checkpoints of attempts that run, told to the driver."""
 
-    def order(self, orders: Sequence[Order]) -> None:
+    def order(self, orders: Sequence[protocol.Order]) -> None:
         """Have that done."""
         self._executor.reactor.call_soon(lambda events: self._carry_out(orders))
 
@@ -65,7 +56,7 @@ class Runner(threading.Thread):
                 reactor.forget(line.fileno())
                 ended()
             for batch in batches or ():
-                self._carry_out(unpack_orders(batch))
+                self._carry_out(protocol.unpack_orders(batch))
 
         reactor.call_soon(lambda events: reactor.watch(line.fileno(), ready))
 
@@ -86,7 +77,7 @@ class Runner(threading.Thread):
         except Exception as error:  # whatever it is: the driver waits for a word
             log.exception("no trial can run here any more")
             try:
-                self._tell([HostBroken(f"{type(error).__name__}: {error}")])
+                self._tell([protocol.HostBroken(f"{type(error).__name__}: {error}")])
             except Exception:
                 os._exit(1)  # whoever started the agent tells it then
 
@@ -102,7 +93,7 @@ class Runner(threading.Thread):
             leave_temporary(self._setup, temporary)
 
     def _dispatch(self, events: Sequence[Event]) -> None:
-        heard: list[Heard] = []
+        heard: list[protocol.Heard] = []
         for event in events:
             if isinstance(event, Exited):
                 heard += self._untold(event)
@@ -123,11 +114,11 @@ class Runner(threading.Thread):
             and kept.ref not in told
         ]
 
-    def _carry_out(self, orders: Sequence[Order]) -> None:
+    def _carry_out(self, orders: Sequence[protocol.Order]) -> None:
         for order in orders:
-            if isinstance(order, TellTrial):
+            if isinstance(order, protocol.TellTrial):
                 self._executor.tell(order.trial_id, order.message)
-            elif isinstance(order, KillTrial):
+            elif isinstance(order, protocol.KillTrial):
                 self._executor.kill(order.trial_id)
             else:
                 self._launch(order)
@@ -161,7 +152,7 @@ class _DriverSink:
         self._launch, self._name, self._tell = launch, name, tell
 
     def write(self, text: str) -> None:
-        self._tell([TrialOutput(self._launch.job.trial_id, self._launch.job.attempt, self._name, text)])
+        self._tell([protocol.TrialOutput(self._launch.job.trial_id, self._launch.job.attempt, self._name, text)])
 
     def flush(self) -> None:
         """Sent already."""

@@ -20,19 +20,9 @@ from trainables.store import delete, fs, owned_directory
 from trainables.store.owned_directory import OwnedDirectory
 from trainables.transfer.client import ProcessClient
 from trainables.transfer.transfer_jobs import decode_job
-from tuner.executors.host_agent import host_survey, user_modules
+from tuner.executors.host_agent import host_survey, protocol, user_modules
 from tuner.executors.host_agent.engine_files import Files
 from tuner.executors.host_agent.line import Address, AgentLine, open_door
-from tuner.executors.host_agent.protocol import (
-    HEARTBEAT_S,
-    RESTORED,
-    SILENT_S,
-    Heard,
-    HostSurvey,
-    Order,
-    Setup,
-    pack_heard,
-)
 from tuner.executors.host_agent.runner import Runner
 from tuner.executors.host_agent.scratch import Cleaner
 from tuner.executors.local.pickled import TrainableFile
@@ -54,7 +44,7 @@ class HostAgent:
         tell: called, from any thread, with what happened while there is no connection.
     """
 
-    def __init__(self, ip: str, tell: Callable[[Sequence[Heard]], None]) -> None:
+    def __init__(self, ip: str, tell: Callable[[Sequence[protocol.Heard]], None]) -> None:
         self._ip, self._tell_without_line = ip, tell
         self._runner: Runner | None = None
         self._line: AgentLine | None = None
@@ -75,7 +65,7 @@ class HostAgent:
         """The driver lives. Never waits."""
         self._alive_at = time.monotonic()
 
-    def look(self, place: ExperimentPlace, marker: str, busy: frozenset[str]) -> HostSurvey:
+    def look(self, place: ExperimentPlace, marker: str, busy: frozenset[str]) -> protocol.HostSurvey:
         """End what is left of older owners, and of an agent with the same mark; say what lies here.
 
         `busy`: directories of trials that run elsewhere just now, which this host may see.
@@ -85,14 +75,14 @@ class HostAgent:
         self._root, self._files = place.root, Files(place.root)
         return host_survey.survey(place, busy)
 
-    def begin(self, setup: Setup, pickled: bytes, modules: bytes) -> Address:
+    def begin(self, setup: protocol.Setup, pickled: bytes, modules: bytes) -> Address:
         """Get ready to run trials; returns where the driver may connect to this."""
         with self._beginning:
             if not self._ended:  # else the run was over before it could
                 self._begin(setup, pickled, modules)
         return open_door(self._ip, self._met)
 
-    def order(self, orders: Sequence[Order]) -> None:
+    def order(self, orders: Sequence[protocol.Order]) -> None:
         """Take orders; once it has begun, in the order in which they are to be done."""
         assert self._runner is not None
         self._runner.order(orders)
@@ -135,11 +125,11 @@ class HostAgent:
         if self._runner is not None:
             self._runner.tidy()
         if self._root is not None:
-            fs.remove_quietly(self._root / RESTORED)
+            fs.remove_quietly(self._root / protocol.RESTORED)
 
     # --- within -----------------------------------------------------------------------------------------
 
-    def _begin(self, setup: Setup, pickled: bytes, modules: bytes) -> None:
+    def _begin(self, setup: protocol.Setup, pickled: bytes, modules: bytes) -> None:
         self._uploading = setup.uploading
         self._home = owned_directory.make(owned_directory.AGENT_PREFIX)
         home = self._home.path
@@ -169,20 +159,20 @@ class HostAgent:
             except LimitError:
                 self._leave()  # at once then: this process goes
 
-    def _tell(self, heard: Sequence[Heard]) -> None:
+    def _tell(self, heard: Sequence[protocol.Heard]) -> None:
         """From the runner's thread."""
         if self._line is None:
             self._tell_without_line(heard)
             return
         with contextlib.suppress(OSError):  # its end is told by itself
-            self._line.send(pack_heard(heard))
+            self._line.send(protocol.pack_heard(heard))
         if not self._ended:
             self._line.wait_for_room()  # trials that write more than the driver reads wait for it
 
     def _watch_driver(self) -> None:
         # Before it has begun no trial runs here that nobody may know of, and starting may take long.
-        while time.monotonic() - self._alive_at < (_IDLE_S if self._runner is None else SILENT_S):
-            time.sleep(HEARTBEAT_S / 2)
+        while time.monotonic() - self._alive_at < (_IDLE_S if self._runner is None else protocol.SILENT_S):
+            time.sleep(protocol.HEARTBEAT_S / 2)
         self._leave()
 
     def _leave(self) -> None:

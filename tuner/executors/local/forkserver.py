@@ -26,17 +26,9 @@ import sys
 import types
 from typing import Any, NoReturn
 
-from tuner.executors.local import preload
+from tuner.executors.local import preload, process_tree
 from tuner.executors.local.attempt_process import Preloaded
 from tuner.executors.local.keeper import Keeper, SignalPipe
-from tuner.executors.local.process_tree import (
-    adopt_orphans,
-    children,
-    dead_children,
-    die_with_parent,
-    end_children,
-    kill,
-)
 
 NUMBER = struct.Struct("<cII")
 BOOT = (  # the main module of the server; marshal, because this runs before sys.path is known
@@ -88,14 +80,14 @@ def _prepare_and_serve(init: dict[str, Any], control: socket.socket) -> None:
 
     def on_term(*_: Any) -> None:
         if os.getppid() != parent:  # else it was meant for the driver, who decides
-            end_children()
+            process_tree.end_children()
             os._exit(0)
 
     signal.signal(signal.SIGTERM, on_term)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    adopt_orphans()
-    die_with_parent(parent, signal.SIGTERM)
+    process_tree.adopt_orphans()
+    process_tree.die_with_parent(parent, signal.SIGTERM)
     sys.argv[:] = init["argv"]
     sys.modules["__main__"] = types.ModuleType("__main__")  # no file, no spec: nobody may run the script again
     trainable = None
@@ -120,7 +112,7 @@ def _again(init: dict[str, Any], module: str) -> NoReturn:
     fd = write_init(init)
     os.set_inheritable(fd, True)
     os.set_inheritable(init["control"], True)
-    end_children()
+    process_tree.end_children()
     os.execv(sys.executable, [sys.executable, *init["flags"], "-c", BOOT.format(fd=fd)])
 
 
@@ -175,13 +167,13 @@ class _Server:
         self._tell(b"P", number, pid)
 
     def _reap(self) -> None:
-        for pid, _ in dead_children():
+        for pid, _ in process_tree.dead_children():
             if pid in self._keepers:
                 self._dead.append(self._keepers.pop(pid))
         if self._dead:
-            orphans = [pid for pid in children(os.getpid()) if pid not in self._keepers]
+            orphans = [pid for pid in process_tree.children(os.getpid()) if pid not in self._keepers]
             for pid in orphans:
-                kill(pid)  # each one's end brings us here again
+                process_tree.kill(pid)  # each one's end brings us here again
             if not orphans:
                 dead, self._dead = self._dead, []
                 for number in dead:
@@ -200,4 +192,4 @@ class _Server:
         while self._keepers and poll.poll(_PATIENCE_MS):
             self._wakeups.clear()
             self._reap()
-        end_children()
+        process_tree.end_children()

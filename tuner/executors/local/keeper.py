@@ -21,16 +21,8 @@ import struct
 import sys
 from typing import NoReturn
 
-from tuner.executors.local import attempt_process
+from tuner.executors.local import attempt_process, process_tree
 from tuner.executors.local.attempt_process import Preloaded
-from tuner.executors.local.process_tree import (
-    adopt_orphans,
-    dead_children,
-    die_with_parent,
-    end_children,
-    kill,
-    kill_group,
-)
 
 EXITED = struct.Struct("<cIi")
 CANNOT_FORK = 71  # EX_OSERR
@@ -63,9 +55,9 @@ class Keeper:
     """The life of one keeper process."""
 
     def __init__(self, control: int, alive: int, server: int, shared: Preloaded) -> None:
-        adopt_orphans()
+        process_tree.adopt_orphans()
         self._wakeups = SignalPipe()
-        die_with_parent(server, signal.SIGTERM)
+        process_tree.die_with_parent(server, signal.SIGTERM)
         self._control = socket.socket(fileno=control)
         self._alive = alive
         self._server = server
@@ -127,16 +119,16 @@ class Keeper:
 
     def _reap(self) -> None:
         """Collect dead children. When the trial's own process is among them, end what it left."""
-        for pid, status in dead_children():
+        for pid, status in process_tree.dead_children():
             if pid == self._trial:
-                end_children()
+                process_tree.end_children()
                 self._over(status)
 
     def _end_trial(self) -> int:
         if self._trial:
-            kill_group(self._trial)
-            kill(self._trial)  # it may not have made its group yet
-        return end_children(keep=self._trial) or 0
+            process_tree.kill_group(self._trial)
+            process_tree.kill(self._trial)  # it may not have made its group yet
+        return process_tree.end_children(keep=self._trial) or 0
 
     def _over(self, status: int) -> None:
         pid, self._trial = self._trial, 0

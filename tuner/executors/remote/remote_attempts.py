@@ -10,20 +10,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from trainables import wire
 from trainables.errors import CheckpointCorruptError, CheckpointNotFoundError, PublishError
 from trainables.net.failed import DISK
 from trainables.store import fs
-from trainables.wire import (
-    Answer,
-    AttemptErrored,
-    Finished,
-    Halt,
-    Listening,
-    Preempted,
-    Report,
-    SavePublished,
-    ToTrial,
-)
 from tuner.executors.base import KILLED, Event, Exited, Launch, Message, Resources
 from tuner.executors.host_agent.protocol import TellTrial, TrialOutput
 from tuner.executors.local.lines import terminal
@@ -38,7 +28,7 @@ from tuner.executors.remote.transfers import Carrier
 
 log = logging.getLogger(__name__)
 
-_LAST_WORDS = (Finished, AttemptErrored, Preempted)
+_LAST_WORDS = (wire.Finished, wire.AttemptErrored, wire.Preempted)
 
 
 class SlotSource(Protocol):
@@ -97,15 +87,15 @@ class RemoteAttempts:
         while self._queued and self._slots.has_room(self._queued[0].resources, ()):
             self._launch(self._queued.popleft())
 
-    def tell(self, trial_id: str, message: ToTrial) -> None:
+    def tell(self, trial_id: str, message: wire.ToTrial) -> None:
         attempt = self._all.get(trial_id)
         if attempt is not None:
-            if isinstance(message, Answer) and attempt.coming.holds(message, time.monotonic()):
+            if isinstance(message, wire.Answer) and attempt.coming.holds(message, time.monotonic()):
                 return
-            if isinstance(message, Halt):
+            if isinstance(message, wire.Halt):
                 self._saves.let_go_on(attempt, at_once=True)
             attempt.order(TellTrial(trial_id, message))
-        elif isinstance(message, Halt):
+        elif isinstance(message, wire.Halt):
             self.kill(trial_id)  # it has not begun
 
     def kill(self, trial_id: str) -> None:
@@ -126,7 +116,7 @@ class RemoteAttempts:
         for attempt in self._all.values():
             if attempt.is_on(host) and attempt.exited is None:
                 self._saves.let_go_on(attempt, at_once=True)
-                attempt.order(TellTrial(attempt.trial_id, Halt()))
+                attempt.order(TellTrial(attempt.trial_id, wire.Halt()))
 
     def forget(self) -> None:
         """The run is over: nothing is launched any more."""
@@ -189,7 +179,7 @@ class RemoteAttempts:
         log.warning("trial %s cannot start on %s: %s", attempt.trial_id, attempt.host.name, problem)
         unusable = isinstance(problem, CheckpointCorruptError | CheckpointNotFoundError)
         if isinstance(problem, PublishError):
-            failed = AttemptErrored("PublishError", str(problem), "", disk=problem.errno in DISK)
+            failed = wire.AttemptErrored("PublishError", str(problem), "", disk=problem.errno in DISK)
             attempt.last_word = Message(attempt.trial_id, attempt.number, failed)
         attempt.exited = Exited(attempt.trial_id, attempt.number, KILLED, "unusable" if unusable else "lost")
         self._over(attempt, events)
@@ -220,25 +210,25 @@ class RemoteAttempts:
             self._over(attempt, events)
         elif attempt.exited is not None:
             return  # it was lost with another host, and what it says counts no more
-        elif isinstance(heard, Message) and isinstance(heard.body, Listening):
+        elif isinstance(heard, Message) and isinstance(heard.body, wire.Listening):
             self._start_launchers(attempt, heard.body.port)
         elif isinstance(heard, Message) and isinstance(heard.body, _LAST_WORDS):
             if not attempt.failed:
                 attempt.last_word = heard
-        elif isinstance(heard, Message) and isinstance(heard.body, SavePublished) and not host.shared:
+        elif isinstance(heard, Message) and isinstance(heard.body, wire.SavePublished) and not host.shared:
             if self._stores.uploads:
                 host.store.has(attempt.launch.job.directory / heard.body.ref.name)
                 events.append(heard)
             else:
                 self._saves.fetch(attempt, heard, heard.body)
         else:
-            if isinstance(heard, Message) and isinstance(heard.body, Report):
+            if isinstance(heard, Message) and isinstance(heard.body, wire.Report):
                 attempt.coming.saves = heard.body.saving is not None
             events.append(heard)
 
     def _heard_launcher(self, attempt: RemoteAttempt, heard: Event, events: list[Event]) -> None:
         """What comes of the others is told by the first process, unless one cannot even reach that."""
-        if isinstance(heard, Message) and isinstance(heard.body, AttemptErrored):
+        if isinstance(heard, Message) and isinstance(heard.body, wire.AttemptErrored):
             if attempt.last_word is None:
                 attempt.last_word = dataclasses.replace(heard, trial_id=attempt.trial_id)
             attempt.end_processes()
@@ -252,7 +242,7 @@ class RemoteAttempts:
         for attempt in [each for each in self._all.values() if each.is_on(host)]:
             attempt.running = {name: where for name, where in attempt.running.items() if where is not host}
             last = None if attempt.last_word is None else attempt.last_word.body
-            if host is attempt.host or attempt.exited is None or isinstance(last, AttemptErrored):
+            if host is attempt.host or attempt.exited is None or isinstance(last, wire.AttemptErrored):
                 attempt.landing.give_up()
                 attempt.coming.give_up()
                 attempt.last_word = None  # whatever it said, what it saved last is lost
