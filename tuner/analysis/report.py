@@ -16,7 +16,6 @@ from tuner.analysis import scopes
 from tuner.analysis.plots import KINDS, NothingToPlot, PlotSource, best_first, figure, plotly
 from tuner.error import SettingError, refused
 from tuner.experiment.paths import as_local_path, is_elsewhere
-from tuner.experiment.trial import Trial
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -159,19 +158,14 @@ def _trials(seen: PlotSource) -> str:
     rows = []
     for trial in ranked[:ROWS]:
         params = trial.evaluated_params
-        scores = [_score(trial, metric) for metric in seen.metrics]
+        found = (scopes.score(trial, metric, "min", "last") for metric in seen.metrics)
+        scores = ["" if score is None else _number(score) for score in found]
         values = [_number(params.get(key, "")) for key in keys]
         rows.append([trial.trial_id, trial.status, trial.iteration, *scores, *values, len(trial.checkpoints)])
     head = "".join(f"<th>{_safe(name)}</th>" for name in header)
     body = "".join(f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row)}</tr>" for row in rows)
     more = f"<p>the first {ROWS} of {len(ranked)} trials</p>" if len(ranked) > ROWS else ""
     return f'<h2>Trials</h2><div class="scroll"><table><tr>{head}</tr>{body}</table></div>{more}'
-
-
-def _score(trial: Trial, metric: str) -> str:
-    """The last value of a metric, or nothing."""
-    value = scopes.score(trial, metric, "min", "last")
-    return "" if value is None else _number(value)
 
 
 def _number(value: Any) -> str:

@@ -105,7 +105,10 @@ def read_index(path: Path) -> tuple[Index, int]:
                 raise ValueError(f"{path.name} is cut off")
             read += len(data)
             text += _unpacked(unpacker, data, path, _INDEX_BYTES - len(text))
-    index = _index(text, path)
+    try:
+        index = _decode_index(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"{path.name} has no index that can be read: {error}") from None
     if index.format > FORMAT:
         raise ValueError(f"{path.name} has format {index.format}, newer than this version's {FORMAT}")
     return index, read - len(unpacker.unused_data)
@@ -143,10 +146,3 @@ def _unpacked(unpacker: zlib._Decompress, data: bytes, path: Path, limit: int) -
         return unpacked
     except zlib.error as error:
         raise ValueError(f"{path.name} is damaged: {error}") from None
-
-
-def _index(text: bytes, path: Path) -> Index:
-    try:
-        return _decode_index(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"{path.name} has no index that can be read: {error}") from None

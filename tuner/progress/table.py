@@ -120,7 +120,8 @@ def build(
     else:
         found.sort(key=lambda pair: _ORDER.get(pair[0].status, 9))
     shown = found[: columns.max_rows]
-    parameters = _named(columns.parameters, _searched(shown))
+    searched_keys = dict.fromkeys(key for trial, _ in shown for key in trial.evaluated_params)
+    parameters = _named(columns.parameters, islice(searched_keys, 6))
     metrics = _named(columns.metrics, _reported(found, columns))
     header = ["trial", "status", *parameters.values(), "iter", "total time", *metrics.values()]
     rows = []
@@ -153,10 +154,6 @@ def _rank(result: Mapping[str, Any], columns: Columns) -> float:
 def _named(given: Names | None, default: Iterable[str]) -> dict[str, str]:
     names = default if given is None else given
     return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
-
-
-def _searched(shown: Sequence[tuple[Trial, Any]]) -> list[str]:
-    return list(dict.fromkeys(key for trial, _ in shown for key in trial.evaluated_params))[:6]
 
 
 def _reported(found: Sequence[tuple[Trial, dict[str, Any]]], columns: Columns) -> list[str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tuner.search.space_tree import Grid, Node, Path, leaves
@@ -25,19 +24,13 @@ class Grids:
         self._inner = [[Grids(node) for node in grid.nodes] for _, grid in self._outer]
         self._flat = all(inner.size == 1 for grids in self._inner for inner in grids)
         self._starts: list[int] = []
-        self.size: int
-        if self._flat:
-            self.size = math.prod(len(grids) for grids in self._inner)
-            return
-        # Values with grids in them make combinations of unequal size: their starts are summed up once.
-        self.size = 0
-        for digits in self._all_digits():
-            self._starts.append(self.size)
-            self.size += math.prod(grids[digit].size for grids, digit in zip(self._inner, digits, strict=True))
-
-    def _all_digits(self) -> Iterator[tuple[int, ...]]:
-        for reversed_digits in itertools.product(*(range(len(grids)) for grids in reversed(self._inner))):
-            yield reversed_digits[::-1]
+        self.size: int = math.prod(map(len, self._inner))
+        if not self._flat:
+            # Values with grids in them make combinations of unequal size: their starts are summed up once.
+            count, self.size = self.size, 0
+            for digits in map(self._digits, range(count)):
+                self._starts.append(self.size)
+                self.size += math.prod(grids[digit].size for grids, digit in zip(self._inner, digits, strict=True))
 
     def _digits(self, index: int) -> tuple[int, ...]:
         digits = []

@@ -150,7 +150,9 @@ class OptunaSearch(StudySearcher):
         if self._exhausted or grid_is_taken(self._sampler, study):
             return Searcher.FINISHED
         if self._sampler is None:
-            study.sampler = self._fresh_sampler()
+            import optuna
+
+            study.sampler = optuna.samplers.TPESampler(seed=HashDraw(self._key()).seed("sampler") % 2**32)
         elif self._outdated:
             self._sampler.reseed_rng()
             self._outdated = False
@@ -210,11 +212,6 @@ class OptunaSearch(StudySearcher):
             self._add(study, trial_id, config)
         self._asked += 1
         return True
-
-    def _fresh_sampler(self) -> optuna.samplers.BaseSampler:
-        import optuna
-
-        return optuna.samplers.TPESampler(seed=HashDraw(self._key()).seed("sampler") % 2**32)
 
     def _key(self) -> str:
         if self._seed is None:

@@ -80,10 +80,14 @@ class AskDraw:
         self._trial, self._hash = trial, HashDraw(key)
 
     def value(self, name: str, domain: Domain) -> Any:
-        return _from_optuna(domain, self._ask(name, domain))
+        asked = self._ask(name, domain)
+        if isinstance(domain, Normal):
+            return domain.at(asked)
+        return domain.quantize(asked) if isinstance(domain, (Float, Integer)) else asked
 
     def index(self, name: str, domain: Categorical) -> int:
-        return _index(domain, self._ask(name, domain))
+        label = self._ask(name, domain)
+        return next(index for index, own in enumerate(_labels(domain)) if same(own, label))
 
     def _ask(self, name: str, domain: Domain) -> Any:
         from optuna.distributions import CategoricalDistribution, FloatDistribution
@@ -130,26 +134,12 @@ def _labels(domain: Categorical) -> tuple[Any, ...]:
     return values if plain and len(set(values)) == len(values) else tuple(range(len(values)))
 
 
-def _index(domain: Categorical, label: Any) -> int:
-    return next(index for index, own in enumerate(_labels(domain)) if same(own, label))
-
-
-def _from_optuna(domain: Domain, value: Any) -> Any:
-    if isinstance(domain, Normal):
-        return domain.at(value)
-    return domain.quantize(value) if isinstance(domain, (Float, Integer)) else value
-
-
-def _to_optuna(domain: Domain, value: Any) -> Any:
-    if isinstance(domain, Normal):
-        return min(max(domain.quantile(value), _TAIL), 1 - _TAIL)
-    return value
-
-
 def read(node: Node, value: Any, name: str, found: dict[str, tuple[Any, Any]]) -> None:
     """Collect name -> (Optuna's value, distribution) of the searched values that a config has."""
     if isinstance(node, Leaf):
-        found[name] = (_to_optuna(node.domain, value), distribution_of(node.domain, name))
+        if isinstance(node.domain, Normal):
+            value = min(max(node.domain.quantile(value), _TAIL), 1 - _TAIL)
+        found[name] = (value, distribution_of(node.domain, name))
     elif isinstance(node, Branches):
         for index, inner in enumerate(node.nodes):
             if fits(inner, value):

@@ -56,6 +56,9 @@ def prove(
             place.mkdir()
             run_records.write_timing(place, 0, decided_by_timing(**by_time))
             watch = Watch(place / f"0{run_records.SUFFIX}", points, victim="trial")
+            # What keeps a state is copied: each run begins with it as it was given.
+            stateful = [name for name in ("search_alg", "scheduler", "stop") if name in settings]
+            fresh: dict[str, Any] = {name: copy.deepcopy(settings[name]) for name in stateful}
             run(
                 trainable,
                 config=config,
@@ -65,7 +68,7 @@ def prove(
                 max_concurrent_trials=1,
                 checkpoint_config=replace(given, publish="blocking") if isinstance(given, CheckpointConfig) else given,
                 raise_on_failed_trial=False,
-                **{**settings, **_fresh(settings), "callbacks": [*settings.get("callbacks", ()), watch]},
+                **{**settings, **fresh, "callbacks": [*settings.get("callbacks", ()), watch]},
             )
             return place
 
@@ -77,8 +80,3 @@ def prove(
             verdict = judge(whole, killed, ignore=ignore, control=lambda: experiment("again"))
     if not verdict.proven:
         raise AssertionError(verdict.text)
-
-
-def _fresh(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Copies of what keeps a state: each run begins with it as it was given."""
-    return {key: copy.deepcopy(settings[key]) for key in ("search_alg", "scheduler", "stop") if key in settings}

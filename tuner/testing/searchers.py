@@ -98,7 +98,8 @@ class _Life:
             if self._clobber:
                 suggestion.clear()
             self._live.append(number)
-            self._report(number)
+            for iteration in (1, 2):
+                self._tell("on_trial_result", f"t{number}", self._result(number, iteration))
             if len(self._live) == AT_ONCE:
                 self._end(self._live.pop(0))
         return self
@@ -113,10 +114,6 @@ class _Life:
         if loss is None:
             loss = _loss(self.configs[number]) + 1.0 / iteration
         return {"training_iteration": iteration, "note": "text", **self._spelling(loss)}
-
-    def _report(self, number: int) -> None:
-        for iteration in (1, 2):
-            self._tell("on_trial_result", f"t{number}", self._result(number, iteration))
 
     def _end(self, number: int) -> None:
         name, last, later = f"t{number}", self._result(number, 2), self._result(number, 3)
