@@ -188,8 +188,8 @@ def _check_history(paths: ExperimentPaths) -> None:
     require(not history.notes, f"the history is torn: {history.notes}")
     numbers = [fact.seq for fact in history.facts()]
     require(
-        numbers == list(range(1, history.last_seq + 1)),
-        f"the history has {len(numbers)} facts from {numbers[:1]} on, of {history.last_seq}",
+        numbers == list(range(1, history.contents.last_seq + 1)),
+        f"the history has {len(numbers)} facts from {numbers[:1]} on, of {history.contents.last_seq}",
     )
 
 

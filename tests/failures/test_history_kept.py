@@ -202,7 +202,7 @@ def test_f01_drivers_that_are_killed_lose_nothing_of_it(stage: Stage, capsys: py
     path = next(iter(Path(stage.results).glob("e")))
     history = History(ExperimentPaths(path), read_journal(ExperimentPaths(path)))
     assert history.notes == [] and history.is_whole
-    assert [fact.seq for fact in history.facts()] == list(range(1, history.last_seq + 1))
+    assert [fact.seq for fact in history.facts()] == list(range(1, history.contents.last_seq + 1))
     for trial in ("0", "1"):
         told = asked(capsys, "show", str(path), trial, "--why")
         assert told["unknown"] == 0
@@ -227,9 +227,9 @@ def test_the_place_for_copies_has_the_history_before_segments_go_there(tmp_path:
             books = ExperimentPaths(there / "e")
             if books.experiment_json.exists():
                 history = History(books, read_journal(books))
-                looks.append(history.last_seq)
+                looks.append(history.contents.last_seq)
                 assert history.is_whole and history.notes == []
-                assert [fact.seq for fact in history.facts()] == list(range(1, history.last_seq + 1))
+                assert [fact.seq for fact in history.facts()] == list(range(1, history.contents.last_seq + 1))
 
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patch:

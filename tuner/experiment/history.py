@@ -78,11 +78,6 @@ class History:
         self._spans = [span for span in self._spans if span.first > self._base_seq]
 
     @property
-    def last_seq(self) -> int:
-        """Number of the newest fact."""
-        return self.contents.last_seq
-
-    @property
     def is_whole(self) -> bool:
         """It goes back to the very beginning."""
         return self._base_seq == 0

@@ -58,10 +58,6 @@ class TrialPaths:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def checkpoint(self, name: str) -> Path:
-        """The directory of one checkpoint. Raises SettingError for a name that would leave the trial's directory."""
-        return self.root / _inside(name)
-
 
 class ExperimentPaths:
     """What an experiment's directory holds."""
@@ -84,10 +80,6 @@ class ExperimentPaths:
     def driver_logs(self) -> tuple[Path, Path]:
         """Both files of warnings, the older one first."""
         return self.older_driver_log, self.driver_log
-
-    def trial(self, dirname: str) -> TrialPaths:
-        """The directory of one trial. Raises SettingError for a name that would leave the experiment's directory."""
-        return TrialPaths(self.root / _inside(dirname))
 
     def generation(self, number: int) -> Path:
         """The record of one driver's life."""
@@ -152,12 +144,6 @@ def parse_checkpoint(name: str) -> tuple[int, int] | None:
 def _numbers(pattern: re.Pattern[str], name: str) -> tuple[int, int] | None:
     match = pattern.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None
-
-
-def _inside(name: str) -> str:
-    if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise SettingError(f"{name!r} is no name of a directory inside an experiment")
-    return name
 
 
 def check_experiment_name(name: Any) -> str:

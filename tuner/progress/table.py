@@ -29,15 +29,10 @@ _ORDER = {Trial.RUNNING: 0, Trial.PAUSED: 1, Trial.PENDING: 2, Trial.TERMINATED:
 
 @dataclass(frozen=True)
 class Columns:
-    """What a table of trials shows.
+    """What a table of trials shows; the arguments of `TableReporter` say what each is.
 
-    Args:
-        metrics, parameters: keys of results and of configs, or {key: heading}; None: the run's metric and `infer_limit`
-            more, and the searched keys.
-        max_rows: rows at most.
-        max_width: characters of a cell at most.
-        metric, mode: what rows are sorted by.
-        sort_by_metric: best first; else running trials first.
+    Of `metrics` None is the run's metric and `infer_limit` more, of `parameters` the searched keys. Rows are the best
+    first, or, without a metric to sort by, the running ones.
     """
 
     metrics: Names | None = None

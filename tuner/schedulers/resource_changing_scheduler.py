@@ -69,11 +69,6 @@ class ResourceChangingScheduler(TrialScheduler):
         self._base: Amounts = {"cpu": 1.0}
         self._live: dict[str, LiveTrial] = {}
 
-    @property
-    def unwrapped(self) -> TrialScheduler:
-        """The scheduler that decides, for messages."""
-        return self.scheduler
-
     def __getattr__(self, name: str) -> Any:
         # Also `on_rollback`, which only schedulers have that take results back.
         if name.startswith("__") or name == "scheduler":

@@ -72,7 +72,7 @@ def whole(paths: ExperimentPaths) -> History:
     """The history, which lacks nothing."""
     history = read(paths)
     assert history.is_whole and history.base is None and history.notes == []
-    assert numbers(history) == list(range(1, history.last_seq + 1))
+    assert numbers(history) == list(range(1, history.contents.last_seq + 1))
     return history
 
 
@@ -86,7 +86,7 @@ def test_what_a_snapshot_replaced_is_in_the_history_with_its_times(paths: Experi
     assert len(os.listdir(paths.history)) == 3
     history = whole(paths)
     facts = list(history.facts())
-    assert (facts[0].seq, history.last_seq) == (1, 18)
+    assert (facts[0].seq, history.contents.last_seq) == (1, 18)
     assert [(fact.seq, fact.at) for fact in facts[1:]] == [(seq, 1000.0 + seq) for seq in range(2, 19)]
     assert json.loads(facts[3].body)["number"] == 4
     assert history.since == 1002.0, "the first fact tells no time"
@@ -259,7 +259,7 @@ def test_a_driver_killed_after_the_pack_packs_nothing_twice(paths: ExperimentPat
     names = [entry.name for pack in sorted(paths.history.iterdir()) for entry in packed.read_index(pack)[0].files]
     assert len(names) == len(set(names)), names
     assert not paths.segment(1, 1).exists()
-    assert history.last_seq == 11
+    assert history.contents.last_seq == 11
 
 
 def test_a_driver_killed_in_the_middle_of_a_pack_loses_nothing(
@@ -286,7 +286,7 @@ def test_a_driver_killed_in_the_middle_of_a_pack_loses_nothing(
     heir = Life(paths, 2)
     heir.write(1)
     heir.compact()
-    assert whole(paths).last_seq == 8
+    assert whole(paths).contents.last_seq == 8
 
 
 def test_what_a_generation_wrote_after_it_was_taken_over_is_in_no_history(paths: ExperimentPaths) -> None:
@@ -299,7 +299,7 @@ def test_what_a_generation_wrote_after_it_was_taken_over_is_in_no_history(paths:
     heir.write(1)
     heir.compact()
     history = whole(paths)
-    assert history.last_seq == 8
+    assert history.contents.last_seq == 8
     assert [json.loads(fact.body)["kind"] for fact in history.facts()] == ["generation", *"xxx", "generation", *"xxx"]
 
 
@@ -310,7 +310,7 @@ def test_the_history_goes_on_over_generations(paths: ExperimentPaths) -> None:
         if generation != 2:
             life.compact()
         life.journal.close()
-    assert whole(paths).last_seq == 16
+    assert whole(paths).contents.last_seq == 16
 
 
 def test_who_was_taken_over_removes_nothing(paths: ExperimentPaths) -> None:
@@ -379,7 +379,7 @@ def test_another_error_leaves_everything_for_the_next_compaction(
     assert paths.segment(1, 1).exists()
     life.write(1)
     life.compact()
-    assert whole(paths).last_seq == 5 and not paths.segment(1, 1).exists()
+    assert whole(paths).contents.last_seq == 5 and not paths.segment(1, 1).exists()
 
 
 def test_t08_readers_of_the_history_lose_nothing_beside_a_writer_that_packs(paths: ExperimentPaths) -> None:
@@ -407,7 +407,7 @@ def test_t08_readers_of_the_history_lose_nothing_beside_a_writer_that_packs(path
         reader.join()
     assert not failures, failures[0]
     life.journal.close()
-    assert whole(paths).last_seq == 801
+    assert whole(paths).contents.last_seq == 801
 
 
 def test_packing_waits_for_nobody_and_nobody_for_it(paths: ExperimentPaths, monkeypatch: pytest.MonkeyPatch) -> None:

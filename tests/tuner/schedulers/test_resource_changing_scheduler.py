@@ -98,7 +98,7 @@ def test_it_is_what_the_other_one_is() -> None:
     inner = PopulationBasedTraining("training_iteration", "acc", "max", 2, hyperparam_mutations={"lr": [1, 2]})
     scheduler = ResourceChangingScheduler(inner)
     assert (scheduler.metric, scheduler.mode, scheduler.time_attr) == ("acc", "max", "training_iteration")
-    assert (scheduler.needs_metric, scheduler.population, scheduler.unwrapped) == (True, True, inner)
+    assert (scheduler.needs_metric, scheduler.population) == (True, True)
     assert scheduler.policy("a") == []
     assert not hasattr(scheduler, "on_rollback")
 
