@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.servers.azure import Azurite, azurite
@@ -15,9 +16,12 @@ from tests.servers.gcs import Gcs, gcs
 from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
 from tests.servers.s3_checksums import ChecksumProxy
 from tests.trainables.transfer.harness import Scene
+from trainables.store import publish, staging
+from trainables.store.manifest import Published
 from trainables.transfer.azure import AzureBackend
 from trainables.transfer.gcs import GcsBackend
 from trainables.transfer.s3 import S3Backend
+from trainables.wire import CheckpointRef
 
 _NUMBERS = itertools.count()
 
@@ -111,3 +115,22 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     scene = Scene(tmp_path)
     yield scene
     scene.uploader.close()
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[..., Published]:
+    """save(index, {"a.bin": b"..."}) publishes a checkpoint of those files."""
+
+    def make(index: int, files: Mapping[str, bytes] | None = None, directories: tuple[str, ...] = ()) -> Published:
+        name = publish.checkpoint_name(index, 1, 1)
+        staged = staging.new_directory(tmp_path / "trial", str(index))
+        for file, data in (files or {"model.bin": bytes([index % 256]) * 10_000}).items():
+            (staged / file).parent.mkdir(parents=True, exist_ok=True)
+            (staged / file).write_bytes(data)
+        for directory in directories:
+            (staged / directory).mkdir(parents=True)
+        ref = CheckpointRef("abc_00000", name, 1, 1, index, index)
+        prepared = publish.prepare(staged, ref=ref, metrics=msgspec.Raw(b'{"loss":0.5}'), created=1e9)
+        return publish.commit(prepared, tmp_path / "trial" / name)
+
+    return make

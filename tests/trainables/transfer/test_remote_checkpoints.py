@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from trainables.errors import (
     PublishError,
     TransferError,
 )
-from trainables.store import fs, publish, staging, verify
+from trainables.store import fs, staging, verify
 from trainables.store.manifest import MANIFEST_NAME, Published
 from trainables.testing.files import ByteCounter
 from trainables.transfer import remote_checkpoints
@@ -31,29 +31,9 @@ from trainables.transfer.fsspec import MemoryBackend
 from trainables.transfer.local import LocalBackend
 from trainables.transfer.objects import ObjectBackend
 from trainables.transfer.remote_checkpoints import ContentIndex
-from trainables.wire import CheckpointRef
 
 Save = Callable[..., Published]
 TRIAL = "exp/train_abc_00000"
-
-
-@pytest.fixture
-def save(tmp_path: Path) -> Save:
-    """save(index, {"a.bin": b"..."}) publishes a checkpoint of those files."""
-
-    def make(index: int, files: Mapping[str, bytes] | None = None, directories: tuple[str, ...] = ()) -> Published:
-        name = publish.checkpoint_name(index, 1, 1)
-        staged = staging.new_directory(tmp_path / "trial", str(index))
-        for file, data in (files or {"model.bin": bytes([index % 256]) * 10_000}).items():
-            (staged / file).parent.mkdir(parents=True, exist_ok=True)
-            (staged / file).write_bytes(data)
-        for directory in directories:
-            (staged / directory).mkdir(parents=True)
-        ref = CheckpointRef("abc_00000", name, 1, 1, index, index)
-        prepared = publish.prepare(staged, ref=ref, metrics=msgspec.Raw(b'{"loss":0.5}'), created=1e9)
-        return publish.commit(prepared, tmp_path / "trial" / name)
-
-    return make
 
 
 @pytest.fixture(params=["directory", "memory"])
