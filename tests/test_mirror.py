@@ -60,9 +60,6 @@ COVERED_BY = {
     "tuner/tools/sync": "tests/tuner/cli/test_cli_elsewhere.py",
     # the rest of tuner
     # trainables
-    "trainables/transfer/between": "tests/tuner/cli/test_cli_elsewhere.py",
-    "trainables/transfer/s3_errors": "tests/trainables/transfer/test_s3_faults.py",
-    "trainables/transfer/ssh": "tests/trainables/transfer/test_rsync.py",
 }
 
 
