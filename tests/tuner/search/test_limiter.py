@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 import tuner as tune
 import tuner.search
 from tests.tuner.search.searchers import Ladder, Noting, optuna_search
 from tuner.search import BasicVariantGenerator, ConcurrencyLimiter, Searcher, as_searcher
-from tuner.search.limiter import SampleLimit
+from tuner.search.limiter import SampleLimit, Wrapper, tell_properties
 from tuner.search.optuna import OptunaSearch
 
 
@@ -73,3 +77,131 @@ def test_wrappers_show_what_they_wrap() -> None:
     undoing = as_searcher(Undoing(), {})
     undoing.on_rollback(None, 4)  # type: ignore[attr-defined]
     assert undoing.unwrapped.undone == 4  # type: ignore[attr-defined]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4), st.booleans(), st.lists(st.integers(0, 5), max_size=40))
+def test_never_more_are_unfinished_than_were_allowed_and_every_end_is_told_once(
+    most: int, batch: bool, moves: list[int]
+) -> None:
+    inner = Noting()
+    searcher = ConcurrencyLimiter(inner, most, batch=batch)
+    live: list[str] = []
+    created = 0
+    ended: list[str] = []
+    for move in moves:
+        if move < 3:
+            suggestion = searcher.suggest(f"t{created}")
+            held = len(ended) - len(inner.told)
+            assert (suggestion is None) == (len(live) + held >= most)
+            if suggestion is not None:
+                live.append(f"t{created}")
+                created += 1
+        elif live:
+            name = live.pop(move % len(live))
+            searcher.on_trial_complete(name, {"loss": 1.0})
+            ended.append(name)
+        assert len(live) <= most
+    for name in live:
+        searcher.on_trial_complete(name, {"loss": 1.0})
+    told = [name for name, _, _ in inner.told]
+    assert sorted(told) == sorted(ended + live), "what waited for its batch is told when that is over"
+    if not batch:
+        assert told == ended + live
+
+
+def test_who_is_replayed_counts_as_unfinished_until_it_ends() -> None:
+    searcher = ConcurrencyLimiter(Ladder(), 2)
+    assert searcher.replay_suggest("a", {"x": 1.0, "nested": {"y": [1.0]}})
+    assert not searcher.replay_suggest("b", {"x": 0.0})
+    assert searcher.suggest("c") is None
+    searcher.on_trial_complete("a")
+    assert searcher.suggest("c") == {"x": 3.0, "nested": {"y": [3.0]}}
+
+
+def test_a_trial_that_it_does_not_know_is_passed_on() -> None:
+    inner = Noting()
+    ConcurrencyLimiter(inner, 1, batch=True).on_trial_complete("stranger", {"loss": 2.0})
+    assert inner.told == [("stranger", {"loss": 2.0}, False)]
+
+
+def test_the_limit_may_change_while_trials_run() -> None:
+    searcher = ConcurrencyLimiter(Ladder(), 1)
+    assert searcher.suggest("a") and searcher.suggest("b") is None
+    assert searcher.set_max_concurrency(2) is True
+    assert searcher.suggest("b") and searcher.suggest("c") is None
+
+
+def test_an_inner_searcher_that_limits_by_itself_is_told_and_left_to_it() -> None:
+    class Limits(Noting):
+        told_of = 0
+
+        def set_max_concurrency(self, max_concurrent: int) -> bool:
+            self.told_of = max_concurrent
+            return True
+
+    inner = Limits()
+    searcher = ConcurrencyLimiter(inner, 2, batch=True)
+    assert inner.told_of == 2
+    assert all(searcher.suggest(name) for name in "abcd")
+    searcher.on_trial_complete("a", {"loss": 1.0})
+    assert inner.told == [("a", {"loss": 1.0}, False)], "no batch of ours"
+    searcher.set_max_concurrency(5)
+    assert inner.told_of == 5
+
+
+def test_a_sample_that_will_not_run_is_not_prepared_and_a_replay_counts() -> None:
+    class Preparing(Ladder):
+        def prepare(self, trial_id: str) -> None:
+            self.prepared = [*getattr(self, "prepared", []), trial_id]
+
+    inner = Preparing()
+    searcher = SampleLimit(inner, 2)
+    assert searcher.total == 2 and searcher.counts_samples
+    assert searcher.replay_suggest("a", {"x": 1.0, "nested": {"y": [1.0]}})
+    searcher.prepare("b")
+    assert searcher.suggest("b") and searcher.suggest("c") == Searcher.FINISHED
+    searcher.prepare("c")
+    assert inner.prepared == ["b"]
+    searcher.set_num_samples(-1)
+    assert searcher.total is None
+    searcher.prepare("c")
+    assert inner.prepared == ["b", "c"] and searcher.suggest("c")
+
+
+def test_a_searcher_that_has_nothing_now_uses_up_no_sample() -> None:
+    class Pausing(Ladder):
+        def suggest(self, trial_id: str) -> Any:
+            return None if trial_id == "later" else super().suggest(trial_id)
+
+    searcher = SampleLimit(ConcurrencyLimiter(Pausing(), 9), 1)
+    assert searcher.suggest("later") is None
+    assert searcher.suggest("a") and searcher.suggest("b") == Searcher.FINISHED
+
+
+def test_the_runs_properties_reach_searchers_of_any_age() -> None:
+    told: dict[str, Any] = {}
+
+    class Old(Ladder):
+        def set_search_properties(self, metric: Any, mode: Any, config: Any) -> bool:  # type: ignore[override]
+            told["old"] = (metric, mode, config)
+            return True
+
+    class Half(Ladder):
+        def set_search_properties(self, metric: Any, mode: Any, config: Any, seed: Any = None) -> bool:  # type: ignore[override]
+            told["half"] = seed
+            return False
+
+    class New(Ladder):
+        def set_search_properties(self, metric: Any, mode: Any, config: Any, **spec: Any) -> bool:  # type: ignore[override]
+            told["new"] = spec
+            return True
+
+    answers = [tell_properties(kind(), "loss", "min", {}, seed=3, num_samples=4) for kind in (Old, Half, New)]
+    assert answers == [True, False, True]
+    assert told == {"old": ("loss", "min", {}), "half": 3, "new": {"seed": 3, "num_samples": 4}}
+    wrapped = Wrapper(Wrapper(New()))
+    assert wrapped.set_search_properties("loss", "min", {}, seed=5) is True
+    assert told["new"] == {"seed": 5} and isinstance(wrapped.unwrapped, New)
+    with pytest.raises(AttributeError):
+        wrapped.nothing_like_it  # noqa: B018

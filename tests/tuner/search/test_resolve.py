@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tuner as tune
 from tests.tuner.search.spaces import BRANCHES, resolve
 from tuner.error import SettingError
-from tuner.search.resolve import HashDraw, Space
+from tuner.search.resolve import HashDraw, Space, seeded
 
 
 def grid(space: dict[str, Any]) -> list[dict[str, Any]]:
@@ -179,3 +182,116 @@ def test_a_function_that_returns_two_domains_of_one_name_is_told() -> None:
     space = Space({"f": tune.sample_from(lambda: {"a/b": tune.uniform(0, 1), "a": {"b": tune.uniform(0, 1)}})})
     with pytest.raises(SettingError, match="always get the same value"):
         space.resolve(HashDraw("1"))
+
+
+# --- values by place
+
+VALUES = st.sampled_from([1, "a", None]) | st.builds(tune.uniform, st.just(0), st.integers(1, 5))
+SPACES = st.dictionaries(
+    st.sampled_from("abcd"),
+    st.recursive(
+        VALUES | st.builds(tune.choice, st.lists(VALUES, min_size=1, max_size=3)),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=2),
+        max_leaves=4,
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SPACES, st.text(max_size=3), st.dictionaries(st.sampled_from("efg"), VALUES))
+def test_what_a_key_gets_depends_on_its_place_only(space: Any, key: str, more: Any) -> None:
+    alone, beside = resolve(space, key), resolve({**more, **space}, key)
+    assert {name: beside[name] for name in alone} == alone
+    assert resolve(dict(reversed(space.items())), key) == alone
+    assert list(alone) == list(space)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_every_combination_of_grids_comes_once(sizes: list[int]) -> None:
+    space = {f"g{number}": tune.grid_search(list(range(size))) for number, size in enumerate(sizes)}
+    found = [tuple(config.values()) for config in grid(space)]
+    assert sorted(found) == sorted(itertools.product(*map(range, sizes)))
+    assert found[: sizes[0]] == [(first, *[0] * (len(sizes) - 1)) for first in range(sizes[0])]
+
+
+def test_draws_are_a_function_of_key_and_name() -> None:
+    draw = HashDraw("seed")
+    assert draw.value("a", tune.uniform(0, 1)) == HashDraw("seed").value("a", tune.uniform(0, 1))
+    assert len({draw.seed(name) for name in map(str, range(1000))}) == 1000
+    assert HashDraw("seed").seed("a") != HashDraw("other").seed("a")
+    assert HashDraw("\udcff").seed("\udcff") > 0, "names that are no UTF-8"
+    drawn = [draw.value(str(number), tune.uniform(0, 1)) for number in range(2000)]
+    assert sum(drawn) / 2000 == pytest.approx(0.5, abs=0.03) and max(drawn) < 1
+
+
+@pytest.mark.parametrize("config", [None, [1], "a", tune.uniform(0, 1)], ids=str)
+def test_a_space_that_is_no_dict_is_refused(config: Any) -> None:
+    with pytest.raises(SettingError, match="a search space is a dict, not "):
+        Space(config)
+
+
+# --- what a function sees
+
+
+def test_a_function_sees_the_config_as_a_mapping_without_itself() -> None:
+    seen: dict[str, Any] = {}
+
+    def look(config: Any) -> int:
+        seen.update(keys=list(config), size=len(config), own="f" in config, there="a" in config, text=repr(config))
+        seen.update(missing="z" in config, got=config.get("z", 7), has=hasattr(config, "__wrapped__"))
+        return 0
+
+    resolve({"a": 1, "f": tune.sample_from(look), "m": {"x": 2}})
+    assert seen == {
+        "keys": ["a", "m"],
+        "size": 2,
+        "own": True,
+        "there": True,
+        "text": "{'a': 1, 'f': <not drawn yet>, 'm': {'x': 2}}",
+        "missing": False,
+        "got": 7,
+        "has": False,
+    }
+
+
+def test_a_list_is_seen_item_by_item_while_functions_are_left() -> None:
+    space = {
+        "list": [tune.sample_from(lambda c: 1), 2, tune.sample_from(lambda c: c["list"][0] + 2)],
+        "sum": tune.sample_from(lambda c: sum(c["list"])),
+        "tail": tune.sample_from(lambda c: c["list"][1:]),
+        "text": tune.sample_from(lambda c: repr(c["list"])),
+        "last": tune.sample_from(lambda c: c["list"][-1]),
+    }
+    config = resolve({"text": space.pop("text"), **space})
+    assert config["list"] == [1, 2, 3] and config["sum"] == 6 and config["last"] == 3
+    assert config["tail"] == [2, 3] and type(config["tail"]) is list
+    assert config["text"] == "[<not drawn yet>, 2, <not drawn yet>]"
+
+
+def test_a_list_that_is_too_short_is_an_error_of_the_function() -> None:
+    with pytest.raises(SettingError, match="sample_from at 'f' failed: IndexError"):
+        resolve({"f": tune.sample_from(lambda c: c["list"][5]), "list": [tune.sample_from(lambda: 1)]})
+
+
+def test_what_a_function_returns_has_no_views_in_it() -> None:
+    space = {
+        "f": tune.sample_from(lambda c: {"all": [c["m"], (c["m"]["l"],)]}),
+        "m": {"l": [tune.sample_from(lambda: 1)], "x": 2},
+    }
+    inner = resolve(space)["f"]["all"]
+    assert inner == [{"l": [1], "x": 2}, ([1],)]
+    assert (type(inner[0]), type(inner[0]["l"]), type(inner[1])) == (dict, list, tuple)
+
+
+def test_without_a_seed_the_generators_are_left_to_the_function() -> None:
+    random.seed(5)
+    expected = random.random()
+    random.seed(5)
+    with seeded(None):
+        assert random.random() == expected
+    random.seed(5)
+    with pytest.raises(KeyError), seeded(1):
+        raise KeyError
+    assert random.random() == expected, "also after an error"

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tuner as tune
 from tests.tuner.search.spaces import resolve
 from tuner.error import SettingError
+from tuner.search.optuna_space import nested
 from tuner.search.resolve import Space
+from tuner.search.space_tree import (
+    Branches,
+    Computed,
+    Fixed,
+    Grid,
+    Items,
+    Leaf,
+    Node,
+    check_distinct,
+    compile_node,
+    flat,
+    is_grid,
+    leaves,
+    path_text,
+    walk,
+)
 
 
 def test_a_grid_in_a_branch_is_refused() -> None:
@@ -48,3 +67,105 @@ def test_two_places_of_one_name_are_an_error_that_names_both(space: Any, places:
 
 def test_branches_of_one_choice_may_have_the_same_keys_and_constants_any() -> None:
     Space({"c": tune.choice([{"x": tune.uniform(0, 1)}, {"x": tune.uniform(5, 6)}]), "a/b": 1, "a": {"b": 2}})
+
+
+# --- what a tree is made of
+
+LEAF = Leaf(tune.uniform(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("value", "node"),
+    [
+        (1, Fixed(1)),
+        ({"a": [1, {"b": (2,)}]}, Fixed({"a": [1, {"b": (2,)}]})),
+        ({}, Fixed({})),
+        (tune.uniform(0, 1), LEAF),
+        ([tune.uniform(0, 1), 2], Items(list, ((0, LEAF), (1, Fixed(2))))),
+        ((tune.uniform(0, 1),), Items(tuple, ((0, LEAF),))),
+        ({"a": {"b": tune.uniform(0, 1)}, "c": 3}, Items(dict, (("a", Items(dict, (("b", LEAF),))), ("c", Fixed(3))))),
+        (tune.grid_search([1, tune.uniform(0, 1)]), Grid((Fixed(1), LEAF))),
+        ({"grid_search": [1], "more": 2}, Fixed({"grid_search": [1], "more": 2})),
+    ],
+    ids=str,
+)
+def test_a_space_becomes_a_tree_whose_fixed_parts_are_one(value: Any, node: Node) -> None:
+    assert compile_node(value) == node
+
+
+def test_choices_and_functions_are_nodes_of_their_own() -> None:
+    choice, function = tune.choice([1, {"x": tune.uniform(0, 1)}]), tune.sample_from(len)
+    assert compile_node(choice) == Branches(choice, (Fixed(1), Items(dict, (("x", LEAF),))))
+    assert compile_node(function) == Computed(function)
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def test_a_fixed_part_is_the_very_object_and_other_kinds_of_sequences_are_values() -> None:
+    for value in ([1, 2], Pair(tune.uniform(0, 1), 2), range(3)):
+        node = compile_node(value)
+        assert isinstance(node, Fixed) and node.value is value
+
+
+@pytest.mark.parametrize(
+    ("value", "grid"),
+    [
+        ({"grid_search": [1]}, True),
+        ({"grid_search": 1}, True),
+        ({"grid_search": [1], "x": 1}, False),
+        (["grid_search"], False),
+        (None, False),
+    ],
+)
+def test_a_grid_is_a_dict_of_that_one_key(value: Any, grid: bool) -> None:
+    assert is_grid(value) is grid
+
+
+# --- walking through one
+
+SPACE = {
+    "a": tune.uniform(0, 1),
+    "b": {"c": tune.choice([{"d": tune.uniform(0, 1)}, 5]), "e": 6},
+    "g": tune.grid_search([{"h": tune.uniform(0, 1)}]),
+    "l": [7, (tune.randint(0, 2),)],
+}
+
+
+def test_a_walk_comes_to_everything_but_what_lies_inside_grids() -> None:
+    paths = [path for path, _ in walk(compile_node(SPACE))]
+    assert paths == ["", "a", "b", "b/c", "b/c/0", "b/c/0/d", "b/c/1", "b/e", "g", "l", "l/0", "l/1", "l/1/0"]
+
+
+def test_a_choice_and_a_grid_are_one_place() -> None:
+    found = {path_text(path): type(node) for path, node in leaves(compile_node(SPACE))}
+    assert found == {"a": Leaf, "b/c": Branches, "b/e": Fixed, "g": Grid, "l/0": Fixed, "l/1/0": Leaf}
+
+
+KEYS = st.text("abc", min_size=1, max_size=2)
+CONFIGS = st.dictionaries(
+    KEYS, st.recursive(st.integers() | st.none() | st.just({}), lambda inner: st.dictionaries(KEYS, inner, max_size=3))
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(CONFIGS.filter(bool))
+def test_flat_names_lead_to_the_values(config: dict[str, Any]) -> None:
+    made = flat(config)
+    assert not any(isinstance(value, dict) and value for value in made.values())
+    for path, value in made.items():
+        node: Any = config
+        for key in path.split("/"):
+            node = node[key]
+        assert node == value
+    assert nested(made) == config
+
+
+@settings(max_examples=30, deadline=None)
+@given(CONFIGS)
+def test_what_has_nothing_to_search_is_one_fixed_part(config: dict[str, Any]) -> None:
+    node = compile_node(config)
+    assert isinstance(node, Fixed) and node.value is config
+    check_distinct(node)
