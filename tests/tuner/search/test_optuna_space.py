@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import optuna
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
+import tuner as tune
 from tests.tuner.search.optuna_harness import SPACE, by_run, drive, make
+from tuner.error import SettingError
 from tuner.search import as_searcher
+from tuner.search.domains import describe
+from tuner.search.optuna_space import (
+    AskDraw,
+    Given,
+    check_names,
+    check_searchable,
+    config_of_function,
+    distribution_of,
+    first_function,
+    fits,
+    misfit,
+    nested,
+    params_of_function,
+    plain_result,
+    read,
+    wrapped,
+)
+from tuner.search.resolve import HashDraw, Space
 
 
 def test_every_domain_is_searched_within_its_bounds() -> None:
@@ -54,3 +80,188 @@ def test_define_by_run(where: str) -> None:
     for config in configs:
         assert config["constant"] == 3
         assert ("model" in config) is (config["kind"] == "deep")
+
+
+# --- there and back
+
+EXACT: dict[str, Any] = {key: value for key, value in SPACE.items() if key not in ("n", "function")}
+
+
+def resolved(space: Any, key: str) -> tuple[Any, dict[str, Any]]:
+    compiled = Space(wrapped(space))
+    return compiled, compiled.resolve(HashDraw(key))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000))
+def test_a_config_as_parameters_makes_the_same_config_again(key: int) -> None:
+    space, config = resolved(EXACT, str(key))
+    found: dict[str, tuple[Any, Any]] = {}
+    read(space.root, config, "", found)
+    for name, (value, kind) in found.items():
+        assert kind._contains(kind.to_internal_repr(value)), name
+    params = {name: value for name, (value, _) in found.items()}
+    assert space.resolve(AskDraw(optuna.trial.FixedTrial(params), "k")) == config
+    assert fits(space.root, config)
+    assert misfit(space.root, config, "") is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(-20, 20), st.floats(0.1, 5), st.floats(-15, 15))
+def test_a_normal_value_is_searched_as_its_quantile(mean: float, sd: float, away: float) -> None:
+    space = Space({"n": tune.randn(mean, sd)})
+    found: dict[str, tuple[Any, Any]] = {}
+    read(space.root, {"n": mean + away * sd}, "", found)
+    value, kind = found["n"]
+    assert kind.low <= value <= kind.high
+    back = space.resolve(AskDraw(optuna.trial.FixedTrial({"n": value}), "k"))["n"]
+    assert back == pytest.approx(mean + max(-5.9, min(away, 5.9)) * sd, abs=0.2 * sd)
+
+
+@pytest.mark.parametrize(
+    ("domain", "distribution"),
+    [
+        (tune.uniform(0, 1), FloatDistribution(0, 1)),
+        (tune.quniform(0, 1, 0.25), FloatDistribution(0, 1, step=0.25)),
+        (tune.loguniform(1, 10), FloatDistribution(1, 10, log=True)),
+        (tune.qloguniform(1, 10, 0.5), FloatDistribution(1, 10, log=True)),
+        (tune.randint(0, 5), IntDistribution(0, 4)),
+        (tune.qrandint(3, 21, 4), IntDistribution(4, 20, step=4)),
+        (tune.lograndint(1, 9), IntDistribution(1, 8, log=True)),
+        (tune.qlograndint(3, 9, 2), IntDistribution(4, 8, log=True)),
+        (tune.choice(["a", 1, None]), CategoricalDistribution(("a", 1, None))),
+        (tune.choice([1, True]), CategoricalDistribution((0, 1))),
+        (tune.choice([[1], {"a": 2}]), CategoricalDistribution((0, 1))),
+        (tune.choice([1, float("nan")]), CategoricalDistribution((0, 1))),
+        (Given(IntDistribution(1, 3)), IntDistribution(1, 3)),
+    ],
+    ids=str,
+)
+def test_how_optuna_searches_each_domain(domain: Any, distribution: Any) -> None:
+    assert distribution_of(domain) == distribution
+
+
+def test_optunas_own_distributions_are_domains_that_it_alone_draws_from() -> None:
+    space: Any = wrapped({"a": [IntDistribution(1, 3)], "b": tune.choice([FloatDistribution(0, 1), "x"]), "c": (1,)})
+    given, choice = space["a"][0], space["b"]
+    assert given == Given(IntDistribution(1, 3)) and isinstance(choice.categories[0], Given) and space["c"] == (1,)
+    assert [given.is_valid(value) for value in (1, 3, 4)] == [True, True, False]
+    assert describe(given) == repr(IntDistribution(1, 3))
+    with pytest.raises(SettingError, match="only OptunaSearch draws from it"):
+        given.at(0.5)
+
+
+@pytest.mark.parametrize(
+    ("names", "made"),
+    [
+        ({"a": 1}, {"a": 1}),
+        ({"a/b": 1, "a/c/d": 2, "e": 3}, {"a": {"b": 1, "c": {"d": 2}}, "e": 3}),
+        ({3: 1}, {3: 1}),
+        ({}, {}),
+    ],
+)
+def test_flat_names_become_dicts(names: Any, made: Any) -> None:
+    assert nested(names) == made
+
+
+# --- configs of elsewhere
+
+THERE = {
+    "lr": tune.uniform(0, 1),
+    "m": {"opt": tune.choice([{"kind": "sgd", "mu": tune.uniform(0, 1)}, {"kind": "adam"}])},
+    "l": [tune.randint(0, 3), 5],
+    "f": tune.sample_from(len),
+    "k": "constant",
+}
+GOOD = {"lr": 0.5, "m": {"opt": {"kind": "adam"}}, "l": [1, 5], "f": 3, "k": "constant"}
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (GOOD, None),
+        ({**GOOD, "k": "another", "f": None, "new": 1}, None),
+        ({**GOOD, "m": {"opt": {"kind": "sgd", "mu": 0.2}}}, None),
+        ({**GOOD, "l": (2,)}, None),
+        ({**GOOD, "lr": 2.0}, r"lr=2\.0 is not a value of uniform\(0\.0, 1\.0\)"),
+        ({**GOOD, "lr": "x"}, "lr='x' is not a value of"),
+        ({**GOOD, "m": {"opt": {"kind": "sgd"}}}, r"m/opt=\{'kind': 'sgd'\} is not a value of choice"),
+        ({**GOOD, "m": {"opt": {"kind": "adam", "mu": 1}}}, "m/opt=.* is not a value of choice"),
+        ({**GOOD, "m": 3}, "it has no m/opt"),
+        ({**GOOD, "l": []}, "it has no l/0"),
+        ({**GOOD, "l": {"0": 1}}, "it has no l/0"),
+        ({}, "it has no lr"),
+    ],
+)
+def test_where_a_config_does_not_fit_a_space_is_said(config: Any, problem: str | None) -> None:
+    found = misfit(Space(THERE).root, config, "")
+    assert found is None if problem is None else found is not None and re.fullmatch(problem + ".*", found)
+
+
+@pytest.mark.parametrize(
+    ("value", "fitting"),
+    [
+        (GOOD, True),
+        ({**GOOD, "k": "another"}, False),
+        ({**GOOD, "new": 1}, False),
+        ({**GOOD, "l": [1]}, False),
+        ({**GOOD, "l": (1, 5)}, True),
+        ({**GOOD, "lr": None}, False),
+        (None, False),
+    ],
+)
+def test_whether_a_value_can_have_come_from_a_subtree(value: Any, fitting: bool) -> None:
+    assert fits(Space(THERE).root, value) is fitting
+
+
+@pytest.mark.parametrize("point", [{"lrr": 1}, {"m": {"optt": 1}}])
+def test_a_name_that_the_space_has_not_is_told_with_those_it_has(point: Any) -> None:
+    root = Space(THERE).root
+    check_names(root, GOOD, "")
+    check_names(root, {"l": [9], "m": {"opt": {"whatever": 1}}}, "")
+    with pytest.raises(SettingError, match=r"points_to_evaluate: '(lrr|m/optt)' is not in the search space, which has"):
+        check_names(root, point, "")
+
+
+def test_the_first_function_of_a_space_is_found_by_its_path() -> None:
+    assert first_function(Space(THERE).root) == "f"
+    assert first_function(Space({"a": {"b": [tune.sample_from(len)]}}).root) == "a/b/0"
+    assert first_function(Space({"a": tune.uniform(0, 1)}).root) is None
+
+
+@pytest.mark.parametrize("grid", [{"a": {"b": tune.grid_search([1])}}, {"a": [tune.grid_search([tune.uniform(0, 1)])]}])
+def test_a_grid_is_refused_with_its_path(grid: Any) -> None:
+    check_searchable(Space(THERE).root)
+    with pytest.raises(SettingError, match=r"cannot search the grid_search at 'a/(b|0)'; make it a choice"):
+        check_searchable(Space(grid).root)
+
+
+def test_a_study_holds_numbers_and_texts_of_a_result_flat() -> None:
+    result = {"loss": 1.0, "eval": {"auc": 2, "curve": [1]}, "note": "x", "ok": True, "none": None, "config": {}}
+    assert plain_result(result) == {"loss": 1.0, "eval/auc": 2, "note": "x", "ok": True, "none": None}
+
+
+# --- define by run
+
+
+def test_what_a_function_would_have_asked_for() -> None:
+    params, kinds = params_of_function(by_run, {"kind": "deep", "model": {"depth": 3}, "u": 0.5, "constant": 3})
+    assert params == {"kind": "deep", "model/depth": 3, "u": 0.5}
+    assert kinds["model/depth"] == IntDistribution(1, 5) and set(kinds) == set(params)
+    assert params_of_function(by_run, {"kind": "deep", "u": 0.5}) == ({}, {}), "it asks for a depth"
+
+
+@pytest.mark.parametrize("returned", [3, [1], {1: 2}, "x"])
+def test_what_a_function_returns_is_a_dict_or_nothing(returned: Any) -> None:
+    trial = optuna.trial.FixedTrial({"a/b": 1})
+
+    def function(asked: Any) -> Any:
+        asked.suggest_int("a/b", 0, 3)
+        return returned
+
+    with pytest.raises(SettingError, match="the define-by-run function returned"):
+        config_of_function(function, trial)
+    returned = {"a/c": 2, "d": 3}
+    assert config_of_function(function, trial) == {"a": {"b": 1, "c": 2}, "d": 3}
+    returned = None
+    assert config_of_function(function, trial) == {"a": {"b": 1}}
