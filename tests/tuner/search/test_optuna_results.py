@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import optuna
 import pytest
 
 import tuner as tune
-from tests.tuner.search.optuna_harness import drive, finish, make, study_of
+from tests.tuner.search.optuna_harness import by_run, drive, finish, make, study_of
+from tuner.error import SettingError
 from tuner.search import Searcher
+from tuner.search.optuna import OptunaSearch
 
 
 @pytest.mark.parametrize(
@@ -120,3 +124,132 @@ def test_a_storage_of_the_users_is_joined_again(tmp_path: Any) -> None:
         finish(again, f"t{number}", abs(config["u"]))
     drive(again, 1, start=3)
     assert [trial.state.name for trial in study_of(again).trials] == ["COMPLETE"] * 4
+
+
+# --- learning from earlier experiments
+
+SMALL = {"u": tune.uniform(-1, 1), "c": tune.choice(["a", "b"])}
+
+
+def earlier(name: str, config: dict[str, Any], **result: Any) -> Any:
+    return SimpleNamespace(trial_id=name, config=config, last_result=result, status="TERMINATED")
+
+
+@pytest.mark.parametrize(
+    ("config", "result", "why"),
+    [
+        ({"u": 0.5, "c": "a"}, {"loss": 1.0}, None),
+        ({"u": 0.5, "c": "a", "more": 3}, {"loss": 1.0}, None),
+        ({"u": 0.5, "c": "a"}, {}, "old has no loss"),
+        ({"u": 0.5, "c": "a"}, {"loss": math.nan}, "old has no loss"),
+        ({"u": 2.0, "c": "a"}, {"loss": 1.0}, r"old: u=2.0 is not a value of uniform(-1.0, 1.0)"),
+        ({"u": 0.5}, {"loss": 1.0}, "old: it has no c"),
+    ],
+)
+def test_what_is_learned_from_a_trial_of_before(config: Any, result: Any, why: str | None) -> None:
+    searcher = make(run_space=SMALL)
+    assert searcher.learn_from(earlier("old", config, **result)) == why
+    learned = [(trial.params, trial.values, trial.user_attrs) for trial in study_of(searcher).trials] if not why else []
+    assert learned == ([] if why else [({"u": 0.5, "c": "a"}, [1.0], {"trial_id": "old"})])
+
+
+def test_several_objectives_are_learned_together() -> None:
+    searcher = make(metric=["loss", "time"], mode=["min", "max"], run_space=SMALL)
+    assert searcher.learn_from(earlier("old", {"u": 0.5, "c": "a"}, loss=1.0)) == "old has no loss and time"
+    assert searcher.learn_from(earlier("old", {"u": 0.5, "c": "a"}, loss=1.0, time=2.0)) is None
+    assert study_of(searcher).trials[0].values == [1.0, 2.0]
+
+
+def test_of_a_function_is_learned_what_it_would_have_asked_for() -> None:
+    searcher = make(run_space=by_run)
+    good = {"kind": "deep", "model": {"depth": 3}, "u": 0.5, "constant": 3}
+    assert searcher.learn_from(earlier("one", good, loss=1.0)) is None
+    why = "two: the function asks for what its config does not have"
+    assert searcher.learn_from(earlier("two", {"kind": "deep", "u": 0.5}, loss=1.0)) == why
+    assert [trial.params for trial in study_of(searcher).trials] == [{"kind": "deep", "model/depth": 3, "u": 0.5}]
+
+
+def test_a_storage_that_has_a_trial_already_does_not_get_it_twice(tmp_path: Any) -> None:
+    def opened() -> Searcher:
+        backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
+        return make(storage=optuna.storages.JournalStorage(backend), run_space=SMALL)
+
+    for _ in range(2):
+        searcher = opened()
+        assert searcher.learn_from(earlier("old", {"u": 0.5, "c": "a"}, loss=1.0)) is None
+        assert len(study_of(searcher).trials) == 1
+
+
+def test_a_function_cannot_be_told_of_points() -> None:
+    searcher: Any = make(run_space=by_run).unwrapped  # type: ignore[attr-defined]
+    with pytest.raises(SettingError, match="evaluated points need a dict as space"):
+        searcher.add_evaluated_point({"u": 0.5}, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("named", "state"), [({}, "COMPLETE"), ({"error": True}, "FAIL"), ({"pruned": True, "value": 3.0}, "PRUNED")]
+)
+def test_how_a_point_of_elsewhere_ended(named: Any, state: str) -> None:
+    searcher: Any = make(run_space=SMALL).unwrapped  # type: ignore[attr-defined]
+    searcher.add_evaluated_point({"u": 0.5}, **{"value": 3.0, **named})
+    (trial,) = study_of(searcher).trials
+    assert (trial.state.name, trial.params) == (state, {"u": 0.5})
+    with pytest.raises(SettingError, match="'v' is not in the search space"):
+        searcher.add_evaluated_point({"v": 0.5}, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("searcher", "message"),
+    [
+        (OptunaSearch(metric="loss", mode="min"), "no search space: give it a space"),
+        (OptunaSearch(SMALL, mode="min"), "needs metric= and mode="),
+        (OptunaSearch(SMALL, metric="loss"), "needs metric= and mode="),
+    ],
+)
+def test_what_is_missing_is_told_when_the_study_is_needed(searcher: OptunaSearch, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        searcher.suggest("t")
+
+
+# --- what comes late, and what a state holds
+
+
+def test_a_result_after_the_end_changes_nothing() -> None:
+    searcher = make(run_space=SMALL)
+    searcher.suggest("t")
+    finish(searcher, "t", 1.0)
+    searcher.on_trial_result("t", {"training_iteration": 2, "loss": 5.0})
+    searcher.on_trial_complete("t", {"training_iteration": 2, "loss": 5.0})
+    (trial,) = study_of(searcher).trials
+    assert (trial.value, trial.intermediate_values) == (1.0, {1: 1.0})
+
+
+def test_results_without_an_iteration_are_counted() -> None:
+    searcher = make(run_space=SMALL)
+    searcher.suggest("t")
+    for loss in (3.0, 2.0):
+        searcher.on_trial_result("t", {"loss": loss})
+    assert study_of(searcher).trials[0].intermediate_values == {0: 3.0, 1: 2.0}
+
+
+def test_a_state_brings_the_study_and_the_samplers_random_state() -> None:
+    def fresh() -> Searcher:
+        return make(run_space=SMALL, sampler=optuna.samplers.RandomSampler(seed=1))
+
+    first, again = fresh(), fresh()
+    before = [first.suggest(f"t{number}") for number in range(3)]
+    finish(first, "t0", 2.0)
+    again.set_state(cloudpickle.loads(cloudpickle.dumps(first.get_state())))
+    assert study_of(again).trials == study_of(first).trials
+    assert again.suggest("t3") == first.suggest("t3") not in before
+    finish(again, "t1", 1.0)
+    assert [trial.state.name for trial in study_of(again).trials] == ["COMPLETE", "COMPLETE", "RUNNING", "RUNNING"]
+    assert [trial.state.name for trial in study_of(first).trials][1] == "RUNNING", "it is a copy"
+
+
+def test_a_state_of_a_storage_of_the_users_holds_none_of_it(tmp_path: Any) -> None:
+    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
+    searcher = make(storage=optuna.storages.JournalStorage(backend), run_space=SMALL)
+    searcher.suggest("t")
+    state = searcher.unwrapped.get_state()  # type: ignore[attr-defined]
+    assert state["storage"] is None and state["sampler"] is None
