@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from trainables.validation import parse_bytes
-from tuner.error import SettingError
+from tuner.error import refused, require
 
 
 def result_dir() -> str | None:
@@ -55,7 +55,11 @@ def strict_metrics() -> bool:
 
 def max_publish_failures() -> int:
     """TUNE_MAX_PUBLISH_FAILURES: after so many saves in a row that did not reach the disk a trial fails; default 3."""
-    return int(os.environ.get("TUNE_MAX_PUBLISH_FAILURES", "3"))
+    text = os.environ.get("TUNE_MAX_PUBLISH_FAILURES") or "3"
+    try:
+        return int(text)
+    except ValueError:
+        raise refused("TUNE_MAX_PUBLISH_FAILURES", text, "accepted are 1, 2, 3, ...") from None
 
 
 def chdir_to_trial_dir() -> bool:
@@ -100,6 +104,5 @@ def _seconds(name: str, default: float, accepted: str = "seconds from 0 on") -> 
         value = float(text)
     except ValueError:
         value = -1.0
-    if not value >= 0:
-        raise SettingError(f"{name}={text!r} is not accepted; accepted are {accepted}")
+    require(value >= 0, name, text, f"accepted are {accepted}")
     return value

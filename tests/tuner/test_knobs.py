@@ -30,3 +30,9 @@ def test_d20_what_is_no_number_of_seconds_is_refused(
 def test_an_empty_one_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch, name: str, default: float) -> None:
     monkeypatch.setenv(name, "")
     assert SECONDS[name]() == default
+
+
+def test_d20_a_number_of_failures_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNE_MAX_PUBLISH_FAILURES", "few")
+    with pytest.raises(SettingError, match="TUNE_MAX_PUBLISH_FAILURES='few' is not accepted; accepted are 1, 2, 3"):
+        knobs.max_publish_failures()

@@ -156,11 +156,15 @@ class EventFile:
         EventFile._made += 1
         now = time.time()
         name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{EventFile._made:06d}"
-        self._path = directory / name
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._fd = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         self._size = 0
         self._tags: dict[str, bytes] = {}
-        self._write(_WALL_TIME.pack(b"\x09", now) + b"\x1a\x0dbrain.Event:2")  # field 3: file_version
+        try:
+            self._write(_WALL_TIME.pack(b"\x09", now) + b"\x1a\x0dbrain.Event:2")  # field 3: file_version
+        except OSError:
+            self.close()  # the next result tries again, with another file
+            fs.remove_quietly(directory / name)
+            raise
 
     def scalars(self, step: int, result: dict[str, Any], *, at: float | None = None) -> None:
         """One event with all numbers of a result; `at`: seconds since the epoch, default now."""

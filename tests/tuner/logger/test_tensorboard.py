@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import struct
 import subprocess
 import sys
@@ -123,6 +125,27 @@ def test_f30_a_directory_that_is_gone_does_not_end_the_run(lab: Any, caplog: pyt
     run.finish()
 
     assert len(caplog.records) == 1
+
+
+def test_f30_a_full_disk_takes_no_descriptor_and_no_file_per_result(
+    lab: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = lab(TBXLoggerCallback())
+    trial = run.trial()
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr(EventFile, "_write", full_disk)
+        for number in range(20):
+            run.report(trial, loss=number)
+        run.finish()
+
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert not list(trial.directory.glob("events*"))
+    assert len(caplog.records) == 1
+
+
+def full_disk(file: EventFile, event: bytes) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_run_without_results_starts_no_thread(lab: Any) -> None:
