@@ -21,7 +21,9 @@ from tuner.schedulers.base import Decision, Exploit, Reallocate
 
 log = logging.getLogger(__name__)
 
-_TOLD = {"stop": Phase.STOPPED, "pause": Phase.PAUSED}
+# Looked up once: an attribute of an Enum costs as much as a call, and these are wanted with every result.
+_TOLD = {"stop": Phase.STOPPED, "pause": Phase.PAUSED, "continue": Phase.TRAINING}
+_PAUSING = (Phase.PAUSE_DUE, Phase.PAUSED)
 
 
 class ResultHandler:
@@ -72,7 +74,7 @@ class ResultHandler:
                 then, reason = "pause", None  # a function decides itself: it may look at should_stop()
         if then == "stop":
             heard.result["done"] = heard.changed = True
-        pausing = run.phase in (Phase.PAUSE_DUE, Phase.PAUSED)
+        pausing = run.phase in _PAUSING
         answer = wire.Answer(
             then=then,
             save=saves and report.saving is None,
@@ -80,7 +82,7 @@ class ResultHandler:
             should_stop=self._endings.halted is not None,
             budget_error=refusal,
         )
-        phase = _TOLD.get(then) or (Phase.PAUSE_DUE if pausing else Phase.TRAINING)
+        phase = Phase.PAUSE_DUE if pausing and then == "continue" else _TOLD[then]
         if phase is not run.phase:
             self._attempts.enter(run, phase)
         behind = saves and then == "continue" and self._waits_for_copies(run)
@@ -117,7 +119,7 @@ class ResultHandler:
             return "stop", reason
         if isinstance(verdict, Exploit):
             return ("pause", reason) if self._transitions.donated(verdict) is not None else ("continue", None)
-        pausing = run.phase in (Phase.PAUSE_DUE, Phase.PAUSED)
+        pausing = run.phase in _PAUSING
         if ordered is not None or verdict is Decision.PAUSE or isinstance(verdict, Reallocate):
             run.why = run.why or reason
             if not pausing:
