@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
-from trainables.validation import Config, checked_names, invalid, one_of, parse_bytes, text_or_none, whole_number
+from trainables import validation as check
+from trainables.validation import Check, Config, checked_names, invalid, optional, parse_bytes, setting
 
 ScoreOrder = Literal["max", "min"]
 
@@ -48,21 +50,42 @@ class _RankedConfig(Config):
     """How many checkpoints stay, and what ranks them."""
 
     num_to_keep: int | None = None
-    checkpoint_score_attribute: str | None = None
-    checkpoint_score_order: str = "max"
+    checkpoint_score_attribute: str | None = setting(check.text_or_none)
+    checkpoint_score_order: str = setting(partial(check.one_of, accepted=("max", "min")), "max")
 
-    def _check_ranking(self, least: int, accepted: str) -> None:
-        name = type(self).__name__
-        if self.num_to_keep is not None:
-            self.num_to_keep = whole_number(f"{name}: num_to_keep", self.num_to_keep, least=least, accepted=accepted)
-        one_of(f"{name}: checkpoint_score_order", self.checkpoint_score_order, ("max", "min"))
-        text_or_none(f"{name}: checkpoint_score_attribute", self.checkpoint_score_attribute)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.score  # noqa: B018  # raises where attribute and order contradict each other
 
     @property
     def score(self) -> tuple[str | None, ScoreOrder]:
         """(attribute, order) as they count: `"min-loss"` is ("loss", "min")."""
         return _resolve_score(type(self).__name__, self.checkpoint_score_attribute, self.checkpoint_score_order)
+
+
+def _at_least(least: int, accepted: str) -> Check:
+    return optional(partial(check.whole_number, least=least, accepted=accepted))
+
+
+def _frequency(name: str, value: Any) -> int:
+    accepted = "0 (class trainables do not save by themselves), or a whole number >= 1 (every so many iterations)"
+    return check.whole_number(name, 0 if value is None else value, least=0, accepted=accepted)  # Ray types it Optional
+
+
+def _flag_or_none(name: str, value: Any) -> bool:
+    return bool(check.one_of(name, value, (None, True, False)))  # Ray 2.3-2.6 typed these Optional[bool], default False
+
+
+def _policies(name: str, value: Any) -> tuple[Any, ...]:
+    policies = [value] if callable(getattr(value, "keep", None)) else value
+    listed = isinstance(policies, list | tuple) and bool(policies)
+    if not listed or any(isinstance(each, type) or not callable(getattr(each, "keep", None)) for each in policies):
+        accepted = (
+            "None, or a list of policies: Latest(3), Best(2, 'auc'), EveryN(10), EveryT(3600), Pinned([5]), "
+            "Pareto({'acc': 'max', 'latency': 'min'})"
+        )
+        raise invalid(name, value, accepted)
+    return tuple(policies)
 
 
 @checked_names
@@ -91,46 +114,15 @@ class CheckpointConfig(_RankedConfig):
     ('loss', 'min')
     """
 
-    checkpoint_frequency: int = 0
-    checkpoint_at_end: bool | None = None
-    _checkpoint_keep_all_ranks: bool = False
-    _checkpoint_upload_from_workers: bool = False
-    keep: Sequence[Any] | None = None
-    publish: str = "background"
-
-    def __post_init__(self) -> None:
-        self._check_ranking(
-            1, "None (all are kept), or a whole number >= 1 (the best so many, and the latest beside them)"
-        )
-        accepted = "0 (class trainables do not save by themselves), or a whole number >= 1 (every so many iterations)"
-        frequency: Any = self.checkpoint_frequency
-        if frequency is None:
-            frequency = 0  # Ray types it Optional
-        self.checkpoint_frequency = whole_number(
-            "CheckpointConfig: checkpoint_frequency", frequency, least=0, accepted=accepted
-        )
-        one_of("CheckpointConfig: checkpoint_at_end", self.checkpoint_at_end, (None, True, False))
-        for private in ("_checkpoint_keep_all_ranks", "_checkpoint_upload_from_workers"):
-            # Ray 2.3-2.6 typed both Optional[bool], default False.
-            value = one_of(f"CheckpointConfig: {private}", getattr(self, private), (None, True, False))
-            setattr(self, private, bool(value))
-        one_of("CheckpointConfig: publish", self.publish, ("background", "blocking"))
-        self._check_keep()
-
-    def _check_keep(self) -> None:
-        if self.keep is None:
-            return
-        policies = [self.keep] if callable(getattr(self.keep, "keep", None)) else self.keep
-        accepted = (
-            "None, or a list of policies: Latest(3), Best(2, 'auc'), EveryN(10), EveryT(3600), Pinned([5]), "
-            "Pareto({'acc': 'max', 'latency': 'min'})"
-        )
-        if not isinstance(policies, list | tuple) or not policies:
-            raise invalid("CheckpointConfig: keep", self.keep, accepted)
-        for policy in policies:
-            if isinstance(policy, type) or not callable(getattr(policy, "keep", None)):
-                raise invalid("CheckpointConfig: keep", self.keep, accepted)
-        self.keep = tuple(policies)
+    num_to_keep: int | None = setting(
+        _at_least(1, "None (all are kept), or a whole number >= 1 (the best so many, and the latest beside them)")
+    )
+    checkpoint_frequency: int = setting(_frequency, 0)
+    checkpoint_at_end: bool | None = setting(partial(check.one_of, accepted=(None, True, False)))
+    _checkpoint_keep_all_ranks: bool = setting(_flag_or_none, False)
+    _checkpoint_upload_from_workers: bool = setting(_flag_or_none, False)
+    keep: Sequence[Any] | None = setting(optional(_policies))
+    publish: str = setting(partial(check.one_of, accepted=("background", "blocking")), "background")
 
 
 @checked_names
@@ -144,16 +136,15 @@ class CheckpointStrategy(_RankedConfig):
         checkpoint_score_order: "max" or "min".
     """
 
-    checkpoint_score_attribute: str | None = RECENCY
+    num_to_keep: int | None = setting(
+        _at_least(0, "None (all are kept), 0 (none stays on disk), or a whole number >= 1 (the best so many)")
+    )
+    checkpoint_score_attribute: str | None = setting(check.text_or_none, RECENCY)
     checkpoint_frequency: ClassVar[int] = 0
     checkpoint_at_end: ClassVar[bool] = False
     publish: ClassVar[str] = "background"
     _checkpoint_keep_all_ranks: ClassVar[bool] = False
     _checkpoint_upload_from_workers: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        accepted = "None (all are kept), 0 (none stays on disk), or a whole number >= 1 (the best so many)"
-        self._check_ranking(0, accepted)
 
 
 @checked_names
@@ -171,7 +162,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bytes", parse_bytes(self.bytes, name="Budget: bytes"))
-        object.__setattr__(self, "top_k", whole_number("Budget: top_k", self.top_k, least=0))
+        object.__setattr__(self, "top_k", check.whole_number("Budget: top_k", self.top_k, least=0))
 
     @property
     def size(self) -> int:

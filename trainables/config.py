@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trainables import validation as check
 from trainables.checkpoint_config import (
     RECENCY,
     Budget,
@@ -18,22 +19,7 @@ from trainables.checkpoint_config import (
     parse_score_attr,
 )
 from trainables.sync_config import SyncConfig
-from trainables.validation import (
-    Config,
-    checked_names,
-    duration_or_none,
-    flag,
-    ignored,
-    invalid,
-    one_config,
-    one_of,
-    optional,
-    parse_bytes,
-    path_or_none,
-    setting,
-    text_or_none,
-    whole_number,
-)
+from trainables.validation import Check, Config, checked_names, ignored, invalid, optional, parse_bytes, setting
 
 __all__ = [
     "RECENCY",
@@ -53,10 +39,10 @@ __all__ = [
 def _fail_fast(name: str, value: Any) -> Any:
     if isinstance(value, str) and value.lower() == "raise":
         value = "raise"  # Ray takes it in any case
-    return one_of(name, value, (True, False, "raise"))
+    return check.one_of(name, value, (True, False, "raise"))
 
 
-_retries = partial(whole_number, least=-1, accepted="-1 (retried for ever), 0 (never retried), or a whole number >= 1")
+_RETRIES = "-1 (retried for ever), 0 (never retried), or a whole number >= 1"
 
 
 @checked_names
@@ -70,7 +56,7 @@ class FailureConfig(Config):
         controller_failure_limit: accepted, without effect.
     """
 
-    max_failures: int = setting(_retries, 0)
+    max_failures: int = setting(partial(check.whole_number, least=-1, accepted=_RETRIES), 0)
     fail_fast: bool | str = setting(_fail_fast, False)
     controller_failure_limit: int = ignored("there is no controller process to restart", -1)
 
@@ -82,6 +68,24 @@ class FailureConfig(Config):
 
 _PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _BY_RESOURCES = "workers are placed by their resources alone"
+
+
+def _plain(fits: Check) -> Check:
+    """The same check; what is neither None nor a plain value is a domain of a search space."""
+    return lambda name, value: fits(name, value) if isinstance(value, str | int | float | None) else value
+
+
+def _workers(name: str, value: Any) -> int:
+    return check.whole_number(name, 1 if value is None else value, least=0)  # None is Ray 2.0's default
+
+
+def _amounts(name: str, value: Any) -> Any:
+    wrong = isinstance(value, str | int | float | list | tuple)
+    for amount in value.values() if isinstance(value, Mapping) else ():
+        wrong |= isinstance(amount, bool | str) or (isinstance(amount, int | float) and not amount >= 0)
+    if wrong:
+        raise invalid(name, value, 'None, or a dict of amounts >= 0 like {"CPU": 1, "GPU": 0.5}')
+    return value
 
 
 @checked_names
@@ -101,11 +105,11 @@ class ScalingConfig(Config):
     Every value may also be a domain of a search space.
     """
 
-    trainer_resources: Any = None
-    num_workers: Any = 1
-    use_gpu: Any = False
-    resources_per_worker: Any = None
-    placement_strategy: Any = "PACK"
+    trainer_resources: Any = setting(optional(_amounts))
+    num_workers: Any = setting(_plain(_workers), 1)
+    use_gpu: Any = setting(_plain(check.flag), False)
+    resources_per_worker: Any = setting(optional(_amounts))
+    placement_strategy: Any = setting(_plain(partial(check.one_of, accepted=_PLACEMENTS)), "PACK")
     accelerator_type: str | None = ignored(_BY_RESOURCES)
     use_tpu: bool = ignored(_BY_RESOURCES, False)
     topology: str | None = ignored(_BY_RESOURCES)
@@ -114,31 +118,8 @@ class ScalingConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_workers is None:
-            self.num_workers = 1  # Ray 2.0's default
-        if isinstance(self.num_workers, bool | int | float | str):
-            self.num_workers = whole_number("ScalingConfig: num_workers", self.num_workers, least=0)
-        if isinstance(self.use_gpu, int | float | str) or self.use_gpu is None:
-            flag("ScalingConfig: use_gpu", self.use_gpu)
-        for name in ("trainer_resources", "resources_per_worker"):
-            self._check_resources(name)
-        if isinstance(self.placement_strategy, str) or self.placement_strategy is None:
-            one_of("ScalingConfig: placement_strategy", self.placement_strategy, _PLACEMENTS)
         if isinstance(self.resources_per_worker, Mapping) and isinstance(self.use_gpu, bool):
             self._check_gpu()
-
-    def _check_resources(self, name: str) -> None:
-        value = getattr(self, name)
-        accepted = 'None, or a dict of amounts >= 0 like {"CPU": 1, "GPU": 0.5}'
-        if value is None:
-            return
-        if isinstance(value, str | int | float | list | tuple):
-            raise invalid(f"ScalingConfig: {name}", value, accepted)
-        if not isinstance(value, Mapping):
-            return  # a domain
-        for amount in value.values():
-            if isinstance(amount, bool | str) or (isinstance(amount, int | float) and not amount >= 0):
-                raise invalid(f"ScalingConfig: {name}", value, accepted)
 
     def _check_gpu(self) -> None:
         gpus = self.resources_per_worker.get("GPU")
@@ -228,27 +209,27 @@ class RunConfig(Config):
         storage_filesystem, worker_runtime_env: accepted, without effect.
     """
 
-    name: str | None = setting(text_or_none)
-    storage_path: str | os.PathLike[str] | None = setting(path_or_none)
+    name: str | None = setting(check.text_or_none)
+    storage_path: str | os.PathLike[str] | None = setting(check.path_or_none)
     storage_filesystem: Any = ignored("storage_path says where things are, as a path or a URI")
-    failure_config: FailureConfig | None = setting(one_config(FailureConfig))
+    failure_config: FailureConfig | None = setting(check.one_config(FailureConfig))
     checkpoint_config: CheckpointConfig | CheckpointStrategy | None = setting(
-        one_config(CheckpointConfig, CheckpointStrategy)
+        check.one_config(CheckpointConfig, CheckpointStrategy)
     )
-    sync_config: SyncConfig | None = setting(one_config(SyncConfig))
+    sync_config: SyncConfig | None = setting(check.one_config(SyncConfig))
     verbose: int | None = setting(_verbose)
     stop: Mapping[str, Any] | Callable[..., bool] | Any = None
     callbacks: Sequence[Any] | None = setting(optional(_callbacks))
     progress_reporter: Any = None
     log_to_file: bool | str | Sequence[str] = setting(_log_to_file, False)
-    local_dir: str | os.PathLike[str] | None = setting(path_or_none)
+    local_dir: str | os.PathLike[str] | None = setting(check.path_or_none)
     worker_runtime_env: Any = ignored("trials run in this environment")
     checkpoint_budget: Budget | str | int | None = setting(lambda name, value: Budget.of(value, name=name))
     executor: Any = None
-    seed: int | None = setting(optional(partial(whole_number, least=0, accepted="None, or a whole number >= 0")))
-    trial_timeout_s: float | None = setting(duration_or_none)
-    overwrite: bool = setting(flag, False)
-    takeover: bool = setting(flag, False)
+    seed: int | None = setting(optional(partial(check.whole_number, least=0, accepted="None, or a whole number >= 0")))
+    trial_timeout_s: float | None = setting(check.duration_or_none)
+    overwrite: bool = setting(check.flag, False)
+    takeover: bool = setting(check.flag, False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

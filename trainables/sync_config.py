@@ -5,23 +5,58 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from trainables import validation as check
 from trainables.errors import InvalidSettingError
 from trainables.masking import MASK
 from trainables.places import is_host
-from trainables.validation import (
-    Config,
-    checked_names,
-    flag,
-    invalid,
-    parse_bytes,
-    path_or_none,
-    seconds,
-    text_or_none,
-    unknown_fields,
-    whole_number,
-)
+from trainables.validation import Config, checked_names, invalid, optional, parse_bytes, setting
+
+_PLACE = 'None, or a URI or path like "s3://bucket/path"'
+_port = partial(check.whole_number, least=1, most=65535, accepted="None, or a number from 1 to 65535")
+
+
+def _syncer(name: str, value: Any) -> Any:
+    accepted = '"auto", None, a command with {source} and {target}, a function (source, target), or a Syncer'
+    if value is None or value == "auto" or callable(value) or callable(getattr(value, "sync_up", None)):
+        return value
+    if not isinstance(value, str):
+        raise invalid(name, value, accepted)
+    return _template(name, value, accepted, ("{source}", "{target}"))
+
+
+def _delete_template(name: str, value: Any) -> Any:
+    return check.text_or_none(name, value) and _template(name, value, "a command with {target}", ("{target}",))
+
+
+def _template(name: str, template: str, accepted: str, needed: Sequence[str]) -> str:
+    fields = (*needed, "{options}")
+    if unknown := check.unknown_fields(template, fields):
+        said = f"fields are {', '.join(fields)} (unknown: {', '.join(unknown)})"
+        raise invalid(name, template, f"{accepted}; {said}")
+    if missing := [field for field in needed if field not in template]:
+        raise invalid(name, template, f"{accepted} (missing: {', '.join(missing)})")
+    return template
+
+
+def _excludes(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple | set | frozenset) or not all(isinstance(item, str) for item in value):
+        raise invalid(name, value, 'None, or a list of patterns like ["*.tmp"]')
+    return tuple(value)
+
+
+def _options(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise invalid(name, value, "a text, as a shell would split it")
+    return value
+
+
+def _keep_local(name: str, value: Any) -> Any:
+    if value == "all":
+        return value
+    return check.whole_number(name, value, least=1, accepted='"all", or a whole number >= 1')
 
 
 @checked_names
@@ -49,51 +84,27 @@ class SyncConfig(Config):
         max_backlog_s: the same, while its oldest checkpoint waits longer than so many seconds.
     """
 
-    upload_dir: str | os.PathLike[str] | None = None
-    syncer: Any = "auto"
-    sync_on_checkpoint: bool = True
-    sync_period: float = 300
-    sync_timeout: float = 1800
-    sync_artifacts: bool = False
-    sync_artifacts_on_checkpoint: bool = True
-    excludes: Sequence[str] | None = None
-    delete_template: str | None = None
-    options: str = ""
-    ssh_key: str | os.PathLike[str] | None = None
-    ssh_port: int | None = None
-    keep_local: int | str = "all"
-    max_backlog: int | str = "10GB"
-    max_backlog_s: float = 86400
+    upload_dir: str | os.PathLike[str] | None = setting(partial(check.path_or_none, accepted=_PLACE))
+    syncer: Any = setting(_syncer, "auto")
+    sync_on_checkpoint: bool = setting(check.flag, True)
+    sync_period: float = setting(partial(check.seconds, zero=True), 300)
+    sync_timeout: float = setting(partial(check.seconds, zero=False), 1800)
+    sync_artifacts: bool = setting(check.flag, False)
+    sync_artifacts_on_checkpoint: bool = setting(check.flag, True)
+    excludes: Sequence[str] | None = setting(optional(_excludes))
+    delete_template: str | None = setting(optional(_delete_template))
+    options: str = setting(_options, "")
+    ssh_key: str | os.PathLike[str] | None = setting(
+        partial(check.path_or_none, accepted="None, or the path of a private key")
+    )
+    ssh_port: int | None = setting(optional(_port))
+    keep_local: int | str = setting(_keep_local, "all")
+    max_backlog: int | str = setting(lambda name, value: parse_bytes(value, name=name), "10GB")
+    max_backlog_s: float = setting(partial(check.seconds, zero=False), 86400)
 
     def __post_init__(self) -> None:
-        path_or_none("SyncConfig: upload_dir", self.upload_dir, 'None, or a URI or path like "s3://bucket/path"')
+        super().__post_init__()
         self._check_place()
-        self._check_syncer()
-        for name in ("sync_on_checkpoint", "sync_artifacts", "sync_artifacts_on_checkpoint"):
-            flag(f"SyncConfig: {name}", getattr(self, name))
-        seconds("SyncConfig: sync_period", self.sync_period, zero=True)
-        seconds("SyncConfig: sync_timeout", self.sync_timeout, zero=False)
-        if self.excludes is not None:
-            listed = isinstance(self.excludes, list | tuple | set | frozenset)
-            if not listed or not all(isinstance(item, str) for item in self.excludes):
-                raise invalid("SyncConfig: excludes", self.excludes, 'None, or a list of patterns like ["*.tmp"]')
-            self.excludes = tuple(self.excludes)
-        text_or_none("SyncConfig: delete_template", self.delete_template)
-        if self.delete_template is not None:
-            _check_template("delete_template", self.delete_template, "a command with {target}", ("{target}",))
-        if not isinstance(self.options, str):
-            raise invalid("SyncConfig: options", self.options, "a text, as a shell would split it")
-        path_or_none("SyncConfig: ssh_key", self.ssh_key, "None, or the path of a private key")
-        if self.ssh_port is not None:
-            accepted = "None, or a number from 1 to 65535"
-            self.ssh_port = whole_number("SyncConfig: ssh_port", self.ssh_port, least=1, accepted=accepted)
-            if self.ssh_port > 65535:
-                raise invalid("SyncConfig: ssh_port", self.ssh_port, accepted)
-        if self.keep_local != "all":
-            accepted = '"all", or a whole number >= 1'
-            self.keep_local = whole_number("SyncConfig: keep_local", self.keep_local, least=1, accepted=accepted)
-        self.max_backlog = parse_bytes(self.max_backlog, name="SyncConfig: max_backlog")
-        seconds("SyncConfig: max_backlog_s", self.max_backlog_s, zero=False)
         self._check_used()
 
     @property
@@ -154,22 +165,3 @@ class SyncConfig(Config):
             if getattr(self, name) is not None:
                 accepted = "None, unless upload_dir is a host, like user@host:/path, and syncer is not given"
                 raise invalid(f"SyncConfig: {name}", getattr(self, name), accepted)
-
-    def _check_syncer(self) -> None:
-        syncer = self.syncer
-        accepted = '"auto", None, a command with {source} and {target}, a function (source, target), or a Syncer'
-        if syncer is None or syncer == "auto":
-            return
-        if isinstance(syncer, str):
-            _check_template("syncer", syncer, accepted, ("{source}", "{target}"))
-        elif not callable(syncer) and not callable(getattr(syncer, "sync_up", None)):
-            raise invalid("SyncConfig: syncer", syncer, accepted)
-
-
-def _check_template(name: str, template: str, accepted: str, needed: Sequence[str]) -> None:
-    fields = (*needed, "{options}")
-    if unknown := unknown_fields(template, fields):
-        said = f"fields are {', '.join(fields)} (unknown: {', '.join(unknown)})"
-        raise invalid(f"SyncConfig: {name}", template, f"{accepted}; {said}")
-    if missing := [field for field in needed if field not in template]:
-        raise invalid(f"SyncConfig: {name}", template, f"{accepted} (missing: {', '.join(missing)})")

@@ -65,8 +65,8 @@ def unknown_fields(template: str, accepted: Iterable[str]) -> list[str]:
     return sorted(set(_FIELD.findall(template)).difference(accepted))
 
 
-def whole_number(name: str, value: Any, *, least: int, accepted: str | None = None) -> int:
-    """`value` as an int that is at least `least`. True and False are no numbers here; numpy's ints are."""
+def whole_number(name: str, value: Any, *, least: int, most: float = math.inf, accepted: str | None = None) -> int:
+    """`value` as an int between `least` and `most`. True and False are no numbers here; numpy's ints are."""
     accepted = accepted or f"a whole number >= {least}"
     if isinstance(value, bool):
         raise invalid(name, value, accepted)
@@ -74,7 +74,7 @@ def whole_number(name: str, value: Any, *, least: int, accepted: str | None = No
         number = operator.index(value)
     except TypeError:
         raise invalid(name, value, accepted) from None
-    if number < least:
+    if not least <= number <= most:
         raise invalid(name, value, accepted)
     return number
 
