@@ -9,9 +9,7 @@ import pytest
 
 import tuner as tune
 from tests.tuner.stepper import Stepper
-from tuner.error import (
-    ResumeError,
-)
+from tuner.error import ExperimentNotFoundError, ResumeError, SettingError, TuneError
 
 
 def test_restore_without_the_space_goes_on_with_the_stored_one(tmp_path):
@@ -76,3 +74,132 @@ def test_restore_says_which_callbacks_have_to_be_given_again(tmp_path):
         tune.Tuner.restore(tmp_path / "e", Stepper).fit()
     tune.Tuner.restore(tmp_path / "e", Stepper, tune_config=tune.TuneConfig(num_samples=2), run_config=config()).fit()
     assert len((tmp_path / "heard").read_text().splitlines()) == 2
+
+
+def trains(config):
+    tune.report({"a": config.get("x", 0)})
+    if config.get("fails"):
+        raise KeyError("as told")
+
+
+def settings(tmp_path, **more):
+    return tune.RunConfig(name="e", storage_path=str(tmp_path), verbose=0, executor="inline", **more)
+
+
+def ran(tmp_path, **space):
+    tuner = tune.Tuner(trains, param_space=space, run_config=settings(tmp_path))
+    return tuner, tuner.fit()
+
+
+def test_results_are_kept_and_a_second_run_is_refused(tmp_path):
+    tuner = tune.Tuner(trains, param_space={"x": tune.grid_search([1, 2])}, run_config=settings(tmp_path))
+    with pytest.raises(TuneError, match=r"there are no results yet: call fit\(\) first"):
+        tuner.get_results()
+    grid = tuner.fit()
+    assert tuner.get_results() is grid
+    assert [result.metrics["a"] for result in grid] == [1, 2]
+    with pytest.raises(TuneError, match="this Tuner has run already; Tuner.restore"):
+        tuner.fit()
+
+
+def test_results_of_a_restored_run_are_there_before_it_goes_on(tmp_path):
+    ran(tmp_path, x=3)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "e").rglob("*")}
+    restored = tune.Tuner.restore(tmp_path / "e", trains)
+    assert [result.metrics["a"] for result in restored.get_results()] == [3]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "e").rglob("*")} == before, "nothing was run"
+
+
+def test_a_failed_trial_is_an_error_of_the_results_and_raises_nothing(tmp_path):
+    _, grid = ran(tmp_path, x=tune.grid_search([1, 2]), fails=True)
+    assert grid.num_errors == 2 and all("as told" in str(error) for error in grid.errors)
+
+
+def test_a_restore_may_be_continued_again_and_again(tmp_path):
+    ran(tmp_path, x=1)
+    restored = tune.Tuner.restore(tmp_path / "e", trains, tune_config=tune.TuneConfig(num_samples=2))
+    assert len(restored.fit()) == 2
+    assert len(restored.fit()) == 2
+
+
+def fails_once(config):
+    """Fails in its first attempt; a restart has another one's flag."""
+    flag = Path(config["flag"])
+    checkpoint = tune.get_checkpoint()
+    first = not flag.exists()
+    flag.touch()
+    start = checkpoint.to_dict()["n"] if checkpoint else 0
+    tune.report({"n": start + 1}, checkpoint=tune.Checkpoint.from_dict({"n": start + 1}))
+    if first:
+        raise KeyError("the first time")
+
+
+@pytest.mark.parametrize(
+    ("how", "n"),
+    [({}, 1), ({"resume_errored": True}, 2), ({"restart_errored": True}, 1), ({"resume_unfinished": False}, 1)],
+    ids=str,
+)
+def test_what_becomes_of_a_failed_trial_is_said_at_the_restore(tmp_path, how, n):
+    space = {"flag": str(tmp_path / "flag")}
+    tune.Tuner(fails_once, param_space=space, run_config=settings(tmp_path)).fit()
+    grid = tune.Tuner.restore(tmp_path / "e", fails_once, run_config=settings(tmp_path), **how).fit()
+    again = "resume_errored" in how or "restart_errored" in how
+    assert (grid.num_errors, grid[0].metrics["n"]) == (0 if again else 1, n)
+
+
+def test_where_there_is_no_experiment_there_is_nothing_to_restore(tmp_path):
+    for path in (tmp_path / "nothing", tmp_path, str(tmp_path), tmp_path.as_uri()):
+        assert tune.Tuner.can_restore(path) is False
+        with pytest.raises(ExperimentNotFoundError, match="there is no experiment at"):
+            tune.Tuner.restore(path, trains)
+
+
+@pytest.mark.parametrize("path", [None, "", 3, ["a"]], ids=str)
+def test_what_is_no_path_is_named(path):
+    for method in ("can_restore", "restore"):
+        with pytest.raises(SettingError, match=rf"Tuner.{method}: path=.* is not accepted"):
+            getattr(tune.Tuner, method)(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"trainable": None}, "needs the trainable again: experiments do not store code"),
+        ({"resume_errored": True, "restart_errored": True}, "exclude each other"),
+        ({"resume_errored": "yes"}, "resume_errored='yes' is not accepted; accepted are True and False"),
+        ({"resume_unfinished": 1}, "resume_unfinished=1 is not accepted"),
+        ({"restart_error": True}, "did you mean 'restart_errored'"),
+    ],
+    ids=str,
+)
+def test_what_a_restore_does_not_accept_is_named(tmp_path, arguments, message):
+    ran(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        tune.Tuner.restore(tmp_path / "e", **{"trainable": trains, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tune_config": {"num_samples": 3}}, "tune_config=.* is not accepted; accepted is a TuneConfig"),
+        ({"run_config": "e"}, "run_config='e' is not accepted; accepted is a RunConfig"),
+        ({"run_config": tune.TuneConfig()}, "run_config=.* accepted is a RunConfig"),
+        ({"param_spce": {}}, "did you mean 'param_space'"),
+    ],
+    ids=str,
+)
+def test_what_a_tuner_does_not_accept_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tune.Tuner(trains, **arguments)
+    with pytest.raises(ValueError, match="did you mean 'num_samples'"):
+        tune.TuneConfig(num_sample=3)
+
+
+def test_the_copy_of_an_experiment_goes_on_where_it_is(tmp_path):
+    """It is restored at the very place to which its copies went: nothing is copied on from there."""
+    run_config = settings(tmp_path / "here", sync_config=tune.SyncConfig(upload_dir=str(tmp_path / "there")))
+    tune.Tuner(trains, param_space={"x": 1}, run_config=run_config).fit()
+    restored = tune.Tuner.restore(tmp_path / "there" / "e", trains, tune_config=tune.TuneConfig(num_samples=2))
+    assert len(restored.fit()) == 2
+    assert len(tune.ExperimentAnalysis(tmp_path / "here" / "e").trials) == 1
+    assert len(tune.ExperimentAnalysis(tmp_path / "there" / "e").trials) == 2

@@ -49,13 +49,13 @@ class Processes:
         return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
     def holds(self, pid: int, path: Path) -> bool:
-        """True if the process has that very file open, or nobody may look."""
+        """True if the process has that very file open, or nobody may look; this one, which asks, opened it to do so."""
         try:
             status = os.stat(path)
         except FileNotFoundError:
             return False
         try:
-            return _has_open(pid, (status.st_dev, status.st_ino))
+            return _times_open(pid, (status.st_dev, status.st_ino)) > (pid == os.getpid())
         except PermissionError:
             return True
         except (FileNotFoundError, ProcessLookupError):
@@ -67,7 +67,7 @@ class Processes:
         found = []
         for pid in _pids():
             try:
-                if pid != os.getpid() and _has_open(pid, (status.st_dev, status.st_ino)):
+                if pid != os.getpid() and _times_open(pid, (status.st_dev, status.st_ino)):
                     found.append(pid)
             except (PermissionError, FileNotFoundError, ProcessLookupError):
                 continue  # gone, or another user's
@@ -154,16 +154,15 @@ def _environment(pid: int) -> list[bytes]:
         return []  # gone, or another user's
 
 
-def _has_open(pid: int, file: tuple[int, int]) -> bool:
-    directory = f"/proc/{pid}/fd"
+def _times_open(pid: int, file: tuple[int, int]) -> int:
+    directory, times = f"/proc/{pid}/fd", 0
     for name in os.listdir(directory):
         try:
             status = os.stat(f"{directory}/{name}")
         except OSError:
             continue  # closed meanwhile; or of something that cannot be looked at, which is no file of ours
-        if (status.st_dev, status.st_ino) == file:
-            return True
-    return False
+        times += (status.st_dev, status.st_ino) == file
+    return times
 
 
 def _ancestors(pid: int) -> Iterator[int]:

@@ -426,6 +426,22 @@ def test_a_copy_of_a_live_experiment_may_be_claimed_and_the_original_goes_on(
     copied.release()
 
 
+def test_the_owner_itself_may_claim_a_copy_of_its_directory_and_not_the_directory(
+    paths: ExperimentPaths, tmp_path: Path
+) -> None:
+    """As a notebook does that restores the copy of a run of its own."""
+    owner = claim(paths, clock=SystemClock())
+    shutil.copytree(paths.root, tmp_path / "copy")
+    copied = claim(ExperimentPaths(tmp_path / "copy"), clock=SystemClock())
+    assert copied.generation == 2
+    for root in (paths.root, tmp_path / "copy"):
+        with pytest.raises(OwnedElsewhereError):
+            claim(ExperimentPaths(root), clock=SystemClock())
+    owner.check()
+    owner.release()
+    copied.release()
+
+
 def test_f49_without_locks_and_hard_links_one_wins_still(
     paths: ExperimentPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
