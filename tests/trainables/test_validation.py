@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainables.config import (
     Budget,
@@ -14,7 +19,22 @@ from trainables.config import (
     ScalingConfig,
     parse_bytes,
 )
-from trainables.validation import unknown_name
+from trainables.errors import InvalidSettingError
+from trainables.validation import (
+    checked_arguments,
+    checked_names,
+    flag,
+    instance_of,
+    nearest_name,
+    no_effect,
+    one_of,
+    path_or_none,
+    seconds,
+    text_or_none,
+    unknown_fields,
+    unknown_name,
+    whole_number,
+)
 
 Kind = Callable[..., Any]
 
@@ -65,4 +85,139 @@ def test_what_has_no_effect_here_is_accepted_with_one_warning_at_the_users_line(
     with pytest.warns(UserWarning, match=f"{next(iter(argument))}.*has no effect") as caught:
         kind(**argument)
     assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+@given(st.integers(-5, 10**20), st.integers(-3, 5))
+def test_a_whole_number_is_taken_from_its_least_on(value: int, least: int) -> None:
+    if value >= least:
+        assert whole_number("x", value, least=least) == value
+    else:
+        with pytest.raises(InvalidSettingError, match=f"x={value} is not accepted; accepted: a whole .* >= {least}"):
+            whole_number("x", value, least=least)
+
+
+@pytest.mark.parametrize("value", [True, False, 1.0, "1", None, [1], numpy.float64(1)])
+def test_what_only_looks_like_a_whole_number_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidSettingError, match="accepted: so or so"):
+        whole_number("x", value, least=0, accepted="so or so")
+    assert type(whole_number("x", numpy.int8(3), least=0)) is int
+
+
+@pytest.mark.parametrize(
+    ("value", "zero", "taken"),
+    [(1, False, True), (0.5, False, True), (0, True, True), (0, False, False), (0.0, False, False), (-1, True, False)]
+    + [(math.nan, True, False), (math.inf, True, False), (True, True, False), ("1", True, False), (None, True, False)],
+)
+def test_seconds_are_finite_and_above_zero_or_zero_where_that_is_accepted(value: Any, zero: bool, taken: bool) -> None:
+    if taken:
+        assert seconds("x", value, zero=zero) == value
+    else:
+        with pytest.raises(InvalidSettingError, match=f"a number of seconds {'>=' if zero else '>'} 0"):
+            seconds("x", value, zero=zero)
+
+
+UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "g": 10**9, "TB": 10**12, "KiB": 2**10, "MIB": 2**20, "GiB": 2**30}
+
+
+@given(st.integers(0, 10**6), st.integers(0, 999), st.sampled_from(sorted(UNITS)), st.sampled_from(["", " ", "  "]))
+def test_a_size_is_what_people_mean_to_the_byte(whole: int, thousandths: int, unit: str, space: str) -> None:
+    size = whole * UNITS[unit] + thousandths * UNITS[unit] // 1000
+    text = f"{whole}.{thousandths:03}{space}{unit}"
+
+    if size:
+        assert parse_bytes(text) == parse_bytes(f" {text} ") == size
+    else:
+        with pytest.raises(InvalidSettingError, match="checkpoint_budget="):
+            parse_bytes(text)
+
+
+@pytest.mark.parametrize("value", [None, True, [1], b"1", math.nan, math.inf, -1, 0, "1 XB", "one", "1e3", "1,5GB"])
+def test_what_is_no_size_is_named(value: Any) -> None:
+    with pytest.raises(InvalidSettingError, match="limit=.*is not accepted; accepted: a number of bytes > 0"):
+        parse_bytes(value, name="limit")
+
+
+@pytest.mark.parametrize(("value", "taken"), [(1, False), (0, False), (True, True), (False, True), (1.0, False)])
+def test_numbers_do_not_pass_for_truth(value: Any, taken: bool) -> None:
+    if taken:
+        assert flag("x", value) is value
+    else:
+        with pytest.raises(InvalidSettingError, match="x=.* is not accepted; accepted: True, False"):
+            flag("x", value)
+
+
+def test_a_literal_that_is_nearly_right_is_told() -> None:
+    assert one_of("mode", "min", ("min", "max")) == "min"
+    assert one_of("mode", None, (None, "x")) is None
+    with pytest.raises(InvalidSettingError, match=r"mode='Maxx' is not accepted; .*'max' \(did you mean 'max'\?\)"):
+        one_of("mode", "Maxx", ("min", "max"))
+    with pytest.raises(InvalidSettingError, match=r"accepted: None, 1$"):
+        one_of("mode", "zzz", (None, 1))
+
+
+NAMES = st.lists(st.text(st.characters(categories=["Ll"]), min_size=3, max_size=8), min_size=1, max_size=5, unique=True)
+
+
+@given(NAMES, st.data())
+def test_a_name_in_another_case_is_nearest_to_itself(names: list[str], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(names))
+
+    assert nearest_name(name.title(), names) == name
+    assert nearest_name(name, names) == name
+    assert nearest_name("", []) is None
+
+
+def test_fields_that_nobody_fills_in_are_told_from_a_shells() -> None:
+    assert unknown_fields("cp {source} ${HOME} {a b} {1} {} {x-y} {targt} {targt}", ["{source}"]) == ["{targt}"]
+    assert unknown_fields("", ["{source}"]) == []
+
+
+class Checked:
+    def __init__(self, rate: float = 1.0, *, _private: int = 0) -> None:
+        self.rate = rate
+
+    @checked_arguments("Checked.call")
+    def call(self, first: int, second: int = 2) -> tuple[int, int]:
+        """What it says."""
+        return first, second
+
+
+def test_an_unknown_keyword_names_the_nearest_and_no_private_one() -> None:
+    made = checked_names(type("Rated", (Checked,), {"__init__": Checked.__init__}))
+    assert made(rate=3).rate == 3
+    with pytest.raises(
+        InvalidSettingError, match=r"unknown argument of Rated 'rat'; did you mean 'rate'\? Accepted: rate$"
+    ):
+        made(rat=3)
+    assert Checked().call(1, second=3) == (1, 3)
+    assert Checked.call.__doc__ == "What it says."
+    with pytest.raises(InvalidSettingError, match="argument of Checked.call 'secnd'; did you mean 'second'"):
+        Checked().call(1, secnd=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        Checked().call()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("value", ["", " ", 3, b"x", True])
+def test_what_is_no_path_is_refused_with_what_is(value: Any) -> None:
+    with pytest.raises(InvalidSettingError, match="accepted: a path"):
+        path_or_none("x", value, "a path")
+    for path in (None, "x", Path("x"), "s3://b/x"):
+        path_or_none("x", path, "a path")
+    if value != " ":
+        with pytest.raises(InvalidSettingError, match="None, or a text"):
+            text_or_none("x", value)
+    text_or_none("x", None)
+    text_or_none("x", "y")
+
+
+def test_an_object_of_another_class_names_those_that_are_accepted() -> None:
+    instance_of("x", FailureConfig(), (FailureConfig, Budget))
+    with pytest.raises(InvalidSettingError, match="None, or FailureConfig or Budget"):
+        instance_of("x", FailureConfig, (FailureConfig, Budget))
+
+
+def test_what_has_no_effect_is_said_at_the_line_of_who_called() -> None:
+    with pytest.warns(UserWarning, match="x has no effect: it is so") as caught:
+        no_effect("x", "it is so")
     assert caught[0].filename == __file__
