@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.trainables.torch.harness import checkpoints, save
-from trainables.errors import PublishError
+from trainables.errors import InvalidSettingError, PublishError
 from trainables.store import fs, manifest
 from trainables.torch import AtomicDirectory
+from trainables.torch.numbered import NumberedCheckpoints, SaverNames, surplus
 
 pytestmark = pytest.mark.torch
 
@@ -174,3 +178,126 @@ def test_f34_a_deletion_that_fails_is_tried_again_and_disturbs_nobody(
         assert len(checkpoints(tmp_path)) == 2
     save(saver)
     assert len(checkpoints(tmp_path)) == 1
+
+
+# --- what it does on disk, without a saver -----------------------------------------------------------------
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[..., NumberedCheckpoints]]:
+    """opened(keep_last) starts on the same directory, as the next process would."""
+    made: list[NumberedCheckpoints] = []
+
+    def make(keep_last: int | None = None, name: str = "run") -> NumberedCheckpoints:
+        for before in made:
+            before.release()
+        made.append(NumberedCheckpoints(tmp_path / "out", name, keep_last=keep_last))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.release()
+
+
+def published(numbered: NumberedCheckpoints, *, forced: bool = False) -> Path:
+    path = numbered.prepare(forced=forced)
+    (path / "x").write_text(path.name)
+    numbered.publish(path)
+    return path
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=12, unique_by=lambda each: each[0]),
+    st.none() | st.integers(1, 5),
+)
+def test_the_newest_and_the_forced_are_never_surplus(given_: list[tuple[int, bool]], keep: int | None) -> None:
+    names = SaverNames("run")
+    all_ = [names.of(index, forced) for index, forced in sorted(given_)]
+
+    gone = surplus(all_, keep)
+
+    left = [each for each in all_ if each not in gone]
+    assert not any(each.forced for each in gone)
+    plain = [each for each in left if not each.forced]
+    assert keep is None or len(plain) == min(keep, sum(not each.forced for each in all_))
+    assert gone == [] or max(each.index for each in gone) < min(each.index for each in plain)
+    assert keep is not None or gone == []
+
+
+@given(st.text(st.sampled_from("ab.*[("), min_size=1, max_size=4), st.integers(0, 10**18 - 1), st.booleans())
+def test_a_name_tells_its_number_and_those_of_another_saver_tell_nothing(name: str, index: int, forced: bool) -> None:
+    names = SaverNames(name)
+    made = names.of(index, forced)
+
+    assert names.parse(made.name) == made
+    for other in (f"x{made.name}", f"{made.name}x", f"{name}_checkpoint_", f"{name}_checkpoint_-1", names.link):
+        assert names.parse(other) is None
+    assert SaverNames(f"{name}b").parse(made.name) is None
+
+
+def test_numbers_go_on_after_everything_that_was_ever_there(opened: Callable[..., NumberedCheckpoints]) -> None:
+    first = published(opened())
+    numbered = opened()
+    prepared = numbered.prepare(forced=False)
+    assert [first.name, prepared.name] == ["run_checkpoint_0", "run_checkpoint_1"]
+    assert numbered.prepare(forced=True).name == "run_checkpoint_2_force"
+    assert not prepared.exists(), "a save that nobody published goes with the next"
+    again = opened()
+    assert again.names.parse(again.prepare(forced=False).name).index > 0  # type: ignore[union-attr]
+
+
+def test_a_directory_of_somebodys_is_passed_over_and_never_emptied(
+    opened: Callable[..., NumberedCheckpoints], tmp_path: Path
+) -> None:
+    numbered = opened()
+    (tmp_path / "out" / "run_checkpoint_0").mkdir()
+    (tmp_path / "out" / "run_checkpoint_0" / "theirs").touch()
+
+    assert numbered.prepare(forced=False).name == "run_checkpoint_1"
+    assert (tmp_path / "out" / "run_checkpoint_0" / "theirs").exists()
+
+
+def test_only_what_was_prepared_last_is_published(opened: Callable[..., NumberedCheckpoints], tmp_path: Path) -> None:
+    numbered = opened()
+    with pytest.raises(InvalidSettingError, match=r"returned last \(none\)"):
+        numbered.publish(tmp_path)
+    path = numbered.prepare(forced=False)
+    with pytest.raises(InvalidSettingError, match="run_checkpoint_0"):
+        numbered.publish(tmp_path / "out" / "run_checkpoint_7")
+    numbered.publish(path)
+    with pytest.raises(InvalidSettingError, match=r"\(none\)"):
+        numbered.publish(path)
+    assert [each.name for each in numbered.complete] == ["run_checkpoint_0"]
+
+
+def test_what_comes_from_a_copy_takes_its_place_by_its_number(opened: Callable[..., NumberedCheckpoints]) -> None:
+    numbered = opened()
+    paths = [published(numbered) for _ in range(3)]
+    again = opened()
+    again._complete.clear()  # as on a new machine, where the copy brings them one by one
+
+    for path in (paths[2], paths[0]):
+        again.adopt(path.name)
+
+    assert [each.index for each in again.complete] == [0, 2]
+    assert again.latest() == "run_checkpoint_2"
+    assert again.prepare(forced=False).name == "run_checkpoint_3"
+
+
+def test_a_file_in_the_place_of_the_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(InvalidSettingError, match="a directory, there or not"):
+        NumberedCheckpoints(tmp_path / "file", "run", keep_last=None).start()
+
+
+def test_a_directory_in_the_place_of_the_link_is_set_aside(opened: Callable[..., NumberedCheckpoints]) -> None:
+    numbered = opened()
+    link = numbered.directory / numbered.names.link
+    (link / "theirs").mkdir(parents=True)
+
+    path = published(numbered)
+
+    assert os.readlink(link) == str(path)
+    assert list(numbered.directory.rglob("theirs")), "nothing of it is lost"
