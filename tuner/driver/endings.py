@@ -11,9 +11,11 @@ import msgspec
 from trainables import wire
 from tuner.driver.attempts import LiveAttempt, Phase
 from tuner.driver.parts import LoopParts, Timer
-from tuner.driver.transitions import TIMEOUT, Transitions
+from tuner.driver.transitions import Transitions
+from tuner.error import TrialTimeoutError
 from tuner.executors.base import Exited
 from tuner.experiment import events as ev
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -109,7 +111,8 @@ class Endings:
             self.failed(run, error)
         elif event.reason == "timeout":
             text = f"ran longer than trial_timeout_s={self._plan.spec.trial_timeout_s} and was ended (TIMEOUT)"
-            self.transitions.end_trial(run.trial, ev.ErrorInfo(TIMEOUT, text))
+            reason = Reason(ReasonKind.TIMEOUT, TrialTimeoutError.__name__, run.trial.iteration)
+            self.transitions.end_trial(run.trial, ev.ErrorInfo(TrialTimeoutError.__name__, text), reason)
         elif isinstance(run.said, wire.Finished):
             self._end_finished(run)
         else:

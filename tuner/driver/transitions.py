@@ -137,12 +137,7 @@ class Transitions:
 def why_ended(trial: Trial, error: ev.ErrorInfo | None) -> Reason:
     """Why a trial is over that nothing else is said of."""
     if error is not None:
-        kind = ReasonKind.TIMEOUT if error.type == TIMEOUT else ReasonKind.ERROR
-        return Reason(kind, error.type, trial.iteration)
+        return Reason(ReasonKind.ERROR, error.type, trial.iteration)
     if trial.told_then == "stop" and trial.told_reason is not None:
         return trial.told_reason
     return Reason(ReasonKind.DONE, trial.trainable_name, trial.iteration)
-
-
-TIMEOUT = "TrialTimeoutError"
-"""What `trial_timeout_s` ends a trial with, as facts name it."""

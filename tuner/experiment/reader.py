@@ -50,9 +50,8 @@ def lies_at(fetched: Path, uri: str) -> Iterator[None]:
     try:
         yield
     except (TuneError, TrainablesError) as error:
-        if str(fetched) not in str(error):
-            raise
-        raise type(error)(str(error).replace(str(fetched), uri)) from error
+        error.args = (str(error).replace(str(fetched), uri), *error.args[1:])
+        raise
 
 
 def read_settings(paths: ExperimentPaths) -> dict[str, Any]:

@@ -73,7 +73,8 @@ STOPPED = Reason(ReasonKind.WORSE, "Says", 1)
         ("stop", None, ReasonKind.WORSE, "Says"),
         ("stop", ev.ErrorInfo("ValueError", "no"), ReasonKind.ERROR, "ValueError"),
         ("continue", ev.ErrorInfo("ValueError", "no"), ReasonKind.ERROR, "ValueError"),
-        ("continue", ev.ErrorInfo("TrialTimeoutError", "late"), ReasonKind.TIMEOUT, "TrialTimeoutError"),
+        # What a trial raises under that name is its own error: a spent time has another cause.
+        ("continue", ev.ErrorInfo("TrialTimeoutError", "late"), ReasonKind.ERROR, "TrialTimeoutError"),
     ],
 )
 def test_why_a_trial_has_ended_of_which_nothing_else_is_said(
