@@ -50,20 +50,17 @@ def _types() -> dict[str, Any]:
     return {key: types[key] if said is True else said for key, said in rows.items() if said is not None} | _PARTS
 
 
+_Object = dict[str, Any] | None
 _STRICT = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
 _FIELDS: dict[str, Any] = {key: (kind, ... if key == "trainable" else None) for key, kind in _types().items()}
 _Keys: type[pydantic.BaseModel] = pydantic.create_model("_Keys", __config__=_STRICT, **_FIELDS)
 KEYS = tuple(_FIELDS)
 
 
-class OnRay(pydantic.BaseModel):
-    """`executor: {ray: {address: "10.0.0.1:6379"}}`: the arguments of `RayExecutor`."""
-
-    model_config = _STRICT
-
-    address: str | None = None
-    runtime_env: dict[str, Any] | None = None
-    options: dict[str, Any] | None = None
+_OnRay: type[pydantic.BaseModel] = pydantic.create_model(
+    "_OnRay", __config__=_STRICT, address=(str | None, None), runtime_env=(_Object, None), options=(_Object, None)
+)
+"""`executor: {ray: {address: "10.0.0.1:6379"}}`: the arguments of `RayExecutor`."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +184,7 @@ def _mistakes_on_ray(executor: Mapping[str, Any]) -> list[str]:
     if set(executor) != {"ray"} or not isinstance(below, dict | None):
         return [f"executor={executor!r} is not accepted; accepted: local, inline, ray or {{ray: {{address: ...}}}}"]
     try:
-        OnRay.model_validate(below or {})
+        _OnRay.model_validate(below or {})
     except pydantic.ValidationError as error:
         return [f"executor: ray: {line}" for line in _mistakes(error)]
     return []
@@ -202,7 +199,7 @@ def _mistakes(error: pydantic.ValidationError) -> list[str]:
             lines[key] = f"{key} is missing"
             continue
         if item["type"] == "extra_forbidden":
-            lines[key] = unknown_name("key", key, OnRay.model_fields)
+            lines[key] = unknown_name("key", key, _OnRay.model_fields)
             continue
         said = item["msg"].removeprefix("Input should be ").removeprefix("a valid ")
         if key in lines:

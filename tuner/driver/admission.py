@@ -160,14 +160,14 @@ class Admission:
             self._endings.failed(run, problem, again=problem.disk)
             self._transitions.carry_out()
         else:
-            if record in self._parts.facts.trial(ref.trial_id).checkpoints:  # else another trial has seen it too
+            if record in self._parts.state.trial(ref.trial_id).checkpoints:  # else another trial has seen it too
                 log.warning("%s: checkpoint %s is damaged and set aside: %s", trial.name, ref.name, problem)
                 self._parts.checkpoints.set_aside(record, problem)
             self._choose_start(run)
 
     def _start(self, run: LiveAttempt, record: CheckpointRecord | None) -> None:
         trial, plan, executor = run.trial, self._plan, self._parts.executor
-        holder = trial if record is None else self._parts.facts.trial(record.ref.trial_id)
+        holder = trial if record is None else self._parts.state.trial(record.ref.trial_id)
         if record is None:
             own = 0
         else:

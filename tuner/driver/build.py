@@ -21,11 +21,7 @@ from tuner.callback import CallbackList
 from tuner.clock import Clock, SystemClock
 from tuner.driver.driver import Run
 from tuner.driver.plugins import PluginSet, TrialSource
-from tuner.error import (
-    ExperimentExistsError,
-    OwnedElsewhereError,
-    SettingError,
-)
+from tuner.error import ExperimentExistsError, OwnedElsewhereError, SettingError
 from tuner.executors import default
 from tuner.executors.base import Executor, Resources
 from tuner.executors.local.pickled import check_picklable

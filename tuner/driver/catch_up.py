@@ -72,7 +72,7 @@ class CatchUp:
             if not fs.exists(TrialPaths(known.directory).trial_json):
                 describe(known, int(self._opened.description["seed"]))  # what else is in it comes when it is needed
         self._describe_again()
-        self.touched = {trial_id: self._known(trial_id) for trial_id in self._results.by_trial}
+        self.touched = {trial_id: self._state.trial(trial_id) for trial_id in self._results.by_trial}
         lost = (f"{damage}; the run goes on from what stands before them" for damage in contents.damaged)
         notes, seed = [*contents.notes, *lost, *self._opened.changes], self._opened.description["seed"]
         given = self._opened.spec.seed
@@ -124,9 +124,9 @@ class CatchUp:
         for fact in facts:
             self._applier.found(fact)
             if isinstance(fact, (ev.TrialEnded, ev.AttemptEnded)):
-                self.taken_up.append(self._known(fact.trial))
+                self.taken_up.append(self._state.trial(fact.trial))
             if isinstance(fact, ev.TrialEnded):
-                self.ended.append(self._known(fact.trial))
+                self.ended.append(self._state.trial(fact.trial))
         return facts
 
     def _complete_files(self, found: Iterable[ev.AnyFact], reached: Mapping[str, int]) -> list[str]:
@@ -142,7 +142,7 @@ class CatchUp:
                 self._results.by_trial.setdefault(trial.trial_id, StandingResult())
         notes = []
         for trial_id, standing in self._results.by_trial.items():
-            trial = self._known(trial_id)
+            trial = self._state.trial(trial_id)
             standing.fetched = self._fetched
             missing = complete(self._applier.plugins.callbacks.callbacks, trial, standing)
             if missing:
@@ -156,11 +156,6 @@ class CatchUp:
 
     def _elsewhere(self) -> Elsewhere:
         return self.replica.elsewhere(self.origins) if self.replica is not None else lambda trial, ref: False
-
-    def _known(self, trial_id: str) -> Trial:
-        trial = self._state.trials.get(trial_id)
-        assert trial is not None
-        return trial
 
     def _describe_again(self) -> None:
         """A power cut may have taken what identifies a trial: of those that go on, and those that were worked on."""

@@ -76,7 +76,7 @@ class TrialCheckpoints:
         own = None if trial.next_start else next(iter(candidates(trial)), None)
         if own is not None or borrowed is None:
             return own
-        donor = self._facts.trial(borrowed.trial_id)
+        donor = self._state.trial(borrowed.trial_id)
         found = next((record for record in donor.checkpoints if record.order == borrowed.order), None)
         if found is None:
             log.warning(
@@ -92,7 +92,7 @@ class TrialCheckpoints:
 
         What `then` is told is said in `tuner.syncer.sink.Then`.
         """
-        holder = self._facts.trial(record.ref.trial_id)
+        holder = self._state.trial(record.ref.trial_id)
         path = holder.directory / record.ref.name
         if fs.is_dir(path):
             self._checker.check(path, record.digest, then)
@@ -120,7 +120,7 @@ class TrialCheckpoints:
         """It is broken: not used, not counted."""
         seq = self._facts.add(ev.CheckpointSetAside(record.ref, problem))
         self._planner.gone(record.ref)
-        holder = self._facts.trial(record.ref.trial_id)
+        holder = self._state.trial(record.ref.trial_id)
         if self._hosts is not None and not self._copies.holds(holder, record):
             self._copies.forgotten(holder, record.ref, seq)  # it went with its host: nothing is to be copied
 
@@ -171,13 +171,13 @@ class TrialCheckpoints:
             and start.trial_id != trial.trial_id
             and self._state.trials.get(start.trial_id) is not None
         ):
-            self._decide_again(self._facts.trial(start.trial_id))  # a clone of this one may be another's by now
+            self._decide_again(self._state.trial(start.trial_id))  # a clone of this one may be another's by now
 
     def given_back(self, trial: Trial) -> None:
         """A clone may not need its donor's checkpoint any more: retention decides about that again."""
         before = self.in_use.given_back(trial)
         if before is not None:
-            self._decide_again(self._facts.trial(before.trial_id))
+            self._decide_again(self._state.trial(before.trial_id))
 
     # --- what goes --------------------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class TrialCheckpoints:
         """A trial reads a checkpoint no more: retention decides about it again."""
         if ref in run.open:
             run.open.discard(ref)
-            self._decide_again(self._facts.trial(ref.trial_id))
+            self._decide_again(self._state.trial(ref.trial_id))
 
     def _decide_again(self, trial: Trial) -> None:
         """One of its checkpoints is in use no more."""
@@ -218,11 +218,11 @@ class TrialCheckpoints:
 
     def _let_go(self, ref: CheckpointRef, why: str) -> None:
         seq = self._facts.add(ev.CheckpointForgotten(ref, why))
-        self._copies.forgotten(self._facts.trial(ref.trial_id), ref, seq)
+        self._copies.forgotten(self._state.trial(ref.trial_id), ref, seq)
         self._delete_when_durable(ref)  # forgotten first, deleted after: rule R2
 
     def _delete_when_durable(self, ref: CheckpointRef) -> None:
-        path = self._facts.trial(ref.trial_id).directory / ref.name
+        path = self._state.trial(ref.trial_id).directory / ref.name
 
         def go() -> None:
             if self._ownership is not None:
@@ -244,7 +244,7 @@ class TrialCheckpoints:
         def take(facts: Sequence[ev.CheckpointCopied]) -> bool:
             for fact in facts:
                 self._facts.add(fact)
-                self.copied(self._facts.trial(fact.ref.trial_id))
+                self.copied(self._state.trial(fact.ref.trial_id))
             self._facts.run_due()
             deleted = []
             if copies.place and copies.complete:

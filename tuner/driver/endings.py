@@ -182,7 +182,7 @@ class Endings:
     def _set_start_aside(self, run: LiveAttempt) -> None:
         """Its host found the checkpoint damaged that it was to start from: the next attempt gets an older one."""
         ref = run.trial.started_from
-        kept = [] if ref is None else self._parts.facts.trial(ref.trial_id).checkpoints
+        kept = [] if ref is None else self._parts.state.trial(ref.trial_id).checkpoints
         for record in [record for record in kept if record.ref == ref]:
             log.warning("%s: checkpoint %s cannot be used and is set aside", run.trial.name, record.ref.name)
             self._checkpoints.set_aside(record, "the host that was to use it could not")

@@ -60,12 +60,6 @@ class FactLog:
     def _append(self, fact: ev.AnyFact) -> None:
         self._journal.append(ev.encode(fact))
 
-    def trial(self, trial_id: str) -> Trial:
-        """One that a fact has created."""
-        trial = self.state.trials.get(trial_id)
-        assert trial is not None, trial_id
-        return trial
-
     def touch(self, trials: Iterable[Trial]) -> None:
         """Files of these trials changed since the last snapshot: they are made durable before the next one."""
         if self._directories:

@@ -252,7 +252,7 @@ class TrialLoop:
                     facts.touch([trial])
             for copied in self._parts.copies.finished():
                 facts.add(copied)
-                self._parts.checkpoints.copied(self._parts.facts.trial(copied.ref.trial_id))
+                self._parts.checkpoints.copied(self._parts.state.trial(copied.ref.trial_id))
             answered = self.results.unanswered and self.results.answer()
             if not answered and not facts.due and facts.last_seq == written:
                 break  # a fetched checkpoint, for one, starts its trial: that fact is to become durable too

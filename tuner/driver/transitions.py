@@ -115,7 +115,7 @@ class Transitions:
 
     def carry_out_noted(self) -> None:
         for trial_id in list(self._directives.noted):
-            self.carry_out_for(self._parts.facts.trial(trial_id))
+            self.carry_out_for(self._parts.state.trial(trial_id))
 
     def carry_out_for(self, trial: Trial) -> None:
         noted = self._directives.noted

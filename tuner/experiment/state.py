@@ -67,6 +67,12 @@ class ExperimentState:
     def from_snapshot(cls, root: Path, body: bytes | None) -> ExperimentState:
         return cls(root, None if body is None else msgspec.json.decode(body, type=Snapshot))
 
+    def trial(self, trial_id: str) -> Trial:
+        """One that a fact has created. Raises ExperimentDamagedError where none has."""
+        if trial_id not in self._by_id:
+            raise ExperimentDamagedError(f"the journal names trial {trial_id!r}, which it never created")
+        return self._by_id[trial_id]
+
     def apply(self, fact: ev.AnyFact) -> None:
         """Add one fact. Raises ExperimentDamagedError for one that fits to nothing before it."""
         try:

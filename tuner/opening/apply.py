@@ -137,7 +137,7 @@ class _Start:
         if replacing.put_back(paths):
             return None  # its replacement was killed since it was looked at
         if (plan.action is Action.NEW or undo.made) and aside is None:
-            undo.add_removal()
+            undo.add(undo.remove_made)
         if not self._take(ownership):
             return None
         replacing.remove_given_up(paths)

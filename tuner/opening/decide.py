@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tuner.error import (
-    ExperimentDamagedError,
-    ExperimentDivergedError,
-    ExperimentExistsError,
-    ResumeError,
-    TuneError,
-)
+from tuner.error import ExperimentDamagedError, ExperimentDivergedError, ExperimentExistsError, ResumeError, TuneError
 from tuner.experiment.resume import Base
 from tuner.opening.settings import Settings, refuse_another
 from tuner.opening.survey import LocalStanding, RemoteStanding, StartStanding

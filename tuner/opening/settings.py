@@ -24,7 +24,6 @@ from tuner.error import ResumeError
 from tuner.experiment import formats, unpickling
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.paths import ExperimentPaths
-from tuner.experiment.resume import Base
 from tuner.retention.rules import parts_of, rule_of
 from tuner.schedulers import FIFOScheduler, create_scheduler
 from tuner.search import BasicVariantGenerator, create_searcher
@@ -76,10 +75,6 @@ class Settings:
     def holding(self, **values: Any) -> Settings:
         """The same with values that are stored."""
         return Settings(replace(self.spec, **values), {**self.origins, **dict.fromkeys(values, SettingOrigin.STORED)})
-
-    def resuming(self, base: Base) -> Settings:
-        """The same with another answer to where the experiment is looked for."""
-        return Settings(replace(self.spec, resume=replace(self.spec.resume_choice, base=base)), self.origins)
 
     def is_stored(self, name: str) -> bool:
         return self.origins.get(name) is SettingOrigin.STORED

@@ -122,19 +122,14 @@ def survey_local(spec: Spec, paths: ExperimentPaths) -> LocalStanding:
         return LocalStanding(root, True, description, told, last=_last(paths))
     _check_place(spec, root)
     foreign = sorted(name for name in (os.listdir(root) if root.is_dir() else ()) if not _ours(name))
-    beside_it = root.parent if base in (Base.LOCAL, Base.REMOTE) and root.parent.is_dir() else None
-    others = sorted(entry.name for entry in beside_it.iterdir() if _is_described(entry)) if beside_it else ()
+    beside_it = root.parent.iterdir() if base in (Base.LOCAL, Base.REMOTE) and root.parent.is_dir() else ()
+    others = sorted(entry.name for entry in beside_it if is_experiment(ExperimentPaths(entry))) if beside_it else ()
     return LocalStanding(root, foreign=foreign, others=others, missing=missing, last=_last(paths))
 
 
 def _last(paths: ExperimentPaths) -> str | None:
     """The id of the newest generation there is."""
     return records[-1].id if (records := read_records(paths)) else None
-
-
-def _is_described(directory: Path) -> bool:
-    """Whether a directory holds an experiment.json."""
-    return ExperimentPaths(directory).experiment_json.exists()
 
 
 def _check_place(spec: Spec, root: Path) -> None:

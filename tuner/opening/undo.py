@@ -61,10 +61,6 @@ class StartUndo(Callback):
         self._open = True
         self._steps.callback(step)
 
-    def add_removal(self) -> None:
-        """Add that what is about to be made is removed."""
-        self.add(self._remove_made)
-
     def on_trial_start(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         self.settle()
 
@@ -120,7 +116,8 @@ class StartUndo(Callback):
             self._remover.join()
         self._remove_empty()  # what a run had in them is gone only now
 
-    def _remove_made(self) -> None:
+    def remove_made(self) -> None:
+        """Remove what this start has made."""
         replacing.remove_begun(self._paths)
         if self.made:
             root = self._paths.root

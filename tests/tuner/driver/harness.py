@@ -236,7 +236,7 @@ class DriverHarness:
             **settings,
         )
         self.loop = TrialLoop(
-            RunPlan(spec, "e", root, 1, **given[""]),
+            RunPlan(spec, **{"experiment_name": "e", "temporary": root, "seed": 1, **given[""]}),
             applier=self.applier,
             journal=self.journal,
             ownership=None,

@@ -79,19 +79,19 @@ def test_a_trial_without_a_checkpoint_starts_from_that_of_restore_with_its_count
     metrics: bytes, spent: float, tmp_path: Path
 ) -> None:
     restore = published(tmp_path / "old", 12, metrics)
-    job = launched(tmp_path, restore=restore).job
+    job = launched(tmp_path, start_from=restore).job
     assert (job.checkpoint, job.checkpoint_path) == (None, restore)
     assert (job.start_iteration, job.start_time_total_s) == (12, spent)
 
 
 def test_a_users_own_directory_as_restore_has_no_count(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    job = launched(tmp_path, restore=tmp_path / "mine").job
+    job = launched(tmp_path, start_from=tmp_path / "mine").job
     assert (job.checkpoint_path, job.start_iteration, job.start_time_total_s) == (tmp_path / "mine", 0, 0.0)
 
 
 def test_restore_gives_way_to_a_checkpoint_of_the_trials_own(tmp_path: Path) -> None:
-    harness = DriverHarness(tmp_path / "e", max_failures=1, restore=published(tmp_path / "old", 12, b"{}")).turn()
+    harness = DriverHarness(tmp_path / "e", max_failures=1, start_from=published(tmp_path / "old", 12, b"{}")).turn()
     trial = harness.trial()
     saving = harness.publish(trial, 1)
     harness.report(trial, saving=saving)
@@ -102,9 +102,11 @@ def test_restore_gives_way_to_a_checkpoint_of_the_trials_own(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("settings", "stdout", "stderr"),
     [
-        ({}, "stdout", "stderr"),
-        ({"stdout": "both", "stderr": "both"}, "both", "both"),
-        ({"stdout": None, "stderr": None}, None, None),
+        ({"directories": True}, "stdout", "stderr"),
+        ({"directories": True, "log_to_file": True}, "stdout", "stderr"),
+        ({"directories": True, "log_to_file": "both"}, "both", "both"),
+        ({"directories": True, "log_to_file": ("out", "err")}, "out", "err"),
+        ({"directories": False, "log_to_file": True}, None, None),
     ],
 )
 def test_what_a_trial_prints_goes_beside_its_results(
@@ -124,10 +126,10 @@ def test_workers_that_copy_themselves_are_told_the_directory_of_their_trial(tmp_
 
 
 def test_resources_of_the_trial_come_before_those_of_all(tmp_path: Path) -> None:
-    assert launched(tmp_path / "a", resources={"cpu": 2.0}).resources == {"cpu": 2.0}
+    assert launched(tmp_path / "a", resources_per_trial={"cpu": 2.0}).resources == {"cpu": 2.0}
     plugins = plugin_set()
     plugins.source._resources_for = lambda config: {"cpu": 0.5}
-    assert launched(tmp_path / "b", plugins=plugins, resources={"cpu": 2.0}).resources == {"cpu": 0.5}
+    assert launched(tmp_path / "b", plugins=plugins, resources_per_trial={"cpu": 2.0}).resources == {"cpu": 0.5}
 
 
 # --- trial.json -------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def test_the_latest_step_is_taken_back_first_and_nothing_is_written_before(paths
 
 def test_what_was_made_goes_with_the_empty_directories_above_it(paths: ExperimentPaths, tmp_path: Path) -> None:
     undo = undo_of(paths, [paths.root, paths.root.parent])
-    undo.add_removal()
+    undo.add(undo.remove_made)
     paths.experiment_json.write_text("new")
     undo.take_back()
     assert list(tmp_path.iterdir()) == []
@@ -54,7 +54,7 @@ def test_what_was_made_goes_with_the_empty_directories_above_it(paths: Experimen
 def test_after_the_first_trial_nothing_is_taken_back(paths: ExperimentPaths) -> None:
     said: list[str] = []
     undo = undo_of(paths, [paths.root], said)
-    undo.add_removal()
+    undo.add(undo.remove_made)
     undo.on_trial_start(0, [], None)  # type: ignore[arg-type]
     undo.take_back()
     assert paths.root.exists() and not said

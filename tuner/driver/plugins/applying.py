@@ -10,7 +10,6 @@ from typing import Any
 from trainables import tagged
 from tuner.driver.plugins.calling import call
 from tuner.driver.plugins.plugin_set import PluginSet
-from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.state import ExperimentState
@@ -113,7 +112,7 @@ class FactApplier:
             self.plugins.directives.note(heard.trial, verdict, heard.reason)
 
     def _reported(self, fact: ev.ResultReported) -> None:
-        trial = self._trial(fact.trial)
+        trial = self.state.trial(fact.trial)
         result: dict[str, Any] = tagged.loads(bytes(fact.metrics))
         ended = fact.then == "stop" and not fact.done  # by one of those who are told of it now
         heard = self.hear(trial, {**result, "done": False} if ended else dict(result), fact.iteration)
@@ -135,7 +134,7 @@ class FactApplier:
             trial.release()
 
     def _started(self, fact: ev.AttemptStarted) -> None:
-        trial = self._trial(fact.trial)
+        trial = self.state.trial(fact.trial)
         self.plugins.on_trial_start(trial)
         self.state.apply(fact)
         if self._replaying:
@@ -149,13 +148,13 @@ class FactApplier:
 
     def _rolled_back(self, fact: ev.RolledBack) -> None:
         self.state.apply(fact)
-        trial = self._trial(fact.trial)
+        trial = self.state.trial(fact.trial)
         self.plugins.on_rollback(trial, fact.iteration)
         self.plugins.callbacks.on_rollback(trial, fact.iteration)
 
     def _published(self, fact: ev.CheckpointPublished) -> None:
         self.state.apply(fact)
-        trial = self._trial(fact.ref.trial_id)
+        trial = self.state.trial(fact.ref.trial_id)
         if not self._replaying:
             checkpoint = trial.open_checkpoint(trial.checkpoints[-1])
             self.plugins.callbacks.on_checkpoint(self.turn, self.state.trials, trial, checkpoint)
@@ -167,24 +166,24 @@ class FactApplier:
         hear of it. Callbacks do once they are set up.
         """
         if isinstance(fact, ev.CheckpointPublished):
-            call(self.plugins.scheduler, "on_checkpoint", self._trial(fact.ref.trial_id), fact.ref.iteration)
+            call(self.plugins.scheduler, "on_checkpoint", self.state.trial(fact.ref.trial_id), fact.ref.iteration)
         elif isinstance(fact, ev.TrialEnded):
-            trial = self._trial(fact.trial)
+            trial = self.state.trial(fact.trial)
             self.plugins.on_trial_end(trial, trial.last_result, failed=False)
         if self.plugins.directives.collect():
             self._drop_void()
 
     def _exploited(self, fact: ev.Exploited) -> None:
         self.state.apply(fact)
-        self.plugins.callbacks.on_trial_clone(self.turn, self.state.trials, self._trial(fact.trial))
+        self.plugins.callbacks.on_trial_clone(self.turn, self.state.trials, self.state.trial(fact.trial))
 
     def _attempt_ended(self, fact: ev.AttemptEnded) -> None:
         self.state.apply(fact)
         if fact.why == "paused":
-            self.plugins.on_pause(self._trial(fact.trial))
+            self.plugins.on_pause(self.state.trial(fact.trial))
 
     def _ended(self, fact: ev.TrialEnded) -> None:
-        trial, failed = self._trial(fact.trial), fact.status == "ERROR"
+        trial, failed = self.state.trial(fact.trial), fact.status == "ERROR"
         last = trial.last_result
         self.state.apply(fact)
         self.plugins.on_trial_end(trial, last, failed=failed)
@@ -200,12 +199,6 @@ class FactApplier:
     def _idle(self, fact: ev.Idle) -> None:
         self.state.apply(fact)
         call(self.plugins.scheduler, "on_idle")
-
-    def _trial(self, trial_id: str) -> Trial:
-        trial = self.state.trials.get(trial_id)
-        if trial is None:
-            raise ExperimentDamagedError(f"the journal names trial {trial_id!r}, which it never created")
-        return trial
 
 
 _HANDLERS: dict[type, Callable[[FactApplier, Any], None]] = {
