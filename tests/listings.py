@@ -10,6 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SEEDS = ROOT / "examples" / "seeds"
+SCRIPTS = ROOT / "tests" / "scripts"
+"""What tests run as processes of their own."""
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ import pytest
 
 import trainables as train
 import tuner as tune
-from tests.listings import environment
+from tests.listings import SCRIPTS, environment
 from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
 from trainables import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, SyncConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
@@ -313,42 +313,13 @@ def test_a_training_whose_disk_is_lost_goes_on_from_its_copy_in_a_directory(tmp_
     assert kept_at(str(tmp_path / "here")) == kept_at(str(copies)) == [0, 4]
 
 
-_SCRIPT = """
-import os, sys, threading
-from pathlib import Path
-import trainables as train
-from trainables import Checkpoint, RunConfig, ScalingConfig
-from trainables.data_parallel_trainer import DataParallelTrainer
-
-def train_func(config):
-    found = train.get_checkpoint()
-    start = 0 if found is None else found.to_dict()["epoch"] + 1
-    for epoch in range(start, 6):
-        train.report({"epoch": epoch, "started_at": start}, checkpoint=Checkpoint.from_dict({"epoch": epoch}))
-        if epoch == 2 and config["wait"]:
-            if train.world_rank() == 1:
-                where = train.get_checkpoint().path  # published
-                print(where, os.getpid(), os.getppid(), file=open(config["told"], "w"))
-            threading.Event().wait()
-
-storage, told, wait = sys.argv[1], sys.argv[2], len(sys.argv) > 3
-arguments = dict(train_loop_config={"told": told, "wait": wait},
-                 scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}))
-if DataParallelTrainer.can_restore(storage + "/run"):
-    trainer = DataParallelTrainer.restore(storage + "/run", train_func, **arguments)
-else:
-    trainer = DataParallelTrainer(train_func, run_config=RunConfig(name="run", storage_path=storage), **arguments)
-result = trainer.fit()
-print(result.metrics["epoch"], result.metrics["started_at"], list(result.metrics_dataframe["epoch"]))
-"""
+_SCRIPT = SCRIPTS / "group_that_waits.py"
 
 
 def test_t05_a_killed_driver_takes_its_group_along_and_the_same_script_continues(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(_SCRIPT)
     told = tmp_path / "told"
     os.mkfifo(told)
-    command = [sys.executable, str(script), str(tmp_path / "results"), str(told)]
+    command = [sys.executable, str(_SCRIPT), str(tmp_path / "results"), str(told)]
     with subprocess.Popen([*command, "wait"], env=environment(tmp_path), cwd=tmp_path) as first:
         try:
             with open(told) as line:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.listings import SCRIPTS
 from trainables import starting
 from trainables.errors import LimitError
 from trainables.starting import limits, no_process, refused, signal_name, start, start_process, start_thread
@@ -61,22 +62,11 @@ def test_a_process_is_started_and_a_program_that_is_missing_is_no_limit() -> Non
         start_process(["/no/such/program"], what="a test")
 
 
-_FULL = """
-import resource, sys
-from trainables.errors import LimitError
-from trainables.starting import start_process
-soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-held = [open("/dev/null") for _ in range(20)]
-resource.setrlimit(resource.RLIMIT_NOFILE, (held[-1].fileno() + 2, hard))
-try:
-    start_process([sys.executable, "-c", ""], what="trial 7", stdout=-1, stderr=-1)
-except LimitError as error:
-    sys.stdout.write(str(error))
-"""
+_FULL = SCRIPTS / "no_room_for_files.py"
 
 
 def test_a_process_without_room_for_its_files_names_that_limit() -> None:
-    done = subprocess.run([sys.executable, "-c", _FULL], capture_output=True, text=True, check=True, timeout=100)
+    done = subprocess.run([sys.executable, _FULL], capture_output=True, text=True, check=True, timeout=100)
 
     assert done.stdout.startswith(
         "no process can be started for trial 7: Too many open files; RLIMIT_NOFILE (ulimit -n) is "

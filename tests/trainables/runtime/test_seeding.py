@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.listings import SCRIPTS
 from trainables.runtime.seeding import seed_everything, trial_seed
 from trainables.testing import run_trial
 
@@ -94,25 +95,13 @@ def test_libraries_do_not_draw_each_others_numbers() -> None:
     assert random.random() != np.random.random()
 
 
-_LATER = """
-import sys
-from trainables.runtime.seeding import forget_later_imports, seed_everything
-seed_everything(5, 0)
-seed_everything(5, 1)  # the trial before is over
-finders = [finder for finder in sys.meta_path if type(finder).__name__ == "_SeedAtImport"]
-assert len(finders) == 1, finders
-if sys.argv[1] == "forget":
-    forget_later_imports()
-    assert not [finder for finder in sys.meta_path if type(finder).__name__ == "_SeedAtImport"]
-import numpy
-print(numpy.random.random())
-"""
+_LATER = SCRIPTS / "seeded_later.py"
 
 
 def test_only_the_last_trial_seeds_what_is_imported_later_and_nothing_after_its_end() -> None:
     def drawn(what: str) -> str:
         return subprocess.run(
-            [sys.executable, "-c", _LATER, what], capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, _LATER, what], capture_output=True, text=True, check=True, timeout=60
         ).stdout
 
     assert drawn("keep") == drawn("keep")

@@ -12,6 +12,7 @@ import msgspec
 import orjson
 import pytest
 
+from tests.listings import SCRIPTS
 from trainables.errors import CheckpointError, PublishError
 from trainables.store import delete, fs, manifest, publish, staging, verify
 from trainables.wire import CheckpointRef
@@ -204,80 +205,13 @@ def test_f30_a_read_only_disk_is_named(stage, tmp_path: Path, small_disk: Path) 
     assert (mine / "model.bin").read_bytes() == b"m"
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import msgspec
-from trainables.store import delete, fs, publish, staging
-from trainables.wire import CheckpointRef
-
-root, size, how = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-CALLS = ("mkdir", "rename", "create", "write", "close", "fsync", "fsync_file", "fsync_dir", "copy_file", "unlink",
-         "rmdir")
-originals = {name: getattr(fs, name) for name in CALLS}
-left = 0
-
-def instant():
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-def killing(name):
-    def call(*args, **kwargs):
-        instant()
-        if name == "copy_file":  # killed in the middle of the bytes
-            data = Path(args[0]).read_bytes()
-            with open(args[1], "wb", buffering=0) as file:
-                for quarter in range(4):
-                    file.write(data[quarter * len(data) // 4 : (quarter + 1) * len(data) // 4])
-                    instant()
-            return len(data)
-        return originals[name](*args, **kwargs)
-    return call
-
-def save(trial_dir, index):
-    ref = CheckpointRef("t", publish.checkpoint_name(index, 1, 1), 1, 1, index, index)
-    if how == "lent":
-        mine = trial_dir.parent / "mine"
-        mine.mkdir(parents=True, exist_ok=True)
-        (mine / "model.bin").write_bytes(bytes([index]) * size)
-        staged = staging.lend(mine, trial_dir, str(index))
-    else:
-        staged = staging.new_directory(trial_dir, str(index))
-        with open(staged / "model.bin", "wb", buffering=0) as file:  # the user's own torch.save
-            for quarter in range(4):
-                file.write(bytes([index]) * (size // 4))
-                instant()
-    prepared = publish.prepare(staged, ref=ref, metrics=msgspec.Raw(b"{}"), created=0.0)
-    publish.commit(prepared, trial_dir / ref.name)
-    return trial_dir / ref.name
-
-number = 0
-while True:
-    number += 1
-    trial_dir = root / f"{number:03d}" / "trial"
-    child = os.fork()
-    if child == 0:
-        old = save(trial_dir, 1)
-        for name in CALLS:
-            setattr(fs, name, killing(name))
-        left = number
-        save(trial_dir, 2)
-        delete.delete(old)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if os.WIFEXITED(status):
-        sys.exit(os.WEXITSTATUS(status))
-    print(trial_dir, flush=True)
-    sys.stdin.readline()  # looked at
-"""
+KILLED = SCRIPTS / "killed_in_a_save.py"
 
 
 def _kill_at_every_instant(tmp_path: Path, size: int, how: str) -> None:
     lives, seen = 0, set()
     with subprocess.Popen(
-        [sys.executable, "-c", KILLED, tmp_path, str(size), how],
+        [sys.executable, KILLED, tmp_path, str(size), how],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -325,30 +259,14 @@ def test_f02_killed_at_every_instant_of_a_save_of_200_mb(tmp_path: Path, how: st
     _kill_at_every_instant(tmp_path, 200_000_000, how)
 
 
-SAVING = """
-import sys
-from pathlib import Path
-import msgspec
-from trainables.store import publish, staging
-from trainables.wire import CheckpointRef
-
-trial_dir = Path(sys.argv[1])
-for index in range(1, 10_000):
-    ref = CheckpointRef("t", publish.checkpoint_name(index, 1, 1), 1, 1, index, index)
-    staged = staging.new_directory(trial_dir, str(index))
-    for part in range(8):
-        (staged / f"part{part}").write_bytes(bytes([index % 256]) * 200_000)
-    prepared = publish.prepare(staged, ref=ref, metrics=msgspec.Raw(b"{}"), created=0.0)
-    publish.commit(prepared, trial_dir / ref.name)
-    print(index, flush=True)
-"""
+SAVING = SCRIPTS / "saving_for_ever.py"
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
 def test_f02_killed_from_outside_while_threads_sync_every_listed_checkpoint_verifies(
     trial_dir: Path, after: int
 ) -> None:
-    with subprocess.Popen([sys.executable, "-c", SAVING, trial_dir], cwd=ROOT, stdout=subprocess.PIPE) as saving:
+    with subprocess.Popen([sys.executable, SAVING, trial_dir], cwd=ROOT, stdout=subprocess.PIPE) as saving:
         assert saving.stdout is not None
         for _ in range(after):
             assert saving.stdout.readline()

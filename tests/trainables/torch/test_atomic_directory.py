@@ -14,6 +14,7 @@ import numpy
 import pytest
 import torch
 
+from tests.listings import SCRIPTS
 from tests.trainables.torch.harness import checkpoints, save
 from trainables.errors import InvalidSettingError, PublishError, RanksError
 from trainables.torch import AtomicDirectory
@@ -140,23 +141,12 @@ def test_a_comparison_of_numpy_or_torch_decides_on_a_milestone(tmp_path: Path) -
             saver.prepare_checkpoint_directory(force_save=wrong)  # type: ignore[arg-type]
 
 
-ANOTHER = """
-import sys
-from trainables.errors import SessionError
-from trainables.torch import AtomicDirectory
-try:
-    saver = AtomicDirectory(sys.argv[1], True, "run", 1)
-except SessionError as error:
-    print(error)
-else:
-    saver.symlink_latest(saver.prepare_checkpoint_directory())
-    print("saved", AtomicDirectory(sys.argv[1], True, "another").latest_checkpoint())
-"""
+ANOTHER = SCRIPTS / "another_saver.py"
 
 
 def test_f33_a_second_run_in_the_same_directory_is_refused_and_touches_nothing(tmp_path: Path) -> None:
     def another() -> str:
-        done = subprocess.run([sys.executable, "-c", ANOTHER, tmp_path], capture_output=True, text=True, timeout=100)
+        done = subprocess.run([sys.executable, ANOTHER, tmp_path], capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
         return done.stderr + done.stdout
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.listings import SCRIPTS
 from trainables.errors import InvalidSettingError, PublishError
 from trainables.store import fs
 from trainables.torch import atomic_torch_save
@@ -102,20 +103,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         atomic_torch_save({}, tmp_path / "nowhere" / "x.pt")
 
 
-KILLED = """
-import os, signal, sys, torch
-from trainables.store import fs
-from trainables.torch import atomic_torch_save
-torch.save(1, "/dev/null")
-for call in ("write", "fsync", "rename", "fsync_dir"):
-    pid = os.fork()
-    if pid == 0:
-        setattr(fs, call, lambda *args: os.kill(os.getpid(), signal.SIGKILL))
-        atomic_torch_save({"w": torch.ones(1000), "killed": call}, sys.argv[1])
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-    print(call, torch.load(sys.argv[1]).get("killed"), len(os.listdir(os.path.dirname(sys.argv[1]))))
-"""
+KILLED = SCRIPTS / "killed_in_a_torch_save.py"
 
 
 @pytest.mark.slow
@@ -123,7 +111,7 @@ for call in ("write", "fsync", "rename", "fsync_dir"):
 def test_d22_killed_anywhere_the_file_is_whole_and_the_next_save_removes_what_was_left(tmp_path: Path) -> None:
     path = tmp_path / "latest.pt"
     atomic_torch_save({"step": 1}, path)
-    done = subprocess.run([sys.executable, "-c", KILLED, path], capture_output=True, text=True, timeout=280)
+    done = subprocess.run([sys.executable, KILLED, path], capture_output=True, text=True, timeout=280)
 
     assert done.returncode == 0, done.stderr
     seen = [line.split() for line in done.stdout.splitlines()]

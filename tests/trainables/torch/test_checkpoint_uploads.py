@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.listings import SCRIPTS
 from trainables import SyncConfig
 from trainables.errors import CheckpointError, SessionError, TransferError
 from trainables.store import verify
@@ -213,31 +214,13 @@ def test_a_place_that_cannot_be_written_to_is_told_at_the_start(tmp_path: Path) 
         AtomicDirectory(tmp_path / "here", True, sync_config=SyncConfig(upload_dir=tmp_path / "file" / "there"))
 
 
-AT_EXIT = """
-import multiprocessing, sys
-from pathlib import Path
-from trainables import SyncConfig
-from trainables.torch import AtomicDirectory
-config = SyncConfig(upload_dir=sys.argv[2], sync_period=10**6)
-saver = AtomicDirectory(sys.argv[1], True, "run", sync_config=config)
-for number in range(3):
-    directory = saver.prepare_checkpoint_directory()
-    for name in "abc":
-        Path(directory, name).write_text(str(number))
-    saver.symlink_latest(directory)
-child = multiprocessing.get_context("fork").Process(target=int)  # as a DataLoader's worker
-child.start()
-child.join()
-assert "torch" not in sys.modules
-if sys.argv[3] == "raise":
-    raise SystemExit("as it happens")
-"""
+AT_EXIT = SCRIPTS / "uploads_at_exit.py"
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", ["return", "raise"])
 def test_what_is_left_goes_when_the_process_ends(tmp_path: Path, how: str) -> None:
-    command = [sys.executable, "-c", AT_EXIT, tmp_path / "here", tmp_path / "there", how]
+    command = [sys.executable, AT_EXIT, tmp_path / "here", tmp_path / "there", how]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280)
 
     assert done.stderr == ("as it happens\n" if how == "raise" else "")
