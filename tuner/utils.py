@@ -13,6 +13,7 @@ from typing import Any
 from trainables.result_history import flatten
 from trainables.trainable import Trainable
 from trainables.validation import seconds
+from tuner import knobs
 from tuner.error import ResourceError, SerializationError, SettingError
 from tuner.executors.local.pickled import check_picklable
 from tuner.registry import resolve_trainable
@@ -130,8 +131,6 @@ def wait_for_gpu(
 
 
 def _memory_in_use(gpu_id: int | str | None) -> float:
-    from tuner import knobs
-
     chosen = gpu_id if gpu_id is not None else (knobs.cuda_visible_devices() or "0").split(",")[0]
     query = ["nvidia-smi", f"--id={chosen}", "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits"]
     try:

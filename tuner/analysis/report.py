@@ -12,6 +12,7 @@ from trainables.errors import MissingExtraError
 from trainables.places import parent_and_name
 from trainables.printable import one_line
 from trainables.store import fs
+from trainables.transfer.open import open_backend, shown
 from tuner.analysis import scopes
 from tuner.analysis.plots import KINDS, NothingToPlot, PlotSource, best_first, figure, plotly
 from tuner.error import SettingError, refused
@@ -116,8 +117,6 @@ def put(target: str, data: bytes) -> str:
         fs.make_dirs(path.parent)
         fs.replace_file(path, data)
         return str(path)
-    from trainables.transfer.open import open_backend, shown
-
     above, name = parent_and_name(target)
     backend = open_backend(above)
     try:

@@ -7,6 +7,9 @@ from pathlib import PurePath
 from typing import Any
 
 from trainables.places import is_elsewhere, parent_and_name
+from trainables.store.manifest import MANIFEST_NAME
+from trainables.transfer import between, remote_checkpoints
+from trainables.transfer.open import open_backend, shown
 from tuner.cli import output, place
 from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment.paths import as_local_path
@@ -20,9 +23,6 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from trainables.store.manifest import MANIFEST_NAME
-    from trainables.transfer import between, remote_checkpoints
-    from trainables.transfer.open import open_backend, shown
     from tuner.syncer import views
     from tuner.tools.copy import check_room, copy_experiment
 
@@ -67,8 +67,6 @@ def _source(given: str) -> str:
 
 def _target(given: str, name: str) -> tuple[str, str]:
     """(place, name) of what is made."""
-    from trainables.transfer.open import shown
-
     if given.endswith("/"):
         return place.whole(given), name
     above, new = parent_and_name(place.whole(given))

@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trainables.transfer.open import shown
 from tuner.cli import output, place
 from tuner.experiment.hostile import UNREADABLE, said
+from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage, is_elsewhere
+from tuner.experiment.reader import load_with_journal
 
 
 def add(verbs: Any) -> None:
@@ -39,8 +42,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _found(given: str | None) -> tuple[str, list[dict[str, Any]]]:
     """Where was looked, and a row per experiment there."""
-    from tuner.experiment.paths import as_local_path, default_storage, is_elsewhere
-
     if given is None:
         default = default_storage()
         return str(default), [describe(path) for path in place.experiments(default)] if default.exists() else []
@@ -54,8 +55,6 @@ def _found(given: str | None) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _describe_elsewhere(uri: str, name: str) -> dict[str, Any]:
-    from trainables.transfer.open import shown
-
     found = {"name": name, "path": shown(uri)}
     try:
         with place.fact_log(uri) as (paths, _):
@@ -72,9 +71,6 @@ def _empty() -> dict[str, Any]:
 
 def describe(path: Path) -> dict[str, Any]:
     """One line's facts. A directory that cannot be read is a line that says so, not the end of the list."""
-    from tuner.experiment.paths import ExperimentPaths
-    from tuner.experiment.reader import load_with_journal
-
     row = _empty() | {"name": path.name, "path": str(path)}
     problems: list[str] = []
     try:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from trainables.transfer.open import shown
 from tuner.error import ExperimentNotFoundError
 from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage, is_elsewhere
 from tuner.experiment.reader import is_experiment
@@ -36,7 +37,6 @@ def fact_log(given: str, *, history: bool = False, log: bool = False) -> Iterato
     `history`: with what snapshots have replaced; `log`: with what its drivers warned of.
     """
     if is_elsewhere(given):
-        from trainables.transfer.open import shown
         from tuner.syncer import views
 
         more = views.history if history else views.warnings if log else views.journal_only

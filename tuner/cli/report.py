@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tuner.analysis import ExperimentAnalysis
 from tuner.cli import output, place
+from tuner.experiment.paths import is_elsewhere
 
 
 def add(verbs: Any) -> None:
@@ -18,9 +20,6 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tuner.analysis import ExperimentAnalysis
-    from tuner.experiment.paths import is_elsewhere
-
     given = arguments.experiment
     found = ExperimentAnalysis(given if is_elsewhere(given) else place.experiment(given))
     output.say(found.report(arguments.output, metric=arguments.metric, mode=arguments.mode))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from trainables.config import CheckpointConfig
 from tuner.cli import output, place
-
-if TYPE_CHECKING:
-    from tuner.experiment.trial_records import CheckpointRecord
+from tuner.experiment.reader import load_with_journal, read_settings, replay
+from tuner.experiment.trial_records import CheckpointRecord
 
 
 def add(verbs: Any) -> None:
@@ -27,8 +27,6 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from trainables.config import CheckpointConfig
-    from tuner.experiment.reader import load_with_journal, read_settings, replay
     from tuner.retention.explain import Chronicle, would_keep
     from tuner.retention.rules import policy_of
     from tuner.retention.trial_retention import TrialRetention

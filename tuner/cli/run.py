@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli import output
-from tuner.error import SettingError
+from tuner.error import SettingError, TrialsFailedError
 
 
 def add(verbs: Any) -> None:
@@ -57,7 +57,6 @@ def run(arguments: argparse.Namespace) -> int:
 def execute(described: Any) -> int:
     """Run what a config describes; say where it lies and what came out best. 1 when trials failed."""
     from tuner.cli.config_file import KeepConfig
-    from tuner.error import TrialsFailedError
     from tuner.run import run as tune_run
 
     settings = described.arguments()

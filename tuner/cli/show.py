@@ -5,19 +5,22 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from trainables import tagged
+from trainables.metrics import MISSING, lookup
 from tuner.cli import output, place
 from tuner.error import SettingError
-
-if TYPE_CHECKING:
-    from tuner.experiment.driver_log import Warned
-    from tuner.experiment.journal import JournalContents
-    from tuner.experiment.paths import ExperimentPaths
-    from tuner.experiment.state import ExperimentState
-    from tuner.experiment.trial import Trial
-    from tuner.experiment.trial_records import CheckpointRecord
-
+from tuner.experiment import driver_log
+from tuner.experiment.driver_log import Warned
+from tuner.experiment.hostile import noted
+from tuner.experiment.journal import JournalContents
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.reader import load_with_journal, read_settings, replay
+from tuner.experiment.replacing import standing
+from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 
 SHOWN = 200
 """Characters of the last warning."""
@@ -35,10 +38,6 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tuner.experiment import driver_log
-    from tuner.experiment.reader import load_with_journal, read_settings
-    from tuner.experiment.replacing import standing
-
     if arguments.why and arguments.trial is None:
         raise SettingError("--why explains the checkpoints of one trial: tuner show EXPERIMENT TRIAL --why")
     if arguments.warnings and arguments.trial is not None:
@@ -105,8 +104,6 @@ def _copies(record: CheckpointRecord, settings: Mapping[str, Any]) -> list[str]:
 
 def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """All that is known of one trial, without unpickling anything."""
-    from trainables import tagged
-
     error = trial.error
     return {
         "id": trial.trial_id,
@@ -144,7 +141,6 @@ def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[st
 
 def why(trial: Trial, paths: ExperimentPaths, journal: JournalContents, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What became of each checkpoint, by which rule: the facts of journal and history, replayed."""
-    from tuner.experiment.reader import replay
     from tuner.retention.explain import Chronicle, explain
     from tuner.retention.rules import policy_of_settings, rule_of
 
@@ -174,9 +170,6 @@ def _find(state: ExperimentState, given: str) -> Trial:
 
 
 def _row(trial: Trial, metrics: list[str], problems: list[str]) -> dict[str, Any]:
-    from trainables.metrics import MISSING, lookup
-    from tuner.experiment.hostile import noted
-
     result: Mapping[str, Any] = {}
     params: Any = None
     before = len(problems)

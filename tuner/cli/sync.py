@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from trainables.transfer.open import shown
 from tuner.cli import output, place
 from tuner.error import ExperimentNotFoundError, SettingError, SyncError
+from tuner.experiment.paths import ExperimentPaths, as_local_path
 
 
 def add(verbs: Any) -> None:
@@ -22,8 +24,6 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from trainables.transfer.open import shown
-    from tuner.experiment.paths import ExperimentPaths, as_local_path
     from tuner.tools import sync
 
     given = {name: getattr(arguments, name) for name in ("syncer", "delete_template", "options")}

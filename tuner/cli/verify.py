@@ -6,19 +6,25 @@ import argparse
 import contextlib
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainables.errors import CheckpointError
 from trainables.places import is_elsewhere, parent_and_name
+from trainables.store import verify
 from trainables.store.manifest import MANIFEST_NAME
+from trainables.tagged_kinds import NAMED
+from trainables.transfer import remote_checkpoints as checkpoints
+from trainables.transfer.backend import Backend
+from trainables.transfer.open import open_backend, shown
 from tuner.cli import output, place
+from tuner.experiment.history_format import read_all
 from tuner.experiment.hostile import UNREADABLE, noted, said
-
-if TYPE_CHECKING:
-    from trainables.transfer.backend import Backend
-    from tuner.experiment.journal import JournalContents
-    from tuner.experiment.paths import ExperimentPaths
-    from tuner.experiment.trial import Trial
+from tuner.experiment.journal import JournalContents, read_journal
+from tuner.experiment.leftovers import trials_with_results
+from tuner.experiment.paths import ExperimentPaths, parse_pack
+from tuner.experiment.reader import load_with_journal, read_settings
+from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import Trial
 
 
 def add(verbs: Any) -> None:
@@ -55,9 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _checkpoint(given: str) -> dict[str, Any] | None:
     """Look at the one checkpoint that is meant; None: it is none."""
-    from trainables.transfer import remote_checkpoints as checkpoints
-    from trainables.transfer.open import open_backend, shown
-
     whole = place.whole(given)
     above, name = parent_and_name(whole)
     if not name:
@@ -81,10 +84,6 @@ def _checkpoint(given: str) -> dict[str, Any] | None:
 
 def examine_elsewhere(uri: str) -> dict[str, Any]:
     """Look at all that a remote experiment holds: every file is fetched and hashed, and nothing of it is kept."""
-    from trainables.transfer.open import open_backend
-    from tuner.experiment.journal import read_journal
-    from tuner.experiment.reader import load_with_journal
-
     problems: list[str] = []
     with place.fact_log(uri, history=True) as (paths, address):
         state, contents = load_with_journal(paths, problems)
@@ -114,8 +113,6 @@ def examine_elsewhere(uri: str) -> dict[str, Any]:
 
 
 def _trial_elsewhere(backend: Backend, key: str, trial: Trial, found: dict[str, Any]) -> None:
-    from trainables.transfer import remote_checkpoints as checkpoints
-
     listing = checkpoints.listed(backend, key)
     journaled = {record.ref.name: record for record in trial.checkpoints}
     for remote in listing.complete:
@@ -157,10 +154,6 @@ def _blobs_elsewhere(backend: Backend, key: str, problems: list[str]) -> set[str
 
 def _named(paths: ExperimentPaths, contents: JournalContents) -> dict[str, str]:
     """Blobs that a resume needs -> what names them. Nothing is unpickled."""
-    from trainables.tagged_kinds import NAMED
-    from tuner.experiment.reader import read_settings
-    from tuner.experiment.state import ExperimentState
-
     settings = read_settings(paths)
     named: dict[str, str] = {}
     for key in ("space_blob", "settings_blob"):
@@ -178,11 +171,6 @@ def _named(paths: ExperimentPaths, contents: JournalContents) -> dict[str, str]:
 
 def examine(path: Path) -> dict[str, Any]:
     """Look at everything that the experiment holds. Nothing is changed, nothing is unpickled."""
-    from tuner.experiment.journal import read_journal
-    from tuner.experiment.leftovers import trials_with_results
-    from tuner.experiment.paths import ExperimentPaths
-    from tuner.experiment.reader import load_with_journal
-
     paths = ExperimentPaths(path)
     problems: list[str] = []
     state, contents = load_with_journal(paths, problems)
@@ -210,9 +198,6 @@ def examine(path: Path) -> dict[str, Any]:
 
 def _history(paths: ExperimentPaths) -> list[str]:
     """What is wrong with the packs of the history, one line each."""
-    from tuner.experiment.history_format import read_all
-    from tuner.experiment.paths import parse_pack
-
     problems = []
     for pack in sorted(paths.history.iterdir()) if paths.history.is_dir() else ():
         if parse_pack(pack.name):
@@ -227,8 +212,6 @@ def _history(paths: ExperimentPaths) -> list[str]:
 
 
 def _trial(trial: Trial, found: dict[str, Any], *, copy: bool) -> None:
-    from trainables.store import verify
-
     listing = verify.scan(trial.directory)
     journaled = {record.ref.name: record for record in trial.checkpoints}
     for published in listing.complete:

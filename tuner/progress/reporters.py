@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tuner.callback import Trials
@@ -98,8 +99,6 @@ class TableReporter(ProgressReporter):
 
     def set_search_properties(self, metric: str | None, mode: str | None) -> bool:
         """Take over the run's metric, where none was given."""
-        from dataclasses import replace
-
         if self._columns.metric is None and metric is not None:
             self._columns = replace(self._columns, metric=metric, mode=mode)
         elif self._columns.mode is None and mode is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -75,8 +76,6 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
 
 def fitting_arguments(name: str, chosen: type, all_of_them: list[type], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Those of `kwargs` that `chosen` has. Raises SettingError for one that none of the classes has."""
-    import inspect
-
     known = {other: list(inspect.signature(other).parameters) for other in all_of_them}
     anywhere = {parameter for names in known.values() for parameter in names}
     for given in kwargs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -136,8 +137,6 @@ class SampleLimit(Wrapper):
 
 def tell_properties(searcher: Searcher, metric: Metric, mode: Metric, config: Any, **spec: Any) -> bool:
     """`set_search_properties`, also of searchers that were written before it took more than three arguments."""
-    import inspect
-
     parameters = inspect.signature(searcher.set_search_properties).parameters.values()
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         spec = {name: value for name, value in spec.items() if name in {parameter.name for parameter in parameters}}

@@ -6,6 +6,7 @@ Optuna itself is imported when a searcher is made, not with this module.
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -215,8 +216,6 @@ class OptunaSearch(StudySearcher):
 
     def _key(self) -> str:
         if self._seed is None:
-            import random
-
             self._seed = random.SystemRandom().getrandbits(31)
         return f"optuna {self._seed} {self._asked}"
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from trainables.metrics import score_of
 from tuner.error import SettingError, require
 from tuner.search.arguments import check_mode
+from tuner.search.domains import same
 from tuner.search.pickled_state import Stateful
 
 Metric = str | Sequence[str] | None
@@ -212,8 +213,6 @@ def check_metric_and_mode(who: str, metric: Any, mode: Any) -> None:
 
 def contains(config: Any, suggestion: Any) -> bool:
     """True if every value of `suggestion` stands in `config` at the same place."""
-    from tuner.search.domains import same
-
     if isinstance(suggestion, Mapping) and isinstance(config, Mapping):
         return all(key in config and contains(config[key], value) for key, value in suggestion.items())
     if isinstance(suggestion, (list, tuple)) and isinstance(config, (list, tuple)):

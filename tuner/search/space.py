@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
@@ -133,8 +134,6 @@ def _describe_node(node: tree.Node) -> str:
 
 
 def _digest(function: Any) -> str:
-    import inspect
-
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError):
