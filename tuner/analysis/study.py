@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import optuna
 
 _PLAIN = (str, int, float, bool, type(None))
-_DRAWN = ("uniform", "quniform", "loguniform", "qloguniform", "randint", "qrandint", "lograndint", "qlograndint")
 
 
 def study_of(
@@ -120,7 +119,7 @@ def domain_of(text: str) -> Domain | None:
     name = call.func.id
     if name in ("choice", "grid_search") and len(arguments) == 1 and isinstance(arguments[0], list):
         return Categorical(tuple(arguments[0]))
-    if name in _DRAWN:
+    if name in sample.BOUNDED:
         made: Domain = getattr(sample, name)(*arguments)
         return made
     return None

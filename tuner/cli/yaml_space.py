@@ -12,22 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.error import SettingError
+from tuner.search import sample
 
 LISTS = ("choice", "grid_search")
 """Their one argument is the list itself."""
-DOMAINS = (
-    *LISTS,
-    "uniform",
-    "quniform",
-    "loguniform",
-    "qloguniform",
-    "randn",
-    "qrandn",
-    "randint",
-    "qrandint",
-    "lograndint",
-    "qlograndint",
-)
+DOMAINS = (*LISTS, *sample.BOUNDED, "randn", "qrandn")
 LITERAL = "literal"
 
 
@@ -48,8 +37,6 @@ def parse(found: Any, where: str = "param_space") -> Any:
 
 
 def _domain(name: str, given: Any, where: str) -> Any:
-    from tuner.search import sample
-
     make = getattr(sample, name)
     if name in LISTS:
         if not isinstance(given, list):

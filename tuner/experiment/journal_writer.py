@@ -195,9 +195,7 @@ class JournalWriter:
         finally:
             self._sync.close()
             self._segment.abandon()
-        self._history.wait()
-        self._history.pack(GRACE_S)
-        self._history.wait()
+        self.archive(GRACE_S)
 
     # --- compaction -----------------------------------------------------------------------------------
 
@@ -234,10 +232,10 @@ class JournalWriter:
         self._history.pack(grace_s)
         return True
 
-    def archive(self) -> None:
-        """Pack what snapshots have replaced, now, and return when that is done: nothing follows that needs it."""
+    def archive(self, grace_s: float = 0.0) -> None:
+        """Pack what snapshots replaced so long ago, and return when that is done; 0: nothing follows that needs it."""
         self._history.wait()
-        self._history.pack(0.0)
+        self._history.pack(grace_s)
         self._history.wait()
 
     @property

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from trainables.metrics import rank_of
-
-
-class Dropped(NamedTuple):
-    """Where a trial stood at a rung from which it does not go on."""
-
-    score: float
-    rank: int
-    of: int
-    needed: float
+from tuner.schedulers.rungs import Cut
 
 
 class Bracket:
@@ -100,13 +92,13 @@ class Bracket:
         """Whether it has reached the rung at which the bracket stands."""
         return trial_id not in self._not_ready
 
-    def halve(self) -> list[tuple[str, Dropped]]:
+    def halve(self) -> list[tuple[str, Cut]]:
         """Go on to the next rung with the best; returns the others, the worst first."""
         by_score = sorted(self.live, key=lambda trial_id: rank_of(self.live[trial_id][self._rung]))
         self.size = math.ceil(self.size / self._factor)
         of, needed = len(by_score), self.live[by_score[-self.size :][0]][self._rung]
         dropped = [
-            (trial_id, Dropped(self.live[trial_id][self._rung], of - place, of, needed))
+            (trial_id, Cut(self.live[trial_id][self._rung], of - place, of, needed))
             for place, trial_id in enumerate(by_score[: -self.size])
         ]
         for trial_id, _ in dropped:

@@ -31,10 +31,6 @@ class Explorer:
         """A changed copy of `config`."""
         return self._explored(copy.deepcopy(dict(config)), self.mutations, key, "")
 
-    def completed(self, config: dict[str, Any], key: str) -> dict[str, Any]:
-        """`config`, and a value of each mutation that it lacks."""
-        return _completed(config, self.mutations, key, "")
-
     def _explored(self, config: dict[str, Any], mutations: Mapping[str, Any], key: str, path: str) -> dict[str, Any]:
         for name, source in mutations.items():
             place = f"{path}{name}"
@@ -76,7 +72,7 @@ def like_old(new: Any, old: Any) -> Any:
 def resampled(source: Any, key: str, place: str, *, like: Any = None) -> Any:
     """A new value, whatever the old one was."""
     if isinstance(source, Mapping):
-        return _completed({}, source, key, f"{place}/")
+        return completed({}, source, key, f"{place}/")
     if isinstance(source, Domain):
         drawn = Space({"value": source}).resolve(HashDraw(f"{key} {place}"))["value"]
         return like_old(drawn, like)
@@ -118,14 +114,15 @@ def check_mutations(mutations: Any, name: str = "hyperparam_mutations") -> None:
             raise SettingError(f"{place}={source!r} is not accepted; accepted are {_ACCEPTED}")
 
 
-def _completed(config: dict[str, Any], mutations: Mapping[str, Any], key: str, path: str) -> dict[str, Any]:
+def completed(config: dict[str, Any], mutations: Mapping[str, Any], key: str, path: str = "") -> dict[str, Any]:
+    """`config`, and a value of each mutation that it lacks."""
     missing: dict[str, Any] = {}
     for name, source in mutations.items():
         place = f"{path}{name}"
         if name not in config:
             missing[name] = resampled(source, key, place)
         elif isinstance(source, Mapping) and isinstance(config[name], dict):
-            missing[name] = _completed(config[name], source, key, f"{place}/")
+            missing[name] = completed(config[name], source, key, f"{place}/")
     return {**config, **missing}
 
 

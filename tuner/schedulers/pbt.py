@@ -11,7 +11,7 @@ from trainables.validation import checked_names, flag
 from tuner.error import SettingError, refused, require
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Directive, Exploit, Reasoned, TrialView, Verdict
-from tuner.schedulers.explore import Explorer, called, chance, check_mutations
+from tuner.schedulers.explore import Explorer, called, chance, check_mutations, completed
 from tuner.schedulers.pbt_replay import PopulationBasedTrainingReplay as PopulationBasedTrainingReplay
 from tuner.schedulers.population import ExploitStep, Member
 from tuner.schedulers.progress import ProgressScheduler
@@ -129,7 +129,7 @@ class PopulationBasedTraining(ProgressScheduler):
         return super().set_search_properties(metric, mode, **spec)
 
     def first_config(self, config: dict[str, Any]) -> dict[str, Any]:
-        return self._explorer.completed(config, f"pbt {self._seed} first {self._added}")
+        return completed(config, self._explorer.mutations, f"pbt {self._seed} first {self._added}")
 
     def on_trial_add(self, trial: TrialView) -> None:
         self._member(trial)

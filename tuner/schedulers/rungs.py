@@ -22,6 +22,7 @@ def milestones(grace_period: float, max_t: float, reduction_factor: float, start
 class Cut(NamedTuple):
     """Where a trial stood that does not go on."""
 
+    score: float
     rank: int
     """From 1, the best; of equal ones the best place."""
     of: int
@@ -76,7 +77,7 @@ class StoppingBracket:
             rung.record(trial_id, score)
             if cutoff is None or score >= cutoff:  # NaN is not: it is worse than every number
                 return None
-            return Cut(rung.rank(score), len(rung.recorded), cutoff)
+            return Cut(score, rung.rank(score), len(rung.recorded), cutoff)
         return None
 
     def get_state(self) -> dict[float, dict[str, float]]:

@@ -19,6 +19,8 @@ from tuner.search.domains import describe, is_number
 
 N = TypeVar("N", int, float)
 _MISSING: Any = object()
+BOUNDED = ("uniform", "quniform", "loguniform", "qloguniform", "randint", "qrandint", "lograndint", "qlograndint")
+"""The domains of numbers between bounds."""
 
 
 def uniform(lower: float, upper: float) -> Domain:

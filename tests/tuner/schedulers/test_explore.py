@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tuner as tune
-from tuner.schedulers.explore import Explorer
+from tuner.schedulers.explore import Explorer, completed
 
 KEYS = [f"key {number}" for number in range(300)]
 
@@ -77,13 +77,12 @@ def test_what_a_config_lacks_is_drawn() -> None:
         "b": {"c": tune.uniform(5, 6), "d": lambda: "made"},
         "e": tune.choice([{"f": tune.randn()}]),
     }
-    explorer = Explorer(mutations, 0.0, (1.2,))
-    made = explorer.completed({"b": {"c": 0.0}, "z": 1}, "key")
+    made = completed({"b": {"c": 0.0}, "z": 1}, mutations, "key")
     assert made["a"] in (1, 2)
     assert made["b"] == {"c": 0.0, "d": "made"}
     assert isinstance(made["e"]["f"], float)
     assert made["z"] == 1
-    assert set(explorer.explored({}, "key")) == {"a", "b", "e"}
+    assert set(Explorer(mutations, 0.0, (1.2,)).explored({}, "key")) == {"a", "b", "e"}
 
 
 def test_each_value_is_a_function_of_the_key_and_its_name_alone() -> None:
