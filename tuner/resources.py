@@ -176,9 +176,11 @@ def _bundles(asked: Any) -> Sequence[Mapping[str, Any]]:
 
 def _flat(bundle: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
     for name, value in bundle.items():
-        if name in _NESTED or isinstance(value, Mapping):
-            yield from _flat(value or {})
-        elif name not in _NO_EFFECT and value is not None:
+        if isinstance(value, Mapping):
+            yield from _flat(value)
+        elif name in _NESTED and value:
+            raise ResourceError(f"{name}={value!r}: a dict of amounts is accepted")
+        elif name not in _NO_EFFECT | _NESTED and value is not None:
             yield SHORT_NAMES.get(name, str(name)), amount_of(name, value)
 
 

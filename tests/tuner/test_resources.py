@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tuner as tune
 from tuner.error import ResourceError, SettingError
-from tuner.resources import parse_resources
+from tuner.resources import SHORT_NAMES, amount_of, parse_resources, resources_of
 
 
 def test_the_bundles_of_a_placement_group_are_one_request(tmp_path: Path) -> None:
@@ -107,6 +111,7 @@ def test_every_form_is_understood(asked: Any, means: dict[str, float]) -> None:
         ({"gpu": 1.5}, "gpu=1.5"),
         ({"cpu": 0}, "asks for nothing"),
         ({}, "asks for nothing"),
+        ({"cpu": 1, "custom_resources": 3}, "custom_resources=3: a dict of amounts is accepted"),
         ("cpu", "accepted are a dict"),
         (3, "accepted are a dict"),
     ],
@@ -114,3 +119,129 @@ def test_every_form_is_understood(asked: Any, means: dict[str, float]) -> None:
 def test_what_makes_no_sense_is_an_error_that_names_it(asked: Any, message: str) -> None:
     with pytest.raises(ResourceError, match=message):
         parse_resources(asked)
+
+
+# --- amounts
+
+NAMES = st.sampled_from(["cpu", "CPU", "gpu", "GPU", "tpu", "num_cpus", "num_gpus", "extra_cpu", "licence"])
+BUNDLES = st.dictionaries(NAMES, st.integers(0, 4), max_size=4)
+
+
+def asks(bundles: list[dict[str, int]]) -> bool:
+    return any(amount for bundle in bundles for amount in bundle.values())
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(BUNDLES, min_size=1, max_size=4).filter(asks))
+def test_bundles_are_summed_under_the_short_names(bundles: list[dict[str, int]]) -> None:
+    wanted: Counter[str] = Counter()
+    for bundle in bundles:
+        for name, amount in bundle.items():
+            wanted[SHORT_NAMES.get(name, name)] += amount
+    found = parse_resources(bundles)
+    assert found == {name: float(amount) for name, amount in wanted.items() if amount}
+    assert parse_resources(found) == found, "what it says is a request itself"
+    assert tune.PlacementGroupFactory(bundles).required_resources == found
+
+
+@pytest.mark.parametrize(
+    ("asked", "means"),
+    [
+        ({"cpu": 1, "memory": None}, {"cpu": 1.0}),
+        ({"cpu": 1, "object_store_memory": 5, "extra_memory": 3}, {"cpu": 1.0}),
+        ({"cpu": 1, "custom_resources": None, "extra_custom_resources": {"tpu": 1}}, {"cpu": 1.0, "tpu": 1.0}),
+        ({"cpu": 0.1, "nested": {"deep": {"tpu": 2}}}, {"cpu": 0.1, "tpu": 2.0}),
+        ({"gpu": 0.5}, {"gpu": 0.5}),
+        ({"gpu": 3}, {"gpu": 3.0}),
+        ([{"gpu": 0.5}, {"gpu": 0.5}], {"gpu": 1.0}),
+        (lambda config: None, {"cpu": 1.0}),
+        (lambda config: lambda inner: {"cpu": 7}, {"cpu": 7.0}),
+    ],
+)
+def test_what_does_not_count_and_what_is_looked_into(asked: Any, means: dict[str, float]) -> None:
+    assert parse_resources(asked) == means
+
+
+@pytest.mark.parametrize("value", [-1, -0.001, math.nan, math.inf, True, "1", None, [1]], ids=str)
+def test_an_amount_is_a_finite_number_from_0(value: Any) -> None:
+    with pytest.raises(ResourceError, match="tpu=.*: a number from 0 is accepted as the amount of a resource"):
+        amount_of("tpu", value)
+
+
+@pytest.mark.parametrize("value", [0, 0.0, 1, 2.5, 10**6])
+def test_an_amount_is_a_float(value: float) -> None:
+    assert amount_of("tpu", value) == value and type(amount_of("tpu", value)) is float
+
+
+@pytest.mark.parametrize("gpus", [1.5, 2.25])
+def test_more_than_one_gpu_is_whole_ones_also_as_a_sum(gpus: float) -> None:
+    for asked in ({"gpu": gpus}, [{"gpu": 1}, {"gpu": gpus - 1}]):
+        with pytest.raises(ResourceError, match=rf"gpu={gpus:g}: a share of one GPU"):
+            parse_resources(asked)
+
+
+# --- bundles and trainables
+
+
+def test_placement_groups_are_told_apart_by_their_bundles() -> None:
+    one, same = (tune.PlacementGroupFactory([{"CPU": 1, "GPU": 1}, {"tpu": 2}]) for _ in range(2))
+    turned = tune.PlacementGroupFactory([{"GPU": 1, "CPU": 1}, {"tpu": 2}], "STRICT_PACK")
+    other = tune.PlacementGroupFactory([{"tpu": 2}, {"CPU": 1, "GPU": 1}])
+    assert one == same == turned != other and one != [{"CPU": 1, "GPU": 1}, {"tpu": 2}]
+    assert len({one, same, turned, other}) == 2
+    assert eval(repr(one), vars(tune)) == one
+
+
+@pytest.mark.parametrize(
+    ("bundles", "cores"), [([{"CPU": 2}, {"CPU": 4}], 2.0), ([{}, {"CPU": 4}], 0.0), ([{"GPU": 1}], 0.0)]
+)
+def test_the_head_is_the_first_bundle(bundles: Any, cores: float) -> None:
+    assert tune.PlacementGroupFactory(bundles).head_cpus == cores
+
+
+def test_what_a_factory_was_given_is_its_own() -> None:
+    bundle = {"CPU": 1.0}
+    made = tune.PlacementGroupFactory([bundle])
+    bundle["CPU"] = 9.0
+    assert made.required_resources == {"cpu": 1.0}
+
+
+def function(config: dict[str, Any]) -> int:
+    """Trains."""
+    return int(config["x"])
+
+
+class Trains(tune.Trainable):
+    def step(self) -> dict[str, Any]:
+        return {}
+
+
+def test_the_same_function_has_resources_beside_it() -> None:
+    made = tune.with_resources(function, {"cpu": 2})
+    assert resources_of(made) == {"cpu": 2} and resources_of(function) is None
+    assert made({"x": 3}) == 3
+    again = tune.with_resources(made, {"cpu": 5})
+    assert (resources_of(again), resources_of(made)) == ({"cpu": 5}, {"cpu": 2})
+
+
+def test_the_same_class_has_resources_and_its_name() -> None:
+    made = tune.with_resources(Trains, {"cpu": 2})
+    assert issubclass(made, Trains) and (made.__name__, made.__module__) == ("Trains", Trains.__module__)
+    assert resources_of(made) == {"cpu": 2} and resources_of(Trains) is None
+    by_config = tune.with_resources(Trains, lambda config: {"cpu": config["n"]})
+    assert parse_resources(resources_of(by_config), {"n": 3}) == {"cpu": 3.0}, "a function, and no method"
+
+
+def test_resources_that_are_none_are_said_when_they_are_given() -> None:
+    for wrong in ({}, {"cpu": -1}, 3, "cpu"):
+        with pytest.raises(ResourceError):
+            tune.with_resources(function, wrong)
+
+
+def test_a_trainer_has_its_own_way_to_say_it() -> None:
+    class Trainer:
+        def as_trainable(self) -> Any:
+            return function
+
+    with pytest.raises(SettingError, match=r"with_resources\(Trainer, ...\) is not accepted: a trainer's"):
+        tune.with_resources(Trainer(), {"cpu": 1})
