@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.tuner.logger.reading import csv_rows, iterations, iterations_of, json_rows
+from trainables import tagged
 from trainables.store import fs
 from tuner.experiment.events import ErrorInfo
+from tuner.experiment.standing import StandingResult
 from tuner.logger import CSVLoggerCallback, ErrorFileCallback, JsonLoggerCallback
+from tuner.logger import rows as rows_module
+from tuner.logger.rows import RowFile
 
 
 def test_a_row_is_in_the_file_before_the_loop_goes_on(lab: Any) -> None:
@@ -141,3 +150,138 @@ def test_many_paused_trials_do_not_use_up_descriptors(lab: Any) -> None:
 
     assert all(iterations_of(trial) == [1, 2] for trial in trials)
     assert len(run.callbacks.callbacks[0]._files) <= 64
+
+
+# --- a file of rows
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Iterator[RowFile]:
+    file = RowFile(tmp_path / "rows")
+    yield file
+    with contextlib.suppress(OSError):
+        file.close()
+
+
+def refuses(monkeypatch: pytest.MonkeyPatch, after: int = 0) -> None:
+    """A disk that takes so many bytes more of a row, and says then that it is full."""
+    write = fs.write
+
+    def full(fd: int, data: bytes) -> None:
+        write(fd, data[:after])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(fs, "write", full)
+
+
+def test_rows_follow_what_is_there(tmp_path: Path, rows: RowFile) -> None:
+    rows.append(b"one\n")
+    rows.append(b"two\n")
+    rows.close()
+    again = RowFile(rows.path)
+    again.append(b"three\n")
+    again.close()
+    assert rows.path.read_bytes() == b"one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_row_that_is_refused_is_in_memory_whole_and_comes_with_the_next(
+    rows: RowFile, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    rows.append(b"one\n")
+    with monkeypatch.context() as patch:
+        refuses(patch, after)
+        for row in (b"two\n", b"three\n"):
+            with pytest.raises(OSError, match="No space"):
+                rows.append(row)
+        assert rows.path.read_bytes() == b"one\n", "no half row"
+        with pytest.raises(OSError, match="No space"):
+            rows.close()
+    again = RowFile(rows.path)
+    assert again.path.read_bytes() == b"one\n"
+    again.close()
+
+
+def test_what_was_refused_is_written_by_the_next_row_or_at_the_close(
+    rows: RowFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row, wanted in ((b"two\n", b"one\ntwo\n"), (b"", b"one\n")):
+        rows = RowFile(rows.path.with_name(f"rows {row!r}"))
+        with monkeypatch.context() as patch:
+            refuses(patch)
+            with pytest.raises(OSError, match="No space"):
+                rows.append(b"one\n")
+        if row:
+            rows.append(row)
+        rows.close()
+        assert rows.path.read_bytes() == wanted
+
+
+def test_only_so_much_is_kept_in_memory(rows: RowFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "LATE_LIMIT", 8)
+    with monkeypatch.context() as patch:
+        refuses(patch)
+        for row in (b"1234567\n", b"8\n"):
+            with pytest.raises(OSError, match="No space"):
+                rows.append(row)
+    rows.append(b"9\n")
+    assert rows.path.read_bytes() == b"1234567\n9\n", "what was over the limit is lost, and is in the journal"
+
+
+@pytest.mark.parametrize(
+    ("row", "content"),
+    [(b"TWO\n", b"one\nTWO\n"), (b"2\n", b"one\n2\n"), (b"longer\n", b"one\ntwo\n")],
+)
+def test_the_last_row_is_written_anew_in_place_unless_it_is_longer(rows: RowFile, row: bytes, content: bytes) -> None:
+    rows.append(b"one\n")
+    rows.append(b"two\n")
+    rows.replace_last(row)
+    assert rows.path.read_bytes() == content
+    rows.append(b"three\n")
+    assert rows.path.read_bytes() == content + b"three\n"
+
+
+def test_a_row_that_an_earlier_opening_wrote_is_not_written_anew(rows: RowFile) -> None:
+    rows.append(b"one\n")
+    rows.close()
+    again = RowFile(rows.path)
+    again.replace_last(b"ONE\n")
+    again.close()
+    assert rows.path.read_bytes() == b"one\n"
+
+
+# --- loggers of rows
+
+
+def test_a_disk_that_refuses_while_rows_are_put_back_costs_a_warning(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trial = lab().trial()
+    standing = StandingResult({1: msgspec.Raw(tagged.dumps({"loss": 1, "training_iteration": 1}))})
+
+    def full(path: Path, data: bytes, **more: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(fs, "replace_file", full)
+    logger = CSVLoggerCallback()
+    assert logger.complete(trial, standing) == logger.complete(trial, standing) == []
+    assert len(caplog.records) == 1 and "No space left" in caplog.text
+
+
+def test_a_directory_that_is_gone_is_made_again(lab: Any) -> None:
+    run = lab(JsonLoggerCallback())
+    trial = run.trial()
+    shutil.rmtree(trial.directory)
+    run.report(trial, loss=1)
+    assert iterations_of(trial) == [1]
+
+
+def test_a_result_that_comes_again_takes_the_place_of_the_first(lab: Any) -> None:
+    run = lab(JsonLoggerCallback(), CSVLoggerCallback())
+    trial = run.trial()
+    for loss in (1, 2, 3):
+        run.report(trial, loss=loss)
+    trial.iteration = 1
+    run.report(trial, loss=-2)
+    assert iterations(trial) == ([1, 2], [1, 2])
+    assert [row["loss"] for row in json_rows(trial)] == [1, -2]
