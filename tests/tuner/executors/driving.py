@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +19,8 @@ from tuner.executors.base import Event, Executor, Exited, Launch, Message
 from tuner.executors.local.executor import LocalExecutor
 
 PATIENCE_S = 30.0
+TESTS = Path(__file__).parents[2]
+SCRIPTS = TESTS / "scripts"
 
 
 class StandInExecutor(LocalExecutor):
@@ -112,27 +117,31 @@ class Watched:
         os.close(self._fd)
 
 
-STUBBORN = """
-import os, signal, sys
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-os.setsid()
-if os.fork():
-    os._exit(0)
-os.setsid()
-sys.stdout.write(str(os.getpid()) + "\\n")
-sys.stdout.flush()
-while True:
-    signal.pause()
-"""
-"""A process that leaves session and parent and ignores SIGTERM; prints its pid when it has."""
-
-
 def start_stubborn() -> int:
-    import subprocess
-    import sys
-
-    starter = subprocess.Popen([sys.executable, "-S", "-c", STUBBORN], stdout=subprocess.PIPE, text=True)
+    """The pid of a process that has left session and parent, and ignores SIGTERM."""
+    starter = subprocess.Popen([sys.executable, "-S", SCRIPTS / "stubborn.py"], stdout=subprocess.PIPE, text=True)
     assert starter.stdout is not None
     pid = int(starter.stdout.readline())
     starter.wait()
     return pid
+
+
+def leaves_a_stubborn_one(config: dict[str, Any], talk: Any) -> None:
+    """A trainable that starts such a process, and ends as its config says."""
+    talk.report(pids=[os.getpid(), start_stubborn()])
+    end = config["end"]
+    if end == "crash":
+        os.abort()
+    if end == "raise":
+        raise ValueError("on purpose")
+    if end == "stop":
+        talk.report()
+    if end == "wait":
+        while True:
+            signal.pause()
+
+
+def script_environment() -> dict[str, str]:
+    """For scripts of `tests/scripts` that drive an executor by this module."""
+    path = [str(Path(__file__).parent), str(TESTS.parent)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import types
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
+from driving import StandInExecutor
 
+from tuner.error import SerializationError
 from tuner.executors.local.pickled import imports_of, pickle_job, write_trainable
 
 MODULE = """
@@ -78,3 +83,64 @@ def test_plain_values_go_the_fast_way_and_others_by_value() -> None:
 
     assert pickle_job({"lr": 0.1}, "x") == pickle.dumps({"lr": 0.1}, 5)
     assert pickle.loads(pickle_job({"f": lambda: 3}, "x"))["f"]() == 3
+
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+# --- shipping ------------------------------------------------------------------------------------------------
+
+
+def test_a_large_captured_object_is_stored_once(local: Any, tmp_path: Path) -> None:
+    large = os.urandom(5_000_000)
+
+    def trainable(config: Any, talk: Any) -> None:
+        talk.report(size=len(large))
+
+    driver = local(trainable)
+    trials = [driver.launch() for _ in range(4)]
+    driver.finish_all()
+    assert [driver.reports(t) for t in trials] == [[{"size": 5_000_000}]] * 4
+    stored = [p.stat().st_size for p in (tmp_path / "temporary").iterdir()]
+    assert len(stored) == 1 and stored[0] < 5_100_000
+    driver.executor.shutdown()
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_configs_may_hold_lambdas_and_local_classes(local: Any) -> None:
+    class Local:
+        value = 3
+
+    def trainable(config: Any, talk: Any) -> None:
+        talk.report(value=config["f"](config["object"].value))
+
+    driver = local(trainable)
+    assert driver.first_report(driver.launch({"f": lambda x: x * 2, "object": Local()})) == {"value": 6}
+
+
+def _closure(variable: Any) -> Any:
+    def trainable(config: Any, talk: Any) -> None:
+        talk.report(x=str(variable))
+
+    return trainable
+
+
+UNSENDABLE = threading.Lock()
+
+
+def uses_global(config: Any, talk: Any) -> None:
+    talk.report(x=str(UNSENDABLE))
+
+
+@pytest.mark.parametrize(
+    ("trainable", "named"),
+    [
+        (_closure(UNSENDABLE), "closure variable 'variable' of _closure.<locals>.trainable"),
+        (_closure({"a": [1, UNSENDABLE]}), "element 1 of a list"),
+        (uses_global, "global variable 'UNSENDABLE' of uses_global"),
+    ],
+)
+def test_a_trainable_that_cannot_be_sent_names_the_variable(tmp_path: Path, trainable: Any, named: str) -> None:
+    with pytest.raises(SerializationError, match=named.replace("(", r"\(")):
+        StandInExecutor(cpus=1).start(trainable, temporary=tmp_path)
+    assert list(tmp_path.iterdir()) == []
