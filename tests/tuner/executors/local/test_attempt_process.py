@@ -129,6 +129,7 @@ def draws(config: Any) -> None:
     report({"python": random.random(), "numpy": float(numpy.random.random()), "torch": float(torch.rand(1))})
 
 
+@pytest.mark.torch
 def test_t16_forked_trials_do_not_share_random_state(local: Any) -> None:
     def run(seed: int) -> list[dict[str, float]]:
         driver = local(draws, kind=LocalExecutor)

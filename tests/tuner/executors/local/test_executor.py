@@ -89,7 +89,6 @@ def test_wake_ends_run_once_from_a_thread_and_from_a_signal_handler(local: Any) 
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.torch
 class HandlerError(OSError):
     """What a handler of the user's raises; TimeoutError is an OSError too."""
 

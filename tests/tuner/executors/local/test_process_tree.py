@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from driving import SCRIPTS, leaves_a_stubborn_one, script_environment
 
 from trainables.wire import Answer
+from tuner.executors.local import process_tree
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -76,3 +78,95 @@ def test_the_lock_is_inherited_and_the_marker_is_in_every_process(tmp_path: Path
         driver.finish_all()
         executor.shutdown()
     assert marked("TUNER_OWNER", "the-owner") == []
+
+
+# --- one by one ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sleeper() -> Iterator[Any]:
+    """`sleeper(**environment)` starts a process that does nothing."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(**environment: str) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(["sleep", "1000"], env={**os.environ, **environment}))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+        each.wait()
+
+
+def test_a_process_is_told_apart_by_when_it_was_started(sleeper: Any) -> None:
+    one = sleeper()
+    seen = process_tree.start_time(one.pid)
+    assert seen is not None and seen == process_tree.start_time(one.pid)
+    assert seen >= (process_tree.start_time(os.getpid()) or 0)
+    one.kill()
+    one.wait()
+    assert process_tree.start_time(one.pid) is None
+
+
+def test_who_is_dead_and_not_collected_is_a_zombie(sleeper: Any) -> None:
+    one = sleeper()
+    assert not process_tree.is_zombie(one.pid)
+    one.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)
+    assert process_tree.is_zombie(one.pid) and process_tree.start_time(one.pid) is not None
+    one.wait()
+    assert process_tree.is_zombie(one.pid), "gone is dead too"
+
+
+def test_children_are_all_living_and_dead_ones(sleeper: Any) -> None:
+    before = set(process_tree.children(os.getpid()))
+    one, other = sleeper(), sleeper()
+    one.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)
+    assert set(process_tree.children(os.getpid())) - before == {one.pid, other.pid}
+
+
+def test_killing_what_is_gone_is_no_error(sleeper: Any) -> None:
+    one = sleeper()
+    one.kill()
+    one.wait()
+    process_tree.kill(one.pid)
+    process_tree.kill_group(one.pid)
+
+
+@pytest.mark.parametrize(
+    ("mark", "found"),
+    [("owner", True), ("owner.node-2", True), ("owner2", False), ("own", False), ("other.owner", False)],
+)
+def test_a_mark_covers_agents_of_its_owner_and_nobody_elses(mark: str, found: bool, sleeper: Any) -> None:
+    one = sleeper(MINE_TO_TEST=mark)
+    ends_as = {True: -signal.SIGKILL, False: None}
+    assert (one.pid in process_tree.marked("MINE_TO_TEST", "owner")) == found
+    process_tree.end_marked("MINE_TO_TEST", "owner")
+    assert one.poll() == ends_as[found]
+
+
+CHILDREN = [
+    ("keep, 3", "os._exit(3)", 3 << 8),
+    ("killed", "signal.pause()", signal.SIGKILL),
+]
+
+
+@pytest.mark.parametrize(("name", "does", "status"), CHILDREN)
+def test_every_child_is_ended_also_what_falls_to_this_process_meanwhile(name: str, does: str, status: int) -> None:
+    script = (
+        "import os, signal, sys, time\n"
+        "from tuner.executors.local import process_tree as tree\n"
+        "tree.adopt_orphans()\n"
+        "read, write = os.pipe()\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    if os.fork() == 0:\n"  # it outlives its parent, in a session of its own
+        "        os.setsid(); os.write(write, b'.'); signal.pause()\n"
+        f"    {does}\n"
+        "os.read(read, 1)\n"
+        "if 'exit' in sys.argv[1]: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)\n"
+        "print(tree.end_children(keep=pid), tree.children(os.getpid()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, does], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"{status} []\n", done.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import pytest
 from driving import StandInExecutor
 
 from tuner.error import TuneError
+from tuner.executors.local.pickled import write_trainable
+from tuner.executors.local.server import ForkServer, describe
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -51,3 +55,26 @@ def test_shutdown_while_the_server_hangs_in_an_import(
     server = watch(driver.executor.owned_processes()[0][0])
     driver.executor.shutdown()
     assert server.gone()
+
+
+@pytest.mark.parametrize(
+    ("returncode", "said"),
+    [(None, "is gone"), (0, "exited with status 0"), (4, "exited with status 4"), (-9, "was ended by SIGKILL")],
+)
+def test_how_a_server_ended_is_said_in_words(returncode: int | None, said: str) -> None:
+    assert describe(returncode) == said
+
+
+def test_a_server_that_was_killed_forks_nothing_and_its_end_is_no_error(tmp_path: Path, watch: Any) -> None:
+    written = write_trainable(lambda config, talk: None, tmp_path)
+    server = ForkServer(written, worker="standin_worker", lock_fds=(), marker=f"server-{tmp_path}")
+    assert server.receive() is None, "it has only just begun"
+    watched = watch(server.pid)
+    os.kill(server.pid, signal.SIGKILL)
+    assert watched.gone(within_s=10)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        assert not server.fork_keeper(1, theirs)
+    assert server.receive() == b""
+    server.end()
+    assert describe(server.process.returncode) == "was ended by SIGKILL"

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import socket
-import subprocess
-import sys
 import threading
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,78 +157,3 @@ def test_a_line_that_ends_with_much_unsent_holds_up_nobody() -> None:
     assert line.receive() is None
     with pytest.raises(OSError):
         line.send(b"more")
-
-
-AGENT = """
-import os, sys, threading, time
-from pathlib import Path
-from trainables.job import Job
-from tuner.executors.host_agent.service import HostAgent
-from tuner.executors.base import Exited, Launch
-from tuner.executors.local.pickled import pickle_job, write_trainable
-from tuner.executors.host_agent.line import connect
-from tuner.executors.host_agent.protocol import HEARTBEAT_S, KillTrial, Setup, pack_orders, unpack_heard
-
-home, what = Path(sys.argv[1]), sys.argv[2]
-
-
-def train(config):
-    while True:
-        print("x" * 1000)
-
-
-def drive(line):
-    job = Job(
-        trial_id="t0", trial_name="t0", experiment_name="e", directory=home / "t0", temporary=home, config={},
-        generation=1, original_cwd=home, index=0, attempt=1, seed=1,
-    )
-    out = home / "t0" / "stdout"
-    launch = Launch(job, {"cpu": 1.0}, stdout=out, stderr=out, tee=True, packed=pickle_job(job, "the config"))
-    line.send(pack_orders([launch]))
-    size, since = 0, time.monotonic()
-    while not size or time.monotonic() - since < 1:  # until the trial is held up: nobody reads what it writes
-        time.sleep(0.05)
-        if out.exists() and out.stat().st_size != size:
-            size, since = out.stat().st_size, time.monotonic()
-        if size > 512 << 20:
-            sys.exit("the agent keeps in memory whatever a trial writes")
-    print("held up", flush=True)
-    if what == "orders":
-        line.send(pack_orders([KillTrial("nobody" * (8 << 20)), KillTrial("t0")]))
-        while True:
-            for batch in line.receive():
-                if any(isinstance(said, Exited) for said in unpack_heard(batch)):
-                    return
-
-
-def beat():
-    while True:
-        agent.alive()
-        time.sleep(HEARTBEAT_S)
-
-
-agent = HostAgent("127.0.0.1", lambda heard: None)  # there is no cluster
-threading.Thread(target=beat, daemon=True).start()
-written = write_trainable(train, home)
-address = agent.begin(Setup(written.imports, str(home), home / "tmp", home), written.path.read_bytes(), b"")
-drive(connect(address))
-agent.end()
-print("ended", flush=True)
-os._exit(0)
-"""
-
-
-@pytest.mark.timeout(200)
-@pytest.mark.parametrize("what", ["orders", "end"])
-def test_an_agent_whose_trial_writes_more_than_the_driver_reads_still_does_what_it_is_told(
-    tmp_path: Path, what: str
-) -> None:
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", AGENT, tmp_path, what],
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE_S,
-        env={**os.environ, "PYTHONPATH": str(root)},
-    )
-    assert done.stdout.splitlines() == ["held up", "ended"], done.stderr
