@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+from typing import Any
 
 
 def azure_storage() -> dict[str, str]:
@@ -42,3 +45,15 @@ def limit_threads(threads: int) -> None:
     """Tell libraries that are loaded from now on, and programs started, how many threads they may use."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
         os.environ[name] = str(threads)
+
+
+def limit_loaded(threads: int) -> None:
+    """Tell those that are loaded already: they read the environment then."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(threads)
+    if torch is not None or "numpy" in sys.modules:
+        with contextlib.suppress(ImportError):  # optional; without it they stay at what they read
+            import threadpoolctl
+
+            threadpoolctl.threadpool_limits(threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -72,16 +73,15 @@ class FileWriter:
         """Nothing is held back; `torch.save` asks for it."""
 
 
-class _DiscardingWriter:
-    """What a pickler writes to that is only to find out whether it can."""
+class CountingWriter(io.RawIOBase):
+    """What a pickler writes to that is only to find out whether it can, and how much; nothing is kept."""
 
-    @staticmethod
-    def write(data: Any) -> int:
-        return memoryview(data).nbytes
+    size = 0
 
-    @staticmethod
-    def flush() -> None:
-        pass
+    def write(self, data: Any) -> int:
+        written = memoryview(data).nbytes
+        self.size += written
+        return written
 
 
 def _unpicklable(data: Any, dump: Dump, path: tuple[str, ...] = ()) -> str:
@@ -89,7 +89,7 @@ def _unpicklable(data: Any, dump: Dump, path: tuple[str, ...] = ()) -> str:
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, (list, tuple)) else ()
     for key, value in items if len(path) < _NAMED else ():
         try:
-            dump(value, _DiscardingWriter())
+            dump(value, CountingWriter())
         except Exception:
             return _unpicklable(value, dump, (*path, str(key)))
     if not path:

@@ -133,8 +133,7 @@ class Result:
         from trainables.transfer.open import open_backend, shown
 
         place, name = parent_and_name(uri)
-        backend = open_backend(place)
-        try:
+        with open_backend(place) as backend:
             there = backend.children(name)
             small = [file for file in _FILES if file in there]
             listing = remote_checkpoints.listed(backend, name).complete
@@ -149,8 +148,6 @@ class Result:
                 for file in small:
                     backend.fetch(name, directory, [file])
                 return cls._read(directory, found)
-        finally:
-            backend.close()
 
     @classmethod
     def _read(cls, directory: Path, published: Sequence[tuple[Checkpoint, Manifest]]) -> Result:

@@ -144,11 +144,11 @@ def loads(
     if b'"$"' not in data:
         return value
     try:
-        return _untag(value, None if blobs is None else _Opener(blobs, pickles, unpickled))
+        return untag(value, None if blobs is None else _Opener(blobs, pickles, unpickled))
     except _NotOpened as found:
         hash, label = found.args
         cause = found.__cause__
-        path = _path_of(_untag(value, None), hash) or ()
+        path = _path_of(untag(value), hash) or ()
         why = f"{type(cause).__name__}: {cause}"
         raise MetricError(f"{name_of(path)} is a {label} and cannot be unpickled: {why}") from cause
 
@@ -166,7 +166,7 @@ class _Opener:
             return ref
         body = self.source.get(ref.hash)
         if ref.kind == "json":
-            return _untag(orjson.loads(body), None)
+            return untag(orjson.loads(body))
         if ref.kind == "array":
             import numpy as np
 
@@ -193,18 +193,14 @@ def _path_of(value: Any, hash: str) -> KeyPath | None:
     return None
 
 
-def untag(parsed: Any) -> Any:
-    """What `loads` makes of JSON that another reader has parsed already; blobs stay closed."""
-    return _untag(parsed, None)
-
-
-def _untag(value: Any, opener: _Opener | None) -> Any:
+def untag(value: Any, opener: _Opener | None = None) -> Any:
+    """What `loads` makes of JSON that another reader has parsed already; without an opener blobs stay closed."""
     if type(value) is list:
-        return [_untag(item, opener) for item in value]
+        return [untag(item, opener) for item in value]
     if type(value) is not dict:
         return value
     if "$" not in value:
-        return {key: _untag(item, opener) for key, item in value.items()}
+        return {key: untag(item, opener) for key, item in value.items()}
     kind: str = value["$"]
     inner: Any = value.get("v")
     if kind in BLOBS:
@@ -213,4 +209,4 @@ def _untag(value: Any, opener: _Opener | None) -> Any:
     read = READERS.get(kind)
     if read is None:
         raise ValueError(f"a value of kind {kind!r} was written by a newer version")
-    return read(_untag(inner, opener))
+    return read(untag(inner, opener))

@@ -129,14 +129,10 @@ def _pairs(value: Mapping[Any, Any], blobs: BlobSink | None, path: KeyPath) -> l
     return [[tag(key, blobs, (*path, "keys")), tag(item, blobs, (*path, str(key)))] for key, item in value.items()]
 
 
-def _float_pair(value: complex) -> list[str]:
-    return [repr(value.real), repr(value.imag)]
-
-
 WRITERS: dict[type, Callable[[Any], tuple[str, Any]]] = {
     bytes: lambda v: ("bytes", base64.b64encode(v).decode()),
     bytearray: lambda v: ("bytearray", base64.b64encode(v).decode()),
-    complex: lambda v: ("complex", _float_pair(v)),
+    complex: lambda v: ("complex", [repr(v.real), repr(v.imag)]),
     range: lambda v: ("range", [str(v.start), str(v.stop), str(v.step)]),
     type(pathlib.Path()): lambda v: ("path", _tag_str(str(v))),
     pathlib.PurePosixPath: lambda v: ("posixpath", _tag_str(str(v))),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
 from trainables.errors import RanksError
 from trainables.group.rank import Rank, names, times
 from trainables.group.rank_messages import Raised
+from trainables.pickling import pickled
 from trainables.runtime.tracebacks import ELSEWHERE
 
 _LONGER = "a longer wait is TorchConfig(timeout_s=...)"
@@ -31,13 +33,8 @@ def exception_of(raised: Raised) -> BaseException:
 
 def packed(error: Exception) -> bytes:
     """An exception for ranks to raise, cloudpickled; as a RanksError where it does not survive the way."""
-    import cloudpickle
-
-    try:
-        data: bytes = cloudpickle.dumps(error)
-    except Exception:
-        data = cloudpickle.dumps(RanksError(f"{type(error).__name__}: {error}"))
-    return data
+    instead = RanksError(f"{type(error).__name__}: {error}")
+    return pickled(error, limit=None, kind=Exception) or pickle.dumps(instead)
 
 
 def add_line(error: BaseException, line: str) -> None:

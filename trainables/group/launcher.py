@@ -41,9 +41,7 @@ ONE_NODE = NodeRanks()
 class Launcher(Protocol):
     """Starts the ranks of one node and collects them when they have ended."""
 
-    def start(
-        self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], node: NodeRanks = ONE_NODE
-    ) -> None:
+    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], node: NodeRanks) -> None:
         """Start `size` processes that call `entry(rank)` and exit with 0 if it returned True, else with another status.
 
         `ended` is called once, in any thread, when no process of the group is left, or none could be started.
@@ -68,9 +66,7 @@ class ForkLauncher:
         self._statuses: dict[int, int] = {}
         self._thread: threading.Thread | None = None
 
-    def start(
-        self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], node: NodeRanks = ONE_NODE
-    ) -> None:
+    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], node: NodeRanks) -> None:
         self._first = node.first
         for rank in range(node.first, node.first + size):
             sys.stdout.flush()

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -65,7 +64,8 @@ def be_rank(rank: int, *, setup: RankSetup, function: Callable[[], Any]) -> bool
     """Be a rank: run the user's function, and tell the leader how it ended. True if it ended well."""
     ours, job, group = RankSession(setup, rank, clock=time), setup.job, setup.group
     listen(partial(_pass_on, setup))
-    _limit_threads(group.threads)
+    knobs.limit_threads(group.threads)  # a part of the whole trial's share, which the libraries were told
+    knobs.limit_loaded(group.threads)
     pins.on_change = ours.held
     ours.seed = seed_everything(job.seed, job.index, job.start_iteration, rank)
     with session.activated(ours):
@@ -272,18 +272,6 @@ def _pass_on(setup: RankSetup) -> None:
     """A notice to a rank is one to the whole group."""
     with contextlib.suppress(OSError):
         os.kill(setup.leader, signal.SIGUSR1)
-
-
-def _limit_threads(threads: int) -> None:
-    """The libraries were told the whole trial's share; a rank has a part of it."""
-    knobs.limit_threads(threads)
-    torch: Any = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(threads)
-    if torch is not None or "numpy" in sys.modules:
-        import threadpoolctl
-
-        threadpoolctl.threadpool_limits(threads)
 
 
 def _raised(error: BaseException, rank: int, group: GroupSpec) -> rank_messages.Raised:

@@ -85,27 +85,19 @@ class SealedCheckpoint:
         return self.manifest.ref
 
 
-class Published(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Published(SealedCheckpoint):
     """A checkpoint that is on disk under its final name."""
 
-    ref: CheckpointRef
     path: Path
-    manifest: Manifest
-    digest: str
-    """BLAKE3 of the manifest file, hex."""
 
 
 class _Version(msgspec.Struct):
     format: int
 
 
-_encoder = msgspec.json.Encoder()
 _version = msgspec.json.Decoder(_Version)
 _decoder = msgspec.json.Decoder(Manifest)
-
-
-def encode(manifest: Manifest) -> bytes:
-    return _encoder.encode(manifest)
 
 
 def decode(data: bytes, path: Path | str) -> Manifest:
@@ -169,7 +161,7 @@ def read(path: Path) -> Published:
             raise CheckpointCorruptError(f"the manifest of {path} cannot be read: {error}") from error
         raise unread(f"the manifest of {path}", error) from error
     manifest = decode(data, path)
-    return Published(manifest.ref, path, manifest, digest(data))
+    return Published(manifest, digest(data), path)
 
 
 def unread(what: str, error: OSError) -> CheckpointError:

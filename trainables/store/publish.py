@@ -69,7 +69,7 @@ def prepare(
             metrics=metrics,
             extra=dict(extra or {}),
         )
-        data = manifest.encode(content)
+        data = msgspec.json.encode(content)
         # Last: readers believe nothing without it, so everything that it names must be durable before.
         fs.write_file(staged / MANIFEST_NAME, data, fsync=True, exclusive=True)
         fs.fsync_dir(staged)
@@ -90,7 +90,7 @@ def commit(prepared: PreparedCheckpoint, final: Path) -> Published:
         except OSError:
             fs.rename(final, prepared.staged)  # nobody may believe what may be gone tomorrow
             raise
-    return Published(prepared.ref, final, prepared.manifest, prepared.digest)
+    return Published(prepared.manifest, prepared.digest, final)
 
 
 def seal(found: file_tree.Tree, staged: Path) -> list[FileEntry]:

@@ -43,15 +43,12 @@ class Listing(Generic[C, W]):
 LocalListing = Listing[Published, Path]
 
 
-def scan(trial_dir: Path) -> LocalListing:
+def scan(trial_dir: Path, *, pass_over_unread: bool = False) -> LocalListing:
     """Look at every directory that is not hidden. Nothing is hashed and nothing changed.
 
-    Raises CheckpointError when a newer version of this library wrote one of them, or one cannot be read just now.
+    Raises CheckpointError when a newer version of this library wrote one of them, or one cannot be read just now,
+    unless that is to be passed over.
     """
-    return _scan(trial_dir, pass_over_unread=False)
-
-
-def _scan(trial_dir: Path, *, pass_over_unread: bool) -> LocalListing:
     listing = LocalListing()
     for name in _names(trial_dir):
         path = trial_dir / name
@@ -83,7 +80,7 @@ def list_checkpoints(trial_dir: Path) -> list[Published]:
 
     One that cannot be read just now is left out. Raises CheckpointError when a newer version wrote one of them.
     """
-    return _scan(trial_dir, pass_over_unread=True).complete
+    return scan(trial_dir, pass_over_unread=True).complete
 
 
 def check(path: Path, *, digest: str | None = None) -> Manifest:

@@ -16,7 +16,7 @@ from typing import Any
 from trainables import knobs, session
 from trainables.errors import InvalidSettingError, RanksError
 from trainables.group.framework import Framework
-from trainables.group.launcher import ONE_NODE, Launcher, NodeRanks
+from trainables.group.launcher import Launcher, NodeRanks
 from trainables.starting import start_thread
 from trainables.torch.torch_config import TorchConfig
 
@@ -108,9 +108,7 @@ class ElasticLauncher:
         self._patience_s = _JOIN_S
         self._across = False
 
-    def start(
-        self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], node: NodeRanks = ONE_NODE
-    ) -> None:
+    def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], node: NodeRanks) -> None:
         import torch
 
         theirs = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]

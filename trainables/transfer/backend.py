@@ -14,13 +14,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from trainables.errors import ObjectNotFoundError, TransferError
 from trainables.store.manifest import stays_inside
 
 Progress = Callable[[int], None]
 """Told of bytes that have just moved; from any thread. What raises in it ends the operation."""
+Names = Sequence[str] | None
+"""Files under a prefix; None: all of them."""
+Receipts = MutableMapping[str, str]
+"""What a place gave for each file, by its name."""
 
 
 def unwatched(moved: int) -> None:
@@ -73,7 +77,7 @@ class PushRequest:
     names: Sequence[str]
     same: Mapping[str, str] = field(default_factory=dict)
     exclusive: bool = False
-    receipts: MutableMapping[str, str] = field(default_factory=dict)
+    receipts: Receipts = field(default_factory=dict)
     progress: Progress = unwatched
 
     def keys(self) -> dict[str, str]:
@@ -112,7 +116,7 @@ class Backend(ABC):
         *,
         same: Mapping[str, str] | None = None,
         exclusive: bool = False,
-        receipts: MutableMapping[str, str] | None = None,
+        receipts: Receipts | None = None,
         progress: Progress = unwatched,
     ) -> None:
         """Copy the files `names` under the directory `source` to `prefix/name`; what is there is replaced.
@@ -124,7 +128,7 @@ class Backend(ABC):
             receipts: filled with name -> checksum that the place computed ("" where it has none), file by file as they
                 arrive, so that a second try can leave out what is there.
         """
-        kept: MutableMapping[str, str] = {} if receipts is None else receipts
+        kept: Receipts = {} if receipts is None else receipts
         self._push(PushRequest(source, prefix, names, same or {}, exclusive, kept, progress))
 
     @abstractmethod
@@ -149,9 +153,7 @@ class Backend(ABC):
         self.delete([leftover.key for leftover in leftovers])
 
     @abstractmethod
-    def fetch(
-        self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
-    ) -> None:
+    def fetch(self, prefix: str, target: Path, names: Names = None, *, progress: Progress = unwatched) -> None:
         """Copy `prefix/name` to `target/name`; without `names` everything under `prefix`.
 
         A name that would leave `target` is refused, and so is one that is a link there. Raises
@@ -164,7 +166,7 @@ class Backend(ABC):
         prefix: str,
         names: Sequence[str],
         *,
-        receipts: MutableMapping[str, str] | None = None,
+        receipts: Receipts | None = None,
         progress: Progress = unwatched,
     ) -> None:
         """Copy `source/name` to `prefix/name`, both at the place; what is there is replaced. `receipts` as in `push`.
@@ -180,9 +182,7 @@ class Backend(ABC):
             self.fetch(source, Path(directory), names, progress=progress)
             self.push(Path(directory), prefix, names, receipts=receipts, progress=progress)
 
-    def _copy_all(
-        self, keys: Mapping[str, tuple[str, str]], receipts: MutableMapping[str, str], progress: Progress
-    ) -> None:
+    def _copy_all(self, keys: Mapping[str, tuple[str, str]], receipts: Receipts, progress: Progress) -> None:
         """Do what `copy` says: name -> (its key, the key of the copy)."""
         raise NotImplementedError
 
@@ -239,6 +239,12 @@ class Backend(ABC):
 
     def close(self) -> None:
         """Let go of connections. Nothing else may be called after it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
 
 def check_name() -> str:

@@ -97,15 +97,12 @@ def push_to(directory: Path, uri: str) -> str:
     place, name = parent_and_name(uri)
     if not name:
         raise InvalidSettingError(f"{shown(uri)!r} names no checkpoint: scheme://bucket/path or host:/path is expected")
-    backend = open_backend(place)
-    try:
+    with open_backend(place) as backend:
         if manifest.is_published(directory):
             push(directory, backend, name)
         else:
             with tempfile.TemporaryDirectory(prefix="copy-") as beside:
                 push(_published(directory, Path(beside), name), backend, name)
-    finally:
-        backend.close()
     return shown(uri).rstrip("/")
 
 

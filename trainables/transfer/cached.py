@@ -17,7 +17,6 @@ from trainables.errors import CheckpointCorruptError, CheckpointError, InvalidSe
 from trainables.places import parent_and_name
 from trainables.store import fs, manifest, verify
 from trainables.transfer import remote_checkpoints
-from trainables.transfer.backend import Backend
 from trainables.transfer.open import check_scheme, open_backend, shown
 
 
@@ -45,7 +44,7 @@ class CachedCheckpoint:
     def look(self) -> remote_checkpoints.RemoteCheckpoint:
         """Its manifest, asked for once. Raises CheckpointNotFoundError, CheckpointCorruptError, TransferError."""
         if self._remote is None:
-            with self._opened() as backend:
+            with open_backend(self._place) as backend:
                 self._remote = remote_checkpoints.read_manifest(backend, self._name)
             if self._digest not in ("", self._remote.digest):
                 raise CheckpointCorruptError(f"{self.uri}: its manifest is not the one that was published")
@@ -56,7 +55,7 @@ class CachedCheckpoint:
         entry = next((entry for entry in self.look().manifest.files if entry.name == name), None)
         if entry is None:
             return None
-        with self._opened() as backend:
+        with open_backend(self._place) as backend:
             data = backend.read(f"{self._name}/{name}")
         if manifest.digest(data) != entry.blake3:
             raise CheckpointCorruptError(f"{self.uri}/{name} is not what was published: its BLAKE3 hash differs")
@@ -78,16 +77,8 @@ class CachedCheckpoint:
                         return directory / name
                     fs.rmtree(directory / name)
             name = self._name if not self._name.startswith(".") else "checkpoint"
-            with self._opened() as backend:
+            with open_backend(self._place) as backend:
                 return remote_checkpoints.fetch(backend, self._name, directory / name, digest=digest).path
-
-    @contextmanager
-    def _opened(self) -> Iterator[Backend]:
-        backend = open_backend(self._place)
-        try:
-            yield backend
-        finally:
-            backend.close()
 
 
 def root() -> Path:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from trainables.errors import ObjectNotFoundError, TransferCorruptError, TransferError
 from trainables.store import fs, staging
-from trainables.transfer.backend import Backend, Can, Progress, PushRequest, checked_key, joined, unwatched
+from trainables.transfer.backend import Backend, Can, Names, Progress, PushRequest, checked_key, joined, unwatched
 from trainables.transfer.deadline import NEVER, Deadline
 
 log = logging.getLogger(__name__)
@@ -108,9 +108,7 @@ class CopyingBackend(Backend):
     def _delete_tree(self, prefix: str) -> None:
         self.delete([prefix])
 
-    def fetch(
-        self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
-    ) -> None:
+    def fetch(self, prefix: str, target: Path, names: Names = None, *, progress: Progress = unwatched) -> None:
         for name in (*((prefix,) if prefix else ()), *(names or ())):
             checked_key(name)
         fs.make_dirs(target)

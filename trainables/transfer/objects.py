@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +16,10 @@ from trainables.threads import Threads
 from trainables.transfer.backend import (
     Backend,
     Entry,
+    Names,
     Progress,
     PushRequest,
+    Receipts,
     check_name,
     checked_key,
     joined,
@@ -110,9 +112,7 @@ class ObjectBackend(Backend):
         with self._saying(request.prefix):
             self._settle(list(targets.values()))
 
-    def fetch(
-        self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
-    ) -> None:
+    def fetch(self, prefix: str, target: Path, names: Names = None, *, progress: Progress = unwatched) -> None:
         if names is None:
             names = self._names(checked_key(prefix) if prefix else "")
         sources = {name: joined(prefix, name) for name in names}
@@ -133,9 +133,7 @@ class ObjectBackend(Backend):
 
         self._each(one, list(sources))
 
-    def _copy_all(
-        self, keys: Mapping[str, tuple[str, str]], receipts: MutableMapping[str, str], progress: Progress
-    ) -> None:
+    def _copy_all(self, keys: Mapping[str, tuple[str, str]], receipts: Receipts, progress: Progress) -> None:
         def one(name: str) -> None:
             _stoppable(progress)(0)  # nothing moves here; who watches may stop it, and hears that it goes on
             known, target = keys[name]

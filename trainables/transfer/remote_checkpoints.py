@@ -7,7 +7,7 @@ into place, so that no reader ever sees a part of it.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from trainables import errors
 from trainables.store import file_tree, fs, manifest, publish, staging, verify
 from trainables.store.manifest import MANIFEST_NAME, Manifest, Published, SealedCheckpoint
 from trainables.threads import Threads
-from trainables.transfer.backend import Backend, Progress, unwatched
+from trainables.transfer.backend import Backend, Progress, Receipts, unwatched
 from trainables.transfer.content_index import ContentIndex as ContentIndex
 from trainables.transfer.fetched import bounded, check_and_seal
 from trainables.transfer.local import LocalBackend
@@ -42,7 +42,7 @@ def push_payload(
     *,
     index: ContentIndex,
     sent: Mapping[str, str] = MappingProxyType({}),
-    receipts: MutableMapping[str, str] | None = None,
+    receipts: Receipts | None = None,
     progress: Progress = unwatched,
 ) -> Manifest:
     """Copy a published checkpoint without its manifest: nobody sees it yet.
@@ -114,7 +114,7 @@ def copy_payload(
     *,
     digest: str = "",
     index: ContentIndex,
-    receipts: MutableMapping[str, str] | None = None,
+    receipts: Receipts | None = None,
     progress: Progress = unwatched,
 ) -> Manifest:
     """Copy the checkpoint `known` of a place to the key `key` of the same or another one, without its manifest.

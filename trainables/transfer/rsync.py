@@ -21,6 +21,7 @@ from trainables.transfer.backend import (
     Can,
     Entry,
     Leftover,
+    Names,
     Progress,
     PushRequest,
     check_name,
@@ -114,9 +115,7 @@ class RsyncBackend(Backend):
             self._send(source, prefix, chunk, options, request.progress)
             request.receipts.update(dict.fromkeys(chunk, ""))
 
-    def fetch(
-        self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
-    ) -> None:
+    def fetch(self, prefix: str, target: Path, names: Names = None, *, progress: Progress = unwatched) -> None:
         _checked(prefix, names or ())
         if names is None:
             found, links = self._listed(prefix)

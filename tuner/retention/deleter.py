@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from trainables.errors import LimitError
+from trainables.net.backoff import pause_s
 from trainables.starting import start_thread
 from trainables.store import delete as store_delete
 from trainables.wire import CheckpointRef
@@ -29,14 +30,9 @@ Delete = Callable[[str, Path], bool]
 """Deletes the checkpoint at a path on a host ("" is this one). False: it is open and was left alone, ask again later.
 Missing is no error; must be idempotent."""
 
-ATTEMPTS = 6
+ATTEMPTS = 8
 QUIET_S = 0.5
 """A wait for deletions that is shorter is not said."""
-
-
-def backoff_s(attempt: int) -> float:
-    """Seconds to wait after the `attempt`-th failure (from 1): 0.2, 0.8, 3.2, 12.8, 51.2."""
-    return float(min(0.2 * 4 ** (attempt - 1), 60.0))
 
 
 def delete_here(host: str, path: Path) -> bool:
@@ -102,7 +98,7 @@ class Deleter:
         inline: bool = False,
         is_pinned: Callable[[Path], bool] | None = None,
         attempts: int = ATTEMPTS,
-        backoff: Callable[[int], float] = backoff_s,
+        backoff: Callable[[int], float] = pause_s,
         threads: int = 2,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -181,7 +181,7 @@ class RemoteExperiment:
                 self._published[key] = None
             else:
                 mine = (content.name, content.ref.trial_id) == (name, trial.trial_id)
-                self._published[key] = Published(content.ref, path, content, manifest.digest(data)) if mine else None
+                self._published[key] = Published(content, manifest.digest(data), path) if mine else None
         return self._published[key]
 
     # --- bringing it here --------------------------------------------------------------------------------

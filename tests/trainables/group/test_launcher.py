@@ -79,7 +79,7 @@ def test_an_error_that_nobody_caught_is_told_on_stderr(capfd: pytest.CaptureFixt
 
 def test_kill_ends_ranks_that_never_would_and_later_hits_nobody() -> None:
     launcher, told = ForkLauncher(), threading.Event()
-    launcher.start(2, lambda rank: bool(signal.pause()), told.set)
+    launcher.start(2, lambda rank: bool(signal.pause()), told.set, ONE_NODE)
 
     launcher.kill()
 
@@ -112,7 +112,7 @@ def test_where_the_system_refuses_one_the_others_are_ended_and_the_limit_is_name
     launcher = ForkLauncher()
 
     with pytest.raises(LimitError, match="for rank 2" if what == "fork" else "no thread"):
-        launcher.start(3, lambda rank: bool(signal.pause()), lambda: None)
+        launcher.start(3, lambda rank: bool(signal.pause()), lambda: None, ONE_NODE)
 
     assert len(pids) == (2 if what == "fork" else 3)
     assert not any(psutil.pid_exists(pid) for pid in pids)

@@ -14,7 +14,7 @@ import pytest
 from trainables.wire import CheckpointRef
 from tuner.retention import Deleter
 from tuner.retention import deleter as deleters
-from tuner.retention.deleter import backoff_s, delete_here
+from tuner.retention.deleter import delete_here
 
 
 def ref(trial: str, index: int = 1) -> CheckpointRef:
@@ -286,13 +286,6 @@ def test_many_trials_at_once_are_all_deleted(tmp_path: Path) -> None:
     for trial in range(7):
         assert [each for each in told if each.trial_id == f"t{trial}"] == refs[trial::7]
     deleter.stop()
-
-
-def test_pauses_grow_and_stay_within_a_minute() -> None:
-    pauses = [backoff_s(attempt) for attempt in range(1, 12)]
-    assert pauses[0] == 0.2
-    assert pauses == sorted(pauses)
-    assert max(pauses) == 60.0
 
 
 def test_f34_a_patient_wait_lasts_while_deletions_end(tmp_path: Path) -> None:

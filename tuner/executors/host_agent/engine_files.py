@@ -13,7 +13,7 @@ from trainables.net import pieces
 from trainables.net.pieces import Piece
 from trainables.store import fs
 from trainables.threads import Threads
-from trainables.transfer.backend import Backend, Can, Entry, Progress, PushRequest, joined, unwatched
+from trainables.transfer.backend import Backend, Can, Entry, Names, Progress, PushRequest, joined, unwatched
 from trainables.transfer.local import PREFIX, LocalBackend
 from trainables.transfer.local_files import on_disk
 
@@ -104,9 +104,7 @@ class EngineBackend(Backend):
             raise ObjectExistsError(f"{self.url(request.prefix)} is there already") from error
         request.receipts.update(dict.fromkeys(names, ""))
 
-    def fetch(
-        self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
-    ) -> None:
+    def fetch(self, prefix: str, target: Path, names: Names = None, *, progress: Progress = unwatched) -> None:
         if names is None:
             names = [entry.key[len(prefix) + 1 :] for entry in self.list(prefix)]
             if not names:

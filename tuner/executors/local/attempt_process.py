@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import trainables.job  # noqa: F401  loaded before the fork: every trial unpickles one
+from trainables.knobs import limit_loaded
 from trainables.runtime.tracebacks import message_of, writable
 from trainables.wire import AttemptErrored, SocketLink
 from tuner import knobs
@@ -145,20 +146,7 @@ def _environment(setup: dict[str, Any], shared: Preloaded) -> None:
     except ValueError:
         threads = cpus
     if threads > 1:
-        _raise_limits(threads)
-
-
-def _raise_limits(threads: int) -> None:
-    """The libraries read the environment when they were loaded, under the server's limits."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(threads)
-    if "numpy" in sys.modules or torch is not None:
-        try:
-            import threadpoolctl
-        except ImportError:
-            return  # optional; without it the libraries stay at one thread
-        threadpoolctl.threadpool_limits(threads)
+        limit_loaded(threads)  # which was under the server's limits
 
 
 def _own_exit_handlers() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import cloudpickle
 
+from trainables.pickling import CountingWriter
 from tuner.error import SerializationError
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def write_trainable(trainable: Any, directory: Path) -> TrainableFile:
 def check_picklable(trainable: Any) -> None:
     """Raise SerializationError, as `write_trainable` would; nothing is written, and a large array is not copied."""
     try:
-        cloudpickle.Pickler(_Counter(), protocol=_PICKLE).dump(trainable)
+        cloudpickle.Pickler(CountingWriter(), protocol=_PICKLE).dump(trainable)
     except Exception as error:
         raise _unpicklable_trainable(trainable, error) from error
 
@@ -258,19 +259,8 @@ def _warn_of_large(trainable: Any) -> None:
         )
 
 
-class _Counter(io.RawIOBase):
-    """Counts what is written to it, and keeps nothing."""
-
-    size = 0
-
-    def write(self, data: Any) -> int:
-        written = memoryview(data).nbytes
-        self.size += written
-        return written
-
-
 def _size(value: Any) -> int:
-    counter = _Counter()
+    counter = CountingWriter()
     try:
         cloudpickle.Pickler(counter, protocol=_PICKLE).dump(value)
     except Exception:

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from trainables.starting import start_thread
 from trainables.store import file_tree, fs, manifest, staging
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import remote_checkpoints
-from trainables.transfer.backend import Backend, Progress, PushRequest, unwatched
+from trainables.transfer.backend import Backend, Names, Progress, PushRequest, unwatched
 from trainables.transfer.open import open_backend
 from trainables.transfer.rsync import RsyncBackend
 from tuner.executors.host_agent.engine_files import PIECE, EngineBackend
@@ -253,9 +253,7 @@ class RsyncBesideEngine(RsyncBackend):
     def read(self, key: str) -> bytes:
         return self._engine.read(key)
 
-    def fetch(
-        self, prefix: str, target: Path, names: Sequence[str] | None = None, *, progress: Progress = unwatched
-    ) -> None:
+    def fetch(self, prefix: str, target: Path, names: Names = None, *, progress: Progress = unwatched) -> None:
         small = names is not None and len(names) > _MANY and self._engine.size(prefix, names) <= PIECE
         if small:
             self._engine.fetch(prefix, target, names, progress=progress)
