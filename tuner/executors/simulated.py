@@ -23,18 +23,7 @@ from trainables.trainable import Trainable, saves
 from trainables.wire import Answer, AttemptErrored, Finished, Halt, Preempted, Report, ToTrial
 from tuner.clock import VirtualClock
 from tuner.error import SettingError
-from tuner.executors.base import (
-    KILLED,
-    Dispatch,
-    Event,
-    Executor,
-    Exited,
-    ExitReason,
-    Launch,
-    Message,
-    Resources,
-    Started,
-)
+from tuner.executors import base
 from tuner.executors.pool import NodePools, Share, check_fits
 
 Model = Callable[[dict[str, Any]], Iterable[tuple[float, Mapping[str, Any]]]]
@@ -44,7 +33,7 @@ _What = Literal["start", "report", "preempted", "end", "killed", "timeout", "los
 _FIRST_PID = 100_000
 
 
-class SimulatedExecutor(Executor):
+class SimulatedExecutor(base.Executor):
     """Runs trials that are only described, on a clock that jumps from one event to the next.
 
     They save nothing: no scheduler can pause or clone one, and a trainable that saves when it is told to is refused.
@@ -93,7 +82,7 @@ class SimulatedExecutor(Executor):
         for seconds, node in losses:
             self._at(seconds, node, "lost")
 
-    def total(self) -> Resources:
+    def total(self) -> base.Resources:
         return self._nodes.total
 
     def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
@@ -105,10 +94,10 @@ class SimulatedExecutor(Executor):
                 "and a class without save_checkpoint(): these are never paused"
             )
 
-    def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
+    def can_launch(self, resources: base.Resources, promised: Sequence[base.Resources] = ()) -> bool:
         return self._nodes.fits(resources, promised)
 
-    def launch(self, launch: Launch) -> None:
+    def launch(self, launch: base.Launch) -> None:
         check_fits(launch.resources, self._each)
         attempt = _SimulatedAttempt(launch, *self._nodes.take(launch.resources), next(self._pids))
         self._attempts[attempt.trial_id] = attempt
@@ -131,7 +120,7 @@ class SimulatedExecutor(Executor):
         if attempt is not None:
             self._at(0.0, attempt, "killed")
 
-    def run_once(self, dispatch: Dispatch, timeout: float | None) -> None:
+    def run_once(self, dispatch: base.Dispatch, timeout: float | None) -> None:
         """Jump to the next event and dispatch everything of that instant, or jump ahead by `timeout`."""
         clock, heap = self.clock, self._heap
         limit = None if timeout is None else clock.monotonic() + max(0.0, timeout)
@@ -144,7 +133,7 @@ class SimulatedExecutor(Executor):
             return
         now = heap[0][0]
         clock.advance_to(now)
-        events: list[Event] = []
+        events: list[base.Event] = []
         waiting = []
         while heap and heap[0][0] <= now:
             _, _, attempt, what = heapq.heappop(heap)
@@ -164,26 +153,26 @@ class SimulatedExecutor(Executor):
         self._heap.clear()
         self._attempts.clear()
 
-    def _lose(self, node: int, events: list[Event]) -> None:
+    def _lose(self, node: int, events: list[base.Event]) -> None:
         self._nodes.lose(node)
         for attempt in [attempt for attempt in self._attempts.values() if attempt.node == node]:
-            self._over(attempt, KILLED, "lost", events)
+            self._over(attempt, base.KILLED, "lost", events)
 
     def _at(self, seconds: float, attempt: _SimulatedAttempt | int, what: _What) -> None:
         heapq.heappush(self._heap, (self.clock.monotonic() + seconds, next(self._order), attempt, what))
 
-    def _happen(self, attempt: _SimulatedAttempt, what: _What, events: list[Event]) -> bool:
+    def _happen(self, attempt: _SimulatedAttempt, what: _What, events: list[base.Event]) -> bool:
         """Let one thing happen to an attempt; True if it waits for an answer then."""
         trial_id, number = attempt.trial_id, attempt.number
         if what == "report":
             metrics = attempt.keys.complete(attempt.metrics)
             report = Report(attempt.keys.iteration, msgspec.Raw(tagged.dumps(metrics)))
             attempt.answer = None
-            events.append(Message(trial_id, number, report))
+            events.append(base.Message(trial_id, number, report))
             return True
         if what == "start":
             job = attempt.launch.job
-            events.append(Started(trial_id, number, attempt.pid))
+            events.append(base.Started(trial_id, number, attempt.pid))
             attempt.keys = AutomaticKeys(
                 clock=self.clock,
                 trial_id=trial_id,
@@ -194,14 +183,14 @@ class SimulatedExecutor(Executor):
             self._next(attempt)
             return False
         if what in ("killed", "timeout"):
-            self._over(attempt, KILLED, what, events)
+            self._over(attempt, base.KILLED, what, events)
             return False
         last: Finished | AttemptErrored | Preempted = Finished()
         if what == "preempted":
             last = Preempted()
         elif attempt.error is not None:
             last = attempt.error
-        events.append(Message(trial_id, number, last))
+        events.append(base.Message(trial_id, number, last))
         self._over(attempt, 0, None, events)
         return False
 
@@ -233,18 +222,20 @@ class SimulatedExecutor(Executor):
         else:
             self._at(duration, attempt, "report")
 
-    def _over(self, attempt: _SimulatedAttempt, status: int, reason: ExitReason | None, events: list[Event]) -> None:
+    def _over(
+        self, attempt: _SimulatedAttempt, status: int, reason: base.ExitReason | None, events: list[base.Event]
+    ) -> None:
         attempt.over = True
         del self._attempts[attempt.trial_id]
         self._nodes.give_back(attempt.node, attempt.share)
-        events.append(Exited(attempt.trial_id, attempt.number, status, reason))
+        events.append(base.Exited(attempt.trial_id, attempt.number, status, reason))
 
 
 @dataclass(slots=True, eq=False)
 class _SimulatedAttempt:
     """A running trial that exists only here."""
 
-    launch: Launch
+    launch: base.Launch
     node: int
     share: Share
     pid: int

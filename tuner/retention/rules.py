@@ -10,19 +10,7 @@ from typing import Any
 
 from trainables.checkpoint_config import parse_score_attr
 from trainables.config import RECENCY, CheckpointConfig, ScoreOrder
-from trainables.store.retention import (
-    All,
-    AnyOf,
-    Best,
-    Earliest,
-    EveryN,
-    EveryT,
-    Latest,
-    Pareto,
-    Pinned,
-    RetentionPolicy,
-    policy_for,
-)
+from trainables.store import retention
 from trainables.validation import nearest_name
 from tuner.error import SettingError
 
@@ -36,7 +24,7 @@ BUDGET, ANEW = "checkpoint_budget", "it was of the trial's life before"
 """Rules by which a checkpoint goes, beside the policies."""
 
 
-def policy_of(text: str) -> RetentionPolicy:
+def policy_of(text: str) -> retention.RetentionPolicy:
     """The policy that a text means. Raises SettingError with all forms.
 
     >>> policy_of("best:2:min-loss")
@@ -55,39 +43,39 @@ def policy_of(text: str) -> RetentionPolicy:
         raise SettingError(f"policy {text!r} is not accepted ({error}). Accepted: {FORMS}") from error
 
 
-def rule_of(policy: RetentionPolicy) -> str:
+def rule_of(policy: retention.RetentionPolicy) -> str:
     """A policy as text; of a user's own its class."""
     match policy:
-        case All():
+        case retention.All():
             return "all"
-        case Latest(n):
+        case retention.Latest(n):
             return f"latest:{n}"
-        case Earliest(n):
+        case retention.Earliest(n):
             return f"earliest:{n}"
-        case Best(n, metric, order):
+        case retention.Best(n, metric, order):
             return f"best:{n}:{_attribute(metric, order)}"
-        case EveryN(n):
+        case retention.EveryN(n):
             return f"every:{n}"
-        case EveryT(span):
+        case retention.EveryT(span):
             return f"every:{span:g}s"
-        case Pinned(which) if not callable(which):
+        case retention.Pinned(which) if not callable(which):
             return f"pinned:{','.join(map(str, sorted(which)))}"
-        case Pareto(metrics, limit):
+        case retention.Pareto(metrics, limit):
             names = ",".join(_attribute(name, order) for name, order in metrics.items())
             return f"pareto:{names}" + ("" if limit is None else f":{limit}")
-        case AnyOf(policies):
+        case retention.AnyOf(policies):
             return " or ".join(map(rule_of, policies)) or "none"
-    return type(policy).__name__.lower() if isinstance(policy, Pinned) else type(policy).__name__
+    return type(policy).__name__.lower() if isinstance(policy, retention.Pinned) else type(policy).__name__
 
 
-def parts_of(policy: RetentionPolicy) -> tuple[RetentionPolicy, ...]:
+def parts_of(policy: retention.RetentionPolicy) -> tuple[retention.RetentionPolicy, ...]:
     """The policies that a union is made of, each alone."""
-    if isinstance(policy, AnyOf):
+    if isinstance(policy, retention.AnyOf):
         return tuple(part for each in policy.policies for part in parts_of(each))
     return (policy,)
 
 
-def policy_of_settings(settings: Mapping[str, Any]) -> tuple[RetentionPolicy, list[str]]:
+def policy_of_settings(settings: Mapping[str, Any]) -> tuple[retention.RetentionPolicy, list[str]]:
     """What an experiment keeps, from its `experiment.json`, and the rules that cannot be told from there.
 
     These are policies of a user's own, and functions.
@@ -96,51 +84,51 @@ def policy_of_settings(settings: Mapping[str, Any]) -> tuple[RetentionPolicy, li
     if rules is None:  # written before it was kept
         count, attribute = settings.get("num_to_keep"), settings.get("checkpoint_score_attribute")
         order = "min" if settings.get("checkpoint_score_order") == "min" else "max"
-        return policy_for(CheckpointConfig(count, attribute if attribute != RECENCY else None, order)), []
-    known: list[RetentionPolicy] = []
+        return retention.policy_for(CheckpointConfig(count, attribute if attribute != RECENCY else None, order)), []
+    known: list[retention.RetentionPolicy] = []
     others: list[str] = []
     for rule in rules:
         try:
             known.append(policy_of(rule))
         except SettingError:
             others.append(rule)
-    return AnyOf(tuple(known)), others
+    return retention.AnyOf(tuple(known)), others
 
 
 def _attribute(metric: str, order: str) -> str:
     return f"min-{metric}" if order == "min" else f"max-{metric}" if metric.startswith(("min-", "max-")) else metric
 
 
-def _all(rest: str) -> RetentionPolicy:
+def _all(rest: str) -> retention.RetentionPolicy:
     if rest:
         raise ValueError(f"{rest!r} is too much")
-    return All()
+    return retention.All()
 
 
-def _best(rest: str) -> RetentionPolicy:
+def _best(rest: str) -> retention.RetentionPolicy:
     number, colon, attribute = rest.partition(":")
     if not colon:
         raise ValueError("by which metric?")
     metric, order = parse_score_attr(attribute, name="metric")
-    return Best(int(number), metric, order)
+    return retention.Best(int(number), metric, order)
 
 
-def _every(rest: str) -> RetentionPolicy:
-    return EveryT(float(rest[:-1])) if rest.endswith("s") else EveryN(int(rest))
+def _every(rest: str) -> retention.RetentionPolicy:
+    return retention.EveryT(float(rest[:-1])) if rest.endswith("s") else retention.EveryN(int(rest))
 
 
-def _pareto(rest: str) -> RetentionPolicy:
+def _pareto(rest: str) -> retention.RetentionPolicy:
     names, _, limit = rest.rpartition(":") if rest.rpartition(":")[2].isdigit() else (rest, "", "")
     metrics: dict[str, ScoreOrder] = dict(parse_score_attr(name, name="metric") for name in names.split(","))
-    return Pareto(metrics, int(limit) if limit else None)
+    return retention.Pareto(metrics, int(limit) if limit else None)
 
 
-_MAKERS: dict[str, Callable[[str], RetentionPolicy]] = {
+_MAKERS: dict[str, Callable[[str], retention.RetentionPolicy]] = {
     "all": _all,
-    "latest": lambda rest: Latest(int(rest)),
-    "earliest": lambda rest: Earliest(int(rest)),
+    "latest": lambda rest: retention.Latest(int(rest)),
+    "earliest": lambda rest: retention.Earliest(int(rest)),
     "best": _best,
     "every": _every,
-    "pinned": lambda rest: Pinned([int(number) for number in rest.split(",")]),
+    "pinned": lambda rest: retention.Pinned([int(number) for number in rest.split(",")]),
     "pareto": _pareto,
 }
