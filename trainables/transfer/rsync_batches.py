@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 _CHUNK = 1024 * 1024 * 1024
 """Bytes that one rsync is given to push: a second try leaves out the chunks that have arrived."""
@@ -21,7 +21,8 @@ def batches(
     # Remote content is compared by checksum before it is linked; what is new is sent without looking.
     # Neither side says a word while it hashes; that the host is gone is noticed by ssh.
     for bases, chunk in known:
-        yield chunk, ["--checksum", f"--timeout={_HASHING_S}", *_link_dests(prefix, bases)]
+        links = (posixpath.relpath(f"/{base}", f"/{prefix}") for base in bases)
+        yield chunk, ["--checksum", f"--timeout={_HASHING_S}", *(f"--link-dest={link}" for link in links)]
     for chunk in _chunks(new, sizes):
         yield chunk, ["--ignore-times"]
 
@@ -43,11 +44,6 @@ def _split(names: Sequence[str], same: Mapping[str, str]) -> tuple[list[tuple[li
         some = found[start : start + _LINK_DESTS]
         grouped.append((some, [name for base in some for name in bases[base]]))
     return grouped, new
-
-
-def _link_dests(prefix: str, bases: Iterable[str]) -> list[str]:
-    """Directories of known content, relative to where the files will be."""
-    return [f"--link-dest={posixpath.relpath(f'/{base}', f'/{prefix}')}" for base in bases]
 
 
 def _chunks(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:

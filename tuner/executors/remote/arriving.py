@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 
-from trainables.wire import Answer
+from trainables.wire import Answer, CheckpointRef
 from tuner.executors.base import Message
 
 ON_THE_WAY = 2
@@ -19,6 +19,7 @@ class Coming:
     """A checkpoint that is on its way here."""
 
     message: Message
+    ref: CheckpointRef
     told: Message | None = None
     """What the loop is told of it, once that is known."""
 
@@ -41,9 +42,9 @@ class Arriving:
     def __contains__(self, coming: Coming) -> bool:
         return coming in self._coming
 
-    def add(self, message: Message) -> Coming:
+    def add(self, message: Message, ref: CheckpointRef) -> Coming:
         """It was saved on its host just now."""
-        self._coming.append(Coming(message))
+        self._coming.append(Coming(message, ref))
         return self._coming[-1]
 
     def take(self) -> list[Message]:

@@ -39,11 +39,11 @@ class SaveFetcher:
 
     def fetch(self, attempt: RemoteAttempt, message: Message, body: SavePublished) -> None:
         """Copy what was just saved here; then it is told."""
-        coming = attempt.coming.add(message)
+        coming = attempt.coming.add(message, body.ref)
         path = attempt.launch.job.directory / body.ref.name
 
         def arrived(problem: Exception | None) -> None:
-            self._reactor.call_soon(lambda events: self._arrived(attempt, coming, body, problem, events))
+            self._reactor.call_soon(lambda events: self._arrived(attempt, coming, problem, events))
 
         host, landing = attempt.host, attempt.landing
         self._carrier.beside(
@@ -62,22 +62,15 @@ class SaveFetcher:
             )
         attempt.order(TellTrial(attempt.trial_id, answer))
 
-    def _arrived(
-        self,
-        attempt: RemoteAttempt,
-        coming: Coming,
-        body: SavePublished,
-        problem: Exception | None,
-        events: list[Event],
-    ) -> None:
+    def _arrived(self, attempt: RemoteAttempt, coming: Coming, problem: Exception | None, events: list[Event]) -> None:
         if coming not in attempt.coming or handle.died(problem):
             return  # that the host is lost is all that is to be said
         arriving = attempt.coming
         if problem is None:
             coming.told, arriving.failed = coming.message, 0
         else:
-            failed = SaveFailed(body.ref, f"it could not be copied from {attempt.host.name}: {problem}")
-            self._stores.drop_later(attempt.host, attempt.launch.job.directory / body.ref.name)
+            failed = SaveFailed(coming.ref, f"it could not be copied from {attempt.host.name}: {problem}")
+            self._stores.drop_later(attempt.host, attempt.launch.job.directory / coming.ref.name)
             coming.told = dataclasses.replace(coming.message, body=failed)
             arriving.failed += 1
             if arriving.failed >= max(attempt.launch.job.max_publish_failures, 1):
