@@ -149,10 +149,7 @@ class FileServer:
     def _serve(self, accepted: socket.socket) -> None:
         if (sock := handshake.admit(accepted, self._key, knock_s=HANDSHAKE_S, answer_s=HANDSHAKE_S)) is None:
             return
-        with (
-            contextlib.suppress(EOFError, OSError),
-            Connection(sock.detach()) as line,
-        ):
+        with contextlib.suppress(EOFError, OSError), Connection(sock.detach()) as line:
             errand = line.recv()
             if isinstance(errand, SendFiles):
                 self._receive(line, errand)

@@ -201,8 +201,7 @@ class Interruptable(Generic[Item]):
         """That many samples in the order of the epoch, which is torch's."""
         if not self.shuffle:
             return list(range(length))
-        generator = torch.Generator()
-        generator.manual_seed(self.seed + self.epoch)
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
         found: list[int] = torch.randperm(length, generator=generator).tolist()
         return found
 

@@ -109,8 +109,7 @@ class DistributedShardedDataset(Dataset[Any]):
     def shard(self, rank: int, world_size: int) -> list[int]:
         """The numbers of the samples that a rank holds, or would hold as one of so many."""
         if self.shuffle:
-            generator = torch.Generator()
-            generator.manual_seed(self.seed)
+            generator = torch.Generator().manual_seed(self.seed)
             order: list[int] = torch.randperm(self.total, generator=generator).tolist()
         else:
             order = list(range(self.total))
