@@ -167,10 +167,9 @@ class Admission:
 
     def _start(self, run: LiveAttempt, record: CheckpointRecord | None) -> None:
         trial, plan, executor = run.trial, self._plan, self._parts.executor
-        holder = trial if record is None else self._parts.state.trial(record.ref.trial_id)
-        if record is None:
-            own = 0
-        else:
+        holder, own = trial, 0
+        if record is not None:
+            holder = self._state.trial(record.ref.trial_id)
             own = record.iteration if holder is trial else trial.clone_iteration  # a clone's count is its own
         if trial.iteration > own:
             self._facts.add(ev.RolledBack(trial.trial_id, run.number, own))

@@ -26,7 +26,7 @@ from tuner.experiment.resume import Base
 from tuner.opening.reach import ReplicaConnection
 from tuner.opening.settings import Settings
 from tuner.spec import Spec
-from tuner.syncer.claim import RemoteClaim, RemoteOwner
+from tuner.syncer.claim import RemoteClaim
 from tuner.syncer.relation import Relation, relate
 from tuner.syncer.remote_experiment import REPLACED, RemoteExperiment, complete
 
@@ -107,7 +107,9 @@ def survey(
         local = survey_local(settings.spec, paths)
     if connection is None:
         return StartStanding(local, None, restores)
-    return StartStanding(local, _Look(settings.spec, paths, local, connection, clock, scratch).survey(), restores)
+    remote = connection.remote(paths.root.name)
+    claim = RemoteClaim(remote, paths, clock)
+    return StartStanding(local, _survey_remote(settings.spec, local, remote, claim, scratch), restores)
 
 
 def survey_local(spec: Spec, paths: ExperimentPaths) -> LocalStanding:
@@ -173,61 +175,43 @@ def _ours(name: str) -> bool:
     return name in ("generations", "journal", "blobs", "driver.log", "driver.log.1") or name.startswith(".")
 
 
-class _Look:
-    """One look at the replica."""
+def _survey_remote(
+    spec: Spec, local: LocalStanding, remote: RemoteExperiment, claim: RemoteClaim, scratch: ExitStack
+) -> RemoteStanding:
+    """What the replica has; its owner is waited for where it may be used."""
+    base = spec.resume_choice.base
+    replaces = spec.overwrite or base is Base.NEW
+    useless = base is Base.LOCAL and not local.exists  # there is nothing here to resume
+    head, told, half_gone = claim.last_owner(), True, REPLACED in remote.keys and not remote.exists
+    if base is Base.NEW and not spec.overwrite and remote.exists:
+        useless = told = _ever_told(remote, local.root)
+    if (remote.exists or half_gone) and not useless:
+        head = claim.free(head, takeover=spec.takeover)
+    if not remote.exists:
+        orphans = not half_gone and any(complete(remote.checkpoints()).values())
+        void = [key for key in remote.keys if not key.startswith("generations/")] if half_gone else ()
+        remote.leave_out(void)
+        return RemoteStanding(remote.uri, orphans=orphans, highest=head.highest, void=void, remote=remote)
+    if replaces or useless:
+        return RemoteStanding(remote.uri, Relation.NEWER, told, highest=head.highest, remote=remote)
+    fetched = ExperimentPaths(scratch.enter_context(beside(local.root, "incoming")))
+    relation = relate(remote, ExperimentPaths(local.root), fetched.root)
+    if relation not in (Relation.NEWER, Relation.DIVERGED):
+        return RemoteStanding(remote.uri, relation, highest=head.highest, remote=remote)
+    with lies_at(fetched.root, remote.uri):
+        description = read_settings(fetched)
+    return RemoteStanding(
+        remote.uri,
+        relation,
+        has_journal=not remote.uploader.can.list or any(key.startswith("journal/") for key in remote.keys),
+        description=description,
+        highest=head.highest,
+        remote=remote,
+        fetched=fetched,
+    )
 
-    def __init__(
-        self,
-        spec: Spec,
-        paths: ExperimentPaths,
-        local: LocalStanding,
-        connection: ReplicaConnection,
-        clock: Clock,
-        scratch: ExitStack,
-    ) -> None:
-        self._spec, self._paths, self._local, self._scratch = spec, paths, local, scratch
-        self._remote = connection.remote(paths.root.name)
-        self._claim = RemoteClaim(self._remote, paths, clock)
 
-    def survey(self) -> RemoteStanding:
-        remote, base = self._remote, self._spec.resume_choice.base
-        replaces = self._spec.overwrite or base is Base.NEW
-        useless = base is Base.LOCAL and not self._local.exists  # there is nothing here to resume
-        head, told, half_gone = self._claim.last_owner(), True, REPLACED in remote.keys and not remote.exists
-        if base is Base.NEW and not self._spec.overwrite and remote.exists:
-            told = self._ever_told()
-            useless = told
-        if (remote.exists or half_gone) and not useless:
-            head = self._claim.free(head, takeover=self._spec.takeover)
-        if not remote.exists:
-            orphans = not half_gone and any(complete(remote.checkpoints()).values())
-            void = [key for key in remote.keys if not key.startswith("generations/")] if half_gone else ()
-            remote.leave_out(void)
-            return RemoteStanding(remote.uri, orphans=orphans, highest=head.highest, void=void, remote=remote)
-        if replaces or useless:
-            return RemoteStanding(remote.uri, Relation.NEWER, told, highest=head.highest, remote=remote)
-        return self._compared(head)
-
-    def _compared(self, head: RemoteOwner) -> RemoteStanding:
-        remote = self._remote
-        fetched = ExperimentPaths(self._scratch.enter_context(beside(self._paths.root, "incoming")))
-        relation = relate(remote, self._paths, fetched.root)
-        if relation not in (Relation.NEWER, Relation.DIVERGED):
-            return RemoteStanding(remote.uri, relation, highest=head.highest, remote=remote)
-        with lies_at(fetched.root, remote.uri):
-            description = read_settings(fetched)
-        has_journal = not remote.uploader.can.list or any(key.startswith("journal/") for key in remote.keys)
-        return RemoteStanding(
-            remote.uri,
-            relation,
-            has_journal=has_journal,
-            description=description,
-            highest=head.highest,
-            remote=remote,
-            fetched=fetched,
-        )
-
-    def _ever_told(self) -> bool:
-        """Whether the experiment there had a result; one that never had is replaced."""
-        with beside(self._paths.root, "incoming") as incoming, lies_at(incoming, self._remote.uri):
-            return any(trial.told for trial in load_state(self._remote.fetch_journal(incoming)).trials)
+def _ever_told(remote: RemoteExperiment, root: Path) -> bool:
+    """Whether the experiment there had a result; one that never had is replaced."""
+    with beside(root, "incoming") as incoming, lies_at(incoming, remote.uri):
+        return any(trial.told for trial in load_state(remote.fetch_journal(incoming)).trials)

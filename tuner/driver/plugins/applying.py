@@ -57,12 +57,13 @@ class FactApplier:
             self.state.apply(fact)
         else:
             handler(self, fact)
-            if self.plugins.directives.collect():
-                self._drop_void()
+            self._collect()
         self.plugins.directives.done(fact)
 
-    def _drop_void(self) -> None:
-        """A directive for a trial that is over is none."""
+    def _collect(self) -> None:
+        """Take what the scheduler has ordered; a directive for a trial that is over is none."""
+        if not self.plugins.directives.collect():
+            return
         noted = self.plugins.directives.noted
         for trial in [self.state.trials.get(trial_id) for trial_id in noted]:
             if trial is not None and trial.is_finished():
@@ -102,8 +103,7 @@ class FactApplier:
         self.state.add_result(trial, fact, heard.result)
         if heard.verdict is not Decision.CONTINUE:
             self._note(heard, fact)
-        if self.plugins.directives.collect():
-            self._drop_void()
+        self._collect()
 
     def _note(self, heard: Heard, fact: ev.ResultReported) -> None:
         """Hold how a trial is to go on once it has paused, until a fact of its own says that it was done."""
@@ -170,8 +170,7 @@ class FactApplier:
         elif isinstance(fact, ev.TrialEnded):
             trial = self.state.trial(fact.trial)
             self.plugins.on_trial_end(trial, trial.last_result, failed=False)
-        if self.plugins.directives.collect():
-            self._drop_void()
+        self._collect()
 
     def _exploited(self, fact: ev.Exploited) -> None:
         self.state.apply(fact)
