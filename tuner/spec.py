@@ -233,8 +233,7 @@ class Spec:
 
     def for_worker(self) -> dict[str, Any]:
         """What a `Job` has of the settings."""
-        sent = [(each.metadata["worker"], getattr(self, each.name)) for each in fields(self)]
-        return {name: value for made, setting in sent if made is not None for name, value in made(setting).items()}
+        return {name: value for row, made in _SENT.items() for name, value in made(getattr(self, row)).items()}
 
     @property
     def storage(self) -> Path:
@@ -306,6 +305,7 @@ def checked(name: str, value: Any) -> Any:
 
 
 _ROWS = (*fields(RunConfig), *fields(Spec))
+_SENT = {each.name: made for each in fields(Spec) if (made := each.metadata["worker"]) is not None}
 _CHECKS = {each.name: check for each in _ROWS if (check := each.metadata.get("check")) is not None}
 
 
