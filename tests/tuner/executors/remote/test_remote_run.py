@@ -78,7 +78,7 @@ PLACE = Uploading({"place": "s3://key:secret@bucket/runs"}, 1.0, needed=False)
             [HostSurvey("a", False)],
             PLACE,
             OSError("no credentials"),
-            ["a (a.invalid) cannot copy its checkpoints itself", "1 node; checkpoints of a (a.invalid) are copied here"],
+            ["a (a.invalid) cannot copy its checkpoints itself", "1 node; checkpoints of a (a.invalid) are copied"],
             False,
         ),
     ],
