@@ -114,6 +114,7 @@ def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[st
         "config": tagged.loads(bytes(trial.raw_config)),
         "result": trial.last_result,
         "failures": trial.num_failures,
+        "reason": None if trial.end_reason is None else str(trial.end_reason),
         "error": None if error is None else f"{error.type}: {error.message}",
         "traceback": "" if error is None else error.traceback,
         "clones": [
@@ -235,6 +236,7 @@ def _trial_text(facts: dict[str, Any]) -> str:
         f"{output.value(facts['name'])}  {facts['status']}  iteration {facts['iteration']}",
         output.value(facts["path"]),
     ]
+    lines += [f"ended by {output.value(facts['reason'])}"] if facts["reason"] else []
     lines += ["", "config"]
     lines += [f"  {output.value(key)} = {output.value(value)}" for key, value in facts["config"].items()]
     lines += ["", "last result"] + [

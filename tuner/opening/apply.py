@@ -1,4 +1,4 @@
-"""A start, done: the only place that touches anything, under one claim, and all of it can be taken back."""
+"""A start, done under one claim; until the first trial runs, all of it can be taken back."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import pytest
 
 import tuner as tune
 from tuner.cli import main
+from tuner.schedulers import ASHAScheduler
 
 SCORES = [3.0, 9.0, 1.0, 5.0]
 
@@ -65,6 +66,25 @@ def test_why_explains_every_checkpoint(experiment: Path, capsys: pytest.CaptureF
 
 def test_why_needs_a_trial(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "tuner show EXPERIMENT TRIAL --why" in answer(capsys, "show", str(experiment), "--why", status=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "by"),
+    [
+        ({"stop": {"training_iteration": 2}}, "criterion", "training_iteration=2"),
+        ({"scheduler": ASHAScheduler(max_t=3, grace_period=1)}, "limit", "AsyncHyperBandScheduler"),
+        ({}, "done", "train"),
+    ],
+)
+def test_a_trial_that_has_ended_says_who_ended_it(
+    settings: dict[str, Any], kind: str, by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = {"config": {"x": 0}, "metric": "auc", "mode": "max", "storage_path": str(tmp_path), "name": "seen"}
+    tune.run(train, **plan, executor="inline", verbose=0, **settings)
+    said = answer(capsys, "show", str(tmp_path / "seen"), "0")
+    reason = json.loads(answer(capsys, "show", str(tmp_path / "seen"), "0", "--json"))["reason"]
+    assert f"\nended by {reason}\n" in said
+    assert by in reason and kind in reason
 
 
 def test_another_policy_is_shown_and_nothing_is_touched(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
