@@ -121,13 +121,11 @@ class KerasEventCallback(_Callback):  # type: ignore[misc] # its package may be 
             self._called("train_begin", logs)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Count."""
         self._epochs = epoch
         if "epoch_begin" in self._on:
             self._called("epoch_begin", epoch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Count."""
         self._epochs = epoch + 1
         if "epoch_end" in self._on:
             self._called("epoch_end", epoch, logs)

@@ -64,7 +64,6 @@ class RandomStateCallback(_Callback):  # type: ignore[misc] # its package may be
         self._restored = states[rank if rank < len(states) else 0] if states else None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Restore them."""
         super().on_fit_start(trainer, pl_module)
         self._restore()
 
@@ -121,7 +120,6 @@ class RayTrainReportCallback(RandomStateCallback):
                 session.warn_once(f"RayTrainReportCallback({name}=) has no effect")
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Report the epoch."""
         super().on_train_epoch_end(trainer, pl_module)
         metrics = {**_metrics(trainer), "epoch": trainer.current_epoch, "step": trainer.global_step}
         report_trainer(trainer, metrics, self.CHECKPOINT_NAME)

@@ -26,8 +26,6 @@ class GroupResults:
     """Delivers a result once every rank has reported, and answers them all.
 
     Args:
-        attempt: the trial's.
-        ranks: of the whole group.
         collects: what all ranks report is part of the result, as a list under `_ranks`.
     """
 

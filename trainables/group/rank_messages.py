@@ -173,7 +173,6 @@ class Flags:
         self._memory[0] = 1
 
     def looked(self, rank: int, at: int) -> None:
-        """Rank `rank` has asked for `at`."""
         self.copy(rank, self.word(rank) | at)
 
     def called(self, rank: int, calls: int) -> None:

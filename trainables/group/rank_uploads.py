@@ -38,8 +38,6 @@ class RankUploads:
     """The uploads of one rank: one runs, one waits, and a newer one takes the place of that which waits.
 
     Args:
-        job: the attempt's.
-        rank: whose.
         tell: what is called with the outcome of each, from any thread.
     """
 

@@ -38,7 +38,6 @@ class RayTrainReportCallback(_Callback):  # type: ignore[misc] # its package may
     CHECKPOINT_NAME: ClassVar[str] = "checkpoint"
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report what was saved."""
         metrics: dict[str, Any] = {}
         for logged in state.log_history:
             metrics |= logged

@@ -32,7 +32,6 @@ class BackOff:
     """In a row."""
 
     def ended(self, now: float, *, well: bool) -> None:
-        """A try has ended."""
         if well:
             self.succeeded()
         else:

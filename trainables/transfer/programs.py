@@ -195,7 +195,6 @@ class _Ending:
         self._signal(signal.SIGTERM)
 
     def now(self) -> None:
-        """Kill it."""
         self._signal(signal.SIGKILL)
 
     def over(self) -> None:

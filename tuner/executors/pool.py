@@ -176,12 +176,7 @@ class Pool:
 
 
 class NodePools:
-    """Pools of several like nodes, of which some may be lost. Finding room does not cost more with more of them.
-
-    Args:
-        total: what each node has.
-        count: how many there are.
-    """
+    """Pools of several like nodes, of which some may be lost. Finding room does not cost more with more of them."""
 
     def __init__(self, total: Resources, count: int) -> None:
         gpus = [str(i) for i in range(int(total.get("gpu", 0)))]

@@ -30,7 +30,6 @@ class RetentionPlanner:
     """Decides about the checkpoints of one experiment; the loop journals what it decides, and only then they go.
 
     Args:
-        config: what is kept.
         budget: limit on all checkpoints of the experiment, or None.
         metric, mode: rank trials under the budget.
     """

@@ -21,7 +21,6 @@ class AgentJobs:
     """What one replica has under way.
 
     Args:
-        uploader: does the jobs.
         uri: how messages call the replica.
         timeout_s: seconds without progress after which an operation is given up and done again.
     """

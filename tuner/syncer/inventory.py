@@ -83,7 +83,6 @@ def take_inventory(
     """Look at what is there.
 
     Args:
-        state: what is kept.
         new: the experiment is, and what is there is of another one.
         void: keys of a history that was not chosen.
         touched: ids of trials of which the journal speaks after its last snapshot.

@@ -19,11 +19,7 @@ ANSWER_S = 10.0
 
 
 class RemoteLease:
-    """A generation that was claimed in a replica.
-
-    Args:
-        uploader: for what is waited for.
-    """
+    """A generation that was claimed in a replica."""
 
     def __init__(self, context: ReplicaContext, uploader: TransferClient) -> None:
         self.taken: str | None = None

@@ -137,7 +137,6 @@ class Queue:
                 self._look_at(trial)
 
     def done(self, step: QueueStep) -> None:
-        """A step succeeded."""
         lane = self._lanes[step.ref.trial_id]
         lane.running = None
         lane.back_off.succeeded()

@@ -36,9 +36,7 @@ class RemoteExperiment:
     """One experiment in one place.
 
     Args:
-        uploader: does the work.
         place: how messages call the place, without credentials.
-        name: of the experiment.
         timeout_s: without progress, after which an operation is given up.
     """
 
@@ -73,7 +71,6 @@ class RemoteExperiment:
         self.keys = [key for key in self._keys if key not in left_out]
 
     def look(self) -> None:
-        """See what is there."""
         if not self.uploader.can.list:
             return
         data = self.call(transfer_jobs.ListKeys(prefix=self.name))
@@ -83,7 +80,6 @@ class RemoteExperiment:
 
     @property
     def exists(self) -> bool:
-        """There is an experiment of that name."""
         if self.uploader.can.list:
             return "experiment.json" in self.keys
         try:

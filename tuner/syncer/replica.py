@@ -48,7 +48,6 @@ class Replica(ReplicaSink):
     """One replica of a running experiment.
 
     Args:
-        uploader: does the jobs.
         uri: the replica's address, as facts and messages name it.
         config: what is copied, and how often.
         paths, journal: the experiment here.

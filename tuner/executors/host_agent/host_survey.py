@@ -20,7 +20,6 @@ def survey(place: ExperimentPlace, busy: frozenset[str]) -> HostSurvey:
     """Say what lies here, and remove what killed saves and deletions left.
 
     Args:
-        place: where the experiment lies.
         busy: directories of trials that run elsewhere just now, which this host may see.
     """
     root, name = place.root, socket.gethostname()

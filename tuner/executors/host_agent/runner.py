@@ -43,7 +43,6 @@ class Runner(threading.Thread):
         """Checkpoints of attempts that run, told to the driver."""
 
     def order(self, orders: Sequence[protocol.Order]) -> None:
-        """Have that done."""
         self._executor.reactor.call_soon(lambda events: self._carry_out(orders))
 
     def adopt(self, line: AgentLine, ended: Callable[[], None]) -> None:

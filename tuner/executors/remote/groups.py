@@ -86,9 +86,7 @@ def across(job: Job, nodes: Sequence[str], addresses: Mapping[str, str]) -> Job:
     """The job of the process that leads, where its bundles are on several nodes.
 
     Args:
-        job: the attempt's.
         nodes: each bundle's, by id.
-        addresses: of the nodes.
     """
     ranks = Counter(nodes)
     if len(ranks) < 2:

@@ -35,7 +35,6 @@ class HostStore:
     """Of one host. From any thread; what waits raises TransferError when the host is gone.
 
     Args:
-        agent: of that host.
         name: of the host, as messages call it.
         is_lost: whether the driver has given it up.
     """
@@ -130,8 +129,6 @@ class RemoteHost:
     Args:
         node: the id of it.
         ip: its address, as ssh would use it.
-        agent: of that host.
-        place: where the experiment lies.
         number: of the hosts of this run, from 1.
         busy: directories of trials that run on other hosts.
     """

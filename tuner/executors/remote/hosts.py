@@ -36,7 +36,6 @@ class HostAgents:
     """All but the callbacks that it gives away belongs to the driver's thread.
 
     Args:
-        start: starts an agent on a node.
         is_alive: whether a node still lives, whatever became of its agent.
         heard: called with what an agent said.
         lost: called when a host is gone.
@@ -66,7 +65,6 @@ class HostAgents:
         """Start an agent on every node, have it end what older owners left there, and say what lies there.
 
         Args:
-            place: where the experiment lies.
             nodes: (id, address) of each.
 
         Raises SettingError where a node cannot write to the experiment's directory.
@@ -86,7 +84,6 @@ class HostAgents:
         return found
 
     def add(self, node: str, ip: str) -> RemoteHost:
-        """Start an agent on a node."""
         assert self._place is not None, "survey() comes first"
         number, busy = next(self._numbers), self._busy()
         host = RemoteHost(node, ip, self._start(node), self._place, number=number, busy=busy)

@@ -48,7 +48,6 @@ class RemoteAttempts:
     """Everything that runs, or is about to. It belongs to the driver's thread.
 
     Args:
-        hosts: by node.
         slots: taken and put back here.
         stores: bring an attempt the checkpoint that it starts from.
         carrier: brings here what attempts save, unless hosts copy that to the replica.

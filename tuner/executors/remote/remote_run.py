@@ -32,8 +32,6 @@ class RemoteRun(Stores):
     """The parts of a run, put together. An executor derives its own from this, which then is its `RemoteHosts`.
 
     Args:
-        slots: what attempts run in.
-        start: starts an agent on a node.
         is_alive: whether a node still lives, whatever became of its agent.
         wait: lets the executor do what there is to do, for so many seconds at most.
     """

@@ -26,7 +26,6 @@ class SaveFetcher:
 
     Args:
         stores: where the experiment lies, and who deletes over there what did not come.
-        carrier: does the copying.
         all_came: called when an attempt that is over has nothing more to come.
     """
 

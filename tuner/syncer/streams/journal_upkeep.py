@@ -29,7 +29,6 @@ class JournalUpkeep(Stream):
     """Removes after each push, and compares once.
 
     Args:
-        journal: pushes it.
         files: they bring the history there of what is removed.
     """
 
@@ -83,7 +82,6 @@ class JournalUpkeep(Stream):
     # --- what is damaged, or missing ------------------------------------------------------------------------
 
     def _compare(self) -> bool:
-        """Compare what is here and there, once."""
         if self._compared:
             return False
         self._compared = True
