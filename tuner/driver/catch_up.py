@@ -74,7 +74,7 @@ class CatchUp:
         self._describe_again()
         self.touched = {trial_id: self._state.trial(trial_id) for trial_id in self._results.by_trial}
         lost = (f"{damage}; the run goes on from what stands before them" for damage in contents.damaged)
-        notes, seed = [*contents.notes, *lost, *self._opened.changes], self._opened.description["seed"]
+        notes, seed = [*contents.notes, *lost, *self._opened.start.changes], self._opened.description["seed"]
         given = self._opened.spec.seed
         if given not in (None, seed):
             notes.append(f"seed={given!r} has no effect: this experiment was started with seed={seed!r}")

@@ -63,12 +63,12 @@ class Run:
         self.caught_up = CatchUp(opened, self.applier, executor=executor, announce=reporter.announce)
 
     def run(self) -> ExperimentAnalysis:
-        self.reporter.announce(self.opened.note)
+        self.reporter.announce(self.opened.start.note)
         for line in self.opened.replica.notes if self.opened.replica is not None else ():
             self._warn(line)
         warnings = self.caught_up.replay()
         if self.opened.contents is not None:
-            self.opened.write_description()
+            self.opened.start.write_description()
         self.driver_log.open(self.opened.paths)  # from here on the start is no more refused
         journal = JournalWriter(
             self.opened.paths,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,25 +34,30 @@ from tuner.syncer.claim import take_generation
 class OwnedExperiment:
     """An experiment that this driver owns, here and in its replica."""
 
-    spec: Spec
-    """What holds."""
-    note: str
-    paths: ExperimentPaths
+    start: PreparedStart
     ownership: Ownership
-    description: Mapping[str, Any]
-    """What its experiment.json says, or will."""
     contents: JournalContents | None
     """None: it is new."""
     temporary: Path
-    changes: Sequence[str]
-    """What is another at this resume than it was, one line each for the user."""
     undo: StartUndo
     """Takes the start back, until the first trial has started."""
     replica: OwnedReplica | None
-    write_description: Callable[[], object] = field(repr=False)
-    """Write down what holds from now on: for a resume, once it cannot fail any more."""
     life: ExitStack = field(default_factory=ExitStack, repr=False)
     """What ends with the run, and what a failure takes back before its first trial has started."""
+
+    @property
+    def spec(self) -> Spec:
+        """What holds."""
+        return self.start.settings.spec
+
+    @property
+    def paths(self) -> ExperimentPaths:
+        return self.start.paths
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """What its experiment.json says, or will."""
+        return self.start.description.plain
 
 
 def apply(
@@ -149,25 +154,12 @@ class _Start:
         if plan.resumes:
             _remove_unfinished(paths)
             contents = read_journal(paths)
-        write = partial(prepared.description.write, paths, prepared.before)
-        if not plan.resumes:
-            write()
+        else:
+            prepared.write_description()
         directory = temporary.make(paths, prepared.description.plain["id"])
         self._life.callback(temporary.remove, directory)
         self._done = True
-        return OwnedExperiment(
-            spec=prepared.settings.spec,
-            note=prepared.note,
-            paths=paths,
-            ownership=ownership,
-            description=prepared.description.plain,
-            contents=contents,
-            temporary=directory,
-            changes=prepared.changes,
-            undo=undo,
-            replica=replica,
-            write_description=write,
-        )
+        return OwnedExperiment(prepared, ownership, contents, directory, undo, replica)
 
     def _claim(self) -> Ownership:
         remote = self._prepared.standing.remote

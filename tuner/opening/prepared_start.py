@@ -40,6 +40,10 @@ class PreparedStart:
     staged: ExperimentPaths | None
     """Where what is brought here lies, until it gets its place."""
 
+    def write_description(self) -> None:
+        """Write down what holds from now on: for a resume, once it cannot fail any more."""
+        self.description.write(self.paths, self.before)
+
 
 def prepare(
     settings: Settings,

@@ -142,7 +142,7 @@ def test_a_restored_experiment_is_laid_under_the_new_name_and_taken_back(tmp_pat
     before = files(tmp_path / "old")
     owned = Opening(tmp_path / "new", None, name="n", restore=tmp_path / "old" / "e").start()
     assert owned is not None and owned.description["inherited_from"] == "e"
-    assert owned.note == f"continuing {tmp_path / 'old' / 'e'} as {tmp_path / 'new' / 'n'}"
+    assert owned.start.note == f"continuing {tmp_path / 'old' / 'e'} as {tmp_path / 'new' / 'n'}"
     with pytest.raises(RuntimeError, match="failed"), owned.life:
         raise RuntimeError("failed")
     assert not (tmp_path / "new").exists()

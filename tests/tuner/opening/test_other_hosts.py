@@ -201,7 +201,8 @@ def test_an_address_of_its_own_is_copied_to_by_the_hosts(
     assert owned.replica is not None
     replica = owned.replica.through(Apart)
     copies = tune.SyncConfig(upload_dir=address)
-    owned = dataclasses.replace(owned, replica=replica, spec=dataclasses.replace(owned.spec, sync_config=copies))
+    start = dataclasses.replace(owned.start, settings=owned.start.settings.holding(sync_config=copies))
+    owned = dataclasses.replace(owned, replica=replica, start=start)
     hosts = Hosts(uploads=told)
     join(hosts, owned, ExperimentState(owned.paths.root), lambda line: None)
     upload_to: Uploading | None = hosts.told["upload_to"]
@@ -226,7 +227,8 @@ def test_what_a_later_node_has_is_kept_where_somebody_may_need_it(
     found: CheckpointRef, kept: bool, tmp_path: Path
 ) -> None:
     owned = opened(tmp_path, None)
-    owned = dataclasses.replace(owned, description={**owned.description, "id": "ab"})
+    description = dataclasses.replace(owned.start.description, plain={**owned.description, "id": "ab"})
+    owned = dataclasses.replace(owned, start=dataclasses.replace(owned.start, description=description))
     hosts = Hosts()
     join(hosts, owned, state_of(owned.paths.root), lambda line: None)
     keeps: Callable[[str, CheckpointRef], bool] = hosts.told["keeps"]
