@@ -139,11 +139,11 @@ def build(
     return TrialTable(header, rows, hidden + len(found) - len(shown))
 
 
-def _rank(result: Mapping[str, Any], columns: Columns) -> float:
+def _rank(result: Mapping[str, Any], columns: Columns) -> tuple[bool, float]:
     score = score_of(result, columns.metric or "")
     if score is None or math.isnan(score):
-        return math.inf
-    return score if columns.mode == "min" else -score
+        return True, 0.0
+    return False, score if columns.mode == "min" else -score
 
 
 def _named(given: Names | None, default: Iterable[str]) -> dict[str, str]:
