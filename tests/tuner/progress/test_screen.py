@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import types
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.tuner.progress.harness import plain, terminal
 from tuner.clock import VirtualClock
-from tuner.progress import (
-    Progress,
-    screen,
+from tuner.progress import Progress
+from tuner.progress.screen import (
+    NotebookScreen,
+    PlainScreen,
+    Status,
+    TerminalScreen,
+    fitting_screen,
+    in_notebook,
 )
-from tuner.progress.screen import NotebookScreen, PlainScreen, TerminalScreen
+from tuner.progress.table import TrialTable
 
 
 def test_the_terminal_is_left_as_it_was(lab: Any) -> None:
@@ -87,12 +94,12 @@ def test_in_a_notebook_one_cell_is_replaced(lab: Any) -> None:
 
 
 def test_the_screen_fits_where_output_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(screen.fitting_screen(), PlainScreen)
+    assert isinstance(fitting_screen(), PlainScreen)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    assert isinstance(screen.fitting_screen(), TerminalScreen)
+    assert isinstance(fitting_screen(), TerminalScreen)
     shell = type("ZMQInteractiveShell", (), {"kernel": object()})()
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
-    assert isinstance(screen.fitting_screen(), NotebookScreen)
+    assert isinstance(fitting_screen(), NotebookScreen)
 
 
 def test_a_closed_pipe_does_not_end_a_run(lab: Any) -> None:
@@ -101,3 +108,113 @@ def test_a_closed_pipe_does_not_end_a_run(lab: Any) -> None:
     run = lab(progress)
     run.end(run.trial())
     run.finish()
+
+
+# --- each by itself
+
+STATUS = Status(["3 trials: 2 running", "best last loss: 1"], TrialTable(["trial"], [["[b]one[/b]"]], hidden=2))
+EMPTY = Status(["no trials"], TrialTable(["trial"], []))
+
+
+def test_lines_are_one_line_per_look_and_a_table_at_the_end() -> None:
+    out = io.StringIO()
+    screen = PlainScreen(out)
+    screen.line("a\x1b[2Jb\rc")
+    screen.show(STATUS)
+    screen.final(STATUS)
+    screen.close()
+    assert "\x1b" not in out.getvalue() and "\r" not in out.getvalue()
+    assert out.getvalue().splitlines()[1:] == [
+        "3 trials: 2 running  best last loss: 1",
+        "trial",
+        "[b]one[/b]",
+        "... and 2 more",
+        "3 trials: 2 running",
+        "best last loss: 1",
+    ]
+
+
+def test_a_table_without_rows_is_not_shown_at_the_end() -> None:
+    out = io.StringIO()
+    PlainScreen(out).final(EMPTY)
+    assert out.getvalue() == "no trials\n"
+    shown = io.StringIO()
+    TerminalScreen(Console(file=shown, width=80)).final(EMPTY)
+    assert shown.getvalue() == "no trials\n"
+
+
+def test_standard_output_is_looked_up_for_each_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = PlainScreen()
+    first, second = io.StringIO(), io.StringIO()
+    for out in (first, second):
+        monkeypatch.setattr(sys, "stdout", out)
+        screen.line("here")
+    assert (first.getvalue(), second.getvalue()) == ("here\n", "here\n")
+
+
+@pytest.mark.parametrize("broken", [BrokenPipeError(), OSError(5, "Input/output error"), ValueError("closed")])
+def test_an_output_that_is_gone_is_passed_over(broken: Exception) -> None:
+    class Gone(io.StringIO):
+        def flush(self) -> None:
+            raise broken
+
+    PlainScreen(Gone()).line("a")
+
+
+def test_lines_scroll_by_above_a_live_view_which_closes_once() -> None:
+    out = io.StringIO()
+    screen = TerminalScreen(Console(file=out, force_terminal=True, width=80, height=20, legacy_windows=False))
+    assert screen.rows() == 12
+    screen.show(STATUS)
+    screen.line("[red]an event[/red] :smile:")
+    screen.show(STATUS)
+    screen.close()
+    before = out.getvalue()
+    screen.close()
+    assert out.getvalue() == before, "closed once"
+    assert "[red]an event[/red] :smile:" in before and "[b]one[/b]" in before
+    screen.final(STATUS)
+    assert "best last loss: 1" in out.getvalue()[len(before) :]
+
+
+def test_in_a_small_terminal_three_rows_are_shown_still() -> None:
+    assert TerminalScreen(Console(file=io.StringIO(), width=80, height=5)).rows() == 3
+
+
+def test_a_cell_is_shown_once_and_updated_then(capsys: pytest.CaptureFixture[str]) -> None:
+    shown: list[str] = []
+
+    class Handle:
+        def update(self, made: Any) -> None:
+            shown.append(made._repr_html_())
+
+    def display(made: Any, display_id: bool) -> Handle:
+        shown.append("new " + made._repr_html_())
+        assert repr(made) == "progress of a run" and display_id
+        return Handle()
+
+    screen = NotebookScreen(display)
+    screen.show(Status(["<b>"], STATUS.grid))
+    screen.final(STATUS)
+    screen.close()
+    screen.line("an event")
+    assert len(shown) == 2 and shown[0].startswith("new <div>&lt;b&gt;</div><table>")
+    assert not shown[1].startswith("new")
+    assert capsys.readouterr().out == "an event\n"
+
+
+def test_who_is_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    assert not in_notebook()
+    terminal = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace())
+    for module in (terminal, types.SimpleNamespace(get_ipython=lambda: None), types.SimpleNamespace()):
+        monkeypatch.setitem(sys.modules, "IPython", module)  # type: ignore[arg-type]
+        assert not in_notebook(), "IPython in a terminal, or only imported"
+
+
+def test_an_output_that_is_closed_or_missing_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    for out in (closed, None):
+        monkeypatch.setattr(sys, "stdout", out)
+        assert isinstance(fitting_screen(), PlainScreen)
