@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.tuner.progress.harness import ERROR, plain, terminal
 from tuner.clock import VirtualClock
+from tuner.experiment import events as ev
 from tuner.progress import (
     ProgressFacts,
     default_reporter,
@@ -189,3 +191,93 @@ def test_showing_a_run_costs_little_per_result(lab: Any) -> None:
     progress.on_trial_result(0, trials, run.state.trials[0], {"loss": 1, "training_iteration": 2})
 
     assert not looked
+
+
+def test_every_event_is_a_line_for_who_wants_all(lab: Any) -> None:
+    progress, out = plain(verbose=3)
+    run = lab(progress)
+    trial = run.trial(lr=1)
+    run.report(trial, loss=1, time_total_s=75)
+    run.report(trial, other=1)
+    progress.on_checkpoint(0, run.state.trials, trial, SimpleNamespace(path="/x/checkpoint_000002"))
+    run.start(trial)
+    run.end(trial)
+    run.end(run.trial(lr=2))
+    assert out.getvalue().splitlines() == [
+        "train_ab_00000 started",
+        "train_ab_00000 loss=1, iteration 1, 1:15 min",
+        "train_ab_00000 loss=(not reported), iteration 2",
+        "train_ab_00000 saved checkpoint_000002",
+        "train_ab_00000 started at iteration 2",
+        "train_ab_00000 finished: loss=(not reported), iteration 2",
+        "train_ab_00001 started",
+        "train_ab_00001 finished: no result",
+    ]
+
+
+def test_a_failure_that_is_tried_again_is_a_line_with_its_cause(lab: Any) -> None:
+    progress, out = plain()
+    run = lab(progress)
+    trial = run.trial()
+    error = ev.ErrorInfo("KeyError", "x" * 500)
+    run.facts.apply(ev.AttemptEnded(trial.trial_id, trial.attempt, "failed", error))
+    progress.on_trial_recover(0, run.state.trials, trial)
+    (line,) = out.getvalue().splitlines()
+    assert line.startswith("train_ab_00000 failed and will be tried again: KeyError: xxx") and len(line) < 250
+
+
+def test_copies_are_in_the_headline_and_what_hinders_them_in_the_next(lab: Any) -> None:
+    progress, _ = plain()
+    progress.facts = lambda: ProgressFacts(to_copy=3, bytes_to_copy=2_000_000, copy_error="no route")
+    lines = progress.headlines(lab(progress).state.trials)
+    assert lines[0].startswith("0 trials: none yet | ") and lines[0].endswith(" | 3 to copy, 2.0 MB")
+    assert lines[1:] == ["not copied just now: no route"]
+
+
+def test_without_a_metric_the_newest_trials_are_shown(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = VirtualClock()
+    progress, _ = terminal(clock, metric=None, mode=None)
+    drawn: list[Status] = []
+    monkeypatch.setattr(progress._screen, "show", drawn.append)
+    run = lab(progress)
+    for number in range(40):
+        run.end(run.trial(lr=number))
+    clock.advance(1)
+    run.callbacks.on_step_end(0, run.state.trials)
+    (status,) = drawn
+    assert [row[0] for row in status.grid.rows][:2] == ["train_ab_00039", "train_ab_00038"]
+    assert len(status.grid.rows) + status.grid.hidden == 40
+
+
+def test_many_failures_are_named_and_the_rest_is_counted(lab: Any) -> None:
+    progress, out = plain(verbose=1)
+    run = lab(progress)
+    for _ in range(9):
+        run.end(run.trial(), ev.ErrorInfo("KeyError", "boom"))
+    run.finish()
+    last = out.getvalue().splitlines()[-7:]
+    assert last[:4] == [f"failed: train_ab_0000{n}: KeyError: boom" for n in (1, 2, 3, 4)]
+    assert last[4] == "failed: 4 more"
+    assert last[5].startswith("failed: train_ab_00000 (all of it in ") and last[5].endswith("/error.txt)")
+    assert last[6] == "KeyError: boom", "without a traceback of its own"
+
+
+def test_who_failed_first_and_ended_well_is_not_named(lab: Any) -> None:
+    progress, out = plain(verbose=1)
+    run = lab(progress)
+    trial = run.trial()
+    run.end(trial, ERROR)
+    run.start(trial)
+    run.end(trial)
+    run.finish()
+    assert out.getvalue().count("failed") == 1, "when it happened"
+
+
+def test_a_trial_that_printed_nothing_is_silent_too(lab: Any) -> None:
+    clock = VirtualClock()
+    progress, out = plain(clock)
+    run = lab(progress)
+    run.trial()
+    clock.advance(400)
+    progress.look(run.state.trials)
+    assert "train_ab_00000 silent for 6:40 min; it printed nothing so far" in out.getvalue()
