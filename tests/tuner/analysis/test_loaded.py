@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 
 from tests.tuner.analysis.harness import run_trials
 from tuner.analysis import ExperimentAnalysis, ResultGrid
-from tuner.error import ExperimentNotFoundError
+from tuner.analysis.loaded import LoadedExperiment, config_of, last_result
+from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment import events as ev
+from tuner.experiment.paths import ExperimentPaths
 
 
 def test_frames_hold_every_result_flat(lab: Any) -> None:
@@ -88,3 +91,98 @@ def test_state_is_loaded_from_a_path(lab: Any) -> None:
         assert list(analysis.best_dataframe["loss"]) == [0.5, 0.2]
         assert analysis.best_logdir.startswith(str(moved))
         assert ResultGrid(analysis).get_best_result().metrics["loss"] == 0.2
+
+
+# --- tables and settings
+
+
+def test_an_experiment_without_trials_has_empty_tables(lab: Any) -> None:
+    analysis = lab.analysis()
+    assert (analysis.results, analysis.trial_dataframes, analysis.get_all_configs()) == ({}, {}, {})
+    assert len(analysis.results_df) == len(analysis.dataframe()) == 0
+    assert analysis.stats() == {"start_time": None, "end_time": None, "trials": {}}
+
+
+def test_a_trial_that_reported_nothing_has_a_config_and_no_row(lab: Any) -> None:
+    trial = lab.trial(lr=0.1)
+    (other,) = run_trials(lab, [0.5])
+    analysis = lab.analysis()
+    assert analysis.results[trial.trial_id] == {}
+    assert list(analysis.dataframe()["logdir"]) == [other.path]
+    assert analysis.get_all_configs()[trial.path] == {"lr": 0.1}
+    assert list(analysis.results_df.index) == [trial.trial_id, other.trial_id]
+
+
+def test_histories_are_read_once_until_they_are_asked_for_anew(lab: Any) -> None:
+    (trial,) = run_trials(lab, [0.5], ended=False)
+    analysis = lab.analysis()
+    first = analysis.trial_dataframes
+    lab.report(trial, loss=0.4)
+    assert analysis.trial_dataframes is first and len(first[trial.path]) == 1
+    assert len(analysis.fetch_trial_dataframes()[trial.path]) == 2
+
+
+@pytest.mark.parametrize(("mode", "value"), [("min", 0.1), ("max", 0.9)])
+def test_the_row_of_the_best_value_is_one_with_a_number(lab: Any, mode: str, value: float) -> None:
+    run_trials(lab, [math.nan, 0.9, 0.1, None, 0.5])
+    run_trials(lab, [None, None])
+    best = lab.analysis().dataframe("loss", mode)
+    assert best["loss"].iloc[0] == value
+    assert best["training_iteration"].iloc[1] == 2, "the last one, where none has a number"
+    assert lab.analysis().dataframe("loss")["training_iteration"].tolist() == [5, 2], "without a mode the last row"
+    with pytest.raises(SettingError, match="mode"):
+        lab.analysis().dataframe("loss", "least")
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "goal"),
+    [
+        ({"metric": "a", "mode": "max"}, {"metric": "b", "mode": "min"}, ("a", "max")),
+        ({"metric": None, "mode": None}, {"metric": "b", "mode": "min"}, ("b", "min")),
+        ({"metric": None, "mode": None}, {"searches_for": {"metric": "c", "mode": "max"}}, ("c", "max")),
+        ({"metric": "a", "mode": None}, {"searches_for": {"metric": "c", "mode": "max"}}, ("a", None)),
+        ({"metric": ["a"], "mode": ["min"]}, {}, ("a", "min")),
+        ({"metric": ["a", "b"], "mode": ["min", "max"]}, {}, (None, None)),
+        ({"metric": None, "mode": None}, {}, (None, None)),
+    ],
+)
+def test_what_is_best_is_what_was_given_or_the_runs_or_its_searchers(
+    lab: Any, given: dict[str, Any], settings: dict[str, Any], goal: tuple[Any, Any]
+) -> None:
+    analysis = ExperimentAnalysis(lab.state.root, trials=[], settings=settings, **given)
+    assert (analysis.default_metric, analysis.default_mode) == goal
+    assert analysis.runner_data() == settings
+
+
+def test_rays_names_of_metric_and_mode_are_taken(lab: Any) -> None:
+    analysis = ExperimentAnalysis(
+        lab.state.root, trials=[], settings={"metric": "b"}, default_metric="a", default_mode="max"
+    )
+    assert (analysis.default_metric, analysis.default_mode) == ("a", "max")
+
+
+def test_times_are_of_the_first_start_and_the_last_end(lab: Any) -> None:
+    first, second = run_trials(lab, [0.5], [0.4], ended=False)
+    assert lab.analysis().stats()["end_time"] is None
+    lab.end(second)
+    stats = lab.analysis().stats()
+    assert stats["trials"] == {"RUNNING": 1, "TERMINATED": 1}
+    assert (stats["start_time"], stats["end_time"]) == (first.started_at, second.ended_at)
+
+
+def test_a_config_is_read_without_unpickling_what_is_in_it(lab: Any) -> None:
+    trial = lab.trial(shape=(1, 2), lr=0.1)
+    assert config_of(trial) == {"shape": (1, 2), "lr": 0.1}
+    assert last_result(trial) == {}
+    lab.report(trial, loss=1)
+    assert last_result(trial)["config"] == {"shape": (1, 2), "lr": 0.1}
+    assert "config" not in trial.last_result
+
+
+def test_files_of_the_experiment_name_it_too(lab: Any) -> None:
+    run_trials(lab, [0.5])
+    paths = ExperimentPaths(lab.state.root)
+    paths.experiment_json.write_text('{"format": 2}')
+    trials = lab.state.trials
+    for given in (paths.experiment_json, str(paths.root), paths.root.as_uri(), f"{paths.root}/"):
+        assert LoadedExperiment(given, trials=trials).experiment_path == str(paths.root)
