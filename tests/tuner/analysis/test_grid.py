@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 
 from tests.tuner.analysis.harness import run_trials
 from trainables import tagged
-from tuner.analysis import ResultGrid
-from tuner.error import MetricMissingError, SettingError, TrialError, TrialTimeoutError
+from tuner.analysis import ExperimentAnalysis, ResultGrid
+from tuner.analysis.grid import error_of
+from tuner.error import MetricMissingError, SettingError, TrialError, TrialProcessDiedError, TrialTimeoutError
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
 
@@ -138,3 +140,91 @@ def test_results_can_be_pickled(lab: Any) -> None:
     assert copied.checkpoint == result.checkpoint
     assert copied.best_checkpoints[0][0] == result.checkpoint
     assert list(copied.metrics_dataframe["loss"]) == [0.5]
+
+
+# --- the best result
+
+
+@pytest.mark.parametrize(("scope", "best"), [("last", 1), ("all", 0), ("avg", 2), ("last-2-avg", 2)])
+def test_the_best_result_is_that_of_the_trial_that_the_scope_says(lab: Any, scope: str, best: int) -> None:
+    run_trials(lab, [0.1, 0.9, 0.9], [0.9, 0.9, 0.3], [0.4, 0.4, 0.4])
+    result = ResultGrid(lab.analysis()).get_best_result(scope=scope)
+    assert result.path == lab.state.trials[best].path
+
+
+def test_the_best_of_infinities_may_be_left_out(lab: Any) -> None:
+    run_trials(lab, [-math.inf], [0.4])
+    grid = ResultGrid(lab.analysis())
+    assert grid.get_best_result().metrics["loss"] == -math.inf
+    assert grid.get_best_result(filter_nan_and_inf=True).metrics["loss"] == 0.4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"scope": "best"}, SettingError, "last-5-avg"),
+        ({"mode": "least"}, SettingError, "mode"),
+        ({"metric": "acc"}, MetricMissingError, "No best trial found for the given metric: acc: no trial has reported"),
+    ],
+)
+def test_what_cannot_be_best_is_said(lab: Any, arguments: dict[str, Any], error: Any, message: str) -> None:
+    run_trials(lab, [0.5], [0.4])
+    with pytest.raises(error, match=message):
+        ResultGrid(lab.analysis()).get_best_result(**arguments)
+
+
+def test_a_metric_without_a_mode_is_refused_also_for_a_single_trial(lab: Any) -> None:
+    run_trials(lab, [0.5])
+    with pytest.raises(SettingError, match="mode"):
+        ResultGrid(lab.analysis(None, None)).get_best_result("loss")
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("TrialTimeoutError", TrialTimeoutError),
+        ("TrialProcessDiedError", TrialProcessDiedError),
+        ("ValueError", TrialError),
+        ("SettingError", TrialError),
+    ],
+)
+def test_an_error_is_of_the_kind_that_the_trial_failed_of(lab: Any, name: str, kind: type) -> None:
+    trial = lab.trial()
+    assert error_of(trial) is None
+    lab.end(trial, ev.ErrorInfo(name, "boom", "Traceback"))
+    error = error_of(trial)
+    assert type(error) is kind and error is not None
+    assert (str(error), error.traceback) == (f"{name}: boom", "Traceback")
+
+
+def test_an_error_that_was_tried_again_is_none_of_the_results(lab: Any) -> None:
+    trial = lab.trial()
+    lab.facts.apply(ev.AttemptEnded(trial.trial_id, trial.attempt, "failed", ev.ErrorInfo("KeyError", "boom")))
+    grid = ResultGrid(lab.analysis())
+    assert trial.error is not None and error_of(trial) is None
+    assert (grid.num_errors, grid.num_terminated, grid.errors) == (0, 0, [])
+
+
+# --- the rest
+
+
+def test_a_trial_without_results_has_its_config(lab: Any) -> None:
+    trial = lab.trial(lr=0.1)
+    (result,) = ResultGrid(lab.analysis())
+    assert (result.metrics, result.config, result.checkpoint) == ({"config": {"lr": 0.1}}, {"lr": 0.1}, None)
+    assert (result.path, result.error, result.best_checkpoints) == (trial.path, None, [])
+
+
+def test_a_grid_of_a_path_is_that_of_its_analysis(lab: Any) -> None:
+    run_trials(lab, [0.5, 0.4])
+    given = lab.analysis()
+    grid = ResultGrid(given)
+    assert grid.filesystem is None and grid.experiment_path == given.experiment_path
+    (trial,) = grid.study.trials
+    assert trial.values == [0.4]
+    assert grid.plot("curves").data[0]["y"] == (0.5, 0.4)
+    assert grid.report() == str(lab.state.root / "report.html")
+    assert repr(ResultGrid(ExperimentAnalysis(lab.state.root, trials=[], settings={}))) == "ResultGrid<[\n  \n]>"
