@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
 
+from trainables.validation import nearest_name
 from tuner.error import SettingError
 
 
@@ -24,10 +24,9 @@ def load_object(where: str, directory: Path) -> Any:
     try:
         return getattr(module, name)
     except AttributeError:
-        near = difflib.get_close_matches(name, vars(module), n=1)
-        raise SettingError(
-            f"{module_name} has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-        ) from None
+        near = nearest_name(name, vars(module))
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise SettingError(f"{module_name} has no {name!r}{hint}") from None
 
 
 def _from_module(name: str) -> Any:

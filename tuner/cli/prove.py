@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import shutil
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -55,13 +55,13 @@ def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) < 1:
             raise SettingError(f"--{name} {getattr(arguments, name)} is not accepted; accepted are 1, 2, ...")
     place = arguments.keep
-    if place is None:
-        place = Path(tempfile.mkdtemp(prefix="prove-"))
-    else:
-        if place.exists():
+    with contextlib.ExitStack() as stack:
+        if place is None:
+            temporary = tempfile.TemporaryDirectory(prefix="prove-", ignore_cleanup_errors=True)
+            place = Path(stack.enter_context(temporary))
+        elif place.exists():
             raise SettingError(f"--keep {place} is there already; give a directory that is not")
-        place.mkdir(parents=True)
-    try:
+        place.mkdir(parents=True, exist_ok=True)
         verdict = prove_script(
             arguments.script,
             arguments.rest,
@@ -72,8 +72,5 @@ def run(arguments: argparse.Namespace) -> int:
             ignore=arguments.ignore,
             say=output.say,
         )
-    finally:
-        if arguments.keep is None:
-            shutil.rmtree(place, ignore_errors=True)
     output.say(verdict.text)
     return 0 if verdict.proven else 1

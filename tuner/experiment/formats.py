@@ -28,8 +28,7 @@ FORMAT = 2
 2: a reason in facts that stop or end a trial; `journal/history/`; the number itself in segments and records.
 """
 
-_LINE = re.compile(rb'\{"n":\d+,"c":"[0-9a-f]{8}","f":\{"format":(\d+)[,}]')
-_SNAPSHOT = re.compile(rb'\{"format":(\d+),')
+_BEGINNING = re.compile(rb'(?:\{"n":\d+,"c":"[0-9a-f]{8}","f":)?\{"format":(\d+)[,}]')
 _PEEK = 96
 """Bytes in which the format of a segment or snapshot stands."""
 
@@ -56,15 +55,9 @@ def check_json(data: bytes, where: str | Path) -> None:
         check(_decode(data).format, where)
 
 
-def check_segment(data: bytes, where: str | Path) -> None:
-    """`check` for a segment, of which the first bytes are enough."""
-    if found := _LINE.match(data):
-        check(int(found[1]), where)
-
-
-def check_snapshot(data: bytes, where: str | Path) -> None:
-    """`check` for a snapshot, of which the first bytes are enough."""
-    if found := _SNAPSHOT.match(data):
+def check_beginning(data: bytes, where: str | Path) -> None:
+    """`check` for a segment or a snapshot, of which the first bytes are enough."""
+    if found := _BEGINNING.match(data):
         check(int(found[1]), where)
 
 
@@ -84,10 +77,8 @@ def check_books(paths: ExperimentPaths) -> None:
     Before anything of them is read: a single segment of a newer version, in the middle, is not passed over.
     """
     for name, beginning in _beginnings(paths.journal):
-        if parse_segment(name):
-            check_segment(beginning, paths.journal / name)
-        elif parse_snapshot(name):
-            check_snapshot(beginning, paths.journal / name)
+        if parse_segment(name) or parse_snapshot(name):
+            check_beginning(beginning, paths.journal / name)
     for name in _names(paths.generations):
         if parse_generation(name) is not None:
             with contextlib.suppress(FileNotFoundError):

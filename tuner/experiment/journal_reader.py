@@ -202,7 +202,7 @@ class _Reader:
         path = self._paths.segment(generation, number)
         try:
             data = fs.read_file(path)
-            formats.check_segment(data, path)  # it may have come since all were looked at
+            formats.check_beginning(data, path)  # it may have come since all were looked at
             facts, cut = form.parse_lines(data)
             while cut and fs.size(path) != len(data):  # its owner is writing just now
                 data = fs.read_file(path)
@@ -231,7 +231,7 @@ class _Reader:
                 continue
             try:
                 data = fs.read_file(path)
-                formats.check_snapshot(data, path)
+                formats.check_beginning(data, path)
                 parents, body = form.parse_snapshot(data)
             except FileNotFoundError:
                 raise _ListAgain(f"the snapshot {path.name} is gone") from None

@@ -72,6 +72,7 @@ class ExperimentPaths:
         self.driver_log = root / "driver.log"
         self.older_driver_log = root / "driver.log.1"
         self.lock = self.generations / "lock"
+        self.moving = root / ".moving"
         self.replaced = root / ".replaced"
         self.set_aside = root / ".set-aside"
         self.taking_over = root / ".taking-over"

@@ -25,7 +25,7 @@ _REMOVED = ".removed-"
 
 def move_aside(paths: ExperimentPaths) -> None:
     """Make room for a new experiment. For the owner only."""
-    moving = _moving(paths)
+    moving = paths.moving
     fs.make_dirs(moving)
     for name in _names(paths):
         if name != paths.experiment_json.name:
@@ -42,7 +42,7 @@ def put_back(paths: ExperimentPaths) -> bool:
 
     For the owner only. Done again after a kill at any instant, it ends what was begun.
     """
-    moving = _moving(paths)
+    moving = paths.moving
     if fs.is_dir(paths.replaced):
         for name in _names(paths):
             _remove(paths.root / name)
@@ -92,16 +92,12 @@ def standing(paths: ExperimentPaths) -> ExperimentPaths:
 
 def interrupted(paths: ExperimentPaths) -> bool:
     """True while an experiment lies aside: its owner is at work, or was killed."""
-    return fs.is_dir(paths.replaced) or fs.is_dir(_moving(paths))
-
-
-def _moving(paths: ExperimentPaths) -> Path:
-    return paths.root / ".moving"
+    return fs.is_dir(paths.replaced) or fs.is_dir(paths.moving)
 
 
 def _names(paths: ExperimentPaths) -> list[str]:
     """What belongs to the experiment that lies there, but for the generations."""
-    aside = (paths.generations.name, paths.replaced.name, _moving(paths).name)
+    aside = (paths.generations.name, paths.replaced.name, paths.moving.name)
     return [name for name in fs.listdir(paths.root) if name not in aside and not name.startswith(_REMOVED)]
 
 

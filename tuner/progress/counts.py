@@ -88,11 +88,6 @@ class LastScores:
             has_it = as_score(lookup(trial.last_result, self.metric or "")) is not None
             self._set(trial, score, trial.iteration if has_it else 0)
 
-    def recount(self, trials: Iterable[Trial]) -> None:
-        """Start again from the trials themselves."""
-        for trial in trials:
-            self.again(trial)
-
     @property
     def best(self) -> BestScore | None:
         """The best of the last scores; of equals that of the earlier trial."""

@@ -229,7 +229,8 @@ class Progress(Announcer):
         """Once per run: what earlier drivers found counts too."""
         if not self._seeded:
             self._seeded = True
-            self.standing.recount(trials)
+            for trial in trials:
+                self.standing.again(trial)
 
     def _silent(self) -> list[_Heard]:
         since = self._clock.monotonic() - self._silent_after

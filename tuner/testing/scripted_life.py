@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any
 
 import cloudpickle
 
@@ -322,11 +322,7 @@ class PendingView(Sequence[TrialStub]):
         assert not self.outdated, "the waiting trials are read when they are given, and not kept"
         return self._trials
 
-    @overload
-    def __getitem__(self, index: int) -> TrialStub: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[TrialStub]: ...
-    def __getitem__(self, index: int | slice) -> TrialStub | list[TrialStub]:
+    def __getitem__(self, index: Any) -> Any:
         return self._now()[index]
 
     def __len__(self) -> int:

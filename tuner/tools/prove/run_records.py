@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -51,11 +50,8 @@ class TrialRecord:
 def write(file: Path, what: str, trial: int, iteration: int, metrics: Any = None) -> None:
     """Add one event; the metrics of a start are the config that the trial has from there on."""
     line = tagged.dumps({"what": what, "trial": trial, "iteration": iteration, "metrics": metrics}) + b"\n"
-    fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    try:
-        os.write(fd, line)
-    finally:
-        os.close(fd)
+    with open(file, "ab", buffering=0) as opened:
+        opened.write(line)
 
 
 def read(file: Path) -> dict[int, TrialRecord]:

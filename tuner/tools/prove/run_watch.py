@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,12 +83,11 @@ class ProofPlan:
     points: Sequence[KillPoint] = ()
 
     def write(self, place: Path) -> None:
-        (place / _PLAN).write_text(json.dumps(asdict(self)))
+        (place / _PLAN).write_bytes(msgspec.json.encode(self))
 
     @classmethod
     def read(cls, place: Path) -> ProofPlan:
-        stored = json.loads((place / _PLAN).read_text())
-        return cls(stored["seed"], stored["concurrent"], [KillPoint(**point) for point in stored["points"]])
+        return msgspec.json.decode((place / _PLAN).read_bytes(), type=cls)
 
 
 def redirected(spec: Spec, place: Path) -> Spec:
