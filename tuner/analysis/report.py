@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 from collections.abc import Mapping
 from os import PathLike, fspath
@@ -118,11 +119,8 @@ def put(target: str, data: bytes) -> str:
         fs.replace_file(path, data)
         return str(path)
     above, name = parent_and_name(target)
-    backend = open_backend(above)
-    try:
+    with contextlib.closing(open_backend(above)) as backend:
         backend.put(name, data)
-    finally:
-        backend.close()
     return shown(target)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import PurePath
 from typing import Any
 
@@ -31,8 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     into, new = _target(arguments.target, name)
     if _plain(f"{into}/{new}").is_relative_to(_plain(given)) and _plain(f"{into}/{new}") != _plain(given):
         raise SettingError(f"{shown(arguments.target)!r} is not accepted: {shown(given)} cannot be copied into itself")
-    source, target = open_backend(above), open_backend(into)
-    try:
+    with contextlib.closing(open_backend(above)) as source, contextlib.closing(open_backend(into)) as target:
         if name and source.exists(f"{name}/{MANIFEST_NAME}"):
             files = remote_checkpoints.read_manifest(source, name).manifest.files
             check_room(target, new, {MANIFEST_NAME, *(entry.name.partition("/")[0] for entry in files)})
@@ -43,9 +43,6 @@ def run(arguments: argparse.Namespace) -> int:
             raise ExperimentNotFoundError(f"{shown(given)} is neither an experiment nor a checkpoint")
         with views.opened(given) as remote:
             copied = copy_experiment(source, remote, target, new)
-    finally:
-        source.close()
-        target.close()
     output.complain("cp", *copied.problems)
     output.say(
         f"{shown(target.url(new))}: {output.counted(copied.checkpoints, 'checkpoint')}, {output.size(copied.bytes)}"

@@ -67,18 +67,16 @@ def _checkpoint(given: str) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = {"path": shown(whole).rstrip("/"), "trials": 0, "checkpoints": 1, "bytes": 0, "blobs": 0}
     found |= {"notes": [], "problems": []}
-    backend = open_backend(above)
-    try:
-        if not backend.exists(f"{name}/{MANIFEST_NAME}"):
-            return None
-        remote = checkpoints.read_manifest(backend, name)
-        found["bytes"] = remote.manifest.bytes
-        with tempfile.TemporaryDirectory(prefix="verify-") as directory:
-            checkpoints.fetch(backend, name, Path(directory) / "checkpoint", digest=remote.digest)
-    except CheckpointError as error:
-        found["problems"].append(str(error))
-    finally:
-        backend.close()
+    with contextlib.closing(open_backend(above)) as backend:
+        try:
+            if not backend.exists(f"{name}/{MANIFEST_NAME}"):
+                return None
+            remote = checkpoints.read_manifest(backend, name)
+            found["bytes"] = remote.manifest.bytes
+            with tempfile.TemporaryDirectory(prefix="verify-") as directory:
+                checkpoints.fetch(backend, name, Path(directory) / "checkpoint", digest=remote.digest)
+        except CheckpointError as error:
+            found["problems"].append(str(error))
     return found
 
 
@@ -88,28 +86,23 @@ def examine_elsewhere(uri: str) -> dict[str, Any]:
     with place.fact_log(uri, history=True) as (paths, address):
         state, contents = load_with_journal(paths, problems)
         problems = [line.replace(str(paths.root), address) for line in problems]
+        problems += [f"{address}/journal/{lost}" for lost in contents.damaged]
+        problems += [f"{address}/journal/history/{line}" for line in _history(paths)]
         named = _named(paths, contents)
-        torn = [f"{address}/journal/history/{line}" for line in _history(paths)]
     found: dict[str, Any] = {"path": address, "trials": len(state.trials), "checkpoints": 0, "bytes": 0}
-    problems += [f"{address}/journal/{lost}" for lost in contents.damaged]
     found |= {"notes": list(contents.notes), "problems": problems}
-    problems += torn
     above, name = parent_and_name(uri)
-    backend = open_backend(above)
-    try:
+    with contextlib.closing(open_backend(above)) as backend:
         for trial in state.trials:
             with noted(backend.url(f"{name}/{trial.dirname}"), problems):
                 _trial_elsewhere(backend, f"{name}/{trial.dirname}", trial, found)
-        blobs = _blobs_elsewhere(backend, f"{name}/blobs", found["problems"])
+        blobs = _blobs_elsewhere(backend, f"{name}/blobs", problems)
         if lost := named.keys() - blobs:  # of one that is written to meanwhile they may have gone in order
             with place.fact_log(uri) as (paths, _):
                 lost &= _named(paths, read_journal(paths)).keys()
         there = backend.url(f"{name}/blobs")
-        found["problems"] += [f"{there}/{blob} is missing: {named[blob]}" for blob in sorted(lost)]
-        found["blobs"] = len(blobs)
-    finally:
-        backend.close()
-    return found
+    problems += [f"{there}/{blob} is missing: {named[blob]}" for blob in sorted(lost)]
+    return found | {"blobs": len(blobs)}
 
 
 def _trial_elsewhere(backend: Backend, key: str, trial: Trial, found: dict[str, Any]) -> None:
@@ -175,11 +168,11 @@ def examine(path: Path) -> dict[str, Any]:
     problems: list[str] = []
     state, contents = load_with_journal(paths, problems)
     found: dict[str, Any] = {"path": str(path), "trials": len(state.trials), "checkpoints": 0, "bytes": 0}
-    problems += [f"{paths.journal}/{damage}" for damage in contents.damaged]
     found |= {"notes": list(contents.notes), "problems": problems}
+    problems += [f"{paths.journal}/{damage}" for damage in contents.damaged]
     problems += [f"{paths.history}/{line}" for line in _history(paths)]
     known = {trial.dirname for trial in state.trials}
-    found["problems"] += [
+    problems += [
         f"{paths.root / name} holds results that the journal does not know"
         for name in trials_with_results(paths, but=known)
     ]
@@ -187,13 +180,12 @@ def examine(path: Path) -> dict[str, Any]:
     for trial in state.trials:
         with noted(trial.directory, problems):
             _trial(trial, found, copy=copy)
-    blobs = _blobs(paths.blobs, found["problems"])
+    blobs = _blobs(paths.blobs, problems)
     named = _named(paths, contents)
     if lost := named.keys() - blobs:  # of one that runs they may have gone in order
         lost &= _named(paths, read_journal(paths)).keys()
-    found["problems"] += [f"{paths.blobs / blob} is missing: {named[blob]}" for blob in sorted(lost)]
-    found["blobs"] = len(blobs)
-    return found
+    problems += [f"{paths.blobs / blob} is missing: {named[blob]}" for blob in sorted(lost)]
+    return found | {"blobs": len(blobs)}
 
 
 def _history(paths: ExperimentPaths) -> list[str]:

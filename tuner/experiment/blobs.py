@@ -54,11 +54,7 @@ class Blobs:
         return hash
 
     def get(self, hash: str) -> bytes:
-        """Return the bytes of that hash.
-
-        Raises:
-            ExperimentDamagedError: the blob is missing, or is not what its name says.
-        """
+        """The bytes of that hash. Raises ExperimentDamagedError where they are missing, or not what their name says."""
         if not _HASH.fullmatch(hash):
             raise ExperimentDamagedError(f"{hash!r} is no name of a blob")
         path = self._directory / hash

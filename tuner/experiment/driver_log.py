@@ -51,10 +51,7 @@ class DriverLog(logging.Handler):
     """Writes down the warnings of both packages, from the start of a run to its end.
 
     Warnings from before the experiment is open wait for it; of a start that is refused they are let go of, for it
-    touches nothing.
-
-    Args:
-        clock: tells when something was said that no log record tells of.
+    touches nothing. The clock tells when something was said that no log record tells of.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -55,15 +55,11 @@ class _Span:
 
 @dataclass
 class History:
-    """Facts one after another up to the newest, from the first one on that is recorded.
-
-    Args:
-        paths: the experiment.
-        contents: its journal, whose last facts end the history.
-    """
+    """Facts one after another up to the newest, from the first one on that is recorded."""
 
     paths: ExperimentPaths
     contents: JournalContents
+    """The journal, whose last facts end the history."""
     notes: list[str] = field(default_factory=list)
     """What of it cannot be read, one line each."""
 

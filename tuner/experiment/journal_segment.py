@@ -15,11 +15,7 @@ SEGMENT_BYTES = 4 * 1024 * 1024
 
 
 class OpenSegment:
-    """The end of a generation's journal.
-
-    Args:
-        sync: makes it durable; told which file is open.
-    """
+    """The end of a generation's journal; `sync`, which is told what file is open, makes it durable."""
 
     def __init__(self, paths: ExperimentPaths, generation: int, sync: GroupSync) -> None:
         self.number = 0

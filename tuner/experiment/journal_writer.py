@@ -164,11 +164,7 @@ class JournalWriter:
         return self.durable_seq >= self._ripe
 
     def seal(self) -> bool:
-        """Close the open segment for good, durable as it is, and open another.
-
-        Returns:
-            False when there is no room for another one, with a reserve of its own: the open one stays open.
-        """
+        """Close the open segment for good, durable, and open another. False: there is no room for one, and it stays."""
         self.flush()
         self._ripe = None
         if self._segment.size == 0:
@@ -211,8 +207,7 @@ class JournalWriter:
     def compact(self, snapshot_body: bytes, *, grace_s: float = GRACE_S) -> bool:
         """Write a snapshot of everything appended; a compaction `grace_s` later packs what it replaces.
 
-        Returns:
-            False when there was no room for it: the journal stays as it is, and `should_compact` waits for more.
+        False: there was no room for it; the journal stays as it is, and `should_compact` waits for more.
         """
         if not self.seal():
             return self.postpone_compaction("there is no room for another segment")

@@ -40,11 +40,7 @@ class Ownership:
         self._released = False
 
     def check(self) -> None:
-        """Look whether another driver has taken over; two stats.
-
-        Raises:
-            OwnedElsewhereError: it has, or the experiment's directory is gone; the message says who.
-        """
+        """Raise OwnedElsewhereError, which names who took over, or that the directory is gone. Costs two stats."""
         if _stands(self._next, unseen=False):
             newer = self._successor()
             raise OwnedElsewhereError(f"{self._paths.root} was taken over by {newer}; this driver writes nothing more")

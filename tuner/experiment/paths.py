@@ -184,11 +184,7 @@ def cache_of(uri: str) -> Path:
 
 
 def as_local_path(place: str | PathLike[str]) -> Path:
-    """A local directory as an absolute path: a path, one with ~, or file://...
-
-    Raises:
-        SettingError: what is no path, a URI of another kind, or a path of another system.
-    """
+    """The absolute path of a local directory: a path, one with ~, or file://... Raises SettingError for all else."""
     text: Any = fspath(place) if isinstance(place, PathLike) else place
     if not isinstance(text, str):
         raise SettingError(f"the path {place!r} is not accepted; accepted are a path, one with ~, and file:///...")

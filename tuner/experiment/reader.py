@@ -93,11 +93,7 @@ def load_state(paths: ExperimentPaths) -> ExperimentState:
 def load_with_journal(
     paths: ExperimentPaths, problems: list[str] | None = None
 ) -> tuple[ExperimentState, JournalContents]:
-    """`load_state`, and the journal that it was read from: what of it is lost, a person wants to know.
-
-    Args:
-        problems: gets a line for each fact that cannot be used; None: the first one is an ExperimentDamagedError.
-    """
+    """`load_state`, and the journal, of which a person wants to know what is lost; `problems` as for `state_of`."""
     paths = standing(paths)
     read_settings(paths)
     contents = read_journal(paths)

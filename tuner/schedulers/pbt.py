@@ -117,12 +117,7 @@ class PopulationBasedTraining(ProgressScheduler):
         self._log: list[ExploitStep] = []
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Take what the run was given.
-
-        Args:
-            metric, mode: fill in what is not set yet.
-            spec: `seed`, the experiment's; `slots`: how many trials can run at once.
-        """
+        """Take what the run was given; of `spec`: `seed`, and `slots`, how many trials can run at once."""
         if self._given_seed is None and spec.get("seed") is not None:
             self._seed = int(spec["seed"])
         self._slots = spec.get("slots", self._slots)

@@ -84,12 +84,10 @@ class ResourceChangingScheduler(TrialScheduler):
         return dict(self._base)
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
-        """Take what the run was given.
+        """Take what the run was given, and hand all of it on.
 
-        Args:
-            metric, mode: for the scheduler that decides.
-            spec: `total_resources`: all there is; without it nothing is changed. `trial_resources`: what a trial starts
-                with. All of it is handed on too.
+        Of `spec` `total_resources`: all there is, without which nothing is changed; `trial_resources`: what a trial
+        starts with.
         """
         if spec.get("total_resources") is not None:
             self._total = dict(spec["total_resources"])

@@ -23,11 +23,9 @@ def searched_paths(space: Mapping[str, Any]) -> list[str]:
 
 
 def evaluated_params(space: Mapping[str, Any] | Callable[..., Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The searched part of a config, flat: {"model/lr": 0.1}.
+    """The searched part of a config that was made from a space, flat: {"model/lr": 0.1}.
 
-    Args:
-        space: the search space; what the searcher added beside it counts as searched, and all of it for a function.
-        config: a config that was made from it.
+    What the searcher added beside the space counts as searched, and all of it for a function.
     """
     return _searched_part(space, config, "") if isinstance(space, Mapping) else tree.flat(config)
 

@@ -192,9 +192,7 @@ def _preset(space: Mapping[str, Any], point: Mapping[str, Any], path: str = "") 
 def format_tag(index: int, evaluated_params: Mapping[str, Any]) -> str:
     """What a trial is told apart by at a glance: "3_layers=2,lr=0.1000"; at most 100 characters.
 
-    Args:
-        index: the trial's number.
-        evaluated_params: the searched values, flat; of "model/lr" the tag has "lr".
+    Of a searched value "model/lr" the tag has "lr".
     """
     parts = []
     room = _TAG - len(str(index)) - 1

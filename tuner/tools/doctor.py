@@ -131,11 +131,9 @@ def _ssh(node: ExaminedNode, plan: PlannedRun) -> CheckFinding:
     assert node.facts is not None
     where = f"{node.facts.hostname} ({node.ip})"
     try:
-        backend = open_backend(f"{node.ip}:{node.facts.storage.tried}", ssh_key=plan.ssh_key, ssh_port=plan.ssh_port)
-        try:
+        place = f"{node.ip}:{node.facts.storage.tried}"
+        with contextlib.closing(open_backend(place, ssh_key=plan.ssh_key, ssh_port=plan.ssh_port)) as backend:
             backend.check(_SSH_S)
-        finally:
-            backend.close()
     except (TrainablesError, ImportError) as error:
         key = " (and SyncConfig(ssh_key=...) where the key is not ssh's default)"
         remedy = f"let `ssh {node.ip}` work from here without a question{key}, and install rsync on both"

@@ -190,8 +190,8 @@ def try_place(place: Mapping[str, Any]) -> list[tuple[str, str]]:
         listed = any(entry.key == key for entry in backend.list(key.rpartition("/")[0]))
         return "" if listed == expected else "it is not listed" if expected else "it is still there"
 
-    try:
-        if not step("reach", lambda: backend.check()) or not step("write", lambda: backend.put(key, data)):
+    with contextlib.closing(backend):
+        if not step("reach", backend.check) or not step("write", lambda: backend.put(key, data)):
             return found
         step("read", lambda: "" if backend.read(key) == data else "it is not what was written")
         if backend.can.list:
@@ -203,8 +203,6 @@ def try_place(place: Mapping[str, Any]) -> list[tuple[str, str]]:
             with contextlib.suppress(TrainablesError, OSError):
                 backend.delete_tree(key.rpartition("/")[0])
         return found
-    finally:
-        backend.close()
 
 
 def distributions(names: Iterable[str]) -> dict[str, str]:

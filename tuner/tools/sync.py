@@ -6,6 +6,7 @@ those of the copies. So it is refused beside a live driver, and of two histories
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import tempfile
 from collections.abc import Sequence
@@ -111,7 +112,7 @@ def push(
         _check_apart(f"{config.upload_dir}/{paths.root.name}", paths)
     clock = clock or SystemClock()
     uploader: TransferClient = InlineClient(config.place()) if inline else ProcessClient(config.place())
-    try:
+    with contextlib.closing(uploader):
         remote = RemoteExperiment(uploader, uploader.uri, paths.root.name, timeout_s=config.sync_timeout)
         claims = RemoteClaim(remote, paths, clock)
         highest = claims.free(claims.last_owner(), takeover=False).highest
@@ -123,8 +124,6 @@ def push(
             return remote.uri, _push(remote, config, paths, ownership, clock)
         finally:
             ownership.release()
-    finally:
-        uploader.close()
 
 
 def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> int:
@@ -200,7 +199,7 @@ def _push(
         guard=ownership.check,
         history_bytes=knobs.history_bytes(),
     )
-    try:
+    with contextlib.closing(journal):
         ended = state.run_ended
         _tell(
             ev.GenerationStarted(
@@ -223,8 +222,6 @@ def _push(
         )
         replica.start(state, take_inventory(remote, state, new=False))
         missing = _drain(replica, journal, state, ownership=ownership, clock=clock)
-    finally:
-        journal.close()
     if missing:
         shown = "".join(f"\n  {line}" for line in missing)
         why = f"\n  the last error: {replica.trouble}" if replica.trouble else ""

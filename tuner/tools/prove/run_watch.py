@@ -131,9 +131,7 @@ def decided_by_timing(
 ) -> list[str]:
     """What of such a run depends on how long things take, so that two runs differ by themselves: a line for each.
 
-    Args:
-        scheduler, search_alg, stop, time_budget_s: as for `tune.run`.
-        concurrent: trials at once.
+    The arguments are those of `tune.run`; `concurrent`: trials at once.
     """
     found = []
     by = getattr(scheduler, "time_attr", None)
