@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainables.config import (
+    Budget,
     CheckpointConfig,
     CheckpointStrategy,
     parse_score_attr,
 )
+from trainables.errors import InvalidSettingError
 from trainables.store.retention import Latest
 
 
@@ -60,3 +66,47 @@ def test_f07_order_and_prefix_may_not_contradict_each_other() -> None:
 
 def test_one_policy_needs_no_list() -> None:
     assert CheckpointConfig(keep=Latest(2)).keep == (Latest(2),)  # type: ignore[arg-type]
+
+
+METRICS = st.text(st.characters(categories=["Ll", "Nd"], include_characters="/_-"), min_size=1, max_size=10)
+
+
+@given(METRICS, st.sampled_from(["", "max-", "min-"]), st.sampled_from(["max", "min"]))
+def test_prefix_and_order_are_one_meaning_or_a_contradiction(metric: str, prefix: str, order: str) -> None:
+    text = prefix + metric
+    means = "min" if text.startswith("min-") and text != "min-" else "max"
+    said = re.match("(max|min)-.", text) is not None
+    if text in ("max-", "min-"):
+        return
+    if said and means == "max" and order == "min":
+        with pytest.raises(InvalidSettingError, match='accepted: "max" with checkpoint_score_attribute'):
+            CheckpointConfig(checkpoint_score_attribute=text, checkpoint_score_order=order)
+        return
+    name, found = CheckpointConfig(checkpoint_score_attribute=text, checkpoint_score_order=order).score
+    assert (name, found) == ((text[4:], means) if said else (text, order))
+
+
+def test_without_a_metric_the_order_means_nothing() -> None:
+    assert CheckpointConfig(checkpoint_score_order="min").score == (None, "max")
+    assert CheckpointStrategy().score == ("_timestamp", "max")
+    assert CheckpointStrategy(checkpoint_score_attribute=None).score == (None, "max")
+
+
+def test_a_budget_is_made_of_what_people_write() -> None:
+    made = Budget("1.5 kB", top_k=2)
+
+    assert Budget.of(made) is made and Budget.of(None) is None
+    assert Budget.of("2GB") == Budget(2_000_000_000) and Budget.of(5e3) == Budget(5000)
+    assert (made.size, made.bytes, made.top_k) == (1500, 1500, 2)
+    with pytest.raises(InvalidSettingError, match="budget='lots' is not accepted"):
+        Budget.of("lots", name="budget")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.top_k = 3  # type: ignore[misc]
+
+
+def test_policies_stay_in_their_order_as_a_tuple() -> None:
+    assert CheckpointConfig(keep=[Latest(1), Latest(2)]).keep == (Latest(1), Latest(2))
+    with pytest.raises(InvalidSettingError, match=r"keep=\[\] is not accepted.*Latest\(3\)"):
+        CheckpointConfig(keep=[])
+    with pytest.raises(InvalidSettingError, match="Latest"):
+        CheckpointConfig(keep=[Latest])  # type: ignore[list-item]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import math
+import os
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from trainables.config import (
     SyncConfig,
 )
 from trainables.errors import InvalidSettingError
+from trainables.transfer.open import open_backend
 
 
 def sync(source: str, target: str) -> None:
@@ -79,3 +83,54 @@ def test_what_is_neither_a_host_nor_a_directory_is_refused(place):
 @pytest.mark.parametrize("place", ["s3://bucket/x?versions=3", "me@host:/x:y@z", "/runs/token=5", "./-x", "./h;x:/y"])
 def test_places_without_a_password_are_accepted(place):
     assert SyncConfig(upload_dir=place).upload_dir == place
+
+
+def test_what_was_given_is_held_as_it_counts() -> None:
+    config = SyncConfig(excludes=["*.tmp", "a/**"], max_backlog="1.5GB", keep_local=3, ssh_port=22)
+
+    assert config.excludes == ("*.tmp", "a/**")
+    assert (config.max_backlog, config.backlog_bytes, config.keep_local) == (1_500_000_000, 1_500_000_000, 3)
+    assert SyncConfig().backlog_bytes == 10_000_000_000
+    assert SyncConfig(excludes={"x"}).excludes == ("x",)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("keep_local", 0), ("keep_local", "some"), ("keep_local", True), ("max_backlog", 0), ("max_backlog", "much"),
+        ("max_backlog_s", 0), ("max_backlog_s", math.inf), ("options", None), ("options", 3), ("ssh_key", ""),
+        ("delete_template", ""), ("delete_template", "rm -rf"), ("syncer", "cp {target}"), ("excludes", [1]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_named(name: str, value: Any) -> None:
+    with pytest.raises(InvalidSettingError, match=f"SyncConfig: {name}="):
+        SyncConfig(upload_dir="host:/x", **{name: value})
+
+
+class OfPaths(os.PathLike[str]):
+    def __fspath__(self) -> str:
+        return "/of paths"
+
+
+def test_a_place_is_what_a_back_end_is_opened_with() -> None:
+    given = {
+        "syncer": sync, "delete_template": "rm {target} {options}", "options": "-r", "ssh_key": None, "ssh_port": None,
+    }  # fmt: skip
+
+    assert SyncConfig(upload_dir=OfPaths(), **given).place() == {"place": "/of paths", **given}
+    host = SyncConfig(upload_dir="me@host:/x", ssh_key=OfPaths(), ssh_port=22).place()
+    assert (host["place"], host["ssh_key"], host["ssh_port"], host["syncer"]) == ("me@host:/x", "/of paths", 22, "auto")
+    parameters = set(inspect.signature(open_backend).parameters)
+    assert set(host) <= parameters
+
+
+@pytest.mark.parametrize("place", ["-rf", "-x:/y"])
+def test_a_directory_that_looks_like_an_option_is_told_how_it_is_written(place: str) -> None:
+    with pytest.raises(InvalidSettingError, match="upload_dir="):
+        SyncConfig(upload_dir=place)
+
+
+def test_a_user_who_brings_his_own_syncer_may_call_the_place_what_he_likes() -> None:
+    assert SyncConfig(upload_dir="odd place:x y", syncer=sync).upload_dir == "odd place:x y"
+    with pytest.raises(InvalidSettingError, match=r"a directory with a colon in its name is \./odd place:x y"):
+        SyncConfig(upload_dir="odd place:x y")
