@@ -30,7 +30,6 @@ COVERED_BY = {
     "tuner/tools/doctor": "tests/tuner/cli/test_cli_doctor.py",
     "tuner/tools/machine": "tests/tuner/cli/test_cli_doctor.py",
     "tuner/tools/prove/compare_files": "tests/tuner/tools/prove/test_differences.py",
-    "tuner/tools/prove/run_records": "tests/tuner/tools/prove/test_verdict.py",
     "tuner/tools/prove/run_watch": "tests/tuner/tools/prove/test_prove.py",
     "tuner/tools/sync": "tests/tuner/cli/test_cli_elsewhere.py",
     # the rest of tuner
