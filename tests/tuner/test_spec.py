@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tuner as tune
+from trainables.errors import InvalidSettingError
 from trainables.job import Job
 from tuner.cli.config_file import KEYS
 from tuner.error import SettingError
@@ -95,6 +96,16 @@ def test_a_spec_is_never_changed_and_may_be_made_again() -> None:
     assert (again.time_budget_s, again.mode, again.num_samples) == (3.0, "max", 2)
     assert again.resources_per_trial is None and again.resources_for is spec.resources_for
     assert again.trainable_name == spec.trainable_name == "train"
+
+
+def test_a_setting_is_checked_alike_in_a_config_and_in_the_call() -> None:
+    given: dict[str, Any] = {"trial_timeout_s": datetime.timedelta(minutes=1)}
+    assert tune.RunConfig(**given).trial_timeout_s == Spec(train, **given).trial_timeout_s == 60.0
+    for refused in ({"log_to_file": ""}, {"verbose": 4}, {"trial_timeout_s": float("nan")}, {"takeover": 1}):
+        with pytest.raises(InvalidSettingError, match="accepted: "):
+            tune.RunConfig(**refused)
+        with pytest.raises(SettingError, match="accepted: "):
+            Spec(train, **refused)
 
 
 @pytest.mark.parametrize(
