@@ -24,18 +24,11 @@ from trainables.store.manifest import MANIFEST_NAME
 if TYPE_CHECKING:
     from trainables.transfer.cached import CachedCheckpoint
 
-__all__ = ["Checkpoint", "pinned_paths", "pins"]
-
 DICT_FILE = "dict_checkpoint.pkl"
 _PACKED = "fs_checkpoint"
 """Ray's key for a directory that became a dict: the bytes of `to_bytes()`."""
 _BYTES = "bytes_data"
 """Ray's key for a pickle that is no dict."""
-
-
-def pinned_paths() -> set[Path]:
-    """Checkpoints of which an `as_directory()` is open in this process; these are not deleted."""
-    return pins.paths()
 
 
 class Checkpoint(CheckpointFacts):

@@ -8,7 +8,6 @@ sends one of `Finished`, `AttemptErrored`, `Preempted`. On *side* the publisher 
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -258,16 +257,6 @@ class SocketLink:
             if changed is not nothing:
                 self._start_reader()
 
-    def close(self) -> None:
-        """Close both sockets; what was sent still arrives. The reader ends."""
-        for end in (self._main, self._side):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)  # wakes the reader, which a close alone would not
-        if self._reader is not None:
-            self._reader.join()
-        self._main.close()
-        self._side.close()
-
     def _send(self, end: socket.socket, data: bytes) -> None:
         with self._sending:  # the timer of a preemption may speak while the trial's thread does
             end.sendall(data)
@@ -290,7 +279,7 @@ class SocketLink:
             try:
                 data = self._side.recv(READ)
             except OSError:
-                data = b""  # reset, or closed here: nobody speaks any more
+                data = b""  # reset: nobody speaks any more
             with self._changed:
                 self._heard(data)
                 self._changed.notify_all()

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from trainables.checkpoint import Checkpoint, pinned_paths
+from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
 from trainables.store import delete, publish, staging, verify
 from trainables.wire import CheckpointRef
@@ -285,14 +285,14 @@ def test_a_missing_or_broken_checkpoint_is_named_when_it_is_used(files: Path, tm
     for use in (stored.to_directory, stored.to_bytes, stored.to_dict):
         with pytest.raises(CheckpointCorruptError, match=r"model\.bin"):
             use()
-    assert pinned_paths() == set()
+    assert delete.pins.paths() == set()
 
 
 def test_r3_a_checkpoint_is_not_deleted_while_it_is_open(files: Path, tmp_path: Path) -> None:
     stored = published(Checkpoint(files), tmp_path / "trial")
     with stored.as_directory() as path:
-        assert pinned_paths() == {Path(path)}
+        assert delete.pins.paths() == {Path(path)}
         assert delete.delete(Path(path)) is False
         assert (Path(path) / "model.bin").read_bytes() == b"m" * 100
-    assert pinned_paths() == set()
+    assert delete.pins.paths() == set()
     assert delete.delete(Path(stored.path)) is True

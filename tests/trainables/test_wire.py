@@ -48,6 +48,7 @@ class Driver:
         self.main, main = socket.socketpair()
         self.side, side = socket.socketpair()
         self.link = SocketLink(main, side)
+        self._inner = main, side
         self._frames = {self.main: Frames(), self.side: Frames()}
 
     def tell(self, message: ToTrial) -> None:
@@ -63,13 +64,21 @@ class Driver:
         self.main.close()
         self.side.close()
 
+    def end(self) -> None:
+        """Close the trial's ends too, once its reader has seen that the driver is gone."""
+        self.close()
+        for thread in threading.enumerate():
+            if thread.name == "trial-side-reader":
+                thread.join()
+        for inner in self._inner:
+            inner.close()
+
 
 @pytest.fixture
 def driver() -> Iterator[Driver]:
     driver = Driver()
     yield driver
-    driver.close()
-    driver.link.close()
+    driver.end()
 
 
 @pytest.mark.parametrize("message", FROM_TRIAL, ids=lambda m: type(m).__name__)
