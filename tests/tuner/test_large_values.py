@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tuner as tune
+from tests.listings import SCRIPTS
 from trainables import Result, tagged
 from tuner.cli import main
 from tuner.experiment.blobs import Blobs
@@ -132,31 +133,9 @@ def test_a_space_with_large_categories_is_compared_by_a_digest_also_with_an_olde
 # --- memory -----------------------------------------------------------------------------------------------
 
 
-MEASURES = """
-import sys
-import tuner as tune
-
-def train(config):
-    tune.report({"loss": 1.0, **config.get("report", {})})
-
-def status(name):
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
-
-given = dict(storage_path=sys.argv[1], executor="local", max_concurrent_trials=2, verbose=0)
-tune.run(train, name="warm", config={"d": "x" * 100_000}, **given)  # everything is imported
-space, samples = eval(sys.argv[2])
-with open("/proc/self/clear_refs", "w") as file:
-    file.write("5")  # the peak counts from here
-before = status("VmRSS")
-tune.run(train, name="e", config=space, num_samples=samples, **given)
-print(status("VmHWM") - before)
-"""
-
-
 def peak(tmp_path: Path, space: str, samples: int) -> int:
     """Bytes that a process holds at most beyond what it held before the run."""
-    command = [sys.executable, "-c", MEASURES, str(tmp_path), f"({space}, {samples})"]
+    command = [sys.executable, SCRIPTS / "memory_of_a_run.py", tmp_path, f"({space}, {samples})"]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
@@ -184,22 +163,10 @@ class Bomb:
         self.__dict__ = state
 
 
-READS = """
-import sys, logging
-logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
-import tuner as tune
-from trainables import Result
-found = tune.ExperimentAnalysis(sys.argv[1], default_metric="loss", default_mode="min")
-found.results_df, found.dataframe(), found.best_result, found.results
-[trial.evaluated_params for trial in found.trials]
-Result.from_path(found.trials[0].path).config
-print("read", flush=True)
-print(len(eval(sys.argv[2])["d"]), flush=True)
-"""
-
-
 def read(root: Path, what: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", READS, str(root), what], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, str(SCRIPTS / "reads_configs.py"), str(root), what], capture_output=True, text=True
+    )
 
 
 OPENING = ("found.best_config", "found.trials[0].config")
