@@ -1,7 +1,11 @@
 """A process that owns experiments: an order per line of its input, the answer on its output, both as JSON."""
 
-import json, os, subprocess, sys
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+
 from tuner.clock import SystemClock
 from tuner.error import OwnedElsewhereError
 from tuner.experiment.lock import claim
@@ -18,8 +22,12 @@ for line in sys.stdin:
         elif order["do"] == "start":
             marked = {**os.environ, OWNER_VARIABLE: owner.id}
             child = subprocess.Popen(
-                ["sleep", "600"], env=marked if order["marked"] else {}, start_new_session=True,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+                ["sleep", "600"],
+                env=marked if order["marked"] else {},
+                start_new_session=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL,
                 pass_fds=[owner.lock_fd] if order["lock"] else [],
             )
             children.append(child)

@@ -1,10 +1,11 @@
 """Reads a journal again and again until it holds so many facts, all of them once and in order: `... ROOT FACTS`."""
 
+import json
 import sys
 from pathlib import Path
+
 from tuner.experiment.journal import read_journal
 from tuner.experiment.paths import ExperimentPaths
-import json
 
 paths, low = ExperimentPaths(Path(sys.argv[1])), 0
 while low < int(sys.argv[2]):
