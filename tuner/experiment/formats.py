@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -76,21 +75,15 @@ def check_books(paths: ExperimentPaths) -> None:
 
     Before anything of them is read: a single segment of a newer version, in the middle, is not passed over.
     """
-    for name, beginning in _beginnings(paths.journal):
+    for name in _names(paths.journal):
         if parse_segment(name) or parse_snapshot(name):
-            check_beginning(beginning, paths.journal / name)
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # compaction removed it
+                with open(paths.journal / name, "rb", buffering=0) as file:
+                    check_beginning(file.read(_PEEK), paths.journal / name)
     for name in _names(paths.generations):
         if parse_generation(name) is not None:
             with contextlib.suppress(FileNotFoundError):
                 check_json(fs.read_file(paths.generations / name), paths.generations / name)
-
-
-def _beginnings(directory: Path) -> Iterator[tuple[str, bytes]]:
-    for name in _names(directory):
-        with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # compaction removed it
-            with open(directory / name, "rb", buffering=0) as file:
-                beginning = file.read(_PEEK)
-            yield name, beginning
 
 
 def _names(directory: Path) -> list[str]:

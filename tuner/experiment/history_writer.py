@@ -6,6 +6,7 @@ line, and after another error the files stay as they are until the next compacti
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -106,7 +107,9 @@ class HistoryWriter:
             if self._limit:
                 self._keep(due)
             self._guard()
-            self._remove(due.names)
+            for name in due.names:
+                with contextlib.suppress(FileNotFoundError):  # gone is what it was to be
+                    fs.unlink(self._paths.journal / name)
         except OwnedElsewhereError:
             pass  # the new owner's compaction does it
         except OSError as error:
@@ -208,13 +211,6 @@ class HistoryWriter:
             fs.unlink(path)
             total -= bytes
             log.info("%s: the history up to fact %d is dropped: TUNE_HISTORY_BYTES", self._paths.root, last)
-
-    def _remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            try:
-                fs.unlink(self._paths.journal / name)
-            except FileNotFoundError:
-                pass  # gone is what it was to be
 
 
 def _snapshot(path: Path) -> tuple[PackEntry, bytes]:

@@ -108,7 +108,8 @@ class _Reader:
         self._read: dict[int, list[tuple[int, bytes]]] = {}
 
     def read(self) -> JournalContents:
-        generation = self._highest_with_facts()
+        newest_first = sorted({*self._segments, *self._snapshots}, reverse=True)
+        generation = next((number for number in newest_first if number in self._snapshots or self._facts(number)), 0)
         if not generation:
             return JournalContents(notes=self._notes, damaged=[])
         highest = generation
@@ -146,12 +147,6 @@ class _Reader:
             notes=self._notes,
             damaged=lost,
         )
-
-    def _highest_with_facts(self) -> int:
-        for generation in sorted({*self._segments, *self._snapshots}, reverse=True):
-            if generation in self._snapshots or self._facts(generation):
-                return generation
-        return 0
 
     def _part(
         self, generation: int, facts: list[tuple[int, bytes]], *, start: int, limit: int | None

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from trainables.store import fs
 from tuner.error import NewerFormatError, OwnedElsewhereError
@@ -98,7 +98,8 @@ class Ownership:
         except OSError as error:
             log.warning("%s: not released (%s): a start on another host waits first", self._path, error.strerror)
         finally:
-            _unlock(self.lock_fd)
+            with suppress(OSError):  # no locks on this filesystem
+                fcntl.flock(self.lock_fd, fcntl.LOCK_UN)  # also for those that inherited it
             os.close(self.lock_fd)
 
     def _write_tail(self, state: str) -> None:
@@ -147,10 +148,3 @@ def _stands(path: str, *, unseen: bool) -> bool:
     except OSError:
         return unseen  # an error of a network's disk, for one: the next look may tell
     return True
-
-
-def _unlock(fd: int) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_UN)  # also for those that inherited it
-    except OSError:
-        pass  # no locks on this filesystem

@@ -33,14 +33,11 @@ class Bracket:
         self._reached: dict[str, float] = {}
         self._done = 0.0
         """Time that was trained in it."""
-        self._work = self._whole_work()
-
-    def _whole_work(self) -> float:
-        work, size = 0, self.size
-        for rung in self._rungs:
-            work += size * rung
-            size = math.ceil(size / self._factor)
-        return work
+        self._work = 0
+        """What all of it takes."""
+        for rung in rungs:
+            self._work += size * rung
+            size = math.ceil(size / factor)
 
     @property
     def full(self) -> bool:
