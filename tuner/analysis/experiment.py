@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import logging
 from os import PathLike, fspath
@@ -28,7 +29,58 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class ExperimentAnalysis(LoadedExperiment):
+class Showable(abc.ABC):
+    """What can be shown as a study, as plots and as a report: an experiment, and its results."""
+
+    @abc.abstractmethod
+    def _experiment(self) -> ExperimentAnalysis:
+        """What is shown."""
+
+    @property
+    def study(self) -> optuna.Study:
+        """The experiment as an `optuna.Study` in memory: all trials with their domains, values, curves and states.
+
+        Needs a metric and a mode: the run's, its searcher's, or those given here. `tuner.analysis.study.study_of` says
+        what becomes what.
+        """
+        return self._experiment()._seen(None, None).study()
+
+    def plot(
+        self,
+        kind: str | None = None,
+        *,
+        path: str | PathLike[str] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+    ) -> Any:
+        """Show the experiment: a plotly figure of one kind, or {name: figure} of all that show something.
+
+        Args:
+            kind: "curves" (or "learning_curves"), "parallel", "importances", "contour", "rank", "pareto", "timeline",
+                "schedule" (what exploits changed); None: all.
+            path: also written there: an interactive .html, or .png, .svg, .pdf, drawn by a Chromium of this machine; of
+                all kinds one .html page, or a directory for a file each.
+            metric, mode: default: the run's; of several objectives a kind that is about one takes the first.
+
+        Raises SettingError for what cannot be shown, with the reason; MissingExtraError (`pip install "tuner[plot]"`).
+        """
+        from tuner.analysis import report
+
+        return report.plot(self._experiment()._seen(metric, mode), kind, path)
+
+    def report(
+        self, path: str | PathLike[str] | None = None, *, metric: str | None = None, mode: str | None = None
+    ) -> str:
+        """Write one HTML page with everything, which needs no network, and return its path or URI.
+
+        Args:
+            path: a file or a URI; None: `report.html` in the experiment.
+            metric, mode: default: the run's.
+        """
+        return self._experiment()._publish(path, metric, mode)
+
+
+class ExperimentAnalysis(LoadedExperiment, Showable):
     """The trials of an experiment and what they came to.
 
     Args:
@@ -150,47 +202,7 @@ class ExperimentAnalysis(LoadedExperiment):
         metric = None if attribute == RECENCY else attribute
         return Ranking(self.settings.get("num_to_keep"), metric, order).best(trial.own_checkpoints)
 
-    @property
-    def study(self) -> optuna.Study:
-        """The experiment as an `optuna.Study` in memory: all trials with their domains, values, curves and states.
-
-        Needs a metric and a mode: the run's, its searcher's, or those given here. `tuner.analysis.study.study_of` says
-        what becomes what.
-        """
-        return self._seen(None, None).study()
-
-    def plot(
-        self,
-        kind: str | None = None,
-        *,
-        path: str | PathLike[str] | None = None,
-        metric: str | None = None,
-        mode: str | None = None,
-    ) -> Any:
-        """Show the experiment: a plotly figure of one kind, or {name: figure} of all that show something.
-
-        Args:
-            kind: "curves" (or "learning_curves"), "parallel", "importances", "contour", "rank", "pareto", "timeline",
-                "schedule" (what exploits changed); None: all.
-            path: also written there: an interactive .html, or .png, .svg, .pdf, drawn by a Chromium of this machine; of
-                all kinds one .html page, or a directory for a file each.
-            metric, mode: default: the run's; of several objectives a kind that is about one takes the first.
-
-        Raises SettingError for what cannot be shown, with the reason; MissingExtraError (`pip install "tuner[plot]"`).
-        """
-        from tuner.analysis import report
-
-        return report.plot(self._seen(metric, mode), kind, path)
-
-    def report(
-        self, path: str | PathLike[str] | None = None, *, metric: str | None = None, mode: str | None = None
-    ) -> str:
-        """Write one HTML page with everything, which needs no network, and return its path or URI.
-
-        Args:
-            path: a file or a URI; None: `report.html` in the experiment.
-            metric, mode: default: the run's.
-        """
+    def _publish(self, path: str | PathLike[str] | None, metric: str | None, mode: str | None) -> str:
         from tuner.analysis import report
 
         target = f"{self._path}/report.html" if path is None else fspath(path)
@@ -201,6 +213,9 @@ class ExperimentAnalysis(LoadedExperiment):
         facts |= {name: self.settings.get(name) for name in ("created", "trainable", "searcher", "scheduler", "stop")}
         said = {name: value for name, value in facts.items() if value}
         return report.publish(seen, said, self._path.rpartition("/")[2], target)
+
+    def _experiment(self) -> ExperimentAnalysis:
+        return self
 
     def _by(self, metric: str | None, mode: str | None, scope: str = "last") -> tuple[str, str]:
         if metric is None and self.default_metric is None:

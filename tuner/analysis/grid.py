@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from trainables.result import Result
 from tuner.analysis import scopes
-from tuner.analysis.experiment import ExperimentAnalysis
+from tuner.analysis.experiment import ExperimentAnalysis, Showable
 from tuner.analysis.loaded import config_of, last_result
 from tuner.error import MetricMissingError, SettingError, TrialError, TrialProcessDiedError, TrialTimeoutError
 from tuner.experiment.trial import Trial
 
 if TYPE_CHECKING:
-    import optuna
     import pandas
 
 _KINDS: dict[str, type[TrialError]] = {
@@ -24,7 +23,7 @@ _KINDS: dict[str, type[TrialError]] = {
 }
 
 
-class ResultGrid:
+class ResultGrid(Showable):
     """One `Result` per trial, in order of creation.
 
     Args:
@@ -98,31 +97,8 @@ class ResultGrid:
         """One row per trial: its last result, or the one with the best `filter_metric`; configs as "config/..."."""
         return self._analysis.dataframe(filter_metric, filter_mode)
 
-    @property
-    def study(self) -> optuna.Study:
-        """The experiment as an `optuna.Study` in memory, see `ExperimentAnalysis.study`."""
-        return self._analysis.study
-
-    def plot(
-        self,
-        kind: str | None = None,
-        *,
-        path: str | PathLike[str] | None = None,
-        metric: str | None = None,
-        mode: str | None = None,
-    ) -> Any:
-        """Show the experiment: a plotly figure, or all of them as {name: figure}; see `ExperimentAnalysis.plot`.
-
-        Example:
-            >>> grid.plot("curves", path="curves.html")
-        """
-        return self._analysis.plot(kind, path=path, metric=metric, mode=mode)
-
-    def report(
-        self, path: str | PathLike[str] | None = None, *, metric: str | None = None, mode: str | None = None
-    ) -> str:
-        """Write one HTML page with everything, see `ExperimentAnalysis.report`."""
-        return self._analysis.report(path, metric=metric, mode=mode)
+    def _experiment(self) -> ExperimentAnalysis:
+        return self._analysis
 
     def __len__(self) -> int:
         return len(self._analysis.trials)
