@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.retention.budget import BudgetLedger, EvictionPlan, Refusal
+from tuner.retention.budget import BudgetLedger, Refusal
 from tuner.retention.checker import Checker
 from tuner.retention.deleter import CouldNotDelete, Deleter
 from tuner.retention.planner import RetentionPlanner
@@ -16,7 +16,6 @@ __all__ = [
     "CouldNotDelete",
     "Deleter",
     "Ending",
-    "EvictionPlan",
     "Refusal",
     "Retention",
     "RetentionPlanner",

@@ -49,14 +49,6 @@ class Refusal:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionPlan:
-    """What to forget now, least useful first, and by how many bytes that is not enough (0: it is)."""
-
-    forget: tuple[CheckpointRef, ...] = ()
-    missing: int = 0
-
-
 def human_bytes(size: float) -> str:
     """A size for people: 5 GB, 120.5 MB."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
@@ -208,15 +200,15 @@ class BudgetLedger:
             return None
         return self._refusal(trial_id, trial.held[trial.latest].bytes, in_use)
 
-    def plan(self, in_use: Collection[Key] = ()) -> EvictionPlan:
-        """What to forget so that the rest fits. Changes nothing: what is done about it comes back by `gone`.
+    def plan(self, in_use: Collection[Key] = ()) -> tuple[CheckpointRef, ...]:
+        """What to forget so that the rest fits, least useful first. Changes nothing: what is done comes back by `gone`.
 
         Args:
             in_use: checkpoints that are being restored or uploaded, are pinned, or that an attempt started from.
         """
         excess = self.used - self.budget.size
         if excess <= 0:
-            return EvictionPlan()
+            return ()
         protected = {*in_use, *self._leaders()}
         forget: dict[Key, CheckpointRef] = {}
         for kind, heap in enumerate(self._going):
@@ -233,7 +225,7 @@ class BudgetLedger:
                     excess -= held.bytes
             for entry in true:
                 heapq.heappush(heap, entry)
-        return EvictionPlan(tuple(forget.values()), max(excess, 0))
+        return tuple(forget.values())
 
     # --- within -------------------------------------------------------------------------------------
 

@@ -101,7 +101,7 @@ class RetentionPlanner:
         for ref, _ in refs:
             self.gone(ref)
         if self._ledger is not None:
-            for ref in self._ledger.plan(in_use).forget:
+            for ref in self._ledger.plan(in_use):
                 self.gone(ref)
                 refs.append((ref, BUDGET))
         return refs

@@ -56,7 +56,7 @@ def names(refs: Collection[CheckpointRef]) -> list[str]:
 def test_within_the_budget_nothing_goes() -> None:
     ledger = ledger_of(20, save("a", 1, 1), save("a", 2, 2))
     assert ledger.used == 20
-    assert ledger.plan().forget == ()
+    assert ledger.plan() == ()
 
 
 RECORDS = [
@@ -72,31 +72,28 @@ LEAST_USEFUL_FIRST = ["b2", "a1", "a3", "b1", "d1", "d2", "c1"]
 @pytest.mark.parametrize("room", range(3, 11))
 def test_f27_least_useful_goes_first_and_the_protected_never(room: int) -> None:
     ledger = ledger_of(room * 10, *RECORDS, ended="ab")
-    assert names(ledger.plan().forget) == LEAST_USEFUL_FIRST[: 10 - room]
-    assert ledger.plan().missing == 0
+    assert names(ledger.plan()) == LEAST_USEFUL_FIRST[: 10 - room]
     assert ledger.plan() == ledger.plan()  # planning changes nothing
-    for ref in ledger.plan().forget:
+    for ref in ledger.plan():
         ledger.gone(ref)
     assert ledger.used == room * 10
-    assert ledger.plan().forget == ()
+    assert ledger.plan() == ()
 
 
-def test_what_is_missing_is_said_when_the_protected_alone_is_too_much() -> None:
-    plan = ledger_of(25, *RECORDS, ended="ab").plan()
-    assert names(plan.forget) == LEAST_USEFUL_FIRST
-    assert plan.missing == 5
+def test_all_others_go_when_the_protected_alone_is_too_much() -> None:
+    assert names(ledger_of(25, *RECORDS, ended="ab").plan()) == LEAST_USEFUL_FIRST
 
 
 def test_what_is_in_use_is_passed_over() -> None:
     ledger = ledger_of(80, *RECORDS, ended="ab")
-    assert names(ledger.plan(in_use={("b", (1, 1, 2)), ("a", (1, 1, 3))}).forget) == ["a1", "b1"]
-    assert names(ledger.plan().forget) == ["b2", "a1"]
+    assert names(ledger.plan(in_use={("b", (1, 1, 2)), ("a", (1, 1, 3))})) == ["a1", "b1"]
+    assert names(ledger.plan()) == ["b2", "a1"]
 
 
 @pytest.mark.parametrize(("top_k", "kept"), [(0, "cd"), (1, "acd"), (2, "acd"), (3, "acd"), (4, "abcd")])
 def test_the_best_of_the_top_k_trials_always_stays(top_k: int, kept: str) -> None:
     ledger = ledger_of(1, *RECORDS, top_k=top_k, ended="ab")
-    left = {f"{record.ref.trial_id}{record.ref.index}" for record in RECORDS} - set(names(ledger.plan().forget))
+    left = {f"{record.ref.trial_id}{record.ref.index}" for record in RECORDS} - set(names(ledger.plan()))
     best = {"a": "a2", "c": "c1", "d": "d2", "b": "b1"}
     assert left == {"c2", "d3"} | {best[trial] for trial in ["a", "c", "d", "b"][:top_k]}
     assert {name[0] for name in left} == set(kept)
@@ -107,21 +104,20 @@ def test_a_lower_score_is_better_with_mode_min_and_nan_is_worst() -> None:
     for trial, score in [("a", 3), ("b", 1), ("c", math.nan), ("d", None), ("e", "high")]:
         ledger.saved(save(trial, 1, score))
         ledger.ended(trial)
-    assert names(ledger.plan().forget) == ["e1", "d1", "c1", "a1"]
+    assert names(ledger.plan()) == ["e1", "d1", "c1", "a1"]
 
 
 def test_without_a_metric_the_newest_trials_are_the_top_ones() -> None:
     ledger = ledger_of(20, save("a", 1), save("b", 1), save("b", 2), save("a", 2), metric=None, ended="ab")
-    assert names(ledger.plan().forget) == ["a1", "b1"]
+    assert names(ledger.plan()) == ["a1", "b1"]
     ledger = ledger_of(10, save("a", 1), save("b", 1), save("b", 2), save("a", 2), metric=None, ended="ab")
-    assert names(ledger.plan().forget) == ["a1", "b1", "b2"]
+    assert names(ledger.plan()) == ["a1", "b1", "b2"]
 
 
 def test_the_latest_of_an_errored_trial_stays_and_of_an_ended_one_goes() -> None:
     records = [save("a", 1, 9), save("b", 1, 1), save("c", 1, 2)]
     ledger = ledger_of(10, *records, ended="b")  # a leads; c errored: it can be resumed
-    assert names(ledger.plan().forget) == ["b1"]
-    assert ledger.plan().missing == 10
+    assert names(ledger.plan()) == ["b1"]
 
 
 # --- refusals -------------------------------------------------------------------------------------------
@@ -130,9 +126,9 @@ def test_the_latest_of_an_errored_trial_stays_and_of_an_ended_one_goes() -> None
 def test_a_save_fits_where_its_trials_own_latest_makes_room_for_it() -> None:
     ledger = ledger_of(20, save("a", 1, 1), save("b", 1, 5), top_k=0)
     assert ledger.admit("a", 10) is None
-    assert ledger.plan().forget == ()  # the old latest stays until the new one is there
+    assert ledger.plan() == ()  # the old latest stays until the new one is there
     ledger.saved(save("a", 2, 2))
-    assert names(ledger.plan().forget) == ["a1"]
+    assert names(ledger.plan()) == ["a1"]
 
 
 def test_a_save_that_does_not_fit_is_refused_with_the_sizes() -> None:
@@ -143,7 +139,7 @@ def test_a_save_that_does_not_fit_is_refused_with_the_sizes() -> None:
     for text in ("trial c", "10 bytes", "checkpoint_budget=20 bytes", "30 bytes", "larger checkpoint_budget"):
         assert text in refusal.message
     assert ledger.admit("a", 10) is None  # nothing of the refused one is left
-    assert ledger.plan().forget == ()  # and nothing is removed for it
+    assert ledger.plan() == ()  # and nothing is removed for it
 
 
 def test_saves_on_their_way_hold_their_place() -> None:
@@ -163,7 +159,7 @@ def test_the_best_of_the_top_trial_counts_until_a_better_one_takes_its_place() -
     assert ledger.admit("b", 15, metrics={"m": 4}) is not None  # a1 is the best of all, and stays
     assert ledger.admit("b", 15, metrics={"m": 10}) is None  # this leads then, and a1 may go
     ledger.saved(save("b", 2, 10, size=15))
-    assert names(ledger.plan().forget) == ["a1", "b1"]
+    assert names(ledger.plan()) == ["a1", "b1"]
 
 
 def test_what_is_in_use_elsewhere_counts_and_an_own_start_does_not() -> None:
@@ -265,7 +261,7 @@ def test_a_plan_is_what_sorting_everything_would_give(
             model.held = [i for i in model.held if (i[0].ref.trial_id, i[0].ref.index) != (trial, size)]
         elif what == "use":
             used = {(trial, (1, 1, size))}
-        forget = list(ledger.plan(used).forget)
+        forget = list(ledger.plan(used))
         assert forget == model.plan(used)
         for ref in forget:
             ledger.gone(ref)
@@ -305,11 +301,10 @@ def test_f27_500_trials_of_100_mb_stay_within_5_gb(mode: Literal["max", "min"]) 
             ledger.ended(trial)
         for ref in gone:
             ledger.gone(ref)
-        gone += (plan := ledger.plan()).forget
+        gone += ledger.plan()
         for ref in gone:
             ledger.gone(ref)
             disk[ref.trial_id] = [each for each in disk[ref.trial_id] if each.ref != ref]
-        assert plan.missing == 0
         assert ledger.used == size * sum(map(len, disk.values())) <= limit
         assert all(disk[one][-1].iteration == count for one, count in running.items() if count)
     top = sorted(ever, key=lambda one: ever[one], reverse=mode == "max")[:top_k]
@@ -334,7 +329,7 @@ def test_a_save_costs_the_same_with_many_trials_on_disk() -> None:
 
         ledger._holds = counting  # type: ignore[method-assign]
         ledger.saved(save("new", 1, trials))
-        (gone,) = ledger.plan().forget
+        (gone,) = ledger.plan()
         assert gone.trial_id == "t0"
         return looked
 
