@@ -133,7 +133,7 @@ def text_or_none(name: str, value: Any) -> str | None:
     return value
 
 
-def path_or_none(name: str, value: Any, accepted: str = "None, a path, one with ~, or a URI") -> Any:
+def path_or_none(name: str, value: Any, accepted: str = "None, a path, one with ~, or file:///...") -> Any:
     """`value`, if it is None or a path or URI."""
     if value is not None and (not isinstance(value, str | os.PathLike) or not os.fspath(value).strip()):
         raise invalid(name, value, accepted)

@@ -29,7 +29,7 @@ def train(config: dict[str, Any]) -> None:
         ({"takeover": "False"}, "takeover='False' is not accepted; accepted: True, False"),
         ({"chdir_to_trial_dir": "no"}, "chdir_to_trial_dir='no' is not accepted"),
         ({"checkpoint_at_end": "x"}, "checkpoint_at_end='x' is not accepted"),
-        ({"storage_path": ""}, "storage_path='' is not accepted; accepted: None, a path, one with ~, or a URI"),
+        ({"storage_path": ""}, "storage_path='' is not accepted; accepted: None, a path, one with ~, or file:///..."),
         ({"restore": 5}, "restore=5 is not accepted; accepted is a checkpoint"),
         ({"restore": ""}, "restore='' is not accepted; accepted is a checkpoint"),
         ({"max_concurrent_trials": -1}, "accepted are 1, 2, ... and None or 0 (no limit)"),
