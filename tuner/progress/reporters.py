@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from trainables.validation import no_effect
 from tuner.callback import Trials
 from tuner.clock import Clock, SystemClock
 from tuner.error import SettingError, require
@@ -43,14 +44,14 @@ class TableReporter(ProgressReporter):
 
     Args:
         metric_columns, parameter_columns: keys, or {key: heading}; None: inferred.
-        total_samples: how many trials are expected; None: as the run says.
-        max_progress_rows, max_error_rows: rows at most.
+        max_progress_rows: rows at most.
         max_column_length: characters of a cell at most.
         max_report_frequency: seconds between two reports.
         print_intermediate_tables: False: the table only at the end; None: as True.
         infer_limit: how many metrics are found by themselves.
         metric, mode: what is best; None: as the run says.
         sort_by_metric: best trials first.
+        total_samples, max_error_rows: accepted, without effect.
     """
 
     def __init__(
@@ -79,9 +80,11 @@ class TableReporter(ProgressReporter):
             mode=mode,
             sort_by_metric=sort_by_metric,
         )
-        self._max_error_rows = max_error_rows
+        if total_samples is not None:
+            no_effect(f"total_samples={total_samples!r}", "the run knows how many trials there will be")
+        if max_error_rows != 20:
+            no_effect(f"max_error_rows={max_error_rows!r}", "a trial that failed is a line, and no row of a table")
         self._frequency = max_report_frequency
-        self._total = total_samples
         self._tables = print_intermediate_tables is not False
         self._clock: Clock = SystemClock()
         self._reported: float | None = None
@@ -94,7 +97,6 @@ class TableReporter(ProgressReporter):
         mode: str | None = None,
         **kwargs: Any,
     ) -> None:
-        self._total = self._total or total_samples
         self.set_search_properties(metric, mode)
 
     def set_search_properties(self, metric: str | None, mode: str | None) -> bool:

@@ -110,9 +110,7 @@ def test_reporters_of_both_kinds_take_rays_arguments() -> None:
     arguments: dict[str, Any] = {
         "metric_columns": ["a"],
         "parameter_columns": ["b"],
-        "total_samples": 3,
         "max_progress_rows": 1,
-        "max_error_rows": 2,
         "max_column_length": 10,
         "max_report_frequency": 30,
         "print_intermediate_tables": True,
@@ -123,6 +121,12 @@ def test_reporters_of_both_kinds_take_rays_arguments() -> None:
     }
     CLIReporter(**arguments)
     JupyterNotebookReporter(True, **arguments)
+
+
+@pytest.mark.parametrize("name", ["total_samples", "max_error_rows"])
+def test_arguments_of_rays_reporters_without_a_subject_here_are_said_to_have_no_effect(name: str) -> None:
+    with pytest.warns(UserWarning, match=f"{name}=2 has no effect"):
+        CLIReporter(**{name: 2})  # type: ignore[arg-type]
 
 
 def test_the_runs_metric_is_taken_over_where_none_was_given() -> None:
