@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import pkgutil
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -163,8 +164,6 @@ def _exists(module: str) -> bool:
 
 
 def _modules(package: str) -> list[str]:
-    import pkgutil
-
     found = importlib.import_module(package)
     return [module.name for module in pkgutil.iter_modules(getattr(found, "__path__", ()))]
 

@@ -14,6 +14,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from trainables import warned
 from trainables.masking import masked
@@ -56,6 +57,7 @@ class DriverLog(logging.Handler):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(logging.WARNING)
+        self._held: Any = self.lock  # logging's own, in which `emit` is called
         self._clock = clock
         self._waiting: deque[str] = deque(maxlen=KEPT)
         self._seen: Counter[tuple[str, str]] = Counter()
@@ -83,20 +85,20 @@ class DriverLog(logging.Handler):
 
     def open(self, paths: ExperimentPaths) -> None:
         """The experiment is this driver's, and is written to: what waits is written down."""
-        with self._held():
+        with self._held:
             self._paths = paths
             while self._waiting:
                 self._write(self._waiting.popleft())
 
     def let_go(self) -> None:
         """The experiment is taken back: nothing more is written there."""
-        with self._held():
+        with self._held:
             self._waiting.clear()
             self._shut()
 
     def add(self, text: str, *, level: int = logging.WARNING, at: float | None = None) -> None:
         """Write down something that was said in another way; `at`: when, in seconds since the epoch."""
-        with self._held():
+        with self._held:
             self._put(self._clock.time() if at is None else at, logging.getLevelName(level), text)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -113,7 +115,7 @@ class DriverLog(logging.Handler):
 
     def count_rest(self) -> None:
         """Say how many warnings were left out so far. What follows of their kinds is only counted too."""
-        with self._held():
+        with self._held:
             for cause, count in self._seen.items():
                 if count > OF_A_KIND:
                     self._put(self._clock.time(), "WARNING", f"{count - OF_A_KIND} more like: {cause[1]}")
@@ -121,7 +123,7 @@ class DriverLog(logging.Handler):
 
     def close(self) -> None:
         """Say what was left out, and close the file. Safe to call again."""
-        with self._held():
+        with self._held:
             self.count_rest()
             self._seen.clear()
             self._shut()
@@ -179,14 +181,6 @@ class DriverLog(logging.Handler):
             with open(self._paths.driver_log, "rb") as file:
                 file.seek(-1, os.SEEK_END)
                 self._torn = file.read(1) != b"\n"  # a driver was killed, or the disk was full
-
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        self.acquire()
-        try:
-            yield
-        finally:
-            self.release()
 
     def _is_alone(self, name: str) -> bool:
         """Whether nobody else hears a logger, of several that listen as this one does the first."""
