@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.schedulers.bracket import Bracket, Dropped
+from tuner.schedulers.bracket import Bracket
+from tuner.schedulers.rungs import Cut
 
 
 def bracket(names: str = "", *, size: int = 9, rungs: tuple[int, ...] = (1, 3, 9), factor: float = 3) -> Bracket:
@@ -47,8 +48,8 @@ def test_the_worst_are_dropped_first_with_where_they_stood() -> None:
         made.reach(name, 1, float(place))
     dropped = made.halve()
     assert [name for name, _ in dropped] == list("abcdef")
-    assert dropped[0][1] == Dropped(score=0.0, rank=9, of=9, needed=6.0)
-    assert dropped[-1][1] == Dropped(score=5.0, rank=4, of=9, needed=6.0)
+    assert dropped[0][1] == Cut(score=0.0, rank=9, of=9, needed=6.0)
+    assert dropped[-1][1] == Cut(score=5.0, rank=4, of=9, needed=6.0)
     assert (list(made.live), made.size, made.halvings_left) == (list("ghi"), 3, 1)
     assert [made.is_ready(name) for name in "ghi"] == [False] * 3, "the next rung is at 3"
 
@@ -68,7 +69,7 @@ def test_the_first_result_at_a_rung_counts_whatever_comes_later() -> None:
     made.reach("a", 2, 1.0)
     made.reach("a", 3, 9.0)
     made.reach("b", 2, 2.0)
-    assert made.halve() == [("a", Dropped(1.0, 2, 2, 2.0))]
+    assert made.halve() == [("a", Cut(1.0, 2, 2, 2.0))]
 
 
 def test_who_saves_seldom_may_be_rungs_ahead_and_is_ready_there_at_once() -> None:

@@ -86,16 +86,17 @@ def test_a_place_is_counted_from_the_best_and_equal_ones_share_the_best_place() 
 def test_who_is_below_the_cutoff_of_those_before_it_ends_and_is_told_where_it_stood() -> None:
     bracket = StoppingBracket([1, 3], 2, once=False)
     assert bracket.on_result("a", 1, 4.0) is None
-    assert bracket.on_result("b", 1, 2.0) == Cut(rank=2, of=2, needed=4.0)
+    assert bracket.on_result("b", 1, 2.0) == Cut(score=2.0, rank=2, of=2, needed=4.0)
     assert bracket.on_result("c", 1, 3.0) is None, "the median of 2 and 4"
-    assert bracket.on_result("d", 1, math.nan) == Cut(rank=4, of=4, needed=3.0)
+    cut = bracket.on_result("d", 1, math.nan)
+    assert cut is not None and math.isnan(cut.score) and cut[1:] == (4, 4, 3.0)
     assert bracket.on_result("a", 2, -9.0) is None, "it was at 1 already"
     assert bracket.on_result("a", 3, 0.0) is None, "the first there"
     assert [bracket.knows(name) for name in "abz"] == [True, True, False]
 
 
 def test_who_is_high_up_is_not_looked_at_further_down_where_once_is_said() -> None:
-    for once, cut in ((True, None), (False, Cut(2, 2, 5.0))):
+    for once, cut in ((True, None), (False, Cut(1.0, 2, 2, 5.0))):
         bracket = StoppingBracket([1, 3], 2, once=once)
         bracket.on_result("a", 1, 5.0)
         bracket.on_result("b", 4, 1.0)
