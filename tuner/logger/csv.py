@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -98,13 +99,14 @@ class CSVLoggerCallback(RowLogger):
     def _widen(self, file: CsvFile, trial: Trial, header: tuple[str, ...]) -> CsvFile:
         """Write the file anew with more columns, beside the old one, which then is replaced."""
         fresh = _beside(file.path)
-        with open(file.path, newline="", encoding="utf-8", errors="backslashreplace") as source:
-            rows = csv.reader(source)
-            next(rows, None)
-            empty = [""] * (len(header) - len(file.header))
-            lines = [file.encode(header), *(file.encode([*row, *empty]) for row in rows if row)]
+        text = (fs.read_file(file.path) + file.late).decode("utf-8", "backslashreplace")
+        rows = csv.reader(io.StringIO(text, newline=""))
+        next(rows, None)
+        empty = [""] * (len(header) - len(file.header))
+        lines = [file.encode(header), *(file.encode([*row, *empty]) for row in rows if row)]
         fs.write_file(fresh, b"".join(lines), fsync=False)
         fs.rename(fresh, file.path)
+        file.late = b""  # it is in there
         file.close()
         wide = CsvFile(file.path)
         wide.widenings, wide.iteration, wide.done = file.widenings + 1, file.iteration, file.done

@@ -40,26 +40,27 @@ class RowFile:
         self._fd = fs.open_append(path)
         self._size = fs.size(path)
         self._last = 0
-        self._late = b""
+        self.late = b""
+        """Rows that the disk refused, to be tried again."""
 
     def append(self, row: bytes) -> None:
         """Raises OSError when the disk refuses; then the row is in memory and will be tried again."""
-        data = self._late + row if self._late else row
+        data = self.late + row if self.late else row
         try:
             fs.write(self._fd, data)
         except OSError:
             if len(data) <= LATE_LIMIT:
-                self._late = data
+                self.late = data
             fs.truncate(self.path, self._size)  # no half row stays
             raise
-        self._late = b""
+        self.late = b""
         self._size += len(data)
         self._last = len(row)
 
     def replace_last(self, row: bytes) -> None:
         """Write the last row anew, in place, so that it is there at every instant. It must not be longer."""
         old, self._last = self._last, len(row)
-        if self._late or not old or len(row) > old:
+        if self.late or not old or len(row) > old:
             return
         fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)  # the other one appends, wherever it is told to write
         try:
@@ -72,7 +73,7 @@ class RowFile:
     def close(self) -> None:
         """Raises OSError when the disk still refuses what it refused before; the file is closed all the same."""
         try:
-            if self._late:
+            if self.late:
                 self.append(b"")
         finally:
             fs.close(self._fd)

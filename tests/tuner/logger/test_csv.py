@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.tuner.logger.reading import csv_rows, json_rows
 from trainables import tagged
+from trainables.store import fs
 from tuner.experiment.standing import StandingResult
 from tuner.logger import CSVLoggerCallback, JsonLoggerCallback
 
@@ -50,6 +52,30 @@ def test_a_later_key_widens_the_table_once(lab: Any) -> None:
     assert [row["accuracy"] for row in rows] == ["", "0.5", "", "0.7"]
     assert [row["extra"] for row in rows] == ["", "", "", "x"]
     assert sorted(path.name for path in trial.directory.iterdir()) == ["progress.csv"]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_f30_rows_that_a_full_disk_refused_are_there_with_more_columns(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    run = lab(CSVLoggerCallback())
+    trial = run.trial()
+    for number in range(before):
+        run.report(trial, loss=number)
+    with monkeypatch.context() as patch:
+        patch.setattr(fs, "write", full)
+        for number in range(before, 3):
+            run.report(trial, loss=number)
+    run.report(trial, loss=3, accuracy=0.5)
+
+    rows = csv_rows(trial)
+
+    assert [row["loss"] for row in rows] == ["0", "1", "2", "3"]
+    assert [row["accuracy"] for row in rows] == ["", "", "", "0.5"]
+
+
+def full(fd: int, data: bytes) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_key_per_result_does_not_rewrite_for_ever(lab: Any, caplog: pytest.LogCaptureFixture) -> None:
