@@ -77,7 +77,7 @@ class ExperimentState:
         """Add one fact. Raises ExperimentDamagedError for one that fits to nothing before it."""
         try:
             _APPLY[type(fact)](self, fact)
-        except (LookupError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
+        except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             kind = type(fact).__struct_config__.tag
             raise ExperimentDamagedError(
                 f"a fact of kind {kind} does not fit to what stands before it: {error!r}"

@@ -1,0 +1,173 @@
+"""One trial, as the facts about it add up: what users read of it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tuner.experiment.facts import (
+    TRIAL,
+    attempt,
+    created,
+    published,
+    ref,
+    result,
+    saved,
+    state_of,
+    trial_of,
+)
+from trainables import tagged
+from tuner.experiment import events as ev
+from tuner.experiment.trial import Trial
+
+FAILED = ev.AttemptEnded(TRIAL, 1, "failed")
+
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.one_of(st.floats(allow_nan=False, allow_infinity=False, width=32), st.just(math.nan)), min_size=1))
+def test_the_summary_is_that_of_the_numbers(values: list[float]) -> None:
+    facts = [ev.ResultReported(TRIAL, 1, n, result_of({"loss": value})) for n, value in enumerate(values, start=1)]
+    trial = trial_of(attempt(), *facts)
+    numbers = [value for value in values if not math.isnan(value)]
+    if not numbers:
+        assert "loss" not in trial.metric_analysis
+        return
+    found = trial.metric_analysis["loss"]
+    assert (found["min"], found["max"]) == (min(numbers), max(numbers))
+    assert found["avg"] == pytest.approx(math.fsum(numbers) / len(numbers), rel=1e-6, abs=1e-6 * max(map(abs, numbers)))
+
+
+def result_of(metrics: dict[str, Any]) -> Any:
+    return msgspec.Raw(tagged.dumps(metrics))
+
+
+def test_a_metric_that_was_infinite_once_is_known_to_the_history_only() -> None:
+    facts = [
+        ev.ResultReported(TRIAL, 1, n, result_of({"loss": loss})) for n, loss in ((1, 1.0), (2, math.inf), (3, 2.0))
+    ]
+    trial = trial_of(attempt(), *facts)
+    assert trial.unsummed_metrics == {"loss"} and trial.metric_analysis == {}
+
+
+def test_a_trial_that_has_ended_says_the_same_in_fewer_bytes() -> None:
+    facts = [attempt(), *saved(1, loss=3.0), result(2, loss=1.0)]
+    trial, ended = trial_of(*facts), trial_of(*facts, ev.TrialEnded(TRIAL, "TERMINATED", 9.0))
+    assert ended.last_result == trial.last_result and ended.metric_analysis == trial.metric_analysis
+    assert ended.checkpoints[0].metrics == trial.checkpoints[0].metrics
+    assert "last_result" not in ended.__dict__, "it is read again when it is asked for"
+
+
+@pytest.mark.parametrize(("timestamp", "heard"), [(7.0, 7.0), (None, 0.0), ("late", 0.0), (float("inf"), 0.0)])
+def test_when_it_was_last_heard_of_is_what_its_result_says_if_that_is_a_time(timestamp: Any, heard: float) -> None:
+    trial = trial_of(attempt(), ev.ResultReported(TRIAL, 1, 1, result_of({"timestamp": timestamp})))
+    assert trial.last_heard_of == heard
+    assert trial_of().last_heard_of == 0.0
+
+
+# --- what it goes on from -------------------------------------------------------------------------------------------
+
+
+def test_its_own_checkpoints_are_those_of_the_life_that_stands() -> None:
+    before = [attempt(), *saved(1), FAILED]
+    trial = trial_of(*before, attempt(2, checkpoint=ref(1), iteration=1))
+    assert [record.iteration for record in trial.own_checkpoints] == [1]
+    trial = trial_of(*before, ev.RolledBack(TRIAL, 2, 0), attempt(2))  # anew
+    assert trial.own_checkpoints == [] and len(trial.checkpoints) == 1
+    assert trial.latest_checkpoint is not None and trial_of().latest_checkpoint is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "stopped", "behind"),
+    [
+        ([result(1)], False, False),
+        ([result(1, then="stop")], True, False),
+        ([result(1, then="stop", saves=True)], False, True),
+        ([result(1, then="stop", saves=True), published(1)], True, False),
+        ([result(1, then="pause", saves=True), published(1)], False, False),
+        ([result(1, then="pause", saves=True)], False, True),
+        ([*saved(1), result(2, then="stop"), FAILED, ev.RolledBack(TRIAL, 2, 1)], False, True),
+    ],
+)
+def test_whether_it_is_at_an_end_that_was_decided(facts: list[ev.AnyFact], stopped: bool, behind: bool) -> None:
+    trial = trial_of(attempt(), *facts)
+    assert (trial.is_stopped, trial.is_behind) == (stopped, behind)
+
+
+def test_an_opened_checkpoint_is_the_one_here_or_the_newest_copy(tmp_path: Path) -> None:
+    copies = [ev.CheckpointCopied(ref(1), place) for place in ("s3://old/runs/e", "s3://new/runs/e")]
+    (trial,) = state_of(tmp_path, created(), attempt(), *saved(1), *copies).trials
+    (record,) = trial.checkpoints
+    opened = trial.open_checkpoint(record)
+    assert str(opened.uri) == f"s3://new/runs/e/{trial.dirname}/checkpoint_000001"
+    trial.__dict__["origin"] = "s3://moved/e"
+    assert str(trial.open_checkpoint(record).uri).startswith("s3://moved/e/")
+    (trial.directory / "checkpoint_000001").mkdir(parents=True)
+    assert trial.open_checkpoint(record).path == str(trial.directory / "checkpoint_000001")
+
+
+# --- its config -----------------------------------------------------------------------------------------------------
+
+
+def test_a_config_is_read_once_and_a_large_one_is_given_up_on_request(tmp_path: Path) -> None:
+    (trial,) = state_of(tmp_path, created(x=1, layers=[1, 2])).trials
+    assert trial.config == {"x": 1, "layers": [1, 2]} and trial.config is trial.config
+    before = trial.config
+    trial.release()
+    assert trial.config is before, "a small one stays"
+    assert trial.evaluated_params == {"x": 1, "layers": [1, 2]}
+
+
+# --- rests ----------------------------------------------------------------------------------------------------------
+
+
+def test_rests_are_between_attempts_and_never_before_it_ran() -> None:
+    ended = ev.AttemptEnded(TRIAL, 1, "paused", at=150.0)
+    trial = trial_of(attempt(), *saved(1), ended)
+    (rest,) = trial.rests
+    assert (rest.why, rest.since, rest.reached, rest.until) == ("paused", 150.0, 1, None)
+    trial = trial_of(attempt(), *saved(1), ended, attempt(2, checkpoint=ref(1), iteration=1))
+    assert (trial.rests[0].until, trial.rests[0].iteration) == (200.0, 1)
+    trial = trial_of(attempt(), *saved(1), ev.AttemptEnded(TRIAL, 1, "halted"))  # nobody saw when
+    assert trial.rests[0].since == 101.0, "when it was last heard of"
+    trial = trial_of(attempt(), ev.AttemptEnded(TRIAL, 1, "lost", at=3.0))  # a clock that jumped
+    assert trial.rests[0].since == 100.0
+
+
+# --- a sequence of trials -------------------------------------------------------------------------------------------
+
+
+def test_trials_are_a_live_view_that_nobody_changes(tmp_path: Path) -> None:
+    state = state_of(tmp_path, created())
+    trials = state.trials
+    assert len(trials) == 1 and trials.get(TRIAL) is trials[0] and trials.get("nobody") is None
+    state.apply(created(1))
+    assert [trial.index for trial in trials] == [0, 1] and trials[-1].index == 1
+    copy = trials[:]
+    copy.clear()
+    assert len(trials) == 2
+    with pytest.raises((TypeError, AttributeError)):
+        trials.append(Trial)  # type: ignore[attr-defined]
+
+
+def test_a_trial_is_named_shown_and_compared_by_itself() -> None:
+    trial = trial_of(attempt(), result(3))
+    assert str(trial) == "train_ab_00000" and repr(trial) == "Trial(train_ab_00000, RUNNING, iteration 3)"
+    assert trial != trial_of(attempt(), result(3)) and trial == trial
+    assert trial.path == trial.logdir == trial.local_path == "/results/e/train_ab_00000"
+
+
+def test_an_error_file_is_there_only_with_the_error(tmp_path: Path) -> None:
+    (trial,) = state_of(tmp_path, created(), attempt()).trials
+    trial.directory.mkdir()
+    (trial.directory / "error.txt").write_text("of an earlier attempt")
+    assert trial.error_file is None
+    trial.error = ev.ErrorInfo("ValueError", "no")
+    assert trial.error_file == str(trial.directory / "error.txt")
