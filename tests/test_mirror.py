@@ -5,30 +5,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("trainables", "tuner")
 LARGE = 120
 """Lines, above which a module is to have tests of its own. What an `__init__` names is held by `test_exports.py`."""
 
-COVERED_BY = {
-    # driver, opening, executors, syncer, experiment, tools, cli
-    "tuner/cli/config_file": "tests/tuner/cli/test_cli_config.py",
-    "tuner/cli/show": "tests/tuner/cli/test_cli_verbs.py",
-    "tuner/cli/verify": "tests/tuner/cli/test_cli_verbs.py",
-    "tuner/syncer/relation": "tests/tuner/opening/test_decide.py",
-    "tuner/syncer/sink": "tests/tuner/syncer/test_replica.py",
-    "tuner/syncer/views": "tests/tuner/test_elsewhere.py",
-    "tuner/tools/copy": "tests/tuner/cli/test_cli_elsewhere.py",
-    "tuner/tools/doctor": "tests/tuner/cli/test_cli_doctor.py",
-    "tuner/tools/machine": "tests/tuner/cli/test_cli_doctor.py",
-    "tuner/tools/prove/compare_files": "tests/tuner/tools/prove/test_differences.py",
-    "tuner/tools/prove/run_watch": "tests/tuner/tools/prove/test_prove.py",
-    "tuner/tools/sync": "tests/tuner/cli/test_cli_elsewhere.py",
-    # the rest of tuner
-    # trainables
-}
+COVERED_BY: dict[str, str] = {}
+"""Larger modules whose tests stand in another file: `"tuner/x/y": "tests/..."`."""
 
 
 @cache
@@ -54,7 +37,11 @@ def test_every_larger_module_has_tests_under_its_name_or_a_row() -> None:
     assert sorted(set(COVERED_BY) - alone) == [], "rows that nothing needs any more"
 
 
-@pytest.mark.parametrize("file", sorted(set(COVERED_BY.values())))
-def test_a_row_names_a_file_of_tests(file: str) -> None:
-    assert PurePosixPath(file).name.startswith("test_")
-    assert (ROOT / file).is_file()
+def test_the_rows_are_few_and_none_is_of_how_a_run_starts_and_goes() -> None:
+    assert len(COVERED_BY) < 25
+    assert [module for module in COVERED_BY if module.startswith(("tuner/driver/", "tuner/opening/"))] == []
+
+
+def test_rows_name_files_of_tests() -> None:
+    files = {PurePosixPath(file) for file in COVERED_BY.values()}
+    assert [file for file in files if not file.name.startswith("test_") or not (ROOT / file).is_file()] == []

@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 
 import tuner as tune
-from tuner.schedulers import ASHAScheduler, MedianStoppingRule
-from tuner.search import BasicVariantGenerator
-from tuner.search.optuna import OptunaSearch
-from tuner.stopper import CombinedStopper, TimeoutStopper
 from tuner.tools.prove import run_records
-from tuner.tools.prove.run_records import KillPoint
-from tuner.tools.prove.run_watch import Watch, decided_by_timing
+from tuner.tools.prove.run_watch import Watch
 from tuner.tools.prove.verdict import before_kills, judge
 
 WHOLE = [1.0, 2.0, 3.0, 4.0]
@@ -137,26 +132,6 @@ def test_of_runs_that_timing_leads_elsewhere_only_what_they_share_is_compared(ma
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"scheduler": ASHAScheduler(), "search_alg": OptunaSearch(), "stop": {"training_iteration": 3}}, []),
-        ({"scheduler": "fifo", "search_alg": BasicVariantGenerator(), "concurrent": 2}, []),
-        ({"scheduler": MedianStoppingRule()}, ["MedianStoppingRule goes by time_total_s"]),
-        ({"time_budget_s": 5}, ["time_budget_s ends it"]),
-        ({"stop": {"time_total_s": 5, "x": 3}}, ["stopped by time_total_s"]),
-        ({"stop": CombinedStopper(TimeoutStopper(5))}, ["stopped by TimeoutStopper"]),
-        (
-            {"scheduler": "asha", "search_alg": OptunaSearch(), "concurrent": 4},
-            ["asha decides by the order in which 4", "OptunaSearch decides by the order"],
-        ),
-    ],
-)
-def test_what_depends_on_timing_is_known_from_the_settings(settings: dict[str, Any], said: list[str]) -> None:
-    found = decided_by_timing(**settings)
-    assert len(found) == len(said) and all(part in line for part, line in zip(said, found, strict=True))
-
-
-@pytest.mark.parametrize(
     ("more", "words"),
     [
         ({"every": 9}, "nothing was saved"),
@@ -169,12 +144,3 @@ def test_what_hinders_a_proof_is_seen_before_any_kill(
 ) -> None:
     verdict = before_kills(made("whole", WHOLE, **more))
     assert verdict is not None and not verdict.proven and words in verdict.text
-
-
-def test_kills_lie_after_the_first_checkpoint_and_are_the_same_for_the_same_seed(made: Callable[..., Path]) -> None:
-    seen = run_records.of_place(made("whole", WHOLE, WHOLE))
-    possible = [KillPoint(0, trial, iteration) for trial in (0, 1) for iteration in (3, 4)]
-    assert run_records.points(seen, kills=9, seed=0) == possible
-    drawn = [run_records.points(seen, kills=2, seed=seed) for seed in range(20)]
-    assert drawn == [run_records.points(seen, kills=2, seed=seed) for seed in range(20)]
-    assert {point for points in drawn for point in points} == set(possible)

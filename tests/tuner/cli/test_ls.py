@@ -1,0 +1,54 @@
+"""tuner ls: experiments and what stands in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tuner.replicated import answer, ran
+from trainables.transfer.open import open_backend
+from tuner.cli import main
+
+
+def test_ls_counts_trials_and_checkpoints(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = json.loads(answer(capsys, "ls", str(experiment.parent), "--json"))
+
+    assert (row["name"], row["trials"], row["done"], row["checkpoints"]) == ("small", 3, 3, 6)
+    assert "small" in answer(capsys, "ls", str(experiment.parent))
+
+
+def test_ls_of_a_directory_without_experiments_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "something").mkdir()
+
+    assert answer(capsys, "ls", str(tmp_path)) == f"no experiments in {tmp_path}\n"
+
+
+def test_ls_lists_a_damaged_experiment_as_one(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (experiment / "experiment.json").write_text("{")
+
+    capsys.readouterr()
+    assert main(["ls", str(experiment.parent)]) == 0
+    said = capsys.readouterr()
+    assert "unreadable" in said.out
+    assert said.err.startswith("tuner ls: small: unreadable: ") and said.err.count("\n") == 1
+
+
+# --- ls, show, verify ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_ls_lists_a_place_elsewhere(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ran(place, tmp_path / "results")
+    backend = open_backend(place)
+    backend.put("foreign/file", b"x")
+    backend.put("broken/experiment.json", b"{")
+    backend.close()
+
+    rows = {row["name"]: row for row in json.loads(answer(capsys, "ls", place, "--json"))}
+
+    assert sorted(rows) == ["broken", "mine"]
+    assert (rows["mine"]["trials"], rows["mine"]["done"], rows["mine"]["checkpoints"]) == (2, 2, 6)
+    assert rows["mine"]["path"] == f"{place}/mine"
+    assert "unreadable" in rows["broken"]["state"]

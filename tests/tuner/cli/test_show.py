@@ -1,0 +1,94 @@
+"""tuner show: a line per trial, or all of one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from tests.tuner.replicated import answer, counts, ran
+from tuner.cli import main
+
+
+def test_show_has_a_line_per_trial(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = answer(capsys, "show", str(experiment))
+
+    assert said.count("TERMINATED") == 3
+    assert "loss" in said
+    assert "x=" in said
+
+
+def test_show_of_one_trial_has_config_result_and_checkpoints(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = json.loads(answer(capsys, "show", str(experiment), "0", "--json"))
+
+    assert facts["config"]["steps"] == 4
+    assert facts["result"]["training_iteration"] == 4
+    assert [item["iteration"] for item in facts["checkpoints"]] == [3, 4]
+    assert "checkpoint_000004" in answer(capsys, "show", str(experiment), facts["id"])
+
+
+def test_show_of_an_unknown_trial_has_the_nearest(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(experiment), "99"]) == 2
+    assert "there is no trial '99'" in capsys.readouterr().err
+
+
+def test_show_says_that_a_torn_line_was_cut(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (segment,) = (experiment / "journal").glob("*.jsonl")
+    segment.write_bytes(segment.read_bytes()[:-5])
+    capsys.readouterr()
+    assert main(["show", str(experiment)]) == 0
+    assert f"tuner show: {segment.name}: a torn line at its end was cut" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_show_of_a_place_elsewhere(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ran(bucket, tmp_path / "results")
+    shutil.rmtree(tmp_path / "results")
+
+    shown = answer(capsys, "show", f"{bucket}/mine")
+    facts = json.loads(answer(capsys, "show", f"{bucket}/mine", "1", "--json"))
+
+    assert shown.startswith(f"{bucket}/mine\n") and shown.count("TERMINATED") == 2
+    assert facts["path"].startswith(f"{bucket}/mine/") and facts["config"] == {"i": 1}
+
+
+@pytest.mark.slow
+def test_show_tells_the_copies(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    experiment = ran(bucket, tmp_path / "results", keep_local=1)
+
+    shown = answer(capsys, "show", experiment)
+    (copy,) = json.loads(answer(capsys, "show", experiment, "--json"))["copies"]
+
+    assert f"copies at {bucket}/mine: 6 checkpoints, the newest saved " in shown and "nothing is waiting" in shown
+    assert (copy["place"], copy["checkpoints"], copy["lacking"]) == (f"{bucket}/mine", 6, 0)
+    assert "not here" in answer(capsys, "show", experiment, "0")
+    assert json.loads(answer(capsys, "show", ran(None, tmp_path / "alone"), "--json"))["copies"] == []
+
+
+@pytest.mark.parametrize("new", ["here", "there"])
+def test_show_names_no_copies_of_the_experiment_that_was_continued(
+    new: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = ran(f"{tmp_path}/old", tmp_path / "first")
+    there = f"{tmp_path}/new/mine"
+    tune.run(
+        counts,
+        restore=f"{tmp_path}/old/mine" if new == "there" else old,
+        name="mine",
+        storage_path=tmp_path / "second",
+        sync_config=tune.SyncConfig(upload_dir=f"{tmp_path}/new", syncer="auto" if new == "there" else None),
+        executor="inline",
+        verbose=0,
+    )
+    copies = json.loads(answer(capsys, "show", tmp_path / "second" / "mine", "--json"))["copies"]
+    trial = json.loads(answer(capsys, "show", tmp_path / "second" / "mine", "0", "--json"))
+
+    assert [(copy["place"], copy["checkpoints"], copy["lacking"]) for copy in copies] == (
+        [(there, 6, 0)] if new == "there" else []
+    )
+    assert [item["copies"] for item in trial["checkpoints"]] == [[there] if new == "there" else []] * 3
