@@ -6,6 +6,7 @@ where it is installed (1.5 s and more), and several times as much per event.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import math
@@ -69,13 +70,12 @@ class TBXLoggerCallback(LoggerCallback):
             first = min([*(rows.keys() - shown), standing.void_after + 1, trial.iteration + 1])
             purges = max(shown, default=0) >= first
             if purges or any(step >= first for step in rows):
-                file = EventFile(trial.directory)
-                if purges:
-                    file.purge(int(first))
-                for step, row in sorted(rows.items()):
-                    if step >= first:
-                        file.scalars(step, row, at=as_score(row.get("timestamp")))
-                file.close()
+                with contextlib.closing(EventFile(trial.directory)) as file:
+                    if purges:
+                        file.purge(int(first))
+                    for step, row in sorted(rows.items()):
+                        if step >= first:
+                            file.scalars(step, row, at=as_score(row.get("timestamp")))
         except OSError as error:
             log.warning("cannot write TensorBoard's files in %s: %s; the run goes on", trial.directory, error.strerror)
         return []

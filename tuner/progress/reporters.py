@@ -13,7 +13,7 @@ from tuner.clock import Clock, SystemClock
 from tuner.error import SettingError, require
 from tuner.experiment.trial import Trial
 from tuner.progress.live import Announcer, Progress
-from tuner.progress.screen import NotebookScreen, PlainScreen, Screen, Status
+from tuner.progress.screen import NotebookScreen, PlainScreen, Screen, Status, in_notebook
 from tuner.progress.table import Columns, Names, build
 
 
@@ -140,7 +140,7 @@ class CLIReporter(TableReporter):
 
 
 class JupyterNotebookReporter(TableReporter):
-    """Shows the table of trials in a notebook's output cell.
+    """Shows the table of trials in a notebook's output cell; outside of a notebook as `CLIReporter` does.
 
     Args:
         overwrite: replace the table before (None, True), or show one below the other (False).
@@ -153,6 +153,8 @@ class JupyterNotebookReporter(TableReporter):
         self._cell: NotebookScreen | None = None
 
     def _screen(self) -> Screen:
+        if not in_notebook():
+            return PlainScreen()
         if self._cell is None or not self._overwrite:
             self._cell = NotebookScreen()
         return self._cell

@@ -173,7 +173,9 @@ def test_a_notebooks_cell_is_replaced_or_followed_by_another(monkeypatch: pytest
         shown.append(made._repr_html_())
         return handle
 
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=SimpleNamespace(display=display)))  # type: ignore[arg-type]
+    kernel = SimpleNamespace(kernel=object())
+    module = SimpleNamespace(display=SimpleNamespace(display=display), get_ipython=lambda: kernel)
+    monkeypatch.setitem(sys.modules, "IPython", module)  # type: ignore[arg-type]
     for overwrite, cells in ((None, 1), (True, 1), (False, 2)):
         shown.clear()
         updated.clear()
@@ -182,6 +184,11 @@ def test_a_notebooks_cell_is_replaced_or_followed_by_another(monkeypatch: pytest
         reporter.report([], True, "<two>")
         assert (len(shown), len(updated)) == (cells, 2 - cells)
         assert "&lt;two&gt;" in [*shown, *updated][-1]
+
+
+def test_a_notebooks_reporter_prints_where_there_is_no_notebook(capsys: pytest.CaptureFixture[str]) -> None:
+    JupyterNotebookReporter().report([], True, "a line")
+    assert capsys.readouterr().out == "a line\n"
 
 
 def test_columns_may_be_added_to_both_kinds(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
