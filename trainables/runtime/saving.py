@@ -80,11 +80,11 @@ class Saver:
         self.wait()
         return self._opened(Staged(staging.new_directory(self._job.directory, str(self._index + 1)), number))
 
-    def take(self, directory: Path, *, handed_over: bool, extra: Mapping[str, Any] | None = None) -> Staged:
+    def take(self, directory: Path, *, handed_over: bool) -> Staged:
         """Stage a directory of the user's: moved when it was handed over, else cloned."""
         self.wait()
         how = staging.hand_over if handed_over else staging.lend
-        return self._opened(Staged(how(directory, self._job.directory, str(self._index + 1)), extra=dict(extra or {})))
+        return self._opened(Staged(how(directory, self._job.directory, str(self._index + 1))))
 
     def adopt(self, staged: Path, extra: Mapping[str, Any], *, uploading: bool = False) -> Staged:
         """Take over a directory that another process of this trial has staged."""

@@ -110,23 +110,20 @@ def _hashed(published: Published, entries: Iterable[FileEntry]) -> Manifest:
     return published.manifest
 
 
-def problems(path: Path, *, full: bool = True, files_only: bool = False) -> list[str]:
+def problems(path: Path, *, files_only: bool = False) -> list[str]:
     """Everything that is wrong with a checkpoint, one sentence each; [] when it is as it was published.
 
-    `full` hashes every file, else only those whose size or mtime differ. With `files_only` it lies where copies go:
-    its empty directories are in the manifest alone, and whoever fetches it makes them again. A file that the manifest
-    does not name is a problem here, though it does not keep the checkpoint from being used.
+    With `files_only` it lies where copies go: its empty directories are in the manifest alone, and whoever fetches it
+    makes them again. A file that the manifest does not name is a problem here, though it does not keep the checkpoint
+    from being used.
     """
     try:
         published = manifest.read(path)
         found = file_tree.scan(path, follow=False)
-        suspects = published.manifest.files
-        if not full:
-            suspects = [entry for entry, _ in _differing(published, look_at_mtime=True)]
     except CheckpointError as error:
         return [str(error)]
     result = []
-    for entry in suspects:
+    for entry in published.manifest.files:
         try:
             reason = _wrong(path, entry)
         except CheckpointError as error:

@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 
 from trainables.checkpoint import Checkpoint
+from trainables.store import delete as store_delete
 from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
@@ -29,7 +30,6 @@ from tuner.progress import ProgressFacts
 from tuner.progress import formatting as text
 from tuner.progress.live import Announcer
 from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
-from tuner.retention.deleter import delete_here
 from tuner.syncer.drain import copy_inherited
 from tuner.syncer.replica import Replica
 from tuner.syncer.sink import ReplicaSink
@@ -123,7 +123,7 @@ class Run:
             replica.start(self.state, owned.inventory(self.state, new=new, touched=touched, origins=origins))
             self._bring_inherited(replica, journal)
         inline, wake = self.executor.inline, self.executor.wake
-        delete = delete_here if hosts is None else hosts.delete
+        delete = store_delete.delete if hosts is None else hosts.delete
         retention = Retention(
             RetentionPlanner(
                 spec.checkpoint_config,

@@ -79,7 +79,7 @@ class RemoteHosts(Protocol):
     def holds(self, path: Path) -> bool:
         """A host that lives has the checkpoint that would lie at that path here."""
 
-    def delete(self, host: str, path: Path) -> bool:
+    def delete(self, path: Path) -> bool:
         """Delete a checkpoint here and on every host that has it; from any thread. `Delete` of the deleter."""
 
     def bring(self, host: str, dirname: str, ref: CheckpointRef, digest: str) -> str | None:

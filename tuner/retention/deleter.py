@@ -26,20 +26,13 @@ from tuner.experiment import events as ev
 
 log = logging.getLogger(__name__)
 
-Delete = Callable[[str, Path], bool]
-"""Deletes the checkpoint at a path on a host ("" is this one). False: it is open and was left alone, ask again later.
-Missing is no error; must be idempotent."""
+Delete = Callable[[Path], bool]
+"""Deletes the checkpoint at a path. False: it is open and was left alone, ask again later. Missing is no error; must be
+idempotent."""
 
 ATTEMPTS = 8
 QUIET_S = 0.5
 """A wait for deletions that is shorter is not said."""
-
-
-def delete_here(host: str, path: Path) -> bool:
-    """`Delete` by this host's own store."""
-    if host:
-        raise ValueError(f"{path} lies on host {host!r}: only its own store can delete it")
-    return store_delete.delete(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +40,25 @@ class CouldNotDelete:
     """What is left on disk, and why."""
 
     ref: CheckpointRef
-    host: str
     path: Path
     reason: str
     attempts: int
 
     def __str__(self) -> str:
-        where = f"{self.host}:" if self.host else ""
         tries = f" ({self.attempts} attempts)" if self.attempts else ""
-        return f"{where}{self.path}: {self.reason}{tries}"
+        return f"{self.path}: {self.reason}{tries}"
 
 
 @dataclass(slots=True)
 class _Job:
     ref: CheckpointRef
-    host: str
     path: Path
     attempts: int = 0
     error: Exception | None = None
     last_chance: bool = False
 
     def left(self, reason: str) -> CouldNotDelete:
-        return CouldNotDelete(self.ref, self.host, self.path, reason, self.attempts)
+        return CouldNotDelete(self.ref, self.path, reason, self.attempts)
 
 
 class Deleter:
@@ -92,7 +82,7 @@ class Deleter:
 
     def __init__(
         self,
-        delete: Delete = delete_here,
+        delete: Delete = store_delete.delete,
         *,
         wake: Callable[[], None] = lambda: None,
         inline: bool = False,
@@ -121,13 +111,13 @@ class Deleter:
         """Deletions that were done or given up."""
         self._closed = False
 
-    def submit(self, ref: CheckpointRef, path: Path, *, host: str = "") -> None:
+    def submit(self, ref: CheckpointRef, path: Path) -> None:
         """Queue one. Never blocks (inline: does it now)."""
         with self._change:
             if self._closed:
                 raise RuntimeError("the deleter is closed")
             self._look_again_at_pinned()
-            self._queue(_Job(ref, host, path))
+            self._queue(_Job(ref, path))
             if not self._inline:
                 self._start_thread()
                 self._change.notify_all()
@@ -284,7 +274,7 @@ class Deleter:
             pinned = self._is_pinned(job.path)
             if not pinned:
                 job.attempts += 1
-                pinned = not self._delete(job.host, job.path)
+                pinned = not self._delete(job.path)
         except FileNotFoundError:
             pass  # gone already
         except Exception as raised:

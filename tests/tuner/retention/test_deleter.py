@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from trainables.store import delete as store_delete
 from trainables.wire import CheckpointRef
 from tuner.retention import Deleter
 from tuner.retention import deleter as deleters
-from tuner.retention.deleter import delete_here
 
 
 def ref(trial: str, index: int = 1) -> CheckpointRef:
@@ -39,12 +39,12 @@ class Failing:
     def __init__(self, number: int, times: int) -> None:
         self.number, self.left, self.calls = number, times, 0
 
-    def __call__(self, host: str, path: Path) -> bool:
+    def __call__(self, path: Path) -> bool:
         self.calls += 1
         if self.left:
             self.left -= 1
             raise OSError(self.number, os.strerror(self.number), str(path))
-        return delete_here(host, path)
+        return store_delete.delete(path)
 
 
 @pytest.fixture(params=[False, True], ids=["threads", "inline"])
@@ -106,7 +106,7 @@ def test_f34_a_failing_delete_is_tried_again_until_it_works(tmp_path: Path, numb
 def test_f34_what_never_works_is_listed_with_path_reason_and_attempts(tmp_path: Path, number: int) -> None:
     path, other = checkpoint(tmp_path, "t"), checkpoint(tmp_path, "t", 2)
     deleter = Deleter(
-        lambda host, at: Failing(number, 99)(host, at) if at == path else delete_here(host, at),
+        lambda at: Failing(number, 99)(at) if at == path else store_delete.delete(at),
         attempts=3,
         backoff=at_once,
     )
@@ -139,11 +139,11 @@ def test_f34_a_slow_delete_holds_up_neither_the_caller_nor_other_trials(tmp_path
     entered, release = threading.Event(), threading.Event()
     woken = threading.Event()
 
-    def delete(host: str, path: Path) -> bool:
+    def delete(path: Path) -> bool:
         if path == slow:
             entered.set()
             assert release.wait(60)
-        return delete_here(host, path)
+        return store_delete.delete(path)
 
     deleter = Deleter(delete, wake=woken.set)
     deleter.submit(ref("slow"), slow)  # returns although the delete does not
@@ -184,8 +184,8 @@ def test_deletions_of_one_trial_are_done_in_order(tmp_path: Path) -> None:
     order: list[Path] = []
     fail_once = Failing(errno.EBUSY, times=1)
 
-    def delete(host: str, path: Path) -> bool:
-        done = fail_once(host, path)
+    def delete(path: Path) -> bool:
+        done = fail_once(path)
         order.append(path)
         return done
 
@@ -233,7 +233,7 @@ def test_what_is_open_is_left_alone_until_it_is_closed(tmp_path: Path, inline: b
 def test_an_error_that_is_not_the_disks_is_not_tried_again(tmp_path: Path) -> None:
     calls = []
 
-    def delete(host: str, path: Path) -> bool:
+    def delete(path: Path) -> bool:
         calls.append(path)
         raise RuntimeError("another driver owns this")
 
@@ -244,26 +244,6 @@ def test_an_error_that_is_not_the_disks_is_not_tried_again(tmp_path: Path) -> No
     assert len(calls) == 1
     assert "another driver owns this" in str(deleter.failures()[0])
     deleter.stop()
-
-
-def test_another_hosts_path_is_not_deleted_here(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path, "t")
-    deleter = Deleter(inline=True)
-    deleter.submit(ref("t"), path, host="node-7")
-    assert path.exists()
-    assert "node-7:" in str(deleter.failures()[0])
-
-
-def test_a_host_is_handed_to_the_delete_that_is_given(tmp_path: Path) -> None:
-    asked: list[tuple[str, Path]] = []
-
-    def delete(host: str, path: Path) -> bool:
-        asked.append((host, path))
-        return True
-
-    deleter = Deleter(delete, inline=True)
-    deleter.submit(ref("t"), tmp_path / "x", host="node-7")
-    assert asked == [("node-7", tmp_path / "x")]
 
 
 def test_after_close_nothing_is_started(tmp_path: Path, inline: bool) -> None:
@@ -292,7 +272,7 @@ def test_f34_a_patient_wait_lasts_while_deletions_end(tmp_path: Path) -> None:
     """A trial that saved quickly leaves many: they are all done when the run returns."""
     pause, done = threading.Event(), []
 
-    def slowly(host: str, path: Path) -> bool:
+    def slowly(path: Path) -> bool:
         pause.wait(0.1)
         done.append(path)
         return True
@@ -306,12 +286,9 @@ def test_f34_a_patient_wait_lasts_while_deletions_end(tmp_path: Path) -> None:
     deleter.stop()
 
 
-def close_while(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, delete: Any, *, timeout: float
-) -> list[str]:
-    monkeypatch.setattr(deleters.store_delete, "delete", delete)
+def close_while(caplog: pytest.LogCaptureFixture, delete: Any, *, timeout: float) -> list[str]:
     caplog.set_level(logging.WARNING)
-    deleter = Deleter()
+    deleter = Deleter(delete)
     for number in (1, 2):
         deleter.submit(ref("t1", number), Path(f"/results/t1/checkpoint_{number:06d}"))
     deleter.close(timeout)
@@ -319,11 +296,11 @@ def close_while(
 
 
 def test_f34_a_deletion_that_hangs_is_named_and_waited_for_no_longer_than_said(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     over = threading.Event()
     try:
-        said = close_while(monkeypatch, caplog, lambda path: over.wait(), timeout=1.0)
+        said = close_while(caplog, lambda path: over.wait(), timeout=1.0)
         assert not over.is_set()
     finally:
         over.set()
@@ -333,12 +310,12 @@ def test_f34_a_deletion_that_hangs_is_named_and_waited_for_no_longer_than_said(
 
 
 def test_f34_a_deletion_that_keeps_failing_says_why(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def refuse(path: Path) -> bool:
         raise OSError(16, "Device or resource busy")
 
-    said = close_while(monkeypatch, caplog, refuse, timeout=0.8)
+    said = close_while(caplog, refuse, timeout=0.8)
     (line,) = [line for line in said if "busy" in line]
     assert line.startswith("could not delete /results/t1/checkpoint_000001: ")
 
@@ -347,4 +324,4 @@ def test_deletions_that_are_done_in_time_need_no_word(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(deleters, "QUIET_S", 60.0)
-    assert close_while(monkeypatch, caplog, lambda path: True, timeout=60.0) == []
+    assert close_while(caplog, lambda path: True, timeout=60.0) == []

@@ -39,7 +39,7 @@ class Stores:
         within = host.shared or source.is_relative_to(self.root)
         return source if within else place_of_restored(self.root, source)
 
-    def delete(self, host: str, path: Path) -> bool:
+    def delete(self, path: Path) -> bool:
         """Delete a checkpoint here and on every host that has it; False: it is open on one of them."""
         done = delete_here.delete(path)
         for other in list(self._hosts.values()):
