@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,20 +14,7 @@ import pytest
 import tuner as tune
 from tuner.cli import main
 
-TRAIN = """
-import enum
-import tuner as tune
-
-class Kind(enum.Enum):
-    A = "a"
-
-def train(config):
-    for loss in config["losses"]:
-        tune.report({"loss": loss})
-
-def kinds(config):
-    tune.report({"loss": 1.0})
-"""
+TRAIN = Path(__file__).parents[2] / "scripts" / "reports_losses.py"
 
 CONFIG = """
 trainable: train.py:train
@@ -41,7 +29,7 @@ verbose: 1
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    (tmp_path / "train.py").write_text(TRAIN)
+    shutil.copy(TRAIN, tmp_path / "train.py")
     path = tmp_path / "small.yaml"
     path.write_text(CONFIG + f"storage_path: {tmp_path / 'results'}\n")
     return path

@@ -11,32 +11,12 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from driving import StandInExecutor
+from driving import SCRIPTS, StandInExecutor
 
 from tuner.error import SerializationError
 from tuner.executors.local.pickled import imports_of, pickle_job, write_trainable
 
-MODULE = """
-import json
-
-def helper():
-    import decimal
-    return Other().method()
-
-def not_used():
-    import xml.dom
-
-class Other:
-    def method(self):
-        from importlib import resources, metadata
-        return json.dumps({})
-
-def trainable(config):
-    inner = lambda: __import__("x")
-    def deeper():
-        from concurrent import futures
-    return helper()
-"""
+MODULE = (SCRIPTS / "users_module.py").read_text()
 
 
 @pytest.fixture

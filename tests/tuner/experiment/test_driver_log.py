@@ -22,6 +22,7 @@ from tuner.experiment.paths import ExperimentPaths
 from tuner.progress.warn_once import WarnOnce
 
 log = logging.getLogger("tuner.some.module")
+WARNS = Path(__file__).parents[2] / "scripts" / "warns_around_a_driver_log.py"
 
 
 @pytest.fixture
@@ -192,25 +193,8 @@ def test_a_file_that_cannot_be_opened_is_no_matter(paths: ExperimentPaths, handl
 
 
 def test_it_takes_no_warning_from_anybody(paths: ExperimentPaths) -> None:
-    script = f"""
-import logging, sys
-from pathlib import Path
-from tuner.clock import SystemClock
-from tuner.experiment.driver_log import DriverLog
-from tuner.experiment.paths import ExperimentPaths
-log = logging.getLogger("tuner.x")
-log.warning("one")
-with DriverLog(SystemClock()).attached() as attached:
-    attached.open(ExperimentPaths(Path({str(paths.root)!r})))
-    log.warning("two")
-    with DriverLog(SystemClock()).attached() as other:
-        log.warning("three")
-    logging.basicConfig(format="configured %(message)s")
-    log.warning("four")
-log.warning("five")
-"""
     search = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=search)
+    done = subprocess.run([sys.executable, WARNS, paths.root], capture_output=True, text=True, check=True, env=search)
     assert done.stderr.split("\n") == ["one", "two", "three", "configured four", "configured five", ""]
     assert texts(paths) == ["two", "three", "four"]
 

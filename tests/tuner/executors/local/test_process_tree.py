@@ -146,27 +146,13 @@ def test_a_mark_covers_agents_of_its_owner_and_nobody_elses(mark: str, found: bo
     assert one.poll() == ends_as[found]
 
 
-CHILDREN = [
-    ("keep, 3", "os._exit(3)", 3 << 8),
-    ("killed", "signal.pause()", signal.SIGKILL),
-]
-
-
-@pytest.mark.parametrize(("name", "does", "status"), CHILDREN)
-def test_every_child_is_ended_also_what_falls_to_this_process_meanwhile(name: str, does: str, status: int) -> None:
-    script = (
-        "import os, signal, sys, time\n"
-        "from tuner.executors.local import process_tree as tree\n"
-        "tree.adopt_orphans()\n"
-        "read, write = os.pipe()\n"
-        "pid = os.fork()\n"
-        "if pid == 0:\n"
-        "    if os.fork() == 0:\n"  # it outlives its parent, in a session of its own
-        "        os.setsid(); os.write(write, b'.'); signal.pause()\n"
-        f"    {does}\n"
-        "os.read(read, 1)\n"
-        "if 'exit' in sys.argv[1]: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)\n"
-        "print(tree.end_children(keep=pid), tree.children(os.getpid()))\n"
+@pytest.mark.parametrize(("does", "status"), [("exit", 3 << 8), ("wait", signal.SIGKILL)])
+def test_every_child_is_ended_also_what_falls_to_this_process_meanwhile(does: str, status: int) -> None:
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "ends_its_children.py", does],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=script_environment(),
     )
-    done = subprocess.run([sys.executable, "-c", script, does], capture_output=True, text=True, timeout=60)
-    assert done.stdout == f"{status} []\n", done.stderr
+    assert done.stdout == f"{int(status)} []\n", done.stderr
