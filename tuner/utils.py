@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.result_history import flatten
 from trainables.trainable import Trainable
 from trainables.validation import seconds
 from tuner import knobs
@@ -34,8 +33,13 @@ def flatten_dict(dt: Mapping[Any, Any], delimiter: str = "/") -> dict[str, Any]:
     >>> flatten_dict({"a": {"b": 1}, "c": 2})
     {'a/b': 1, 'c': 2}
     """
-    flat = flatten(dt)
-    return flat if delimiter == "/" else {key.replace("/", delimiter): value for key, value in flat.items()}
+    flat: dict[str, Any] = {}
+    for key, value in dt.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}{delimiter}{inner}": item for inner, item in flatten_dict(value, delimiter).items()}
+        else:
+            flat[str(key)] = value
+    return flat
 
 
 def unflatten_dict(dt: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any]:
@@ -54,7 +58,7 @@ def unflatten_dict(dt: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any
                 raise SettingError(f"{key!r} cannot be unflattened: {name!r} has a value of its own")
         if isinstance(inner.get(last), dict):
             raise SettingError(f"{key!r} cannot be unflattened: there are keys below it")
-        inner[last] = value
+        inner[last] = dict(value) if isinstance(value, dict) else value  # the caller's own one stays as it is
     return nested
 
 

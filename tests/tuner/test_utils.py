@@ -30,6 +30,16 @@ def test_unflatten_is_the_inverse_of_flatten(value: dict[str, Any]) -> None:
     assert unflatten_dict(flatten_dict(value, delimiter="."), delimiter=".") == value
 
 
+def test_a_delimiter_of_ones_own_leaves_slashes_in_names_as_they_are() -> None:
+    assert flatten_dict({"a/b": {"c": 1}, "d/e": 2}, delimiter=".") == {"a/b.c": 1, "d/e": 2}
+
+
+def test_what_is_unflattened_stays_as_it_was() -> None:
+    given = {"a": {}, "a/b": 1}
+    assert unflatten_dict(given) == {"a": {"b": 1}}
+    assert given == {"a": {}, "a/b": 1}
+
+
 @pytest.mark.parametrize("flat", [{"a": 1, "a/b": 2}, {"a/b": 2, "a": 1}])
 def test_a_value_with_keys_below_it_is_refused(flat: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match="cannot be unflattened"):
