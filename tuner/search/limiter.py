@@ -114,10 +114,6 @@ class SampleLimit(Wrapper):
     def total(self) -> int | None:  # type: ignore[override]
         return self.num_samples if self.num_samples >= 0 else None
 
-    def set_num_samples(self, num_samples: int) -> None:
-        """Change the limit."""
-        self.num_samples = num_samples
-
     def suggest(self, trial_id: str) -> Suggestion:
         if 0 <= self.num_samples <= self._count:
             return Searcher.FINISHED

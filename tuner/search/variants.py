@@ -78,14 +78,10 @@ class BasicVariantGenerator(Searcher):
         self._space = Space(config)
         self._presets = [Space(_preset(config, point)) for point in self._points]
         self._preset_ends = list(itertools.accumulate(preset.grid_size for preset in self._presets))
-        self.set_num_samples(int(spec.get("num_samples", 1)))
+        self._num_samples = int(spec.get("num_samples", 1))
         if self._given_seed is None:
             self._seed = _as_seed(spec.get("seed"))
         return True
-
-    def set_num_samples(self, num_samples: int) -> None:
-        """Change how often the space is sampled; -1: without end. Configs that were made stay as they are."""
-        self._num_samples = num_samples
 
     @property
     def total(self) -> int | None:  # type: ignore[override]

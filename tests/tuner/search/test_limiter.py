@@ -163,7 +163,7 @@ def test_a_sample_that_will_not_run_is_not_prepared_and_a_replay_counts() -> Non
     assert searcher.suggest("b") and searcher.suggest("c") == Searcher.FINISHED
     searcher.prepare("c")
     assert inner.prepared == ["b"]
-    searcher.set_num_samples(-1)
+    searcher.num_samples = -1
     assert searcher.total is None
     searcher.prepare("c")
     assert inner.prepared == ["b", "c"] and searcher.suggest("c")

@@ -115,7 +115,7 @@ def test_f25_a_larger_number_of_samples_goes_on_where_it_ended() -> None:
     grown.set_state(first.get_state())
     configs += all_of(grown)
     assert configs == all_of(make(GRID, 5))
-    first.set_num_samples(3)
+    first.set_search_properties(None, None, GRID, num_samples=3, seed=11)
     assert len(all_of(first)) == 6
 
 
