@@ -7,7 +7,6 @@ full disk, and a reader sees the old value or the new.
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -41,14 +40,6 @@ class GenerationRecord(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         since = datetime.datetime.fromtimestamp(self.since, datetime.UTC).isoformat(timespec="seconds")
         return f"generation {self.generation}: pid {self.owner.pid} on {self.owner.host} since {since}"
-
-
-@dataclass(frozen=True)
-class Parent:
-    """The generation before this one that left a record."""
-
-    generation: int
-    id: str
 
 
 def encode_record(record: GenerationRecord, *, released: bool = False) -> bytes:

@@ -19,7 +19,7 @@ from trainables.store import fs
 from tuner.clock import Clock
 from tuner.error import OwnedElsewhereError
 from tuner.experiment import formats
-from tuner.experiment.generations import GenerationRecord, Parent, encode_record, read_record
+from tuner.experiment.generations import GenerationRecord, encode_record, read_record
 from tuner.experiment.ownership import STALE_S, Ownership
 from tuner.experiment.paths import ExperimentPaths, parse_generation, parse_segment, parse_snapshot
 from tuner.experiment.processes import Processes, describe
@@ -177,8 +177,7 @@ class _Claim:
             if record is not None:
                 fs.unlink(paths.generation(record.generation))  # nothing was done under this number
             raise
-        parent = Parent(records[-1].generation, records[-1].id) if records else None
-        return Ownership(paths, record, lock_fd, parent)
+        return Ownership(paths, record, lock_fd, records[-1].id if records else None)
 
     def _look(self) -> tuple[int, list[GenerationRecord]]:
         """The highest generation that left any trace, and the records that can be read."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from trainables.store import fs
 from tuner.error import NewerFormatError, OwnedElsewhereError
-from tuner.experiment.generations import TAIL, TAIL_SIZE, GenerationRecord, Parent, read_records
+from tuner.experiment.generations import TAIL, TAIL_SIZE, GenerationRecord, read_records
 from tuner.experiment.paths import ExperimentPaths
 
 log = logging.getLogger(__name__)
@@ -25,12 +25,13 @@ STALE_S = 60.0
 class Ownership:
     """One driver's life on an experiment, from `claim` to `release`."""
 
-    def __init__(self, paths: ExperimentPaths, record: GenerationRecord, lock_fd: int, parent: Parent | None) -> None:
+    def __init__(self, paths: ExperimentPaths, record: GenerationRecord, lock_fd: int, parent_id: str | None) -> None:
         self.generation = record.generation
         self.id = record.id
         self.lock_fd = lock_fd
         """Holds the lock; inherited by every process that the driver starts."""
-        self.parent = parent
+        self.parent_id = parent_id
+        """Of the generation before this one that left a record."""
         self.record = record
         self._paths = paths
         self._path = os.fspath(paths.generation(record.generation))

@@ -119,7 +119,7 @@ class _Start:
             return None  # its driver could not start, and took it away just now
         self._life.callback(ownership.release)
         is_free = aside is None and self._plan.action is not Action.RESTORE
-        if _last(ownership) != expected or (is_free and not self._is_as_surveyed(ownership)):
+        if ownership.parent_id != expected or (is_free and not self._is_as_surveyed(ownership)):
             return None
         undo = make_undo(paths, ownership, made=made)
         self._life.callback(undo.close)
@@ -131,7 +131,7 @@ class _Start:
     def _is_as_surveyed(self, ownership: Ownership) -> bool:
         """Nobody has changed what was decided on: no newer driver, nor the one whose generation was the last then."""
         settings, seen = self._prepared.settings, self._prepared.standing
-        if _last(ownership) != seen.local.last:
+        if ownership.parent_id != seen.local.last:
             return False
         now = survey_local(settings.spec, self._paths)
         same = now.description.get("id") == seen.local.description.get("id")
@@ -215,11 +215,6 @@ class _Start:
 def _say_aside(paths: ExperimentPaths, aside: Path, kind: object, error: BaseException | None, trace: object) -> None:
     if error is not None and fs.exists(aside):
         error.add_note(f"{paths.root} was set aside: it lies at {aside} now")
-
-
-def _last(ownership: Ownership) -> str | None:
-    """The generation before the one that was claimed: another one than was seen is another driver's doing."""
-    return ownership.parent.id if ownership.parent is not None else None
 
 
 def make_root(root: Path) -> None:

@@ -219,7 +219,7 @@ def test_a_record_that_was_torn_is_passed_over(paths: ExperimentPaths) -> None:
     paths.generations.mkdir(parents=True)
     paths.generation(1).write_bytes(b"")
     owner = Waiting().claim(paths)
-    assert (owner.generation, owner.parent) == (2, None)
+    assert (owner.generation, owner.parent_id) == (2, None)
     owner.release()
 
 

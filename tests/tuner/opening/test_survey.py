@@ -74,7 +74,7 @@ def test_what_is_here_is_surveyed_by_looking_only(tmp_path: Path) -> None:
     there = survey_local(Spec(trainable=train, name="e"), paths)
     assert there.exists and there.told and there.description["name"] == "e" and not there.missing
     ownership = claim(paths, clock=CLOCK)
-    assert ownership.parent is not None and ownership.parent.id == there.last
+    assert ownership.parent_id == there.last is not None
     ownership.release()
 
 
