@@ -15,7 +15,7 @@ from tests.trainables.harness import visible
 from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import InvalidSettingError, MetricError, SessionError
-from trainables.testing import example_job, run_trial
+from trainables.testing import run_trial
 from trainables.wire import AttemptErrored, Finished
 
 
@@ -223,7 +223,3 @@ def test_the_exported_names_are_sorted_and_load() -> None:
     assert trainables.session is session
     with pytest.raises(AttributeError):
         trainables.nothing  # noqa: B018
-
-
-def test_a_job_can_be_made_for_tests(tmp_path: Path) -> None:
-    assert example_job(tmp_path, {"x": 1}, attempt=3).attempt == 3
