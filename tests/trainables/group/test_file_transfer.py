@@ -8,7 +8,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
@@ -85,10 +85,10 @@ def ends(tmp_path: Path) -> Iterator[Ends]:
     listener.close()
 
 
-def until_empty(directory: Path) -> None:
+def until_empty(look: Callable[[], Iterable[object]]) -> None:
     """Who was answered may look before the other end has cleaned up."""
     deadline = time.monotonic() + 60
-    while list(directory.iterdir()):
+    while list(look()):
         assert time.monotonic() < deadline
         time.sleep(0.002)
 
@@ -131,7 +131,7 @@ def test_a_checkpoint_comes_whole_once_and_is_verified(ends: Ends, monkeypatch: 
     monkeypatch.setattr(LeaderFiles, "_fetch", lambda *_: pytest.fail("it is here already"))
     assert ends.files.fetch(path) == first
     assert ends.files.fetch(Path("/start")) == ends.there / "given"
-    assert not pins.paths(), "it is held while it is read, and no longer"
+    until_empty(pins.paths)  # it is held while it is read, and no longer
 
 
 def test_what_was_damaged_over_there_is_refused_and_not_kept(ends: Ends) -> None:
@@ -170,7 +170,7 @@ def test_a_full_disk_of_the_leaders_is_the_ranks_error_and_nothing_stays(
             ends.files.send(staged, "1-rank2")
         assert raised.value.errno == errno.ENOSPC
         assert list(ends.there.iterdir()) == []
-        until_empty(ends.trial)
+        until_empty(ends.trial.iterdir)
     monkeypatch.undo()
     assert ends.files.send(ends.staged({"a": b"1"}), "x").exists(), "the next one is taken"
 
@@ -184,7 +184,7 @@ def test_a_name_that_leads_out_is_written_nowhere(ends: Ends, tmp_path: Path) ->
             line.send_bytes(blake3.blake3(b"evilok").digest())
             answer = line.recv()
         assert isinstance(answer, PublishError) and "leads out" in str(answer)
-    until_empty(ends.trial)
+    until_empty(ends.trial.iterdir)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["there", "trial"]
     assert not Path("/tmp/evil-of-a-rank").exists()
 
@@ -205,7 +205,7 @@ def test_a_rank_that_dies_while_it_sends_leaves_nothing(ends: Ends) -> None:
         line.send(SendFiles("x", [("a", 4)], []))
         staged = line.recv()
         assert staged.is_dir()
-    until_empty(ends.trial)
+    until_empty(ends.trial.iterdir)
 
 
 def test_a_file_that_is_cut_while_it_is_sent_is_an_error(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:

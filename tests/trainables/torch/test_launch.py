@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from trainables.errors import InvalidSettingError, RanksError
+from trainables.group.launcher import NodeRanks
 from trainables.torch import (
     TorchConfig,
 )
@@ -101,7 +102,7 @@ def test_a_process_with_threads_of_its_own_is_not_forked_and_they_are_named() ->
     thread.start()
     try:
         with pytest.raises(RanksError, match=r"cannot be forked .*threads are running in it \(.*of the user.*\)"):
-            launcher.start(2, lambda rank: True, over.set)
+            launcher.start(2, lambda rank: True, over.set, NodeRanks(2))
     finally:
         over.set()
         thread.join()
