@@ -17,7 +17,6 @@ import pytest
 from tests.tuner.experiment.harness import Driver, dead_here, lives, write_record
 from tuner.clock import SystemClock, VirtualClock
 from tuner.error import OwnedElsewhereError
-from tuner.experiment import lock
 from tuner.experiment.generations import read_records
 from tuner.experiment.lock import claim
 from tuner.experiment.ownership import Ownership
@@ -26,12 +25,12 @@ from tuner.experiment.paths import ExperimentPaths
 
 def test_generations_are_numbered_and_know_their_parent(paths: ExperimentPaths) -> None:
     first = claim(paths, clock=SystemClock())
-    assert (first.generation, first.parent) == (1, None)
+    assert (first.generation, first.parent_id) == (1, None)
     first.release()
     first.release()
     second = claim(paths, clock=SystemClock())
     assert second.generation == 2
-    assert second.parent == lock.Parent(1, first.id)
+    assert second.parent_id == first.id
     assert not os.get_inheritable(second.lock_fd)  # an executor hands it to its own, and to nobody else
     second.check()
     second.release()
