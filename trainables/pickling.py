@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -39,14 +40,40 @@ def write(data: dict[str, Any], path: Path, dump: Dump | None = None) -> None:
 
 
 def read(file: IO[bytes], name: str) -> Any:
-    """What a pickle holds. Raises CheckpointError with `name` for one that cannot be unpickled."""
-    import pickle
+    """What a pickle holds. Raises CheckpointError with `name` for one that cannot be unpickled.
 
+    Tensors come back on the device where they were, or on the CPU where this process does not see that.
+    """
     try:
-        return pickle.load(file)  # from the file: what it holds is in memory once
+        return _Unpickler(file).load()  # from the file: what it holds is in memory once
     except Exception as error:  # of the classes in it too, whatever their __setstate__ raises
         size = file.seek(0, os.SEEK_END)
         raise CheckpointError(f"{name}: its dict cannot be unpickled: {_why_not(error)} ({size} bytes)") from error
+
+
+class _Unpickler(pickle.Unpickler):
+    """Has its own way to torch's storages, which torch itself refuses to load where their GPU is missing."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if (module, name) == ("torch.storage", "_load_from_bytes"):
+            return _storage
+        return super().find_class(module, name)
+
+
+def _storage(data: bytes) -> Any:
+    import torch
+
+    return torch.load(io.BytesIO(data), map_location=_where_it_can_be, weights_only=False)
+
+
+def _where_it_can_be(storage: Any, location: str) -> Any:
+    """For `torch.load`: a storage that was on a GPU which this process lacks stays on the CPU."""
+    import torch
+
+    kind, _, number = location.partition(":")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        return storage
+    return torch.serialization.default_restore_location(storage, location)
 
 
 class FileWriter:
@@ -57,10 +84,8 @@ class FileWriter:
         self.refused: OSError | None = None
 
     def write(self, data: Any) -> int:
-        from pickle import PickleBuffer
-
         # What is large comes as it is: of an array its buffer, which has a size in bytes and no length.
-        with data.raw() if isinstance(data, PickleBuffer) else memoryview(data) as view:
+        with data.raw() if isinstance(data, pickle.PickleBuffer) else memoryview(data) as view:
             try:
                 fs.write(self._fd, view)
             except OSError as error:
@@ -98,8 +123,6 @@ def _unpicklable(data: Any, dump: Dump, path: tuple[str, ...] = ()) -> str:
 
 
 def _why_not(error: Exception) -> str:
-    import pickle
-
     if isinstance(error, (EOFError, pickle.UnpicklingError)):
         return f"it was cut short or damaged: {error}"
     return f"{type(error).__name__}: {error}"
@@ -126,7 +149,7 @@ def _tensor_pickler() -> Any:
             if type(obj) is torch.Tensor and obj.dtype not in known and obj.layout is torch.strided:
                 if not (obj.is_meta or obj.is_quantized or obj.requires_grad):
                     content = obj.resolve_conj().contiguous().reshape(-1).view(torch.uint8)
-                    return _tensor, (content.cpu(), obj.dtype, obj.shape)
+                    return _tensor, (content, obj.dtype, obj.shape)
             return super().reducer_override(obj)
 
     return TensorPickler

@@ -158,6 +158,24 @@ def test_what_is_too_long_is_nothing_unless_there_is_no_limit() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.torch
+def test_a_tensor_of_a_gpu_that_is_not_here_comes_back_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:1")
+    pickling.write({"weight": torch.arange(4.0)[1:], "eight": torch.ones(2).to(torch.float8_e4m3fn)}, tmp_path / "x")
+    with (tmp_path / "x").open("rb") as file, pytest.raises(RuntimeError, match="CUDA"):
+        pickle.load(file)
+
+    with (tmp_path / "x").open("rb") as file:
+        found = pickling.read(file, "x")
+
+    assert found["weight"].tolist() == [1.0, 2.0, 3.0] and found["weight"].device.type == "cpu"
+    assert found["eight"].float().tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "uint16", "bfloat16", "float32"])
 def test_tensors_of_every_kind_are_read_again(tmp_path: Path, dtype: str) -> None:
     torch = pytest.importorskip("torch")

@@ -5,10 +5,11 @@ All of it works in a plain script too, where there is one process.
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from types import NoneType
+from types import MethodType, NoneType
 from typing import TYPE_CHECKING, Any
 
 from trainables import knobs, session
@@ -148,18 +149,20 @@ def prepare_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer
     if _mixed.scaler is not None:
         scaler, step = _mixed.scaler, optimizer.step
 
-        def scaled(closure: Any = None) -> Any:
+        @functools.wraps(step)  # with the mark of an lr scheduler that was made before
+        def scaled(own: Any, closure: Any = None) -> Any:
             if closure is not None:
                 raise InvalidSettingError("step(closure) does not work with mixed precision: call step() without one")
-            optimizer.step = step  # type: ignore[method-assign]
+            outermost, own.step = own.step, step
             try:
-                result = scaler.step(optimizer)
+                result = scaler.step(own)
                 scaler.update()
             finally:
-                optimizer.step = scaled  # type: ignore[method-assign]
+                own.step = outermost
             return result
 
-        optimizer.step = scaled  # type: ignore[method-assign]
+        # Bound, as an lr scheduler expects it that is made afterwards, and wraps it.
+        optimizer.step = MethodType(scaled, optimizer)  # type: ignore[method-assign]
     return optimizer
 
 
@@ -170,11 +173,14 @@ def backward(tensor: torch.Tensor) -> None:
     tensor.backward()  # type: ignore[no-untyped-call]
 
 
-def accelerate(amp: bool = False) -> None:
+def accelerate(amp: bool = False) -> torch.amp.GradScaler | None:
     """Train in mixed precision. Call it first, then `prepare_model`, `prepare_optimizer`, and `backward(loss)`.
 
     Args:
         amp: the model's forward pass runs under autocast: float16 on a GPU, with scaled losses; bfloat16 on a CPU.
+
+    Returns:
+        What scales the losses, None where nothing does: `TrainState(scaler=...)` has its state in a checkpoint.
     """
     import torch
 
@@ -182,6 +188,8 @@ def accelerate(amp: bool = False) -> None:
     _mixed.enabled, _mixed.scaler = amp, None
     if amp and get_device().type == "cuda":
         _mixed.scaler = torch.amp.GradScaler("cuda")
+    scaler: torch.amp.GradScaler | None = _mixed.scaler
+    return scaler
 
 
 def enable_reproducibility(seed: int = 0) -> None:

@@ -178,11 +178,8 @@ class _Background:
 
     def _copied(self, value: Any, name: tuple[Any, ...], before: Mapping[tuple[Any, ...], torch.Tensor]) -> Any:
         if isinstance(value, DTensor):
-            local = self._buffer(value.to_local(), name, before)
-            made = DTensor.from_local(
-                local, value.device_mesh, value.placements, run_check=False, shape=value.shape, stride=value.stride()
-            )
-            return made if made.to_local().device == local.device else made.to(local.device)
+            # Not `from_local`, which moves the copy back to the mesh's devices.
+            return DTensor(self._buffer(value.to_local(), name, before), value._spec, requires_grad=False)
         if isinstance(value, torch.Tensor):
             return self._buffer(value, name, before)
         if isinstance(value, Mapping):

@@ -20,7 +20,7 @@ from trainables.torch import (
     prepare_model,
     prepare_optimizer,
 )
-from trainables.torch.prepare import DeviceLoader, moved
+from trainables.torch.prepare import DeviceLoader, _mixed, moved
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -33,6 +33,39 @@ def test_alone_a_model_and_an_optimizer_stay_as_they_are() -> None:
     if not torch.cuda.is_available():
         assert prepare_model(model) is model
     assert prepare_optimizer(optimizer) is optimizer
+
+
+def test_a_loss_is_scaled_only_on_a_gpu() -> None:
+    if not torch.cuda.is_available():
+        assert accelerate(amp=True) is None
+    assert accelerate() is None
+
+
+@pytest.mark.parametrize("scheduler_first", [False, True])
+def test_an_optimizer_of_scaled_losses_takes_a_scheduler(
+    monkeypatch: pytest.MonkeyPatch, scheduler_first: bool
+) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    monkeypatch.setattr(_mixed, "scaler", scaler)
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+
+    def scheduled() -> object:
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    scheduler = scheduled() if scheduler_first else None
+    optimizer = prepare_optimizer(optimizer)
+    scheduler = scheduler or scheduled()
+    for loss in (weight.sum(), weight.sum(), (weight * float("inf")).sum()):
+        optimizer.zero_grad()
+        backward(loss)
+        optimizer.step()
+        scheduler.step()
+
+    assert weight.tolist() == [1 - 0.5 - 0.25] * 2  # infinite gradients are no step
+    assert scaler.get_scale() == 2.0**9
+    with pytest.raises(InvalidSettingError, match="closure"):
+        optimizer.step(lambda: 0.0)
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
