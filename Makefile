@@ -10,12 +10,13 @@ BENCH_STAMP := $(BENCH)/.stamp
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak bench lint format docs clean
+.PHONY: help run test soak gpu bench lint format docs clean
 
 help:
 	@echo "make run     tune a CNN on the UCI digits; killed or finished, running it again continues it"
 	@echo "make test    the test suite (installs what it needs)"
 	@echo "make soak    the fault tests at their full size (hours)"
+	@echo "make gpu     the tests that need a GPU, where torch sees one"
 	@echo "make bench   speed beside Ray Tune and Syne Tune, in one table"
 	@echo "make lint    ruff, mypy --strict, the floors of the house"
 	@echo "make format  let ruff rewrite the files"
@@ -65,6 +66,9 @@ test: $(STAMP) $(SYSTEM)
 
 soak: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m soak --timeout 14400 $(ARGS)
+
+gpu: $(STAMP)
+	$(BIN)/python -m pytest -n 0 -m gpu --timeout 300 -rs tests/gpu $(ARGS)
 
 bench: $(BENCH_STAMP)
 	$(BENCH)/bin/python benchmarks/run.py $(ARGS)
