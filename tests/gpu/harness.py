@@ -28,3 +28,14 @@ def without_gpu(code: str, *arguments: object) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def asked(what: str) -> list[str]:
+    """What nvidia-smi says, a value each."""
+    command = ["nvidia-smi", f"--query-{what}", "--format=csv,noheader,nounits"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+
+
+def on_gpu() -> list[int]:
+    """The processes that have a context on a GPU."""
+    return [int(pid) for pid in asked("compute-apps=pid")]

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import tuner as tune
-from tests.gpu.harness import DEVICE, opened_devices
+from tests.gpu.harness import DEVICE, asked, opened_devices
 from tests.trainables.killing import first_time
 from trainables import ScalingConfig
 from trainables.torch import TorchTrainer, get_device, get_devices
@@ -39,11 +39,6 @@ def results(trainable: Any, place: Path, **settings: Any) -> list[dict[str, Any]
     analysis = tune.run(trainable, name="e", storage_path=place, verbose=0, **settings)
     assert [trial.status for trial in analysis.trials] == ["TERMINATED"] * len(analysis.trials)
     return [trial.last_result for trial in analysis.trials]
-
-
-def listed(what: str) -> list[str]:
-    command = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
 
 
 def meets_the_other(config: dict[str, Any]) -> None:
@@ -87,7 +82,7 @@ def test_a_trial_that_asks_for_no_gpu_sees_none(tmp_path: Path) -> None:
 
 
 def test_a_gpu_is_known_by_its_uuid_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = listed("uuid")[0]
+    name = asked("gpu=uuid")[0]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", name)
 
     (result,) = results(looks_around, tmp_path, resources_per_trial={"gpu": 1})
@@ -188,7 +183,7 @@ def test_gpus_are_counted_and_more_than_there_are_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    count = len(listed("index"))
+    count = len(asked("gpu=index"))
     assert LocalExecutor().total()["gpu"] == count == torch.cuda.device_count()
 
     refused = rf"asks for {count + 1} gpu, available are {count} "
@@ -207,7 +202,7 @@ def test_a_gpu_in_use_is_waited_for_by_what_nvidia_smi_says_of_it() -> None:
     held = torch.empty(int(0.06 * total), dtype=torch.uint8, device=DEVICE)
     with pytest.raises(ResourceError, match=r"GPU 0: .*% of its memory is in use after 2 looks"):
         wait_for_gpu(0, target_util=0.05, retry=2, delay_s=0)
-    assert wait_for_gpu(listed("uuid")[0], target_util=1.0, retry=1, delay_s=0)
+    assert wait_for_gpu(asked("gpu=uuid")[0], target_util=1.0, retry=1, delay_s=0)
     with pytest.raises(ResourceError, match="GPU 99 cannot be looked at"):
         wait_for_gpu(99, retry=1, delay_s=0)
     del held
