@@ -67,13 +67,11 @@ def _storage(data: bytes) -> Any:
 
 
 def _where_it_can_be(storage: Any, location: str) -> Any:
-    """For `torch.load`: a storage that was on a GPU which this process lacks stays on the CPU."""
+    """For `torch.load`: a storage that was on a GPU which this process lacks stays on the CPU. None: where it was."""
     import torch
 
     kind, _, number = location.partition(":")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        return storage
-    return torch.serialization.default_restore_location(storage, location)
+    return storage if kind == "cuda" and int(number or 0) >= torch.cuda.device_count() else None
 
 
 class FileWriter:

@@ -179,7 +179,8 @@ class _Background:
     def _copied(self, value: Any, name: tuple[Any, ...], before: Mapping[tuple[Any, ...], torch.Tensor]) -> Any:
         if isinstance(value, DTensor):
             # Not `from_local`, which moves the copy back to the mesh's devices.
-            return DTensor(self._buffer(value.to_local(), name, before), value._spec, requires_grad=False)
+            local = self._buffer(value.to_local(), name, before)
+            return DTensor(local, value._spec, requires_grad=False)  # type: ignore[no-untyped-call]
         if isinstance(value, torch.Tensor):
             return self._buffer(value, name, before)
         if isinstance(value, Mapping):
