@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from blake3 import blake3
@@ -66,17 +66,12 @@ class Blobs:
             raise ExperimentDamagedError(f"the blob {path} is damaged: its content has another hash")
         return data
 
-    def gc(self, keep: Collection[str], *, among: Iterable[str] | None = None) -> list[str]:
-        """Remove every blob (or those `among`) that `keep` does not name; return the hashes of those removed."""
-        if not fs.exists(self._directory):
-            return []
-        removed = []
-        for name in fs.listdir(self._directory) if among is None else sorted(among):
-            if _HASH.fullmatch(name) and name not in keep and fs.exists(self._directory / name):
-                fs.unlink(self._directory / name)
-                self._known.discard(name)
-                removed.append(name)
-        return removed
+    def remove(self, hashes: Iterable[str]) -> None:
+        """Remove the blobs of these hashes, where they are there."""
+        for hash in sorted(hashes):
+            if _HASH.fullmatch(hash) and fs.exists(self._directory / hash):
+                fs.unlink(self._directory / hash)
+                self._known.discard(hash)
 
     def _is_whole(self, path: Path, size: int) -> bool:
         try:

@@ -64,14 +64,15 @@ def test_a_missing_blob_is_named(tmp_path: Path) -> None:
         Blobs(tmp_path).get("0" * 64)
 
 
-def test_gc_removes_what_is_not_named(tmp_path: Path) -> None:
-    blobs = Blobs(tmp_path)
+def test_blobs_are_removed_by_name(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "blobs")
     kept, gone = blobs.put(b"a"), blobs.put(b"b")
-    assert blobs.gc({kept}) == [gone]
-    assert os.listdir(tmp_path) == [kept]
+    (tmp_path / "other").write_bytes(b"no blob")
+    blobs.remove([gone, "0" * 64, "../other"])
+    assert os.listdir(tmp_path / "blobs") == [kept] and (tmp_path / "other").exists()
     assert blobs.put(b"b") == gone, "a removed blob is written again"
     assert blobs.get(gone) == b"b"
-    assert Blobs(tmp_path / "none").gc(set()) == []
+    Blobs(tmp_path / "none").remove([kept])
 
 
 def test_t06_a_poisoned_blob_is_not_touched_by_reading(tmp_path: Path) -> None:

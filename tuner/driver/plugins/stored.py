@@ -39,7 +39,7 @@ def save(plugins: PluginSet) -> dict[str, str]:
 def discard(plugins: PluginSet, hashes: Collection[str]) -> None:
     """Remove the blobs of states that no snapshot names any more."""
     if plugins.blobs is not None and hashes:
-        plugins.blobs.gc((), among=hashes)
+        plugins.blobs.remove(hashes)
 
 
 def load(plugins: PluginSet, state: ExperimentState) -> None:
