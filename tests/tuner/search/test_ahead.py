@@ -13,7 +13,7 @@ import pytest
 import tuner as tune
 from tuner.error import SettingError
 from tuner.search import ConcurrencyLimiter, Repeater, Searcher, as_searcher
-from tuner.search.ahead import AskAhead
+from tuner.search.ahead import AskAhead, with_ask_ahead
 from tuner.search.optuna import OptunaSearch
 
 
@@ -313,3 +313,78 @@ def test_f14_whatever_happens_and_whenever_it_is_interrupted_the_searcher_lives_
         assert configs == known | lived(again, moves[begin:cut], known) | lived(again, moves[cut:], {})
         again.on_search_end()
         assert again_inner.calls == inner.calls
+
+
+def test_it_asks_once_however_often_it_is_told_to() -> None:
+    inner = Noting()
+    searcher = AskAhead(inner)
+    for _ in range(3):
+        searcher.prepare("t0")
+    assert searcher.suggest("t0") == {"x": 1}
+    assert inner.calls == ["suggest t0"]
+
+
+def test_a_suggestion_for_another_trial_is_given_up_and_asked_for_anew() -> None:
+    inner = Noting()
+    searcher = AskAhead(inner)
+    searcher.prepare("t0")
+    assert searcher.suggest("t7") == {"x": 3}
+    assert inner.calls == ["suggest t0", "complete t0", "suggest t7"]
+
+
+def test_a_journal_that_knows_another_config_has_it_stand() -> None:
+    """The suggestion that was computed is told to have failed; the one that was run follows."""
+    inner = Noting()
+    searcher = AskAhead(inner)
+    searcher.prepare("t0")
+    assert searcher.replay_suggest("t0", {"x": 99}) is False
+    assert inner.calls == ["suggest t0", "complete t0", "suggest t0"]
+    same = AskAhead(Noting())
+    same.prepare("t0")
+    assert same.replay_suggest("t0", {"x": 1, "constant": 3}) is True
+
+
+def test_after_a_replay_it_holds_back_what_it_is_told_until_the_next_suggestion() -> None:
+    inner = Noting()
+    searcher = AskAhead(inner)
+    searcher.replay_suggest("t0", {"x": 1})
+    told(searcher, "t0")
+    searcher.on_unpause("t0")
+    assert inner.calls == ["suggest t0"]
+    searcher.suggest("t1")
+    assert inner.calls == ["suggest t0", "suggest t1", "result t0 1.0", "pause t0", "complete t0"]
+
+
+def test_what_it_was_told_does_not_change_with_the_callers_result() -> None:
+    gate = threading.Event()
+    inner = Noting(gate=gate)
+    searcher = AskAhead(inner)
+    searcher.suggest("t0")
+    searcher.prepare("t1")
+    result = {"loss": 1.0}
+    searcher.on_trial_result("t0", result)
+    result["loss"] = 99.0
+    gate.set()
+    searcher.suggest("t1")
+    assert inner.calls[-1] == "result t0 1.0"
+
+
+def test_a_state_with_a_suggestion_that_failed_asks_for_it_again() -> None:
+    searcher = AskAhead(Noting(fails="t1"))
+    searcher.suggest("t0")
+    searcher.prepare("t1")
+    state = cloudpickle.loads(cloudpickle.dumps(searcher.get_state()))
+    again = AskAhead(Noting())
+    again.set_state(state)
+    assert state["asked"] is None and again.suggest("t1") == {"x": 2}
+
+
+def test_it_is_put_around_once_and_only_where_it_is_wanted() -> None:
+    wrapped = with_ask_ahead(Noting())
+    assert isinstance(wrapped, AskAhead) and with_ask_ahead(wrapped) is wrapped
+
+    class Quick(Noting):
+        ask_ahead = False
+
+    quick = Quick()
+    assert with_ask_ahead(quick) is quick
