@@ -110,6 +110,20 @@ def test_who_was_full_once_is_not_filled_again(joined: int, room: bool) -> None:
     assert made.full is not room
 
 
+@pytest.mark.parametrize(("left", "more"), [("c", 1), ("bc", 0), ("abc", 0)])
+def test_who_never_was_full_takes_as_many_as_may_go_on_from_its_next_rung(left: str, more: int) -> None:
+    made = bracket("abc", size=4, rungs=(1, 2, 4), factor=2)
+    for name in "abc":
+        made.reach(name, 1, 1.0)
+        if name not in left:
+            made.remove(name)
+    made.halve()
+    for number in range(more):
+        assert not made.full
+        made.add(f"new {number}")
+    assert made.full
+
+
 def test_its_work_is_what_all_rungs_take_and_ends_at_one() -> None:
     made = bracket("ab", size=2, rungs=(2, 6), factor=2)  # 2 trials to 2, 1 to 6: 10
     assert made.completion() == 0.0

@@ -153,6 +153,12 @@ def test_without_anybody_else_it_gets_all_but_what_is_reserved() -> None:
         assert found == ({"cpu": total - 1} if total > 2 else CONTINUE)
 
 
+@pytest.mark.parametrize("kind", [DistributeResources, DistributeResourcesToTopJob])
+@pytest.mark.parametrize(("times", "cores"), [(-1, 8), (0, 8), (1, 2), (3, 4)])
+def test_a_limit_below_one_is_none(kind: Any, times: int, cores: int) -> None:
+    assert Run(kind(increase_by_times=times), {"cpu": 8}, "a").report("a") == {"cpu": cores}
+
+
 def test_what_a_function_may_know_of_the_machine() -> None:
     live = (LiveTrial("a", {"cpu": 1.0}, {"acc": 1}), LiveTrial("b", {"cpu": 2.0}, {}))
     cluster = ClusterView({"cpu": 4.0}, live)

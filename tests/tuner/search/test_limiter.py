@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
+import cloudpickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -205,3 +207,24 @@ def test_the_runs_properties_reach_searchers_of_any_age() -> None:
     assert told["new"] == {"seed": 5} and isinstance(wrapped.unwrapped, New)
     with pytest.raises(AttributeError):
         wrapped.nothing_like_it  # noqa: B018
+
+
+def test_no_samples_at_all_are_no_suggestion() -> None:
+    class Refusing(Ladder):
+        def prepare(self, trial_id: str) -> None:
+            raise AssertionError("nobody will run it")
+
+    searcher = SampleLimit(Refusing(), 0)
+    searcher.prepare("a")
+    assert (searcher.total, searcher.suggest("a")) == (0, Searcher.FINISHED)
+
+
+def test_a_wrapper_may_be_copied_and_pickled() -> None:
+    searcher = ConcurrencyLimiter(Ladder(), 1)
+    searcher.suggest("a")
+    for again in (copy.deepcopy(searcher), cloudpickle.loads(cloudpickle.dumps(searcher))):
+        assert again.suggest("b") is None
+        again.on_trial_complete("a")
+        assert again.suggest("b") == {"x": 2.0, "nested": {"y": [2.0]}}
+    with pytest.raises(AttributeError, match="searcher"):
+        _ = Wrapper.__new__(Wrapper).metric

@@ -37,6 +37,9 @@ def test_a_grid_in_a_branch_is_refused() -> None:
             Space({"a": branch})
     with pytest.raises(SettingError, match="grid_search cannot be in a branch"):
         resolve({"a": tune.sample_from(lambda: tune.grid_search([1, 2]))})
+    for value, place in (({"a": branch}, "a"), (branch, "the space")):
+        with pytest.raises(SettingError, match=rf"\(at {place}\)"):
+            compile_node(value)
 
 
 @pytest.mark.parametrize("values", [[], "abc", {"a": 1}, 5, None])
