@@ -10,7 +10,9 @@ import pytest
 from tests.tuner.driver.harness import DriverHarness, Says, plugin_set
 from trainables import wire
 from trainables.checkpoint_config import Budget, CheckpointConfig
+from trainables.wire import CheckpointRef
 from tuner.driver.checkpoints import TrialCheckpoints
+from tuner.error import OwnedElsewhereError
 from tuner.experiment import events as ev
 from tuner.experiment.trial import Trial
 from tuner.retention.rules import BUDGET
@@ -99,6 +101,57 @@ def test_what_a_dead_trial_read_is_let_go_of(keeps_one: DriverHarness) -> None:
     assert on_disk(trial) == ["checkpoint_000002"]
 
 
+class TakenOver:
+    """An owner of which another driver has taken the experiment."""
+
+    def check(self) -> None:
+        raise OwnedElsewhereError("generation 2 has it")
+
+
+def test_who_was_taken_over_deletes_nothing(keeps_one: DriverHarness) -> None:
+    harness, trial = keeps_one, keeps_one.trial()
+    save(harness, trial)
+    checkpoints_of(harness)._ownership = TakenOver()  # type: ignore[assignment]
+    with pytest.raises(OwnedElsewhereError):
+        save(harness, trial)
+    assert len(on_disk(trial)) == 2
+
+
+# --- a later life ---------------------------------------------------------------------------------------------
+
+
+def later_life(tmp_path: Path, *facts: ev.AnyFact, **settings: Any) -> DriverHarness:
+    """A driver that goes on after two saves of a trial, and what else is journaled of it."""
+    before = DriverHarness(tmp_path / "before", max_failures=9).turn()
+    for _ in range(2):
+        before.report(before.trial(), saves=True)
+    told = [*before.facts, ev.AttemptEnded("ab_00000", 1, "halted"), *facts]
+    return DriverHarness(tmp_path / "e", facts=told, max_failures=9, **settings)
+
+
+def test_deletions_that_were_decided_before_and_are_not_known_to_be_done_are_done(tmp_path: Path) -> None:
+    forgotten = CheckpointRef("ab_00000", "checkpoint_000001", 1, 1, 1, 1)
+    harness = later_life(tmp_path, ev.CheckpointForgotten(forgotten))
+    left = harness.trial().directory / "checkpoint_000001"
+    left.mkdir(parents=True)
+    harness.turn()
+    assert not left.exists() and ev.CheckpointDeleted(forgotten) in harness.facts
+
+
+def test_what_was_saved_before_counts_in_the_budget(tmp_path: Path) -> None:
+    harness = later_life(tmp_path, budget=Budget(25)).turn()
+    harness.report(harness.trial(), saves=True)  # the third of ten bytes
+    gone = [(fact.ref.name, fact.why) for fact in harness.facts if isinstance(fact, ev.CheckpointForgotten)]
+    assert gone == [("checkpoint_000001", BUDGET)]
+
+
+def test_what_is_set_aside_takes_no_room_in_the_budget(tmp_path: Path) -> None:
+    harness = later_life(tmp_path, budget=Budget(25)).turn()
+    checkpoints_of(harness).set_aside(harness.trial().checkpoints[0], "a file is short")
+    harness.report(harness.trial(), saves=True)
+    assert not [fact for fact in harness.facts if isinstance(fact, ev.CheckpointForgotten)]
+
+
 # --- donors and clones -----------------------------------------------------------------------------------------
 
 
@@ -140,6 +193,7 @@ def test_t13_a_clone_whose_donors_checkpoint_is_gone_starts_anew_and_it_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness, clone, donor = cloning(tmp_path)
+    caplog.clear()
     harness.exit(clone, ERRED, next_turn=False)
     checkpoints_of(harness).set_aside(donor.checkpoints[0], "a file is short")
     harness.turn()
@@ -260,6 +314,19 @@ def test_what_the_replica_holds_is_given_up_here_down_to_keep_local(
     assert len(trial.checkpoints) == 3 and [record.here for record in trial.checkpoints].count(True) == len(here)
 
 
+def test_what_a_trial_reads_is_given_up_here_once_it_has_closed_it(tmp_path: Path, copies: Copies) -> None:
+    harness = with_replica(tmp_path, copies, keep_local=1)
+    trial = harness.trial()
+    save(harness, trial)
+    save(harness, trial)
+    first = trial.checkpoints[0].ref
+    harness.say(trial, wire.CheckpointOpened(first))
+    copied(harness, copies, trial, 1)
+    assert len(on_disk(trial)) == 2
+    harness.say(trial, wire.CheckpointClosed(first))
+    assert on_disk(trial) == ["checkpoint_000002"]
+
+
 def test_what_is_not_copied_yet_stays_here_whatever_keep_local_says(tmp_path: Path, copies: Copies) -> None:
     harness = with_replica(tmp_path, copies, keep_local=1)
     trial = harness.trial()
@@ -365,6 +432,8 @@ def test_where_an_attempt_gets_a_checkpoint_that_is_not_on_this_disk(
     harness.exit(trial, ERRED)
     assert [name for name, _ in copies.wanted] == fetched
     assert [launch.job.start_iteration for launch in harness.executor.launched[1:]] == ([start] if start else [])
+    problems = [fact.problem for fact in harness.facts if isinstance(fact, ev.CheckpointSetAside)]
+    assert problems == (["the host that had it is gone"] if start == 1 else [])
 
 
 def test_one_that_went_with_its_host_is_not_to_be_copied_any_more(tmp_path: Path, copies: Copies) -> None:
@@ -435,3 +504,32 @@ def test_the_rest_is_waited_for_as_long_as_there_is_time(
     left = checkpoints.copy_rest(harness.clock, began + until, lambda: harness.clock.monotonic() >= began + hurry_at)
     assert len(left) == missing and harness.clock.monotonic() - began == takes
     assert slow.closes and slow.released
+
+
+class Arriving(Copies):
+    """Everything arrives while the end of the run waits for it."""
+
+    closes = False
+
+    def closing(self) -> None:
+        self.closes = True
+
+    @property
+    def complete(self) -> bool:
+        return self.closes and not self.arriving
+
+
+def test_what_arrives_at_the_end_is_journaled_and_so_is_what_goes_here_for_it(tmp_path: Path) -> None:
+    copies = Arriving()
+    harness = with_replica(tmp_path, copies, keep_local=1)
+    trial = harness.trial()
+    save(harness, trial)
+    save(harness, trial)
+    copies.arriving = [ev.CheckpointCopied(record.ref, copies.place) for record in trial.checkpoints]
+    assert harness.loop.copy_rest(lambda: False) == []
+    harness.loop.finish("finished")
+    assert [record.copies for record in trial.checkpoints] == [[copies.place]] * 2
+    first = trial.checkpoints[0].ref
+    assert on_disk(trial) == ["checkpoint_000002"]
+    told = [fact for fact in harness.facts if isinstance(fact, (ev.LocalCopyDropped, ev.CheckpointDeleted))]
+    assert told == [ev.LocalCopyDropped(first), ev.CheckpointDeleted(first)]
