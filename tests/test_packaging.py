@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import re
 import subprocess
@@ -60,8 +61,11 @@ def test_what_is_imported_is_asked_for() -> None:
     imported: dict[str, str] = {}
     for package in ("tuner", "trainables"):
         for file in (ROOT / package).rglob("*.py"):
-            for match in re.finditer(r"^\s*(?:from|import) (\w+)", file.read_text(), re.MULTILINE):
-                imported.setdefault(match[1], str(file.relative_to(ROOT)))
+            for node in ast.walk(ast.parse(file.read_text())):
+                named = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+                named += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                for name in named:
+                    imported.setdefault(name.partition(".")[0], str(file.relative_to(ROOT)))
     own = {"tuner", "trainables", "__future__"} | set(sys.stdlib_module_names)
     third = {distributions.get(name, name).lower(): where for name, where in imported.items() if name not in own}
 
