@@ -114,8 +114,8 @@ def problems(path: Path, *, files_only: bool = False) -> list[str]:
     """Everything that is wrong with a checkpoint, one sentence each; [] when it is as it was published.
 
     With `files_only` it lies where copies go: its empty directories are in the manifest alone, and whoever fetches it
-    makes them again. A file that the manifest does not name is a problem here, though it does not keep the checkpoint
-    from being used.
+    makes them again. A file that the manifest does not name is a problem here, though the checkpoint can be used all
+    the same.
     """
     try:
         published = manifest.read(path)
