@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
 from collections.abc import Mapping
 from os import PathLike, fspath
@@ -119,7 +118,7 @@ def put(target: str, data: bytes) -> str:
         fs.replace_file(path, data)
         return str(path)
     above, name = parent_and_name(target)
-    with contextlib.closing(open_backend(above)) as backend:
+    with open_backend(above) as backend:
         backend.put(name, data)
     return shown(target)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from pathlib import PurePath
 from typing import Any
 
@@ -32,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     into, new = _target(arguments.target, name)
     if _plain(f"{into}/{new}").is_relative_to(_plain(given)) and _plain(f"{into}/{new}") != _plain(given):
         raise SettingError(f"{shown(arguments.target)!r} is not accepted: {shown(given)} cannot be copied into itself")
-    with contextlib.closing(open_backend(above)) as source, contextlib.closing(open_backend(into)) as target:
+    with open_backend(above) as source, open_backend(into) as target:
         if name and source.exists(f"{name}/{MANIFEST_NAME}"):
             files = remote_checkpoints.read_manifest(source, name).manifest.files
             check_room(target, new, {MANIFEST_NAME, *(entry.name.partition("/")[0] for entry in files)})

@@ -67,7 +67,7 @@ def _checkpoint(given: str) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = {"path": shown(whole).rstrip("/"), "trials": 0, "checkpoints": 1, "bytes": 0, "blobs": 0}
     found |= {"notes": [], "problems": []}
-    with contextlib.closing(open_backend(above)) as backend:
+    with open_backend(above) as backend:
         try:
             if not backend.exists(f"{name}/{MANIFEST_NAME}"):
                 return None
@@ -92,7 +92,7 @@ def examine_elsewhere(uri: str) -> dict[str, Any]:
     found: dict[str, Any] = {"path": address, "trials": len(state.trials), "checkpoints": 0, "bytes": 0}
     found |= {"notes": list(contents.notes), "problems": problems}
     above, name = parent_and_name(uri)
-    with contextlib.closing(open_backend(above)) as backend:
+    with open_backend(above) as backend:
         for trial in state.trials:
             with noted(backend.url(f"{name}/{trial.dirname}"), problems):
                 _trial_elsewhere(backend, f"{name}/{trial.dirname}", trial, found)

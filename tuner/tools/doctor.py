@@ -132,7 +132,7 @@ def _ssh(node: ExaminedNode, plan: PlannedRun) -> CheckFinding:
     where = f"{node.facts.hostname} ({node.ip})"
     try:
         place = f"{node.ip}:{node.facts.storage.tried}"
-        with contextlib.closing(open_backend(place, ssh_key=plan.ssh_key, ssh_port=plan.ssh_port)) as backend:
+        with open_backend(place, ssh_key=plan.ssh_key, ssh_port=plan.ssh_port) as backend:
             backend.check(_SSH_S)
     except (TrainablesError, ImportError) as error:
         key = " (and SyncConfig(ssh_key=...) where the key is not ssh's default)"

@@ -190,7 +190,7 @@ def try_place(place: Mapping[str, Any]) -> list[tuple[str, str]]:
         listed = any(entry.key == key for entry in backend.list(key.rpartition("/")[0]))
         return "" if listed == expected else "it is not listed" if expected else "it is still there"
 
-    with contextlib.closing(backend):
+    with backend:
         if not step("reach", backend.check) or not step("write", lambda: backend.put(key, data)):
             return found
         step("read", lambda: "" if backend.read(key) == data else "it is not what was written")
