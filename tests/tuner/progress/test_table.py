@@ -129,6 +129,32 @@ def test_a_key_that_is_not_searched_comes_from_the_config(lab: Any) -> None:
     assert grid.rows[0][2:5] == ["1", "7", ""]
 
 
+def test_iterations_and_time_are_those_of_the_last_result(lab: Any) -> None:
+    run = lab()
+    new, trained = run.trial(), run.trial()
+    for seconds in (1, 75):
+        run.report(trained, time_total_s=seconds)
+    run.report(odd := run.trial(), time_total_s="long")
+    cells = [row[2:4] for row in build([new, trained, odd], Columns(infer_limit=0)).rows]
+    assert cells == [["", ""], ["2", "1:15 min"], ["1", ""]]
+
+
+def test_without_a_metric_trials_that_wait_come_after_those_that_run_and_before_those_that_ended(lab: Any) -> None:
+    run = lab()
+    order = ["ERROR", "TERMINATED", "PENDING", "PAUSED", "RUNNING"]
+    for status in order:
+        run.trial().status = status
+    assert [row[1] for row in build(run.state.trials, Columns()).rows] == order[::-1]
+
+
+def test_six_searched_keys_are_columns_and_all_that_are_asked_for(lab: Any) -> None:
+    run = lab()
+    trial = run.trial(**{f"key{number}": number for number in range(9)})
+    assert build([trial], Columns()).header[2:-2] == [f"key{number}" for number in range(6)]
+    asked = [f"key{number}" for number in range(9)]
+    assert build([trial], Columns(parameters=asked)).header[2:-2] == asked
+
+
 # --- how it looks
 
 GRID = TrialTable(["trial", "[b]loss[/b]"], [["a\nb", "<1>"], ["long name", "2"]], hidden=3)
