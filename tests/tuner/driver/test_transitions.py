@@ -20,6 +20,7 @@ from tuner.executors import SimulatedExecutor
 from tuner.experiment import events as ev
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Directive, Exploit, Reallocate
+from tuner.syncer.sink import ReplicaSink
 
 ERRED = wire.AttemptErrored("ValueError", "no", "")
 PAUSE, STOP = Decision.PAUSE, Decision.STOP
@@ -60,6 +61,19 @@ def test_a_trial_that_ends_takes_its_attempt_along(runs: bool, tmp_path: Path) -
     transitions.end_trial(trial, None)
     assert harness.loop.attempts.running == {} and trial.status == "TERMINATED"
     assert trial.end_reason == Reason(ReasonKind.DONE, "train", 0)
+
+
+def test_files_of_a_trial_that_ends_are_made_durable_before_the_journal_forgets_it(tmp_path: Path) -> None:
+    class Notes(ReplicaSink):
+        def touched(self, trials: Any) -> None:
+            self.trials = {trial.trial_id for trial in trials}
+
+    harness, notes = DriverHarness(tmp_path / "e", plugin_set(num_samples=2), directories=True).turn(), Notes()
+    facts = harness.loop._parts.facts
+    facts.compact(notes)
+    harness.loop.endings.transitions.end_trial(harness.trial(1), None)
+    facts.compact(notes)
+    assert notes.trials == {"ab_00001"}
 
 
 STOPPED = Reason(ReasonKind.WORSE, "Says", 1)
