@@ -11,7 +11,8 @@ import pytest
 
 import tuner as tune
 from tests.tuner.driver.harness import plugin_set
-from tests.tuner.opening.harness import Opening, killed_after
+from tests.tuner.opening.harness import Opening, killed_after, ran
+from tuner.callback import Callback
 from tuner.driver.catch_up import CatchUp
 from tuner.driver.plugins import FactApplier
 from tuner.error import ExperimentDamagedError
@@ -19,6 +20,7 @@ from tuner.executors import InlineExecutor
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
+from tuner.logger import JsonLoggerCallback
 
 
 def saves(config: dict[str, Any]) -> None:
@@ -31,13 +33,13 @@ def saves(config: dict[str, Any]) -> None:
 class CaughtUp:
     """An experiment that was opened and brought up, by a driver that runs nothing."""
 
-    def __init__(self, results: Path, **settings: Any) -> None:
-        owned = Opening(results, None, **{"trainable": saves, **settings}).start()
+    def __init__(self, results: Path, *callbacks: Callback, place: Path | None = None, **settings: Any) -> None:
+        owned = Opening(results, place, **{"trainable": saves, **settings}).start()
         assert owned is not None
         self.owned = owned
         snapshot = owned.contents.snapshot if owned.contents else None
         self.state = ExperimentState.from_snapshot(owned.paths.root, snapshot)
-        applier = FactApplier(self.state, plugin_set())
+        applier = FactApplier(self.state, plugin_set(*callbacks))
         self.up = CatchUp(owned, applier, executor=InlineExecutor(), announce=lambda line: None)
         self.notes = self.up.replay()
         self.facts = list(self.up.first_facts(self.notes))
@@ -173,3 +175,26 @@ def test_only_those_that_failed_run_where_the_resume_says_so(resume: str, only: 
     failed = again.state.trials[1].trial_id
     assert again.up.only == (frozenset({failed}) if only else None)
     assert [fact.trial for fact in again.of(ev.TrialReopened)] == ([] if resume == "AUTO" else [failed])
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_rows_that_a_power_cut_took_are_put_back_from_the_journal(kept: int, root: Path, tmp_path: Path) -> None:
+    killed_after(root, published(2))
+    shutil.rmtree(directory_of(root) / "checkpoint_000003")
+    file = directory_of(root) / "result.json"
+    rows = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(rows[:kept]))
+    again = CaughtUp(tmp_path, JsonLoggerCallback(), resume="AUTO")
+    assert [json.loads(row)["n"] for row in file.read_text().splitlines()] == [1, 2]
+    assert again.notes == []
+
+
+def test_an_experiment_that_was_fetched_is_described_and_its_checkpoints_stay_there_for_now(tmp_path: Path) -> None:
+    ran(tmp_path / "elsewhere", tmp_path / "copies", trainable=saves)
+    again = CaughtUp(tmp_path / "here", place=tmp_path / "copies", resume="AUTO")
+    assert again.trial.status == Trial.TERMINATED
+    assert (again.trial.directory / "trial.json").read_text() == (
+        directory_of(tmp_path / "elsewhere" / "e") / "trial.json"
+    ).read_text()
+    assert not list(again.trial.directory.glob("checkpoint_*")) and len(again.trial.checkpoints) == 3
+    assert not again.owned.paths.taking_over.exists()

@@ -163,6 +163,59 @@ def test_a_searcher_hears_of_a_pause_its_end_and_the_trials_end(tmp_path: Path) 
     ]
 
 
+class HearsAll(Says):
+    """A scheduler that writes down what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[tuple[str, Any]] = []
+
+    def on_trial_result(self, trial: Any, result: dict[str, Any]) -> Any:
+        self.heard.append(("result", result["training_iteration"]))
+        return CONTINUE
+
+    def on_trial_start(self, trial: Any) -> None:
+        self.heard.append(("start", trial.trial_id))
+
+    def on_trial_error(self, trial: Any) -> None:
+        self.heard.append(("error", trial.trial_id))
+
+    def on_trial_complete(self, trial: Any, result: dict[str, Any]) -> None:
+        self.heard.append(("complete", result["loss"]))
+
+    def on_search_end(self) -> None:
+        self.heard.append(("search end", None))
+
+
+class Learns(Proposer):
+    """A searcher that writes down what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.heard: list[Any] = []
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self.heard.append((trial_id, result["loss"]))
+
+    def on_search_end(self) -> None:
+        self.heard.append("search end")
+
+
+def test_who_hears_what_of_a_life(tmp_path: Path) -> None:
+    scheduler, searcher = HearsAll(), Learns()
+    plugins = plugin_set(scheduler=scheduler, searcher=searcher, num_samples=3)
+    harness = DriverHarness(tmp_path / "e", plugins, slots=3).turn()
+    first, second = harness.state.trials
+    harness.report(first, loss=0.5)
+    harness.exit(first)
+    harness.exit(second, wire.AttemptErrored("ValueError", "no", ""))
+    assert sorted(scheduler.heard[:3], key=str) == [
+        ("search end", None), ("start", "ab_00000"), ("start", "ab_00001"),
+    ]  # fmt: skip
+    assert scheduler.heard[3:] == [("result", 1), ("complete", 0.5), ("error", "ab_00001")]
+    assert searcher.heard == ["search end", ("ab_00000", 0.5)]
+
+
 class Clones(FIFOScheduler):
     def on_trial_result(self, trial: Any, result: dict[str, Any]) -> Any:
         return Exploit("ab_00009", {}) if result["training_iteration"] < 3 else CONTINUE
