@@ -13,6 +13,7 @@ from tuner.driver.fact_log import FULL_PATIENCE_S
 from tuner.error import StorageFullError
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
+from tuner.experiment.journal_writer import COMPACT_BYTES
 from tuner.experiment.paths import TrialPaths
 from tuner.syncer.sink import ReplicaSink
 
@@ -38,6 +39,22 @@ def test_a_fact_is_journaled_numbered_and_applied(tmp_path: Path) -> None:
     assert facts.add(ev.AttemptEnded("ab_00000", 1, "halted")) == before + 2
     assert harness.kinds()[-2:] == ["idle", "attempt_ended"]
     assert harness.trial().status == "PENDING"
+
+
+def test_a_result_is_journaled_once_with_what_was_decided_on_it(tmp_path: Path) -> None:
+    harness = DriverHarness(tmp_path / "e").turn()
+    harness.report(harness.trial(), loss=1.0)
+    (fact,) = [fact for fact in harness.facts if isinstance(fact, ev.ResultReported)]
+    assert (fact.trial, fact.iteration, fact.then) == ("ab_00000", 1, "continue")
+    assert harness.trial().iteration == 1 and harness.loop._facts.last_seq == len(harness.facts)
+
+
+def test_after_a_sync_everything_is_on_the_disk(tmp_path: Path) -> None:
+    harness = DriverHarness(tmp_path / "e")
+    seq = harness.loop._facts.add(ev.Idle())
+    assert harness.journal.durable_seq < seq
+    harness.loop._facts.sync()
+    assert harness.journal.durable_seq == seq
 
 
 def test_an_action_waits_for_its_fact_and_the_order_stands(tmp_path: Path) -> None:
@@ -156,9 +173,12 @@ def test_without_room_for_the_states_the_journal_is_not_folded_and_grows_on(
     def full(self: Blobs, data: bytes, **more: Any) -> str:
         raise StorageFullError("no space for a blob")
 
+    harness.journal.bytes_since_snapshot = 2 * COMPACT_BYTES
+    assert harness.loop._facts.should_compact()
     with monkeypatch.context() as patch:
         patch.setattr(Blobs, "put", full)
         harness.loop.compact()
+    assert not harness.loop._facts.should_compact(), "it is not tried at every turn"
     assert harness.state.plugins == {} and list((tmp_path / "e" / "journal").glob("snapshot-*")) == []
     harness.loop.compact()
     assert harness.state.plugins and len(list((tmp_path / "e" / "journal").glob("snapshot-*"))) == 1
@@ -176,13 +196,16 @@ def test_files_of_touched_trials_are_durable_before_the_snapshot_that_drops_thei
         TrialPaths(trial.directory).result_json.write_text("{}")
     harness.loop.compact()  # after it only one has results
     harness.report(told)
-    compact, fsync = harness.journal.compact, fs.fsync_file
+    compact, fsync, fsync_dir = harness.journal.compact, fs.fsync_file, fs.fsync_dir
+    monkeypatch.setattr(fs, "fsync_dir", lambda path: [order.append(str(path)), fsync_dir(path)])
     monkeypatch.setattr(fs, "fsync_file", lambda path: [order.append(str(path)), fsync(path)])
     monkeypatch.setattr(harness.journal, "compact", lambda body: [order.append("snapshot"), compact(body)][1])
     harness.loop.compact()
     synced = [str(TrialPaths(told.directory).result_json)] if directories else []
     at = order.index("snapshot")
     assert [path for path in order[:at] if path.endswith("result.json")] == synced
+    names = [path for path in order[:at] if path in (str(told.directory), str(tmp_path / "e"))]
+    assert names == ([str(told.directory), str(tmp_path / "e")] if directories else []), "and their names"
     order.clear()
     harness.loop.compact()
     assert not [path for path in order if path.endswith("result.json")], "once is enough"

@@ -210,6 +210,16 @@ def test_an_address_of_its_own_is_copied_to_by_the_hosts(
     assert upload_to is None or (upload_to.needed, upload_to.arguments["place"]) == (needed, address)
 
 
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_syncer_brings_checkpoints_here_where_it_does_not_copy_them_elsewhere(copies: bool, tmp_path: Path) -> None:
+    owned = opened(tmp_path / "here", tmp_path / "there" if copies else None)
+    given = tune.SyncConfig(upload_dir=owned.spec.sync_config.upload_dir, syncer="cp -a {source}/. {target}")
+    owned = dataclasses.replace(owned, spec=dataclasses.replace(owned.spec, sync_config=given))
+    hosts = Hosts()
+    join(hosts, owned, ExperimentState(owned.paths.root), lambda line: None)
+    assert hosts.told["sync"]["syncer"] == ("auto" if copies else "cp -a {source}/. {target}")
+
+
 # --- nodes that come while trials run --------------------------------------------------------------------------------
 
 
