@@ -214,7 +214,8 @@ def test_an_address_of_its_own_is_copied_to_by_the_hosts(
 def test_a_syncer_brings_checkpoints_here_where_it_does_not_copy_them_elsewhere(copies: bool, tmp_path: Path) -> None:
     owned = opened(tmp_path / "here", tmp_path / "there" if copies else None)
     given = tune.SyncConfig(upload_dir=owned.spec.sync_config.upload_dir, syncer="cp -a {source}/. {target}")
-    owned = dataclasses.replace(owned, spec=dataclasses.replace(owned.spec, sync_config=given))
+    start = dataclasses.replace(owned.start, settings=owned.start.settings.holding(sync_config=given))
+    owned = dataclasses.replace(owned, start=start)
     hosts = Hosts()
     join(hosts, owned, ExperimentState(owned.paths.root), lambda line: None)
     assert hosts.told["sync"]["syncer"] == ("auto" if copies else "cp -a {source}/. {target}")
