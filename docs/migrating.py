@@ -23,6 +23,12 @@ from typing import Any
 
 DOCS = Path(__file__).resolve().parent
 PAGE, NAMES, NOTES = DOCS / "migrating.md", DOCS / "ray_names.json", DOCS / "migrating_notes.yaml"
+PUBLIC = DOCS / "ray_public.json"
+sys.path.insert(0, str(DOCS.parent))
+from tuner.compat.missing import NotHere, instead_of  # noqa: E402 - from beside this page
+from tuner.compat.stand_in import counterpart  # noqa: E402
+from tuner.compat.table import sections  # noqa: E402
+
 MODULES = {
     "ray.tune": """
         analysis callback error execution.placement_groups experiment integration.keras integration.lightgbm
@@ -164,9 +170,13 @@ def compared(module: str, name: str, there: dict[str, Any], notes: dict[str, Any
     meaning = notes["meaning"].get(f"{module}.{name}") or (notes["meaning"].get(name) if name[:1].isupper() else None)
     try:
         ours = getattr(importlib.import_module(here(module)), name)
-    except (ImportError, AttributeError):
+    except AttributeError:
         said = notes["missing"].get(f"{module}.{name}") or notes["missing"].get(f"{module}.*")
         return Line(module, name, "missing", said or "")
+    except ImportError as error:  # of a module that says by itself what to use instead
+        return Line(module, name, "missing", str(error).partition(" is not here: ")[2])
+    if isinstance(ours, NotHere):
+        return Line(module, name, "missing", instead_of(ours))
     if "value" in there:
         same = there["value"] in (repr(ours), type(ours).__name__)
         return Line(
@@ -187,8 +197,6 @@ def compared(module: str, name: str, there: dict[str, Any], notes: dict[str, Any
 
 def here(module: str) -> str:
     """The module of ours that stands for one of Ray's, as `tuner.compat` maps it."""
-    from tuner.compat import counterpart
-
     return counterpart(module) or module
 
 
@@ -225,28 +233,68 @@ def page() -> str:
     silent = [line.path for line in every if line.state == "missing" and not line.said]
     if silent:
         raise ValueError(f"docs/migrating_notes.yaml does not say what to use instead of {', '.join(silent)}")
-    known = {line.path for line in every} | {line.name for line in every} | {f"{line.module}.*" for line in every}
-    stale = [key for part in ("meaning", "missing") for key in notes[part] if key not in known]
+    known = {line.path for line in every} | {line.name for line in every}
+    said = {line.said for line in every if line.state == "missing"}
+    stale = [key for key in notes["meaning"] if key not in known]
+    stale += [key for key, text in notes["missing"].items() if text not in said]
     if stale:
         raise ValueError(
             f"docs/migrating_notes.yaml tells of names that Ray {names['ray']} has not: {', '.join(stale)}"
         )
     count = Counter(line.state for line in every)
     head = notes["head"].format(ray=names["ray"], number=len(every), **count)
-    return "\n".join([head.rstrip(), "", *older(notes["older"]), *tables(every)]).rstrip() + "\n"
+    return "\n".join([head.rstrip(), "", *older(names["ray"], notes["older"]), *tables(every)]).rstrip() + "\n"
 
 
-def older(paths: dict[str, str]) -> Iterator[str]:
-    """Names that only older versions have: each is looked up."""
-    from tuner.compat import counterpart
-
-    yield from ("## Names of older versions", "", "| name | here |", "|---|---|")
-    for path, said in paths.items():
-        module, _, name = path.rpartition(".")
-        mapped = counterpart(module) or module
-        getattr(importlib.import_module(mapped), name)  # a name that is told of is there
-        yield f"| `{path}` | `{mapped}.{name}`{': ' + said if said else ''} |"
+def older(newest: str, notes: dict[str, str]) -> Iterator[str]:
+    """Names that only older versions have, by module: where they are here, or what to use instead."""
+    public = json.loads(PUBLIC.read_text("utf-8"))
+    yield "## Names of older versions"
     yield ""
+    yield from counts(public)
+    yield "| module | of Ray | names | here, or what instead |"
+    yield "|---|---|---|---|"
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for path, versions in public.items():
+        module, _, name = path.partition(":")
+        if name and newest not in versions.split():
+            ours = getattr(importlib.import_module(here(module)), name)
+            said = instead_of(ours) if isinstance(ours, NotHere) else place_of(ours, module, name)
+            said += f": {notes[f'{module}.{name}']}" if f"{module}.{name}" in notes else ""
+            short = ", ".join(sorted(version.rpartition(".")[0] for version in versions.split()))
+            rows.setdefault((module, short, said), []).append(f"`{name}`")
+    for (module, versions, said), listed in sorted(rows.items()):
+        yield f"| `{module}` | {versions} | {', '.join(listed)} | {said} |"
+    yield ""
+
+
+def counts(public: dict[str, str]) -> Iterator[str]:
+    """How many names of each version work, and how many say what to use instead."""
+    count: Counter[tuple[str, bool]] = Counter()
+    for path, versions in public.items():
+        module, _, name = path.partition(":")
+        if name:
+            try:
+                works = not isinstance(getattr(importlib.import_module(here(module)), name), NotHere)
+            except ImportError:
+                works = False
+            count.update((version, works) for version in versions.split())
+    yield "| Ray | public names | work, some with a difference that is named below | say, when used, what instead |"
+    yield "|---|---|---|---|"
+    for version in sorted({version for version, _ in count}, key=lambda version: [*map(int, version.split("."))]):
+        works, says = count[version, True], count[version, False]
+        yield f"| {version} | {works + says} | {works} | {says} |"
+    yield ""
+
+
+def place_of(ours: Any, module: str, name: str) -> str:
+    """Where users find it: the public module that has it."""
+    if isinstance(ours, type) and issubclass(ours, Exception) and ours.__module__.startswith("ray."):
+        return "can be caught, and is never raised"
+    section = sections().get(module.removeprefix("ray."))
+    target = (section.names.get(name) or section.here or "") if section else ""
+    place, _, other = (target or here(module)).partition(":")
+    return f"`{place}.{other or name}`"
 
 
 def tables(every: list[Line]) -> Iterator[str]:
@@ -270,7 +318,6 @@ def tables(every: list[Line]) -> Iterator[str]:
 
 
 def main() -> int:
-    sys.path.insert(0, str(DOCS.parent))
     os.environ.setdefault("KERAS_HOME", os.devnull)  # Keras would write its settings there when its names are looked up
     if "--collect" in sys.argv[1:]:
         NAMES.write_text(json.dumps(collect(), indent=1, sort_keys=True) + "\n", "utf-8")

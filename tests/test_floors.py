@@ -24,7 +24,7 @@ FLOORS = {
     "tuner.progress": 21,
     "tuner.result_grid": 21,
     "tuner.analysis": 20,
-    "tuner.compat": 25,
+    "tuner.compat": 20,
     "tuner.logger": 20,
     "tuner.preemption": 20,
     "tuner.retention": 20,

@@ -54,6 +54,11 @@ def current() -> Session | None:
     return _current
 
 
+def is_session_enabled() -> bool:
+    """Whether the code runs inside a trial, where `report` can be called (Ray 1's name)."""
+    return _current is not None
+
+
 def report(
     metrics: Any = None, checkpoint: Checkpoint | None = None, *, checkpoint_dir_name: str | None = None, **more: Any
 ) -> None:

@@ -10,6 +10,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tuner.compat import finder
+
 __version__ = "0.1.0"
 
 _EXPORTS = {
@@ -128,6 +130,7 @@ class _Package(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Package
+finder.install()
 
 
 def __dir__() -> list[str]:

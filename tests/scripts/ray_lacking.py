@@ -1,0 +1,33 @@
+"""Print, as JSON, the modules of ours that lack names, or modules below them, that the table has at the same path."""
+
+import importlib
+import json
+
+from tuner.compat import finder, table
+
+finder.COMPLETED = frozenset()
+
+
+def has(module: object, name: str) -> bool:
+    own = vars(module).get("__getattr__")
+    own = getattr(own, "completes", own)  # `tuner` itself was completed before this could be said
+    if name in vars(module) or own is None:
+        return name in vars(module)
+    try:
+        own(name)
+    except AttributeError:
+        return False
+    except ImportError:  # it says by itself what to use instead
+        return True
+    return True
+
+
+lacking = set()
+parents = {theirs.rpartition(".")[0] for theirs in table.sections()}
+for theirs in parents | set(table.sections()):
+    ours = table.beside(theirs)
+    if ours is not None:
+        module = importlib.import_module(ours)
+        without = theirs in parents and not hasattr(module, "__path__")
+        lacking |= {ours} if without or any(not has(module, name) for name in table.names_of(theirs)) else set()
+print(json.dumps(sorted(lacking)))

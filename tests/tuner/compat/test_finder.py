@@ -1,0 +1,76 @@
+"""Modules of Ray's that are no files here are found all the same, and modules of ours find the names they lack."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import tuner
+from tuner.compat import finder
+from tuner.compat.missing import NotHere
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+
+
+def test_a_module_that_ray_has_is_found_under_our_name_after_import_tuner() -> None:
+    done = python(
+        "import tuner\nimport tuner.tune_config, tuner.trainable.trainable as deep\n"
+        "from tuner.stopper.timeout import TimeoutStopper\nfrom tuner.stopper import TimeoutStopper as again\n"
+        "assert tuner.tune_config.TuneConfig is tuner.TuneConfig and deep.Trainable is tuner.Trainable\n"
+        "assert again is TimeoutStopper\nprint('found')"
+    )
+    assert done.stdout == "found\n", done.stderr
+
+
+def test_a_module_that_is_a_file_stays_what_it_is() -> None:
+    import tuner.search.sample as sample
+
+    assert sample.__file__ is not None and not isinstance(sample, finder.AliasModule)
+    assert sample.uniform is tuner.uniform
+
+
+def test_a_module_that_lacks_a_name_looks_it_up() -> None:
+    logger = importlib.import_module("tuner.logger")
+    assert isinstance(logger.UnifiedLogger, NotHere)
+    assert "tuner.logger" in finder.COMPLETED and logger.__file__ is not None
+
+
+@pytest.mark.parametrize("module", ["tuner.logger", "tuner.tune_config", "tuner"])
+def test_a_name_that_nobody_has_is_an_attribute_error_that_names_it(module: str) -> None:
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        _ = importlib.import_module(module).no_such_thing
+
+
+def test_what_a_module_says_of_its_own_absent_names_is_said_still() -> None:
+    with pytest.raises(AttributeError, match=r"from tuner\.schedulers import ASHAScheduler"):
+        _ = tuner.ASHAScheduler  # type: ignore[attr-defined]
+
+
+def test_a_module_that_nobody_has_is_not_found() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"tuner\.nothing_of_rays"):
+        importlib.import_module("tuner.nothing_of_rays")
+
+
+def test_an_alias_lists_its_names() -> None:
+    import tuner.tune_config  # type: ignore[import-not-found]
+
+    assert {"TuneConfig", "ResumeConfig"} <= set(dir(tuner.tune_config))
+    assert vars(tuner.tune_config)["__path__"] == []
+
+
+def test_importing_tuner_reads_no_table() -> None:
+    done = python(
+        "import sys, tuner\nprint(sorted({'tomllib', 'tuner.compat.table', 'tuner.executors'} & sys.modules.keys()))"
+    )
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_installing_twice_changes_nothing() -> None:
+    before = list(sys.meta_path)
+    finder.install()
+    assert sys.meta_path == before

@@ -1,0 +1,188 @@
+"""Finds modules that Ray has and that are no files here, as `tuner.tune_config`, and gives ours the names they lack.
+
+`import tuner` installs it; the table is read when it is first needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # each start of a program pays for what is imported here
+    from collections.abc import Sequence
+    from importlib.abc import Loader
+else:
+    Loader = object
+
+COMPLETED = frozenset(
+    """
+    trainables
+    trainables.base_trainer
+    trainables.checkpoint
+    trainables.config
+    trainables.context
+    trainables.huggingface
+    trainables.huggingface.transformers
+    trainables.lightgbm
+    trainables.lightning
+    trainables.session
+    trainables.sklearn
+    trainables.torch
+    trainables.trainer
+    trainables.xgboost
+    tuner
+    tuner.analysis
+    tuner.callback
+    tuner.error
+    tuner.experiment
+    tuner.experiment.trial
+    tuner.integration.keras
+    tuner.integration.lightgbm
+    tuner.integration.xgboost
+    tuner.logger
+    tuner.logger.csv
+    tuner.logger.json
+    tuner.progress_reporter
+    tuner.registry
+    tuner.resources
+    tuner.schedulers.pb2
+    tuner.schedulers.pbt
+    tuner.search
+    tuner.search.optuna
+    tuner.search.sample
+    tuner.search.searcher
+    tuner.search.variant_generator
+    tuner.stopper.stopper
+    tuner.syncer
+    tuner.utils
+    """.split()
+)
+"""Modules of ours that lack names, or modules below them, which Ray's have at the same path: a test holds them."""
+
+
+class NameFinder:
+    """The last to be asked: what nobody else has found is looked for in the table of Ray's modules."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(("tuner.", "trainables.")):
+            return None
+        from tuner.compat import table
+
+        theirs = [module for module in table.theirs_of(fullname) if table.is_known(module)]
+        return ModuleSpec(fullname, _AliasLoader(theirs), is_package=True) if theirs else None
+
+
+class _Completing:
+    """The first to be asked: of modules that lack names, all are loaded as ever, and then get a way to those."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in COMPLETED:
+            return None
+        spec = PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _CompletingLoader(spec.loader)
+        return spec
+
+
+class _CompletingLoader(Loader):
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        complete(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)  # get_data, get_source, ...
+
+
+def complete(module: ModuleType) -> None:
+    """Let a module look up in the table what it does not have itself, modules below it among them."""
+    own = vars(module).get("__getattr__")
+    vars(module).setdefault("__path__", [])
+
+    def __getattr__(name: str) -> Any:
+        if own is not None:
+            try:
+                return own(name)
+            except AttributeError as error:
+                problem = error
+        else:
+            problem = AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+        if not name.startswith("__"):
+            from tuner.compat import table
+
+            for theirs in table.theirs_of(module.__name__):
+                if theirs in table.sections():
+                    try:
+                        return table.look_up(theirs, name)
+                    except KeyError:
+                        pass
+        raise problem
+
+    setattr(__getattr__, "completes", own)  # noqa: B010 - a function that a type checker knows has no such attribute
+    vars(module)["__getattr__"] = __getattr__
+
+
+class _AliasLoader(Loader):
+    """Makes a module of what the table says."""
+
+    def __init__(self, theirs: Sequence[str]) -> None:
+        self._theirs = theirs
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return AliasModule(spec.name, self._theirs)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """There is nothing to run."""
+
+
+class AliasModule(ModuleType):
+    """A module of Ray's, whose names are elsewhere here."""
+
+    def __init__(self, name: str, theirs: Sequence[str]) -> None:
+        super().__init__(name, f"Ray's ray.{theirs[0]}: its names are elsewhere here, or say what to use instead.")
+        self.__path__: list[str] = []
+        self._theirs = theirs
+
+    def __getattr__(self, name: str) -> Any:
+        from tuner.compat import table
+
+        if name == "__all__":
+            return self.__dir__()
+        if name.startswith("__"):
+            raise AttributeError(name)
+        for theirs in self._theirs:
+            if table.is_known(f"{theirs}.{name}") and name not in table.names_of(theirs):
+                return importlib.import_module(f"{self.__name__}.{name}")
+            if theirs in table.sections():
+                try:
+                    return table.look_up(theirs, name)
+                except KeyError:
+                    continue
+        raise AttributeError(table.unknown(self._theirs[0], name))
+
+    def __dir__(self) -> list[str]:
+        from tuner.compat import table
+
+        return sorted({name for theirs in self._theirs for name in table.names_of(theirs)})
+
+
+def install() -> None:
+    """Find such modules from now on. Doing it twice changes nothing."""
+    if any(isinstance(finder, NameFinder) for finder in sys.meta_path):
+        return
+    sys.meta_path.insert(0, _Completing())
+    sys.meta_path.append(NameFinder())
+    for name in COMPLETED & sys.modules.keys():
+        complete(sys.modules[name])
