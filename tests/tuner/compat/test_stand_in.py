@@ -15,7 +15,7 @@ import pytest
 from tests.listings import ROOT, SCRIPTS
 from tuner.logger import pretty_print
 
-DOCS = ROOT / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 def python(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
