@@ -64,7 +64,8 @@ agent = HostAgent("127.0.0.1", lambda heard: None)  # there is no cluster
 threading.Thread(target=beat, daemon=True).start()
 written = write_trainable(train, home)
 address = agent.begin(Setup(written.imports, str(home), home / "tmp", home), written.path.read_bytes(), b"")
-drive(connect(address))
+line = connect(address)  # held to the end: an agent whose driver's line is closed leaves by itself
+drive(line)
 agent.end()
 print("ended", flush=True)
 os._exit(0)
