@@ -6,6 +6,7 @@ import os
 import queue
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ def agent(heard: queue.SimpleQueue[Any], monkeypatch: pytest.MonkeyPatch) -> Ite
     agent = HostAgent("127.0.0.1", lambda said: [heard.put(each) for each in said] and None)
     yield agent
     agent.end()
+    if agent._line is not None:
+        agent._line.close()  # as the end of an agent's process does
     os.chdir(before)
 
 
@@ -137,6 +140,9 @@ def test_who_has_begun_is_reached_by_its_line_and_leaves_nothing(agent: HostAgen
     setup = Setup(written.imports, "the-owner", tmp_path / "tmp", tmp_path)
     line = connect(agent.begin(setup, written.path.read_bytes(), b""))
     assert line is not None and Path.cwd() == tmp_path
+    until = time.monotonic() + PATIENCE_S
+    while agent._line is None and time.monotonic() < until:  # its door lets in whom it has answered
+        time.sleep(0.01)
     line.send(pack_orders([KillTrial("nobody")]))  # is no error
     agent.end()
     assert not (tmp_path / "e" / RESTORED).exists()
