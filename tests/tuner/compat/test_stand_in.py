@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.listings import ROOT, SCRIPTS
+from tests.listings import SCRIPTS
 from tuner.logger import pretty_print
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

@@ -53,7 +53,7 @@ def agent(heard: queue.SimpleQueue[Any], monkeypatch: pytest.MonkeyPatch) -> Ite
     yield agent
     agent.end()
     if agent._line is not None:
-        agent._line.close()  # as the end of an agent's process does
+        agent._line._socket.close()  # as the end of its process does
     os.chdir(before)
 
 
