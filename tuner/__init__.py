@@ -5,12 +5,11 @@ Everything public loads on first use (PEP 562), so that importing this package c
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-from tuner.compat import finder
 
 __version__ = "0.1.0"
 
@@ -107,6 +106,11 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _MODULES:
         return importlib.import_module(f"tuner.{name}")
+    if not name.startswith("__"):
+        from tuner.compat import finder
+
+        with contextlib.suppress(KeyError):
+            return finder.look_up(__name__, name)
     raise AttributeError(f"module 'tuner' has no attribute {name!r}{_elsewhere(name)}")
 
 
@@ -130,7 +134,22 @@ class _Package(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Package
-finder.install()
+
+
+class _Names:
+    """Stands for the finders of Ray's names until a module of ours is looked for, so that an import alone is quick."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name.startswith(("tuner.", "trainables.")) and not name.startswith("tuner.compat"):
+            from tuner.compat import finder
+
+            with contextlib.suppress(ValueError):  # another thread was first
+                sys.meta_path.remove(self)
+            return finder.install().find_spec(name, path)
+        return None
+
+
+sys.meta_path.insert(0, _Names())
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 """Finds modules that Ray has and that are no files here, as `tuner.tune_config`, and gives ours the names they lack.
 
-`import tuner` installs it; the table is read when it is first needed.
+They are installed when the first module of ours is looked for; the table is read when it is first needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ COMPLETED = frozenset(
     trainables.torch
     trainables.trainer
     trainables.xgboost
-    tuner
     tuner.analysis
     tuner.callback
     tuner.error
@@ -119,19 +118,26 @@ def complete(module: ModuleType) -> None:
                 problem = error
         else:
             problem = AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-        if not name.startswith("__"):
-            from tuner.compat import table
-
-            for theirs in table.theirs_of(module.__name__):
-                if theirs in table.sections():
-                    try:
-                        return table.look_up(theirs, name)
-                    except KeyError:
-                        pass
-        raise problem
+        try:
+            return look_up(module.__name__, name)
+        except KeyError:
+            raise problem from None
 
     setattr(__getattr__, "completes", own)  # noqa: B010 - a function that a type checker knows has no such attribute
     vars(module)["__getattr__"] = __getattr__
+
+
+def look_up(ours: str, name: str) -> Any:
+    """What a name is that Ray's module has, and ours at the same path has not. Raises KeyError."""
+    from tuner.compat import table
+
+    for theirs in table.theirs_of(ours) if not name.startswith("__") else ():
+        if theirs in table.sections():
+            try:
+                return table.look_up(theirs, name)
+            except KeyError:
+                continue
+    raise KeyError(name)
 
 
 class _AliasLoader(Loader):
@@ -178,11 +184,14 @@ class AliasModule(ModuleType):
         return sorted({name for theirs in self._theirs for name in table.names_of(theirs)})
 
 
-def install() -> None:
-    """Find such modules from now on. Doing it twice changes nothing."""
-    if any(isinstance(finder, NameFinder) for finder in sys.meta_path):
-        return
-    sys.meta_path.insert(0, _Completing())
+def install() -> _Completing:
+    """Find such modules from now on; returns the finder that is asked first. Doing it twice changes nothing."""
+    there = next((finder for finder in sys.meta_path if isinstance(finder, _Completing)), None)
+    if there is not None:
+        return there
+    first = _Completing()
+    sys.meta_path.insert(0, first)
     sys.meta_path.append(NameFinder())
     for name in COMPLETED & sys.modules.keys():
         complete(sys.modules[name])
+    return first
