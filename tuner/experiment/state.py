@@ -90,9 +90,10 @@ class ExperimentState:
 
     def _borrows(self, trial: Trial) -> None:
         """Note whether the trial is a clone that has nothing of its own to go on from."""
-        start = trial.next_start or trial.started_from
-        own = bool(trial.own_checkpoints) and trial.next_start is None
-        if start is None or start.trial_id == trial.trial_id or own or trial.status == Trial.TERMINATED:
+        start = trial.next_start
+        if start is None and trial.started_from is not None and not trial.own_checkpoints:
+            start = trial.started_from if trial.started_from.trial_id != trial.trial_id else None
+        if start is None or trial.status == Trial.TERMINATED:
             self.borrowed.pop(trial.trial_id, None)
         else:
             self.borrowed[trial.trial_id] = start
@@ -154,7 +155,7 @@ class ExperimentState:
             trial.lineage = []
         trial.raw_config = tight(fact.config)
         trial.__dict__.pop("config", None)
-        self.borrowed[fact.trial] = fact.checkpoint
+        self._borrows(trial)
 
     def _reallocated(self, fact: ev.Reallocated) -> None:
         self._by_id[fact.trial].resources = fact.resources
@@ -230,6 +231,7 @@ class ExperimentState:
                 del trial.checkpoints[position]
                 self.checkpoint_count -= 1
                 self.checkpoint_bytes -= record.bytes
+                self._borrows(trial)  # a clone that loses its only one goes on from the donor's, if that stands
                 return
 
     def _forgotten(self, fact: ev.CheckpointForgotten) -> None:
@@ -291,8 +293,7 @@ class ExperimentState:
         trial.ended_at, trial.end_reason = fact.at, fact.reason
         trial.rested(fact.at, trial.iteration)
         self._status(trial, fact.status)
-        if fact.status == Trial.TERMINATED:
-            self.borrowed.pop(fact.trial, None)
+        self._borrows(trial)
         trial.compact()
 
     def _reopened(self, fact: ev.TrialReopened) -> None:
@@ -308,9 +309,9 @@ class ExperimentState:
         trial.raw_summary = ev.NO_RAW
         if fact.anew:
             trial.started_from = trial.next_start = None
-            self.borrowed.pop(fact.trial, None)
             trial.lineage = []
         self._status(trial, Trial.PENDING)
+        self._borrows(trial)
 
     def _search_ended(self, fact: ev.SearchEnded) -> None:
         self.search_ended = fact.samples
