@@ -197,8 +197,9 @@ def test_f16_a_trial_whose_pauses_are_never_saved_fails(tmp_path: Path, trainabl
     failed = [trial for trial in analysis.trials if trial.status == "ERROR"]
     assert failed and all(trial.is_finished() for trial in analysis.trials)
     for trial in failed:
-        stopped = trial.told_then == "stop"  # it came to its end, and the save there failed too
-        assert trial.save_failures == 3 and trial.attempt == (1 if stopped else 3)
+        stopped = trial.told_then == "stop"  # at whichever rung its last result came to, and the save there failed too
+        assert trial.attempt == (1 if stopped else 3)
+        assert trial.save_failures in ({1, 2, 3} if stopped else {3})
         assert trial.error.type == "PublishError" and trial.error.disk
         said = "the last checkpoint that was to be saved" if stopped else "3 checkpoints in a row were not saved"
         assert said in trial.error.message
