@@ -18,6 +18,10 @@ LISTING = (
     b'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>bench</Name><Prefix></Prefix>'
     b"<KeyCount>0</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>"
 )
+UPLOADS = (
+    b'<ListMultipartUploadsResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Bucket>bench</Bucket>'
+    b"<MaxUploads>1000</MaxUploads><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>"
+)
 STARTED = (
     b'<InitiateMultipartUploadResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Bucket>bench</Bucket>'
     b"<Key>k</Key><UploadId>upload</UploadId></InitiateMultipartUploadResult>"
@@ -75,6 +79,8 @@ def answer(head: bytes, size: int) -> bytes:
         body = b"%d" % sent
     elif method == b"GET" and b"list-type" in path:
         body = LISTING
+    elif method == b"GET" and b"?uploads" in path:
+        body = UPLOADS
     elif method == b"GET":
         return NOT_FOUND
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n%sContent-Length: %d\r\n\r\n%s" % (

@@ -41,14 +41,14 @@ def storm(monkeypatch):
         monkeypatch.setenv(name, value)
     with s3_server() as port, ChecksumProxy(port) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        made = Storm(f"s3://{make_bucket(port, 'runs')}")
+        made = Storm(f"s3://{make_bucket(port, 'runs')}", proxy)
         proxy.refuse = made.refuse
         yield made
 
 
 class Storm:
-    def __init__(self, uri: str) -> None:
-        self.uri, self.left, self.refused = uri, 0, 0
+    def __init__(self, uri: str, proxy: ChecksumProxy) -> None:
+        self.uri, self.proxy, self.left, self.refused = uri, proxy, 0, 0
 
     def refuse(self, method: str, path: str, headers: dict[str, str]) -> Answer | None:
         if self.left <= 0:
@@ -74,6 +74,23 @@ def test_f22_a_storm_that_does_not_end_is_an_error_after_sync_timeout(storm, tmp
         config = tune.SyncConfig(upload_dir=storm.uri, sync_timeout=2)
         tune.run(train, name="e", storage_path=tmp_path, sync_config=config, verbose=0)
     assert not (tmp_path / "e" / "experiment.json").exists()
+
+
+@pytest.mark.parametrize("answer", [refusal(404, "NoSuchKey"), refusal(400, "InvalidRequest"), refusal(500, "Internal")])
+def test_a_server_that_cannot_list_uploads_in_parts_is_asked_for_them_a_few_times_only(answer, storm, tmp_path):
+    asked = []
+
+    def refuse(method: str, path: str, headers: dict[str, str]) -> Answer | None:
+        if "?uploads&" in path and method == "GET":
+            asked.append(path)
+            return answer
+        return None
+
+    storm.proxy.refuse = refuse
+    config = tune.SyncConfig(upload_dir=storm.uri, sync_timeout=20)
+    tune.run(train, name="e", storage_path=tmp_path, sync_config=config, verbose=0)
+    assert 1 <= len(asked) <= 30
+    assert tune.ExperimentAnalysis(f"{storm.uri}/e").trials[0].status == "TERMINATED"
 
 
 def test_f22_ctrl_c_ends_the_wait(storm, tmp_path):

@@ -71,7 +71,7 @@ class S3Backend(S3Sending):
     def leftovers(self, prefix: str) -> list[Leftover]:
         """Uploads in parts that were begun. Where they may not be listed, the bucket's lifecycle rule removes them."""
         found = []
-        with self._tolerating(_NOT_FOR_US, prefix, "unfinished uploads cannot be listed"):
+        with self._tolerating({404, *_NOT_FOR_US}, prefix, "unfinished uploads cannot be listed"):
             pages = self._client.get_paginator("list_multipart_uploads")
             for page in pages.paginate(Bucket=self.bucket, Prefix=self._name(f"{checked_key(prefix)}/")):
                 for upload in page.get("Uploads", ()):

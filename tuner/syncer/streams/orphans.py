@@ -101,6 +101,8 @@ class Orphans(Stream):
                 uri, why = self._context.uri, answer.message
                 log.debug("%s: what killed uploads left stays until the next start: %s", uri, why)
                 self._looks, self._found, self._unknown = False, [], []
+                if self.closing:
+                    self._cut_off = False  # that this failed is no reason to look once more
         elif self._looks:
             self._looks = False
             self._take(msgspec.json.decode(answer.data, type=list[Leftover]))
