@@ -167,11 +167,16 @@ def names_are_only_names(backend: Backend) -> None:
             found = {entry.key: entry.size for entry in backend.list(prefix)}
             assert found == {f"{prefix}/{name}": len(data) for name, data in content.items()}, "list gives odd names"
         if backend.can.delete:
-            backend.delete([f"{prefix}/{name}" for name in ("*", "-rf", "[abc]", "line\nbreak")])
-            left = {name for name in content if backend.exists(f"{prefix}/{name}")}
-            assert left == set(content) - {"*", "-rf", "[abc]", "line\nbreak"}, "a pattern deletes only its name"
+            gone = [name for name in few if name != "que?tion"]
+            backend.delete([f"{prefix}/{name}" for name in gone])
+            with directory_of() as target:
+                backend.fetch(prefix, target)
+                assert set(content_of(target)) == set(content) - set(gone), "a pattern deletes only its name"
+            assert [name for name in few if backend.exists(f"{prefix}/{name}")] == ["que?tion"], "so says exists"
             backend.delete_tree(prefix)
-            assert not any(backend.exists(f"{prefix}/{name}") for name in content), "odd names can be deleted"
+            with directory_of() as target:
+                raised(ObjectNotFoundError, partial(backend.fetch, prefix, target), "fetch of what was deleted")
+            assert not any(backend.exists(f"{prefix}/{name}") for name in few), "odd names can be deleted"
     assert set(os.listdir()) == before, "nothing was executed here"
 
 
