@@ -25,7 +25,6 @@ NO_EFFECT = {
     "queue_trials": "trials always wait for room",
     "trial_executor": "use executor=",
     "storage_filesystem": "use storage_path with a URI",
-    "loggers": "use callbacks=",
     "_experiment_checkpoint_dir": "the journal lies in the experiment's directory",
     "_remote": "the driver runs where it is called",
     "_remote_string_queue": "the driver runs where it is called",
@@ -168,6 +167,7 @@ def run(
     failing = FailureConfig(max_failures=max_failures, fail_fast=fail_fast)
     places = (storage_path, local_dir, own.storage_path, own.local_dir)
     values |= {
+        "callbacks": _with_loggers(values["callbacks"], others.get("loggers")),
         "trainable": run_or_experiment,
         "param_space": config,
         "checkpoint_config": checkpointing,
@@ -178,8 +178,17 @@ def run(
     return execute(Spec(**values))
 
 
+def _with_loggers(callbacks: Sequence[Any] | None, loggers: Sequence[Any] | None) -> Sequence[Any] | None:
+    """The callbacks, and Ray's older loggers as such; DEFAULT_LOGGERS may be in both."""
+    if not loggers:
+        return callbacks
+    from tuner.logger.legacy import as_callbacks
+
+    return [*(callbacks or ()), *as_callbacks(loggers)]
+
+
 def _check_others(others: Mapping[str, Any], function: Callable[..., Any]) -> None:
-    for key in others:
+    for key in others.keys() - {"loggers"}:
         if key in NO_EFFECT:
             warn(f"{key} has no effect: {NO_EFFECT[key]}", stacklevel=3)
             continue

@@ -41,7 +41,6 @@ COMPLETED = frozenset(
     tuner.integration.keras
     tuner.integration.lightgbm
     tuner.integration.xgboost
-    tuner.logger
     tuner.logger.csv
     tuner.logger.json
     tuner.progress_reporter

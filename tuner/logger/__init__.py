@@ -11,14 +11,32 @@ from tuner.logger.base import LoggerCallback
 from tuner.logger.csv import CSVLoggerCallback
 from tuner.logger.error_file import ErrorFileCallback
 from tuner.logger.json import JsonLoggerCallback
+from tuner.logger.legacy import (
+    DEFAULT_LOGGERS,
+    CSVLogger,
+    JsonLogger,
+    LegacyLoggerCallback,
+    Logger,
+    NoopLogger,
+    TBXLogger,
+    UnifiedLogger,
+)
 from tuner.logger.tensorboard import TBXLoggerCallback
 
 __all__ = [
+    "DEFAULT_LOGGERS",
+    "CSVLogger",
     "CSVLoggerCallback",
     "ErrorFileCallback",
+    "JsonLogger",
     "JsonLoggerCallback",
+    "LegacyLoggerCallback",
+    "Logger",
     "LoggerCallback",
+    "NoopLogger",
+    "TBXLogger",
     "TBXLoggerCallback",
+    "UnifiedLogger",
     "default_loggers",
     "pretty_print",
 ]
@@ -52,4 +70,6 @@ def default_loggers(given: Sequence[Callback]) -> list[Callback]:
         kinds += [JsonLoggerCallback, CSVLoggerCallback]
         if not knobs.disable_tensorboard():
             kinds.append(TBXLoggerCallback)
+    asked = (callback.writers for callback in given if isinstance(callback, LegacyLoggerCallback))
+    kinds += sorted(set().union(*asked) - set(kinds), key=lambda kind: kind.__name__)
     return [kind() for kind in kinds if not any(isinstance(callback, kind) for callback in given)]

@@ -39,7 +39,7 @@ class JsonLoggerCallback(RowLogger):
         try:
             return write_line(result)
         except MetricError:  # only from a callback that put it there: report() refuses it
-            return write_line({key: _writable(value) for key, value in result.items()})
+            return write_line({key: writable(value) for key, value in result.items()})
 
     def _complete(self, trial: Trial, standing: StandingResult) -> list[int]:
         params = TrialPaths(trial.directory).params_json
@@ -94,7 +94,7 @@ def _stands(iteration: int, line: bytes, standing: StandingResult) -> bool:
     return raw is not None and {**read_line(line), "done": None} == {**tagged.loads(bytes(raw)), "done": None}
 
 
-def _writable(value: Any) -> Any:
+def writable(value: Any) -> Any:
     try:
         tagged.dumps(value)
     except MetricError:
