@@ -184,3 +184,12 @@ def test_importing_the_module_of_run_does_not_hide_the_function() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "meant"),
+    [("import tuner as tune; tune.unifrom", "uniform"), ("import trainables; trainables.repport", "report")],
+)
+def test_a_mistyped_name_is_told_the_nearest(code: str, meant: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].endswith(f"Did you mean: '{meant}'?")

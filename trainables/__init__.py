@@ -7,6 +7,7 @@ package costs nothing.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    text = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(text, name=name, obj=sys.modules[__name__])  # with both, Python names the nearest
 
 
 def __dir__() -> list[str]:

@@ -48,6 +48,10 @@ class InvalidSettingError(TrainablesError, ValueError):
     """A setting has a value that is not accepted; the message says what is."""
 
 
+class InvalidAddressError(InvalidSettingError):
+    """An address of a place is not accepted; the message says what is."""
+
+
 class SessionError(TrainablesError, RuntimeError):
     """A function of the session was called where it cannot work."""
 

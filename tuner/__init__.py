@@ -111,7 +111,8 @@ def __getattr__(name: str) -> Any:
 
         with contextlib.suppress(KeyError):
             return finder.look_up(__name__, name)
-    raise AttributeError(f"module 'tuner' has no attribute {name!r}{_elsewhere(name)}")
+    text = f"module 'tuner' has no attribute {name!r}{_elsewhere(name)}"
+    raise AttributeError(text, name=name, obj=sys.modules[__name__])  # with both, Python names the nearest
 
 
 def _elsewhere(name: str) -> str:

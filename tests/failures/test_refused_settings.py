@@ -108,7 +108,7 @@ def test_d20_restore_of_a_directory_that_is_no_checkpoint_is_refused(
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize("place", ["s3://b/../x", "s3://b//x//y", "gs://b/x//y", "s4://b/x"])
+@pytest.mark.parametrize("place", ["s3://b/../x", "s3://b//x//y", "gs://b/x//y", "s4://b/x", "s3://", "s3://|x/y"])
 @pytest.mark.parametrize("setting", ["SyncConfig: upload_dir", "storage_path"])
 def test_d20_a_place_that_cannot_be_meant_is_refused_with_the_setting_that_names_it(
     tmp_path: Path, setting: str, place: str

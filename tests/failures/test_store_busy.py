@@ -76,7 +76,9 @@ def test_f22_a_storm_that_does_not_end_is_an_error_after_sync_timeout(storm, tmp
     assert not (tmp_path / "e" / "experiment.json").exists()
 
 
-@pytest.mark.parametrize("answer", [refusal(404, "NoSuchKey"), refusal(400, "InvalidRequest"), refusal(500, "Internal")])
+@pytest.mark.parametrize(
+    "answer", [refusal(404, "NoSuchKey"), refusal(400, "InvalidRequest"), refusal(500, "Internal")]
+)
 def test_a_server_that_cannot_list_uploads_in_parts_is_asked_for_them_a_few_times_only(answer, storm, tmp_path):
     asked = []
 

@@ -17,6 +17,7 @@ DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 class FailureKind(Enum):
     """What has failed."""
 
+    ADDRESS = "address"
     SETTING = "setting"
     EXTRA_MISSING = "extra missing"
     STORE_MISSING = "store missing"
@@ -42,6 +43,7 @@ class FailureKind(Enum):
 
 
 _KINDS: dict[FailureKind, type[Exception]] = {
+    FailureKind.ADDRESS: errors.InvalidAddressError,
     FailureKind.SETTING: errors.InvalidSettingError,
     FailureKind.EXTRA_MISSING: errors.MissingExtraError,
     FailureKind.STORE_MISSING: errors.StoreMissingError,

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainables.errors import InvalidSettingError, TransferError
+from trainables.errors import InvalidAddressError, InvalidSettingError, TransferError
 from trainables.transfer import programs
 from trainables.transfer.backend import Can, checked_key
 from trainables.transfer.copying import CopyingBackend
@@ -39,7 +39,7 @@ class _DeletingBackend(CopyingBackend):
     ) -> None:
         super().__init__(uri)
         if uri.startswith("-"):
-            raise InvalidSettingError(f"{uri!r} is no place: a command would take it for an option")
+            raise InvalidAddressError(f"{uri!r} is no place: a command would take it for an option")
         self._deletes = delete_template
         self._delete = _taken_apart(delete_template, ("target",)) if delete_template is not None else None
         self._options = _words(options) if isinstance(options, str) else [str(word) for word in options]

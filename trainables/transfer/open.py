@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from trainables.errors import InvalidSettingError
+from trainables.errors import InvalidAddressError, InvalidSettingError
 from trainables.places import kernels_filesystem
 from trainables.transfer.backend import Backend
 
@@ -66,12 +66,12 @@ def open_backend(
         ssh_key, ssh_port: of a host.
 
     Raises:
-        InvalidSettingError: the scheme is not known, or the place cannot be meant.
+        InvalidAddressError: the scheme is not known, or the place cannot be meant.
         MissingExtraError: the library that it needs is not installed.
     """
     place = os.fspath(place)
     if not place:
-        raise InvalidSettingError("the place of the copies is empty: a URI, a host or a directory is expected")
+        raise InvalidAddressError("the place of the copies is empty: a URI, a host or a directory is expected")
     if syncer is not None and syncer != "auto":
         return _users(place, syncer, delete_template=delete_template, options=options)
     check_scheme(place)
@@ -85,15 +85,15 @@ def open_backend(
 
 
 def check_scheme(place: str) -> None:
-    """Raise InvalidSettingError for a scheme that nothing here knows. Nothing is opened."""
+    """Raise InvalidAddressError for a scheme that nothing here knows. Nothing is opened."""
     if meant := _meant(place):
-        raise InvalidSettingError(f"{shown(place)!r} is not accepted; {meant}")
+        raise InvalidAddressError(f"{shown(place)!r} is not accepted; {meant}")
     found = _SCHEME.match(place)
     if found is None or found[1].lower() in _OURS:
         return
     known = _known_to_fsspec()
     if found[1].lower() not in known:
-        raise InvalidSettingError(_unknown(found[1].lower(), place, known))
+        raise InvalidAddressError(_unknown(found[1].lower(), place, known))
 
 
 def shown(place: str) -> str:
@@ -212,7 +212,7 @@ def _directory(path: str, uri: str) -> Backend:
 
     expanded = os.path.expanduser(path)
     if kind := kernels_filesystem(expanded):
-        raise InvalidSettingError(
+        raise InvalidAddressError(
             f"{path!r} is not accepted: {kind} is the kernel's own filesystem, and keeps no files; "
             "give a directory on a disk"
         )
@@ -222,19 +222,19 @@ def _directory(path: str, uri: str) -> Backend:
 def _file_path(place: str) -> str:
     host, _, path = place.partition("://")[2].partition("/")
     if host not in ("", "localhost"):
-        raise InvalidSettingError(f"{place!r} names the host {host!r}: write file:///path, or {host}:/path for rsync")
+        raise InvalidAddressError(f"{place!r} names the host {host!r}: write file:///path, or {host}:/path for rsync")
     return unquote(f"/{path}")
 
 
 def _plain(place: str) -> str:
     """The place, if it says where and nothing else."""
     if "?" in place or _without_password(place) != place:
-        raise InvalidSettingError(
+        raise InvalidAddressError(
             f"{shown(place)}: options and passwords in an address are not read, and would be printed; "
             "put them into the environment"
         )
     if not place.partition("://")[2].strip("/"):
-        raise InvalidSettingError(f"{place!r} does not say where: scheme://bucket/path is expected")
+        raise InvalidAddressError(f"{place!r} does not say where: scheme://bucket/path is expected")
     return _written_out(place)
 
 
@@ -243,9 +243,9 @@ def _written_out(place: str) -> str:
     bucket, _, path = place.partition("://")[2].partition("/")
     parts = path.strip("/").split("/")
     if {".", ".."} & {bucket, *parts}:
-        raise InvalidSettingError(f"{shown(place)!r} has '.' or '..' in it: write the path out")
+        raise InvalidAddressError(f"{shown(place)!r} has '.' or '..' in it: write the path out")
     if "" in parts[1:]:
-        raise InvalidSettingError(f"{shown(place)!r} has '//' in its path, an empty name, which is not accepted")
+        raise InvalidAddressError(f"{shown(place)!r} has '//' in its path, an empty name, which is not accepted")
     return place
 
 

@@ -36,7 +36,7 @@ class S3Backend(S3Sending):
 
     Raises:
         MissingExtraError: boto3 is not installed.
-        StoreMissingError: the URI names no bucket.
+        InvalidAddressError: the URI names no bucket.
     """
 
     def check(self, timeout_s: float = 10.0) -> None:

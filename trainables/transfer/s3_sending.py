@@ -12,9 +12,9 @@ from pathlib import PurePosixPath
 from typing import Any, Union
 
 from trainables.errors import (
+    InvalidAddressError,
     ObjectExistsError,
     ObjectNotFoundError,
-    StoreMissingError,
     TransferCorruptError,
     TransferError,
 )
@@ -272,5 +272,5 @@ def _parsed(uri: str) -> tuple[str, str]:
     bucket, _, prefix = rest.partition("/")
     if scheme not in ("s3", "s3a", "s3n") or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*|arn:[^?#]+", bucket):
         text = "s3://bucket or s3://bucket/prefix is accepted; AWS_ENDPOINT_URL names another server than Amazon's"
-        raise StoreMissingError(f"{uri!r} names no bucket: {text}")
+        raise InvalidAddressError(f"{uri!r} names no bucket: {text}")
     return bucket, str(PurePosixPath(joined("", prefix.strip("/")))) if prefix.strip("/") else ""

@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainables.errors import AccessRefusedError, InvalidSettingError, StoreMissingError, TransferError
+from trainables.errors import AccessRefusedError, InvalidAddressError, StoreMissingError, TransferError
 from trainables.store import owned_directory
 from trainables.store.owned_directory import OwnedDirectory
 from trainables.transfer import programs
@@ -59,20 +59,20 @@ def is_address(uri: str) -> bool:
 
 
 def parse(uri: str) -> Address:
-    """Take `user@host:/path` apart. Raises InvalidSettingError that says what is accepted."""
+    """Take `user@host:/path` apart. Raises InvalidAddressError that says what is accepted."""
     found = _ADDRESS.fullmatch(uri)
     path = found["path"] if found else ""
     if found is None or "\0" in path or path.startswith(":"):
-        raise InvalidSettingError(
+        raise InvalidAddressError(
             f'{uri!r} is no place for rsync; accepted: "user@host:/path", "host:/path" or "host:path"'
         )
     if path == "~" or path.startswith("~/"):
         path = path[2:]
     elif path.startswith("~"):
-        raise InvalidSettingError(f"{uri!r}: write the home of another user out; only ~/ is understood")
+        raise InvalidAddressError(f"{uri!r}: write the home of another user out; only ~/ is understood")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise InvalidSettingError(f"{uri!r} has '..' in it: write the path out")
+        raise InvalidAddressError(f"{uri!r} has '..' in it: write the path out")
     return Address(found["user"] or "", found["host"], ("/" if path.startswith("/") else "./") + "/".join(parts))
 
 

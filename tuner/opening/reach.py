@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trainables.config import SyncConfig
-from trainables.errors import InvalidSettingError
+from trainables.errors import InvalidAddressError
 from trainables.net.backoff import patient
 from trainables.transfer import transfer_jobs
 from trainables.transfer.client import InlineClient, ProcessClient, TransferClient
-from trainables.transfer.open import shown
 from tuner.error import SettingError
 from tuner.experiment.ownership import Ownership
 from tuner.experiment.paths import as_local_path, cache_of, is_elsewhere
@@ -128,9 +127,7 @@ def _opened(spec: Spec, config: SyncConfig, *, inline: bool, wake: Callable[[], 
     made: type[InlineClient] | type[ProcessClient] = InlineClient if here else ProcessClient
     try:
         return patient(lambda: made(arguments, wake=wake), config.sync_timeout)
-    except InvalidSettingError as error:
-        address = os.fspath(config.upload_dir or "")
-        if shown(address) not in str(error):
-            raise
-        setting = "storage_path" if spec.storage_path == cache_of(address) else "SyncConfig: upload_dir"
-        raise InvalidSettingError(f"{setting}: {error}") from None
+    except InvalidAddressError as error:
+        given_as = cache_of(os.fspath(config.upload_dir or ""))
+        setting = "storage_path" if spec.storage_path == given_as else "SyncConfig: upload_dir"
+        raise InvalidAddressError(f"{setting}: {error}") from None
