@@ -255,6 +255,15 @@ class Checkpoint(CheckpointFacts):
         elif not path.is_dir():
             raise CheckpointNotFoundError(f"there is no checkpoint at {path}")
 
+    def __fspath__(self) -> str:
+        """Its local directory: `os.path.join(checkpoint, "model.pt")` is how scripts for Ray 1 read one.
+
+        What lies elsewhere is fetched first. Raises CheckpointError for what is in memory.
+        """
+        if self.in_memory:
+            raise CheckpointError(f"{self!r} has no directory before it is reported; to_directory() writes one")
+        return self.fetched().path
+
     def __repr__(self) -> str:
         if not self.in_memory:
             return f"{type(self).__name__}(path={self.path!r})"

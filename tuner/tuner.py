@@ -11,7 +11,7 @@ from typing import Any
 from trainables.config import RunConfig, SyncConfig
 from trainables.places import parent_and_name
 from trainables.tunable_trainer import TunableTrainer
-from trainables.validation import checked_arguments, checked_names
+from trainables.validation import checked_arguments, checked_names, no_effect
 from tuner.analysis import ResultGrid
 from tuner.driver.build import execute
 from tuner.error import ExperimentNotFoundError, SettingError, TuneError
@@ -76,7 +76,12 @@ class Tuner:
         param_space: Mapping[str, Any] | Callable[..., Any] | None = None,
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
+        _tuner_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
+        if _tuner_kwargs:  # Ray's own examples give it
+            no_effect(
+                "_tuner_kwargs=", "fit() never raises for a failed trial; what else Ray took there is an argument"
+            )
         for name, value, kind in (("tune_config", tune_config, TuneConfig), ("run_config", run_config, RunConfig)):
             if value is not None and not isinstance(value, kind):
                 raise SettingError(f"{name}={value!r} is not accepted; accepted is a {kind.__name__}")

@@ -267,6 +267,13 @@ def test_what_is_in_memory_has_no_path_yet() -> None:
         _ = held.path
 
 
+def test_it_stands_for_its_directory_where_a_path_is_wanted(files: Path) -> None:
+    name = sorted(os.listdir(files))[0]
+    assert os.path.join(Checkpoint(files), name) == str(files / name)
+    with pytest.raises(CheckpointError, match=r"Checkpoint\(keys=\['a'\]\) has no directory before it is reported"):
+        os.fspath(Checkpoint.from_dict({"a": 1}))
+
+
 def test_subclasses_stay_what_they_are(files: Path) -> None:
     class Mine(Checkpoint):
         pass

@@ -82,6 +82,13 @@ def test_every_metric_is_reported_and_the_last_round_saved_once(tmp_path: Path) 
     assert saved(trial) == ["checkpoint_000002", "checkpoint_000004"]
 
 
+def test_under_the_older_name_every_fifth_round_is_saved(tmp_path: Path) -> None:
+    assert saved(run(lambda config: boosted(7, TuneReportCheckpointCallback()), tmp_path)) == [
+        "checkpoint_000005",
+        "checkpoint_000008",  # the end, which is known after the last round's report only
+    ]
+
+
 def test_without_a_frequency_the_end_is_saved_under_the_name_given(tmp_path: Path) -> None:
     callback = RayTrainReportCallback("train-error", filename="model.json")
 

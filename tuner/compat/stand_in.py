@@ -20,9 +20,10 @@ from types import ModuleType
 from typing import Any
 
 from trainables.validation import nearest_name
-from tuner.compat import finder, table
+from tuner import knobs
+from tuner.compat import examples, finder, table
 from tuner.error import SettingError
-from tuner.executors import RayExecutor, default
+from tuner.executors import LocalExecutor, RayExecutor, default
 from tuner.executors.local.pickled import FIRST
 from tuner.executors.ray import connection
 
@@ -54,12 +55,20 @@ def _installed() -> ModuleType:
 class _Ray(ModuleType):
     """`ray` itself: what a Tune script does with it outside of tune, train and air."""
 
-    def init(self, address: str | None = None, **settings: Any) -> None:
-        """Without an address nothing: one machine needs no service. With one: connect, and run trials there.
+    __version__ = "2.60.0"
+    """The newest whose names are here: scripts ask for it to choose between an older and a newer name."""
 
-        `settings` are Ray's. Raises MissingExtraError, SettingError when there is no cluster at that address.
+    def init(self, address: str | None = None, **settings: Any) -> None:
+        """Without an address: trials share `num_cpus`, `num_gpus` and `resources` from now on, or all of this machine.
+
+        With one: connect, and run trials there. `settings` are Ray's. Raises ResourceError, MissingExtraError,
+        SettingError when there is no cluster at that address.
         """
         if address in (None, "local"):
+            cpus, gpus, more = (settings.get(name) for name in ("num_cpus", "num_gpus", "resources"))
+            if (cpus, gpus, more) != (None, None, None):
+                LocalExecutor(cpus, gpus, resources=more)  # refuses what cannot be handed out, here and not in a run
+                default.use(lambda: LocalExecutor(cpus, gpus, resources=more))
             return
         if isinstance(address, str) and address.startswith("ray://"):
             raise SettingError(
@@ -71,11 +80,24 @@ class _Ray(ModuleType):
         default.use(lambda: RayExecutor(address, options=settings))
 
     def shutdown(self, *arguments: Any, **named: Any) -> None:
-        """Nothing was started."""
+        """No service was started; what `init` gave trials to share holds no longer."""
+        default.use(None)
 
     def is_initialized(self) -> bool:
         """True, so that nobody starts what is not needed."""
         return True
+
+    def cluster_resources(self) -> dict[str, float]:
+        """What trials share: {"CPU": 8.0, "GPU": 1.0, "memory": ...}, by Ray's names."""
+        total = default.chosen(None).total()
+        return {{"cpu": "CPU", "gpu": "GPU"}.get(name, name): amount for name, amount in total.items() if amount}
+
+    available_resources = cluster_resources
+
+    def get_gpu_ids(self) -> list[int | str]:
+        """The GPUs that this process was given."""
+        given = knobs.cuda_visible_devices() or ""
+        return [int(part) if part.isdigit() else part for part in given.split(",") if part]
 
     def become_ray(self) -> None:
         """Load Ray itself into this module, once: what it defines hides what is defined here. Raises ImportError."""
@@ -113,10 +135,14 @@ class _Finder(MetaPathFinder):
             return ModuleSpec("ray", _RayLoader(), is_package=True)
         if not fullname.startswith("ray."):
             return None
+        if examples.is_one(fullname):
+            return examples.find(fullname, path)
         ours = counterpart(fullname)
         if ours is None:
             if sys.modules["ray"].__path__:
                 return None  # Ray is loaded, and this is a part of it
+            if fullname == "ray.cloudpickle":
+                return ModuleSpec(fullname, _Alias("cloudpickle"), is_package=True)
             raise ModuleNotFoundError(
                 f"{fullname} has no counterpart here: tuner.compat maps ray.tune, ray.train and ray.air", name=fullname
             )

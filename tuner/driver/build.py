@@ -198,10 +198,13 @@ def _restored_checkpoint(restore: Any) -> Path | Checkpoint | None:
 
     One that lies elsewhere is fetched.
     """
-    if isinstance(restore, (str, os.PathLike)) and is_elsewhere(restore):
+    if isinstance(restore, Checkpoint):
+        if restore.in_memory:
+            return restore
+    elif restore is None:
+        return None
+    elif isinstance(restore, (str, os.PathLike)) and is_elsewhere(restore):
         restore = Checkpoint(restore)
-    if restore is None or (isinstance(restore, Checkpoint) and restore.in_memory):
-        return restore
     path = as_local_path(restore.fetched().path if isinstance(restore, Checkpoint) else restore)
     if is_published(path):
         verify.check(path)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from trainables.lightgbm import RayTrainReportCallback
-from tuner.integration.report_only import ReportOnly
+from tuner.integration.report_only import ReportOnly, SavesInBetween
 
 __all__ = ["TuneReportCallback", "TuneReportCheckpointCallback"]
 
 
-class TuneReportCheckpointCallback(RayTrainReportCallback):
-    """Reports each round of `lightgbm.train`, and checkpoints the model."""
+class TuneReportCheckpointCallback(SavesInBetween, RayTrainReportCallback):
+    """Reports each round of `lightgbm.train`, and checkpoints the model every five."""
 
 
 class TuneReportCallback(ReportOnly, TuneReportCheckpointCallback):

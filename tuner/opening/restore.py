@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from trainables.checkpoint import Checkpoint
 from trainables.config import SyncConfig
 from trainables.places import parent_and_name
 from trainables.store import fs
@@ -56,7 +57,7 @@ def experiment_to_restore(restore: Any) -> RestoreSource | None:
         if restore.upload_dir is None:
             raise SettingError(f"restore={restore!r} names no place: it has no upload_dir")
         return RemoteSource(restore, None)
-    if not isinstance(restore, (str, os.PathLike)):
+    if not isinstance(restore, (str, os.PathLike)) or isinstance(restore, Checkpoint):
         return None
     if is_elsewhere(restore):
         check_scheme(os.fspath(restore))

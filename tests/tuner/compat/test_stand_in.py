@@ -37,9 +37,25 @@ def test_installed_from_within_and_twice(tmp_path: Path) -> None:
     assert done.stdout == "ok\n", done.stderr
 
 
+def test_what_init_gives_is_shared_and_examples_of_an_installed_ray_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = tmp_path / "installed" / "ray" / "tune" / "examples"
+    examples.mkdir(parents=True)
+    (examples / "__init__.py").touch()
+    (examples / "half.py").write_text(
+        "from ray import tune\ndef halved(config):\n    tune.report(half=config['x'] / 2)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
+    monkeypatch.setenv("TUNE_RESULT_DIR", str(tmp_path / "results"))
+    done = python("-m", "tuner.compat", SCRIPTS / "init_and_examples.py", cwd=tmp_path)
+    assert done.stdout == "ok\n", done.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "named"),
     [
+        ("import ray.tune.examples.nobody", "is one of the examples that Ray ships"),
         ("ray.remote", "ray.remote has no counterpart"),
         ("import ray.rllib", "ray.rllib has no counterpart"),
         ("import ray.tune.schedulerz", "did you mean ray.tune.schedulers?"),
