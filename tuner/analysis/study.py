@@ -12,7 +12,7 @@ from tuner.analysis import scopes
 from tuner.error import SettingError
 from tuner.experiment.trial import Trial
 from tuner.search import sample
-from tuner.search.domains import Categorical, Domain, Normal, describe
+from tuner.search.domains import Categorical, Domain, NormalFloat, describe
 from tuner.search.optuna_space import distribution_of
 from tuner.search.optuna_study import end_state, quiet
 
@@ -131,7 +131,7 @@ def _of_domain(domain: Domain) -> Any:
 
         return optuna.distributions.CategoricalDistribution(list(dict.fromkeys(map(_label, domain.categories))))
     try:
-        return None if isinstance(domain, Normal) else distribution_of(domain)
+        return None if isinstance(domain, NormalFloat) else distribution_of(domain)
     except (SettingError, ValueError):
         return None
 

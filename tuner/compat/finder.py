@@ -50,7 +50,6 @@ COMPLETED = frozenset(
     tuner.schedulers.pbt
     tuner.search
     tuner.search.optuna
-    tuner.search.sample
     tuner.search.searcher
     tuner.search.variant_generator
     tuner.stopper.stopper

@@ -1,92 +1,113 @@
-"""Domains: what a searched value may be.
-
-A domain is a small frozen value. `at(u)` maps a number u of [0, 1) to a value of it, so that whoever draws the number
-decides how reproducible the value is; `sample()` draws the number itself.
-"""
+"""Domains of numbers: frozen values, which say what a searched value may be and how it is distributed."""
 
 from __future__ import annotations
 
 import math
-import operator
-import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Literal, SupportsFloat
+from typing import Any, ClassVar, Self
 
 from tuner.error import SettingError
+from tuner.search import bounds
+from tuner.search.bounds import is_number as is_number
+from tuner.search.choices import Categorical as Categorical
+from tuner.search.choices import Function as Function
+from tuner.search.domain import CHOSEN_ALREADY, call_text
+from tuner.search.domain import Domain as Domain
+from tuner.search.domain import describe as describe
+from tuner.search.domain import same as same
+from tuner.search.domain_samplers import LogUniform, Quantized, Sampler, Uniform
+from tuner.search.domain_samplers import Normal as NormalSampler
 
 _LARGEST_BELOW_1 = 1.0 - 2.0**-53
 _SMALLEST = 2.0**-54
 
 
 @dataclass(frozen=True)
-class Domain:
-    """What a searched value may be. Subclasses define `at`, `is_valid` and `describe`."""
+class _Numbers(Domain):
+    """Numbers between two bounds."""
 
-    def at(self, u: float) -> Any:
-        """The value at `u` of [0, 1): uniform numbers give the domain's distribution."""
+    lower: Any
+    upper: Any
+    log: bool = False
+    q: Any = None
+    own_sampler: Sampler | None = field(default=None, repr=False, kw_only=True)
+    default_sampler_cls: ClassVar[type[Sampler]] = Uniform
+    _Uniform: ClassVar = Uniform
+    _LogUniform: ClassVar = LogUniform
+
+    @property
+    def sampler(self) -> Sampler:
+        plain = self.own_sampler or (LogUniform() if self.log else Uniform())
+        return plain if self.q is None else Quantized(plain, self.q)
+
+    def set_sampler(self, sampler: Sampler, allow_override: bool = False) -> None:
+        if not allow_override and (self.log or self.q is not None or self.own_sampler is not None):
+            raise SettingError(CHOSEN_ALREADY.format(self))
+        made = self.sampled_by(sampler)
+        kept = {name: getattr(made, name) for name in ("log", "q", "own_sampler")}
+        kept = kept if type(made) is type(self) else {"log": False, "q": None, "own_sampler": sampler}
+        for name, value in kept.items():
+            object.__setattr__(self, name, value)
+
+    def sampled_by(self, sampler: Sampler) -> Domain:
+        match sampler:
+            case Uniform():
+                return self.uniform()
+            case LogUniform():
+                return self.loguniform()
+            case Quantized(inner, q):
+                made = self.sampled_by(inner)
+                return made.quantized(q) if isinstance(made, _Numbers) else made
+        return replace(self, log=False, q=None, own_sampler=sampler)
+
+    def uniform(self) -> Self:
+        """The same bounds, drawn uniformly."""
         raise NotImplementedError
 
-    def is_valid(self, value: Any) -> bool:
-        """True if the domain could give `value`."""
+    def loguniform(self, base: float = 10) -> Self:
+        """The same bounds, with a uniform logarithm."""
         raise NotImplementedError
 
-    def describe(self) -> str:
-        """The call that makes the domain, the same in every process: `uniform(0.0, 1.0)`."""
+    def quantized(self, q: Any) -> Self:
+        """The same, rounded to multiples of `q`."""
         raise NotImplementedError
 
-    def sample(self, config: Any = None, size: int = 1, random_state: Any = None) -> Any:
-        """Draw a value, or a list of `size` values.
+    @property
+    def domain_str(self) -> str:
+        return f"({self.lower}, {self.upper})"
 
-        Args:
-            config: what `sample_from` functions are called with.
-            size: how many; with 1 the value itself is returned.
-            random_state: None (python's global generator), a seed, a `random.Random` or a numpy generator.
-        """
-        draw = as_draw(random_state)
-        values = [self._draw(draw, config) for _ in range(size)]
-        return values[0] if size == 1 else values
-
-    def _draw(self, draw: Callable[[], float], config: Any) -> Any:
-        return self.at(draw())
-
-    def __str__(self) -> str:
-        return self.describe()
-
-
-def as_draw(random_state: Any) -> Callable[[], float]:
-    """A function that gives uniform numbers of [0, 1)."""
-    if random_state is None:
-        return random.random
-    if isinstance(random_state, (int, str)):
-        return random.Random(random_state).random
-    draw: Callable[[], float] | None = getattr(random_state, "random", None) or getattr(
-        random_state, "random_sample", None
-    )
-    if draw is None:
-        try:
-            return random.Random(operator.index(random_state)).random
-        except TypeError:
-            raise SettingError(
-                f"random_state={random_state!r} is not accepted; accepted are None, an int, a random.Random and a "
-                "numpy generator"
-            ) from None
-    return lambda: float(draw())
+    def _text(self, name: str) -> str:
+        own = "" if self.own_sampler is None else f".sampled_by({describe(self.own_sampler)})"
+        return call_text(f"{'q' * (self.q is not None)}{'log' * self.log}{name}", self.lower, self.upper, self.q) + own
 
 
 @dataclass(frozen=True)
-class Float(Domain):
-    """A float between two bounds: uniform or log-uniform, rounded to multiples of `q` where that is given."""
+class Float(_Numbers):
+    """A float between two bounds: uniform or log-uniform, rounded to multiples of `q` where that is given.
 
-    lower: float
-    upper: float
-    log: bool = False
-    q: float | None = None
+    >>> Float(0, 1).uniform().quantized(0.1) == Float(0.0, 1.0, q=0.1)
+    True
+    """
+
+    _Normal: ClassVar = NormalSampler
+
+    def __post_init__(self) -> None:
+        for name, open_end in (("lower", -math.inf), ("upper", math.inf)):
+            given = getattr(self, name)
+            unbounded = given is None or given == open_end
+            object.__setattr__(self, name, open_end if unbounded else bounds.number("Float", name, given))
+        if not self.lower < self.upper:
+            raise SettingError(f"Float({self.lower!r}, {self.upper!r}): lower is not below upper")
 
     def at(self, u: float) -> float:
-        if self.log:
+        if self.own_sampler is not None:
+            value: float = self.own_sampler.at(self, u)
+        elif self.log:
             value = self.lower * math.exp((math.log(self.upper) - math.log(self.lower)) * u)
+        elif math.isinf(self.upper - self.lower):
+            low, high = bounds.bounds("Float", self.lower, self.upper)
+            value = low * (1 - u) + high * u
         else:
             value = self.lower + (self.upper - self.lower) * u
         return self.quantize(value)
@@ -98,22 +119,56 @@ class Float(Domain):
             value = _multiple(steps, self.q)
         return min(max(value, self.lower), self.upper)
 
+    def uniform(self) -> Float:
+        return Float(*bounds.bounds("Float.uniform", self.lower, self.upper))
+
+    def loguniform(self, base: float = 10) -> Float:
+        return Float(*bounds.bounds("Float.loguniform", self.lower, self.upper, log=True), log=True)
+
+    def normal(self, mean: float = 0.0, sd: float = 1.0) -> Float:
+        """A normally distributed float. Raises SettingError for bounds: none hold then."""
+        if not math.isinf(self.lower) or not math.isinf(self.upper):
+            raise SettingError(f"Float({self.lower!r}, {self.upper!r}).normal(...): a normal float has no bounds")
+        mean = bounds.number("Float.normal", "mean", mean)
+        return NormalFloat(mean, bounds.positive("Float.normal", "sd", sd))
+
+    def quantized(self, q: float) -> Float:
+        return replace(self, q=bounds.step("Float.quantized", self.lower, self.upper, q))
+
+    def sampled_by(self, sampler: Sampler) -> Domain:
+        return (
+            self.normal(sampler.mean, sampler.sd) if isinstance(sampler, NormalSampler) else super().sampled_by(sampler)
+        )
+
+    def cast(self, value: Any) -> float:
+        return float(value)
+
     def is_valid(self, value: Any) -> bool:
         return is_number(value) and self.lower <= value <= self.upper
 
     def describe(self) -> str:
-        return _call(f"{'q' * (self.q is not None)}{'log' * self.log}uniform", self.lower, self.upper, self.q)
+        return self._text("uniform")
 
 
 @dataclass(frozen=True)
-class Normal(Domain):
+class NormalFloat(Float):
     """A normally distributed float, rounded to multiples of `q` where that is given."""
 
+    lower: float = field(default=-math.inf, init=False, repr=False)
+    upper: float = field(default=math.inf, init=False, repr=False)
+    log: bool = field(default=False, init=False, repr=False)
+    q: float | None = field(default=None, kw_only=True)
     mean: float = 0.0
     sd: float = 1.0
-    q: float | None = None
+
+    @property
+    def sampler(self) -> Sampler:
+        plain = self.own_sampler or NormalSampler(self.mean, self.sd)
+        return plain if self.q is None else Quantized(plain, self.q)
 
     def at(self, u: float) -> float:
+        if self.own_sampler is not None:
+            return self.quantize(self.own_sampler.at(self, u))
         from statistics import NormalDist
 
         return self.quantize(NormalDist(self.mean, self.sd).inv_cdf(min(max(u, _SMALLEST), _LARGEST_BELOW_1)))
@@ -125,24 +180,26 @@ class Normal(Domain):
         return NormalDist(self.mean, self.sd).cdf(value)
 
     def quantize(self, value: float) -> float:
-        """`value`, on the grid of `q`."""
         return value if self.q is None else _multiple(round(value / self.q), self.q)
+
+    def quantized(self, q: float) -> NormalFloat:
+        return replace(self, q=bounds.positive("Float.quantized", "q", q))
 
     def is_valid(self, value: Any) -> bool:
         return is_number(value)
 
     def describe(self) -> str:
-        return _call("randn" if self.q is None else "qrandn", self.mean, self.sd, self.q)
+        own = "" if self.own_sampler is None else f".sampled_by({describe(self.own_sampler)})"
+        return call_text("randn" if self.q is None else "qrandn", self.mean, self.sd, self.q) + own
 
 
 @dataclass(frozen=True)
-class Integer(Domain):
+class Integer(_Numbers):
     """An int: from `lower` to `upper - 1`; with `q` a multiple of it from `lower` to `upper`, both included."""
 
-    lower: int
-    upper: int
-    log: bool = False
-    q: int | None = None
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            object.__setattr__(self, name, bounds.whole("Integer", name, getattr(self, name)))
 
     @property
     def least(self) -> int:
@@ -156,6 +213,8 @@ class Integer(Domain):
 
     def at(self, u: float) -> int:
         step = self.q or 1
+        if self.own_sampler is not None:
+            return self.quantize(self.own_sampler.at(self, u))
         if not self.log:
             return self.least + int(u * ((self.greatest - self.least) // step + 1)) * step
         low = math.log(self.least)
@@ -170,116 +229,34 @@ class Integer(Domain):
         step = self.q or 1
         return min(max(round(value / step) * step, self.least), self.greatest)
 
+    def uniform(self) -> Integer:
+        return Integer(*bounds.whole_bounds("Integer.uniform", self.lower, self.upper))
+
+    def loguniform(self, base: float = 10) -> Integer:
+        return Integer(*bounds.whole_bounds("Integer.loguniform", self.lower, self.upper, log=True), log=True)
+
+    def quantized(self, q: int) -> Integer:
+        made = replace(self, q=bounds.whole_step("Integer.quantized", q))
+        if made.least > made.greatest:
+            raise SettingError(
+                f"Integer({self.lower}, {self.upper}).quantized({q}): there is no multiple of q between the bounds"
+            )
+        return made
+
+    def cast(self, value: Any) -> int:
+        return int(value)
+
     def is_valid(self, value: Any) -> bool:
         return is_number(value) and value == int(value) and self.lower <= value <= self.greatest
 
     def describe(self) -> str:
-        return _call(f"{'q' * (self.q is not None)}{'log' * self.log}randint", self.lower, self.upper, self.q)
+        return self._text("randint")
 
 
-@dataclass(frozen=True)
-class Categorical(Domain):
-    """One of some values. A value that is a dict or list may hold domains: a branch."""
-
-    categories: tuple[Any, ...]
-
-    def index_at(self, u: float) -> int:
-        """Which one, at `u` of [0, 1)."""
-        return min(int(u * len(self.categories)), len(self.categories) - 1)
-
-    def at(self, u: float) -> Any:
-        return self.categories[self.index_at(u)]
-
-    def is_valid(self, value: Any) -> bool:
-        return any(same(value, category) for category in self.categories)
-
-    def describe(self) -> str:
-        return f"choice([{', '.join(describe(category) for category in self.categories)}])"
-
-    def __len__(self) -> int:
-        return len(self.categories)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.categories[index]
-
-
-@dataclass(frozen=True)
-class Function(Domain):
-    """What a function says, which sees the values that are drawn already."""
-
-    func: Callable[..., Any]
-    takes: Literal["nothing", "config", "spec"] = "config"
-
-    def at(self, u: float) -> Any:
-        raise TypeError("a sample_from has a value only together with the rest of its config")
-
-    def call(self, config: Any) -> Any:
-        """The function's value; `config` answers to `config["x"]`, `config.x` and `config.config.x`."""
-        return self.func() if self.takes == "nothing" else self.func(config)
-
-    def _draw(self, draw: Callable[[], float], config: Any) -> Any:
-        return self.call(config)
-
-    def is_valid(self, value: Any) -> bool:
-        return True
-
-    def describe(self) -> str:
-        return f"sample_from({getattr(self.func, '__name__', type(self.func).__name__)})"
-
-
-def is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, SupportsFloat):
-        return False
-    try:
-        return math.isfinite(float(value))
-    except (TypeError, ValueError, OverflowError):
-        return False
+Normal = NormalFloat
+"""Its name in the experiments of older versions, which unpickle it."""
 
 
 def _multiple(steps: int, q: float) -> float:
     """steps * q as a person would write it: 3 * 0.1 is 0.3."""
     return float(steps * Decimal(repr(q)))
-
-
-def same(a: Any, b: Any) -> bool:
-    """Equality that never raises and never answers with an array; True and 1 differ."""
-    if a is b:
-        return True
-    if isinstance(a, bool) is not isinstance(b, bool):
-        return False
-    try:
-        if type(a) is type(b):
-            if hasattr(a, "equals"):  # a frame
-                return bool(a.equals(b))
-            if hasattr(a, "tolist"):  # an array or a tensor
-                return bool(a.tolist() == b.tolist())
-        return bool(a == b)
-    except Exception:  # some refuse to be compared with what they do not know
-        return repr(a) == repr(b)
-
-
-def _call(name: str, *arguments: float | None) -> str:
-    return f"{name}({', '.join(repr(argument) for argument in arguments if argument is not None)})"
-
-
-_PLAIN = (str, int, float, bool, bytes, type(None))
-
-
-def describe(value: Any) -> str:
-    """A value as text that is the same in every process: no addresses, no bytecode."""
-    if isinstance(value, Domain):
-        return value.describe()
-    if type(value) in _PLAIN:
-        return repr(value)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key!r}: {describe(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        inner = ", ".join(describe(item) for item in value)
-        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
-    if isinstance(value, (set, frozenset)):
-        return "{" + ", ".join(sorted(describe(item) for item in value)) + "}"
-    name = getattr(value, "__qualname__", None)
-    if name is not None:
-        return f"{getattr(value, '__module__', '')}.{name}"
-    text = repr(value)
-    return text if " at 0x" not in text else f"<{type(value).__module__}.{type(value).__qualname__}>"

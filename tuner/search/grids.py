@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tuner.search.space_tree import Grid, Node, Path, leaves
+from tuner.search.space_tree import GridValues, Node, Path, leaves
 
 
 class Grids:
@@ -19,7 +19,8 @@ class Grids:
 
     def __init__(self, root: Node) -> None:
         self._outer = sorted(
-            ((path, node) for path, node in leaves(root) if isinstance(node, Grid)), key=lambda item: _order(item[0])
+            ((path, node) for path, node in leaves(root) if isinstance(node, GridValues)),
+            key=lambda item: _order(item[0]),
         )
         self._inner = [[Grids(node) for node in grid.nodes] for _, grid in self._outer]
         self._flat = all(inner.size == 1 for grids in self._inner for inner in grids)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.error import SettingError
-from tuner.search.domains import Categorical, Domain, Float, Integer, Normal, describe, same
+from tuner.search.domains import Categorical, Domain, Float, Integer, NormalFloat, describe, same
 from tuner.search.resolve import HashDraw
 from tuner.search.searcher import contains
-from tuner.search.space_tree import Branches, Computed, Fixed, Grid, Items, Leaf, Node, flat, walk
+from tuner.search.space_tree import Branches, Computed, Fixed, GridValues, Items, Leaf, Node, flat, walk
 
 _TAIL = 1e-9
 _PLAIN = (str, int, float, bool, type(None))
@@ -50,7 +50,7 @@ def wrapped(space: Any) -> Any:
 def check_searchable(root: Node) -> None:
     """Raise SettingError for a grid, as a sampler does not run through all values, and for unknown kinds of domains."""
     for path, node in walk(root):
-        if isinstance(node, Grid):
+        if isinstance(node, GridValues):
             raise SettingError(f"OptunaSearch cannot search the grid_search at {path!r}; make it a choice([...])")
         if isinstance(node, Leaf):
             distribution_of(node.domain, path)
@@ -81,7 +81,7 @@ class AskDraw:
 
     def value(self, name: str, domain: Domain) -> Any:
         asked = self._ask(name, domain)
-        if isinstance(domain, Normal):
+        if isinstance(domain, NormalFloat):
             return domain.at(asked)
         return domain.quantize(asked) if isinstance(domain, (Float, Integer)) else asked
 
@@ -112,14 +112,16 @@ def distribution_of(domain: Domain, name: str = "") -> Any:
 
     if isinstance(domain, Given):
         return domain.distribution
+    if domain.own_sampler is not None:
+        raise SettingError(f"OptunaSearch cannot search {name!r}: its samplers draw, and not the one of {domain}")
+    if isinstance(domain, NormalFloat):
+        return FloatDistribution(_TAIL, 1 - _TAIL)  # the quantile: uniform ones are normal values
     if isinstance(domain, Float):
         # Optuna has no steps on a log scale: it searches without, and the value is rounded.
         return FloatDistribution(domain.lower, domain.upper, log=domain.log, step=None if domain.log else domain.q)
     if isinstance(domain, Integer):
         step = 1 if domain.log else domain.q or 1
         return IntDistribution(domain.least, domain.greatest, log=domain.log, step=step)
-    if isinstance(domain, Normal):
-        return FloatDistribution(_TAIL, 1 - _TAIL)  # the quantile: uniform ones are normal values
     if isinstance(domain, Categorical):
         return CategoricalDistribution(_labels(domain))
     raise SettingError(
@@ -137,7 +139,7 @@ def _labels(domain: Categorical) -> tuple[Any, ...]:
 def read(node: Node, value: Any, name: str, found: dict[str, tuple[Any, Any]]) -> None:
     """Collect name -> (Optuna's value, distribution) of the searched values that a config has."""
     if isinstance(node, Leaf):
-        if isinstance(node.domain, Normal):
+        if isinstance(node.domain, NormalFloat):
             value = min(max(node.domain.quantile(value), _TAIL), 1 - _TAIL)
         found[name] = (value, distribution_of(node.domain, name))
     elif isinstance(node, Branches):

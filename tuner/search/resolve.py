@@ -129,7 +129,7 @@ class _Resolver:
         if isinstance(node, tree.Branches):
             index = self._draw.index(name, node.domain)
             return self._build(node.nodes[index], path, f"{name}[{index}]", chosen, within)
-        if isinstance(node, tree.Grid):
+        if isinstance(node, tree.GridValues):
             index, inner = chosen.values[within]
             return self._build(node.nodes[index], path, f"{name}[{index}]", inner, ())
         self._functions[path] = (name, node.domain)

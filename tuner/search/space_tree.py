@@ -42,7 +42,7 @@ class Branches:
 
 
 @dataclass(frozen=True)
-class Grid:
+class GridValues:
     """A grid; each value is a subtree."""
 
     nodes: tuple[Node, ...]
@@ -56,7 +56,7 @@ class Items:
     nodes: tuple[tuple[Any, Node], ...]
 
 
-Node = Fixed | Leaf | Computed | Branches | Grid | Items
+Node = Fixed | Leaf | Computed | Branches | GridValues | Items
 
 
 def is_grid(value: Any) -> bool:
@@ -66,6 +66,8 @@ def is_grid(value: Any) -> bool:
 
 def compile_node(value: Any, path: Path = (), *, branch: str | None = None) -> Node:
     """The tree of a search space. Raises SettingError for a grid in a branch of a choice."""
+    if isinstance(value, Categorical) and value.is_grid():
+        value = {"grid_search": list(value.categories)}
     if isinstance(value, Categorical):
         inside = path_text(path) or "the space"
         nodes = tuple(compile_node(category, path, branch=branch or inside) for category in value.categories)
@@ -85,7 +87,7 @@ def compile_node(value: Any, path: Path = (), *, branch: str | None = None) -> N
             raise SettingError(
                 f"{path_text(path)}: grid_search of {values!r} is not accepted; it is a list with at least one value"
             )
-        return Grid(tuple(compile_node(item, path) for item in values))
+        return GridValues(tuple(compile_node(item, path) for item in values))
     if isinstance(value, dict):
         return _items(value, dict, value.items(), path, branch)
     if type(value) in (list, tuple):
@@ -121,7 +123,7 @@ def _searched(node: Node, name: str, place: str) -> Iterator[tuple[str, str]]:
             yield from _searched(inner, f"{name}/{key}" if name else str(key), f"{place}[{key!r}]")
     elif not isinstance(node, Fixed):
         yield name, place
-        for index, inner in enumerate(node.nodes if isinstance(node, (Branches, Grid)) else ()):
+        for index, inner in enumerate(node.nodes if isinstance(node, (Branches, GridValues)) else ()):
             yield from _searched(inner, f"{name}[{index}]", f"{place} (branch {index})")
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from trainables.validation import checked_names
 from tuner.error import SettingError, require
 from tuner.search.arguments import whole_number
-from tuner.search.domains import Domain, as_draw, describe, same
+from tuner.search.domain_samplers import as_draw
+from tuner.search.domains import Domain, describe, same
 from tuner.search.resolve import HashDraw, Space
 from tuner.search.sample import choice
 from tuner.search.searcher import Metric, Searcher, Suggestion

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import tuner as tune
 from tuner.error import SettingError
-from tuner.search.domains import Categorical, Domain, Normal, describe, same
+from tuner.search.domains import Categorical, Domain, NormalFloat, describe, same
 
 EDGES = (0.0, 2.0**-53, 0.5, 1 - 2.0**-53)
 
@@ -174,7 +174,7 @@ def test_the_text_of_a_domain_makes_it_again(domain: Domain) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.floats(-10, 10), st.floats(0.1, 10), st.floats(1e-6, 1 - 1e-6))
 def test_a_quantile_is_the_number_that_gives_the_value(mean: float, sd: float, u: float) -> None:
-    domain = Normal(mean, sd)
+    domain = NormalFloat(mean, sd)
     assert domain.quantile(domain.at(u)) == pytest.approx(u, abs=1e-9)
 
 
@@ -296,3 +296,16 @@ def test_tensors_are_compared_by_their_elements() -> None:
 def test_a_value_as_text_is_the_same_in_every_process(value: Any, text: str) -> None:
     assert describe(value).endswith(text)
     assert " at 0x" not in describe(value)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False), UNITS)
+def test_bounds_however_far_apart_give_values_between_them(one: float, other: float, u: float) -> None:
+    low, high = sorted((one, other))
+    if low < high:
+        assert low <= tune.uniform(low, high).at(u) <= high
+
+
+@pytest.mark.parametrize(("u", "value"), [(0.0, -1e308), (0.5, 0.0)])
+def test_bounds_whose_distance_is_no_float(u: float, value: float) -> None:
+    assert tune.uniform(-1e308, 1e308).at(u) == value

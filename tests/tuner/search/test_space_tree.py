@@ -17,7 +17,7 @@ from tuner.search.space_tree import (
     Branches,
     Computed,
     Fixed,
-    Grid,
+    GridValues,
     Items,
     Leaf,
     Node,
@@ -87,7 +87,7 @@ LEAF = Leaf(tune.uniform(0, 1))
         ([tune.uniform(0, 1), 2], Items(list, ((0, LEAF), (1, Fixed(2))))),
         ((tune.uniform(0, 1),), Items(tuple, ((0, LEAF),))),
         ({"a": {"b": tune.uniform(0, 1)}, "c": 3}, Items(dict, (("a", Items(dict, (("b", LEAF),))), ("c", Fixed(3))))),
-        (tune.grid_search([1, tune.uniform(0, 1)]), Grid((Fixed(1), LEAF))),
+        (tune.grid_search([1, tune.uniform(0, 1)]), GridValues((Fixed(1), LEAF))),
         ({"grid_search": [1], "more": 2}, Fixed({"grid_search": [1], "more": 2})),
     ],
     ids=str,
@@ -144,7 +144,7 @@ def test_a_walk_comes_to_everything_but_what_lies_inside_grids() -> None:
 
 def test_a_choice_and_a_grid_are_one_place() -> None:
     found = {path_text(path): type(node) for path, node in leaves(compile_node(SPACE))}
-    assert found == {"a": Leaf, "b/c": Branches, "b/e": Fixed, "g": Grid, "l/0": Fixed, "l/1/0": Leaf}
+    assert found == {"a": Leaf, "b/c": Branches, "b/e": Fixed, "g": GridValues, "l/0": Fixed, "l/1/0": Leaf}
 
 
 KEYS = st.text("abc", min_size=1, max_size=2)
