@@ -84,6 +84,7 @@ FLOORS = {
     "trainables.plain_metrics": 4,
     "trainables.tagged": 4,
     "trainables.wire": 4,
+    "trainables.bound_objects": 3,
     "trainables.net": 3,
     "trainables.starting": 3,
     "trainables.tagged_kinds": 3,

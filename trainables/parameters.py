@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from trainables.bound_objects import BoundObjects
 from trainables.errors import InvalidSettingError
 from trainables.trainable import Trainable
 from trainables.validation import unknown_name
@@ -16,6 +17,9 @@ _RESERVED = {"config", "checkpoint_dir", "reporter", "self"}
 
 def with_parameters(trainable: Any, **objects: Any) -> Any:
     """Bind objects to a trainable, by name. They travel with it, once per run, and never with a config.
+
+    What it returns pickles to a few kB, however large the objects are: a pickle that is not the run's own refers to
+    them, and can be loaded as long as this process lives.
 
     Args:
         trainable: A function `f(config, data=None)`, or a `Trainable` with `setup(self, config, data=None)`.
@@ -37,11 +41,11 @@ def with_parameters(trainable: Any, **objects: Any) -> Any:
         if not issubclass(trainable, Trainable):
             raise InvalidSettingError(f"with_parameters() takes a function or a Trainable class, not {trainable!r}")
         _check(trainable.setup, objects, f"{trainable.__name__}.setup()")
-        return _bind_class(trainable, objects)
+        return _bind_class(trainable, BoundObjects(objects))
     if not callable(trainable):
         raise InvalidSettingError(f"with_parameters() takes a function or a Trainable class, not {trainable!r}")
     _check(trainable, objects, f"{getattr(trainable, '__name__', repr(trainable))}()")
-    return _bind_function(trainable, objects)
+    return _bind_function(trainable, BoundObjects(objects))
 
 
 def _check(function: Callable[..., Any], objects: dict[str, Any], name: str) -> None:
@@ -56,21 +60,21 @@ def _check(function: Callable[..., Any], objects: dict[str, Any], name: str) -> 
             raise InvalidSettingError(unknown_name(f"parameter of {name}", given, accepted))
 
 
-def _bind_function(function: Callable[..., Any], objects: dict[str, Any]) -> Callable[..., Any]:
+def _bind_function(function: Callable[..., Any], objects: BoundObjects) -> Callable[..., Any]:
     @functools.wraps(function)
     def bound(*args: Any, **given: Any) -> Any:
-        return function(*args, **{**objects, **given})
+        return function(*args, **{**objects.by_name, **given})
 
     signature = inspect.signature(function)
-    left = [parameter for name, parameter in signature.parameters.items() if name not in objects]
+    left = [parameter for name, parameter in signature.parameters.items() if name not in objects.by_name]
     bound.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
     return bound
 
 
-def _bind_class(kind: type[Trainable], objects: dict[str, Any]) -> type[Trainable]:
+def _bind_class(kind: type[Trainable], objects: BoundObjects) -> type[Trainable]:
     class Bound(kind):  # type: ignore[misc, valid-type]
         def setup(self, config: dict[str, Any]) -> None:
-            kind.setup(self, config, **objects)
+            kind.setup(self, config, **objects.by_name)
 
     Bound.__name__, Bound.__qualname__, Bound.__doc__ = kind.__name__, kind.__qualname__, kind.__doc__
     Bound.__module__ = kind.__module__

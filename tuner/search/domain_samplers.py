@@ -9,12 +9,9 @@ import operator
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.error import SettingError
-
-if TYPE_CHECKING:
-    from tuner.search.domains import Domain
 
 RandomState = Any
 """None (python's global generator), a seed, a `random.Random`, or a generator of numpy's."""
@@ -23,11 +20,11 @@ RandomState = Any
 class Sampler:
     """How values of a domain are drawn. One's own defines `sample`; those of this package know it by the domain."""
 
-    def sample(self, domain: Domain, config: Any = None, size: int = 1, random_state: RandomState = None) -> Any:
+    def sample(self, domain: Any, config: Any = None, size: int = 1, random_state: RandomState = None) -> Any:
         """Draw a value of `domain`, or with `size` above 1 a list of them.
 
         Args:
-            domain: whose values; its bounds are attributes.
+            domain: the `Domain` whose values are drawn; its bounds are attributes.
             config: what functions are called with.
             size: how many.
             random_state: where the numbers come from. In a run it is a numpy generator whose seed is a function of the
@@ -35,7 +32,7 @@ class Sampler:
         """
         return domain.sampled_by(self).sample(config, size, random_state)
 
-    def at(self, domain: Domain, u: float) -> Any:
+    def at(self, domain: Any, u: float) -> Any:
         """The value of `domain` at `u` of [0, 1)."""
         if type(self).sample is not Sampler.sample:
             return self.sample(domain, size=1, random_state=generator(int(u * 2**53)))
@@ -89,7 +86,7 @@ class Grid(Sampler):
 
     __str__ = Sampler.__str__
 
-    def sample(self, domain: Domain, config: Any = None, size: int = 1, random_state: RandomState = None) -> Any:
+    def sample(self, domain: Any, config: Any = None, size: int = 1, random_state: RandomState = None) -> Any:
         raise SettingError(f"{domain} is a grid: its values all come, and none is drawn")
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import cloudpickle
 
+from trainables.bound_objects import BoundObjects
 from trainables.pickling import CountingWriter
 from tuner.error import SerializationError
 
@@ -76,7 +77,7 @@ def write_trainable(trainable: Any, directory: Path) -> TrainableFile:
 def check_picklable(trainable: Any) -> None:
     """Raise SerializationError, as `write_trainable` would; nothing is written, and a large array is not copied."""
     try:
-        cloudpickle.Pickler(CountingWriter(), protocol=_PICKLE).dump(trainable)
+        _Whole(CountingWriter(), protocol=_PICKLE).dump(trainable)
     except Exception as error:
         raise _unpicklable_trainable(trainable, error) from error
 
@@ -104,7 +105,14 @@ def pickle_job(value: Any, what: str) -> bytes:
     return buffer.getvalue()
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Whole(cloudpickle.Pickler):  # type: ignore[misc]
+    """Takes what `with_parameters` has bound along, once."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        return obj.inlined() if isinstance(obj, BoundObjects) else super().reducer_override(obj)
+
+
+class _Pickler(_Whole):
     """Notes, while it pickles, what the reader of the pickle will import."""
 
     def __init__(self, file: Any) -> None:
