@@ -90,6 +90,9 @@ class Float(_Numbers):
     True
     """
 
+    lower: float
+    upper: float
+    q: float | None = None
     _Normal: ClassVar = NormalSampler
 
     def __post_init__(self) -> None:
@@ -196,6 +199,10 @@ class NormalFloat(Float):
 @dataclass(frozen=True)
 class Integer(_Numbers):
     """An int: from `lower` to `upper - 1`; with `q` a multiple of it from `lower` to `upper`, both included."""
+
+    lower: int
+    upper: int
+    q: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("lower", "upper"):

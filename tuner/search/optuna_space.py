@@ -131,7 +131,7 @@ def distribution_of(domain: Domain, name: str = "") -> Any:
 
 def _labels(domain: Categorical) -> tuple[Any, ...]:
     """The categories as Optuna knows them: themselves where it can hold them, else their numbers."""
-    values = domain.categories
+    values = tuple(domain.categories)
     plain = all(type(value) in _PLAIN and value == value for value in values)
     return values if plain and len(set(values)) == len(values) else tuple(range(len(values)))
 
