@@ -21,7 +21,7 @@ from typing import Any
 
 from trainables.validation import nearest_name
 from tuner import knobs
-from tuner.compat import examples, finder, table
+from tuner.compat import examples, finder, table, utilities
 from tuner.error import SettingError
 from tuner.executors import LocalExecutor, RayExecutor, default
 from tuner.executors.local.pickled import FIRST
@@ -58,7 +58,7 @@ class _Ray(ModuleType):
     __version__ = "2.60.0"
     """The newest whose names are here: scripts ask for it to choose between an older and a newer name."""
 
-    def init(self, address: str | None = None, **settings: Any) -> None:
+    def init(self, address: str | None = None, **settings: Any) -> _Context:
         """Without an address: trials share `num_cpus`, `num_gpus` and `resources` from now on, or all of this machine.
 
         With one: connect, and run trials there. `settings` are Ray's. Raises ResourceError, MissingExtraError,
@@ -69,7 +69,7 @@ class _Ray(ModuleType):
             if (cpus, gpus, more) != (None, None, None):
                 LocalExecutor(cpus, gpus, resources=more)  # refuses what cannot be handed out, here and not in a run
                 default.use(lambda: LocalExecutor(cpus, gpus, resources=more))
-            return
+            return _Context(self, address)
         if isinstance(address, str) and address.startswith("ray://"):
             raise SettingError(
                 f"ray.init(address={address!r}): Ray's client is not enough, the driver has to be on a node: run the "
@@ -78,6 +78,7 @@ class _Ray(ModuleType):
         RayExecutor(address)  # refuses what is no address
         connection.connect(address, settings)
         default.use(lambda: RayExecutor(address, options=settings))
+        return _Context(self, address)
 
     def shutdown(self, *arguments: Any, **named: Any) -> None:
         """No service was started; what `init` gave trials to share holds no longer."""
@@ -110,6 +111,7 @@ class _Ray(ModuleType):
             raise ModuleNotFoundError("No module named 'ray'", name="ray")
         self.__spec__, self.__loader__, self.__file__ = spec, spec.loader, spec.origin
         self.__path__ = list(spec.submodule_search_locations)
+        utilities.forget()
         spec.loader.exec_module(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -125,6 +127,29 @@ class _Ray(ModuleType):
 
     def __reduce__(self) -> Any:
         return _installed, ()
+
+
+class _Context:
+    """What `ray.init` returns: scripts print it, or use it as a context."""
+
+    dashboard_url = ""
+
+    def __init__(self, of: _Ray, address: str | None) -> None:
+        self._of = of
+        self.address_info = {"address": address or "local", "webui_url": self.dashboard_url}
+
+    def __getitem__(self, key: str) -> Any:
+        return self.address_info[key]
+
+    def __enter__(self) -> _Context:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """`ray.shutdown()`."""
+        self._of.shutdown()
 
 
 class _Finder(MetaPathFinder):
@@ -143,6 +168,8 @@ class _Finder(MetaPathFinder):
                 return None  # Ray is loaded, and this is a part of it
             if fullname == "ray.cloudpickle":
                 return ModuleSpec(fullname, _Alias("cloudpickle"), is_package=True)
+            if (found := utilities.find(fullname)) is not None:
+                return found
             raise ModuleNotFoundError(
                 f"{fullname} has no counterpart here: tuner.compat maps ray.tune, ray.train and ray.air", name=fullname
             )
