@@ -92,6 +92,17 @@ def rank_of(score: float, mode: str = "max") -> tuple[bool, float]:
     return (False, 0.0) if math.isnan(score) else (True, -score if mode == "min" else score)
 
 
+def with_paths(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The same, where it is nested with each inner value under its path as well, as code for Ray looks it up.
+
+    >>> with_paths({"eval": {"auc": 0.9}})
+    {'eval': {'auc': 0.9}, 'eval/auc': 0.9}
+    """
+    if not any(isinstance(value, dict) for value in metrics.values()):
+        return metrics
+    return {**metrics, **{name: lookup(metrics, name) for name in metric_names(metrics)}}
+
+
 def metric_names(metrics: Mapping[str, Any]) -> list[str]:
     """The names of all metrics of a result, nested ones as `"a/b"`, in their order."""
     return list(_names(metrics, ""))

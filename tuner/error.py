@@ -12,6 +12,8 @@ TuneError
  ├── OwnedElsewhereError                  another driver owns the experiment
  ├── StorageError (OSError)               results cannot be kept at that place
  │    └── StorageFullError                the disk is full
+ ├── NotHereError (NotImplementedError)   a name of Ray's that has no counterpart here
+ │    └── NoSuchAttributeError (AttributeError)
  ├── SerializationError (TypeError)       a trainable or config that cannot be shipped
  ├── MetricMissingError (KeyError)        a metric that scheduler or searcher need was never reported
  ├── TrialError                           one trial failed
@@ -90,6 +92,14 @@ class StorageError(TuneError, OSError):
 
 class StorageFullError(StorageError):
     """The disk is full; the message gives the path and the free bytes."""
+
+
+class NotHereError(TuneError, NotImplementedError):
+    """A name of Ray's was used that has no counterpart here; the message says what to use instead."""
+
+
+class NoSuchAttributeError(NotHereError, AttributeError):
+    """An object of ours was asked for what Ray's has, and it has not; `hasattr` says so too."""
 
 
 class SerializationError(TuneError, TypeError):

@@ -9,7 +9,8 @@ import sys
 import warnings
 
 import tuner.compat
-from tuner.compat.missing import NotHere, NotHereError
+from tuner.compat.missing import NotHere
+from tuner.error import NotHereError
 
 warnings.simplefilter("ignore")
 tuner.compat.install()

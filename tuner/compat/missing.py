@@ -5,11 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NoReturn
 
-from tuner.error import TuneError
-
-
-class NotHereError(TuneError, NotImplementedError):
-    """A name of Ray's was used that has no counterpart here; the message says what to use instead."""
+from tuner.error import NotHereError, TuneError
 
 
 class NotHere:

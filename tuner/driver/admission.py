@@ -35,6 +35,7 @@ class Admission:
         """The trial that was created last, if the scheduler has not chosen it: no other is created before it does."""
         self._wanting: Trial | None = None
         """The trial that was chosen last, if there was no room for it."""
+        parts.plugins.has_room = lambda trial: self._room(self._resources(trial))
         spec = parts.plan.spec
         self._limit = parts.executor.max_concurrent or spec.max_concurrent_trials or math.inf
         self._default: Resources = parse_resources(spec.resources_per_trial)
@@ -85,6 +86,8 @@ class Admission:
         behind = self._waiting.first_behind()
         if behind is not None:
             return behind
+        if self._parts.plugins.scheduler.sees_new and (self._unchosen is None or self._unchosen.attempt):
+            self._unchosen = self._create()
         chosen = self.choose()
         self._transitions.carry_out()
         if chosen is not None or (self._unchosen is not None and not self._unchosen.attempt):

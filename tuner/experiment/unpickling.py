@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 MOVED = {"tuner.reason": "tuner.experiment.reason"}
@@ -14,10 +15,25 @@ MOVED = {"tuner.reason": "tuner.experiment.reason"}
 
 
 class _StoredUnpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, known: Callable[[Any], Any]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._known = known
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._known(pid)
+
     def find_class(self, module_name: str, global_name: str) -> Any:
         return super().find_class(MOVED.get(module_name, module_name), global_name)
 
 
-def loads(data: bytes) -> Any:
-    """What a stored pickle holds. It executes what it names: only for experiments that are trusted."""
-    return _StoredUnpickler(io.BytesIO(data)).load()
+def _nothing(name: Any) -> Any:
+    raise pickle.UnpicklingError(f"the pickle names {name!r}, which is not in it")
+
+
+def loads(data: bytes, known: Callable[[Any], Any] = _nothing) -> Any:
+    """What a stored pickle holds. It executes what it names: only for experiments that are trusted.
+
+    Args:
+        known: gives what the pickle only names (`persistent_id`).
+    """
+    return _StoredUnpickler(data, known).load()

@@ -19,7 +19,7 @@ from tuner.schedulers.pbt import PopulationBasedTraining
 from tuner.schedulers.pbt_replay import PopulationBasedTrainingReplay
 from tuner.schedulers.resource_changing_scheduler import ResourceChangingScheduler
 from tuner.search import fitting_arguments
-from tuner.search.arguments import class_hint, require_goal
+from tuner.search.arguments import class_hint, fitting, require_goal
 from tuner.search.searcher import Metric
 
 __all__ = [
@@ -115,7 +115,8 @@ def as_scheduler(scheduler: Any, *, metric: Metric = None, mode: Metric = None, 
         raise SettingError(
             f"{label} compares by one number; give it one of {list(metric or ())!r} as metric=, and mode="
         )
-    if not made.set_search_properties(metric, mode, **spec):  # type: ignore[arg-type]
+    known = fitting(made.set_search_properties, spec)
+    if not made.set_search_properties(metric, mode, **known):  # type: ignore[arg-type]
         raise SettingError(
             f"metric={metric!r}, mode={mode!r} were given, but {label} has metric={made.metric!r}, mode={made.mode!r}; "
             "give them in one place"

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from tuner.error import SettingError, require
 from tuner.experiment import unpickling
 from tuner.experiment.reason import Reason, ReasonKind
+from tuner.schedulers.hook_arity import look_at_hooks
 from tuner.search.arguments import check_mode
 from tuner.search.pickled_state import Stateful
 from tuner.search.searcher import DEFAULT_METRIC
@@ -184,11 +185,15 @@ class TrialScheduler(Stateful):
     CONTINUE: ClassVar[Decision] = Decision.CONTINUE
     PAUSE: ClassVar[Decision] = Decision.PAUSE
     STOP: ClassVar[Decision] = Decision.STOP
+    NOOP: ClassVar[str] = "NOOP"
+    """Of hooks that were written for Ray: the trial waits, unless the controller was told what becomes of it."""
 
     needs_metric: ClassVar[bool] = False
     """True: it cannot work without metric and mode."""
     time_attr: str | None = None
     """What progress is measured by: the first result has to have it as a number. None: nothing."""
+    sees_new: ClassVar[bool] = False
+    """True: one that has not run yet is always among those it chooses from, as long as there will be one."""
     population: ClassVar[bool] = False
     """True: it compares all trials with each other all along, so they are created before one of them goes on."""
 
@@ -198,6 +203,10 @@ class TrialScheduler(Stateful):
     def __init__(self, *, metric: str | None = None, mode: str | None = None) -> None:
         check_metric(type(self).__name__, metric, mode)
         self._metric, self._mode = metric, mode
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        look_at_hooks(cls, TrialScheduler)
 
     @property
     def metric(self) -> str | None:
@@ -279,6 +288,11 @@ class TrialScheduler(Stateful):
                 first one and the length cost the same however many wait; so does `pending.get(trial_id)` in a run.
         """
         return pending[0] if pending else None
+
+    @property
+    def supports_buffered_results(self) -> bool:
+        """False: every result is told when it comes."""
+        return False
 
     def debug_string(self) -> str:
         """One line on where it stands, for people."""

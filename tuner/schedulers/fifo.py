@@ -18,6 +18,10 @@ class FIFOScheduler(TrialScheduler):
         super().__init__()
 
     def set_search_properties(self, metric: Any, mode: Any, **spec: Any) -> bool:
+        if self.sees_new and (metric is None or isinstance(metric, str)):
+            return super().set_search_properties(
+                metric, mode, **spec
+            )  # Ray's keeps them, and who extends it reads them
         return True  # it compares nothing, so that any metric will do, also several
 
     def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Decision:

@@ -13,6 +13,7 @@ from tuner.schedulers.base import Decision, Reallocate, Reasoned, TrialScheduler
 from tuner.schedulers.distribute_resources import Amounts, ClusterView, DistributeResources, LiveTrial
 from tuner.schedulers.distribute_resources import DistributeResourcesToTopJob as DistributeResourcesToTopJob
 from tuner.schedulers.fifo import FIFOScheduler
+from tuner.search.arguments import fitting
 from tuner.search.delegation import delegates
 
 Cluster = ClusterView
@@ -21,8 +22,8 @@ Cluster = ClusterView
 Allocation = Callable[[ClusterView, TrialView, dict[str, Any], Any], Any]
 
 _PASSED_ON = (
-    "_metric", "_mode", "needs_metric", "population", "time_attr", "first_config", "on_checkpoint", "on_trial_start",
-    "on_search_end", "on_idle", "orders", "choose_trial_to_run",
+    "_metric", "_mode", "needs_metric", "population", "sees_new", "time_attr", "first_config", "on_checkpoint",
+    "on_trial_start", "on_search_end", "on_idle", "orders", "choose_trial_to_run",
 )  # fmt: skip
 
 
@@ -94,7 +95,8 @@ class ResourceChangingScheduler(TrialScheduler):
         if spec.get("trial_resources") is not None:
             self._base = parse_resources(dict(spec["trial_resources"]))
         self.run_metric, self.run_mode = metric, mode
-        taken = self.scheduler.set_search_properties(metric, mode, **spec)
+        known = fitting(self.scheduler.set_search_properties, spec)
+        taken = self.scheduler.set_search_properties(metric, mode, **known)
         if taken and isinstance(self._function, DistributeResourcesToTopJob):
             self._function.ranks_by(self)  # now, and not at the first result
         return taken

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainables.metrics import as_score
@@ -62,6 +63,14 @@ def check_mode(mode: Any, name: str = "mode") -> None:
 def class_hint(value: object, kind: type) -> str:
     """What to add to an error about a class that stands where an object of it is meant."""
     return "; create an instance of it" if isinstance(value, type) and issubclass(value, kind) else ""
+
+
+def fitting(method: Callable[..., Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some named arguments that a method takes: it may have been written before there were others."""
+    parameters = inspect.signature(method).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return dict(named)
+    return {name: value for name, value in named.items() if name in parameters}
 
 
 def require_goal(label: str, metric: object, mode: object) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from trainables.validation import checked_names
 from tuner.error import require
-from tuner.search.arguments import whole_number
+from tuner.search.arguments import fitting, whole_number
 from tuner.search.delegation import delegates
 from tuner.search.searcher import Metric, Searcher, Suggestion
 
@@ -133,7 +132,5 @@ class SampleLimit(Wrapper):
 
 def tell_properties(searcher: Searcher, metric: Metric, mode: Metric, config: Any, **spec: Any) -> bool:
     """`set_search_properties`, also of searchers that were written before it took more than three arguments."""
-    parameters = inspect.signature(searcher.set_search_properties).parameters.values()
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        spec = {name: value for name, value in spec.items() if name in {parameter.name for parameter in parameters}}
-    return bool(searcher.set_search_properties(metric, mode, config, **spec))
+    method = searcher.set_search_properties
+    return bool(method(metric, mode, config, **fitting(method, spec)))

@@ -9,6 +9,9 @@ from typing import Any, ClassVar
 
 import cloudpickle
 
+UNPICKLABLE = (TypeError, ValueError, AttributeError, NotImplementedError, RecursionError, pickle.PickleError)
+"""What pickling raises for a value that cannot be."""
+
 
 class Stateful:
     """Base of searchers, schedulers and stoppers: a state that is pickled, stored and taken up by a resume."""
@@ -73,6 +76,6 @@ def picklable_state(plugin: object) -> dict[str, Any]:
 def _picklable(value: object) -> bool:
     try:
         cloudpickle.dumps(value)
-    except (TypeError, ValueError, AttributeError, NotImplementedError, RecursionError, pickle.PickleError):
+    except UNPICKLABLE:
         return False
     return True

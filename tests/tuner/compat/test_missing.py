@@ -8,8 +8,8 @@ from typing import Any, Union
 
 import pytest
 
-from tuner.compat.missing import NotHere, NotHereError, never_raised
-from tuner.error import TuneError
+from tuner.compat.missing import NotHere, never_raised
+from tuner.error import NotHereError, TuneError
 
 GONE = NotHere("ray.train.horovod", "HorovodTrainer", "TorchTrainer")
 

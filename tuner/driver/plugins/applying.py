@@ -45,6 +45,7 @@ class FactApplier:
 
     def __init__(self, state: ExperimentState, plugins: PluginSet) -> None:
         self.state, self.plugins = state, plugins
+        plugins.join(state.trials)
         self.turn = 0
         """Of the loop, as callbacks are told it."""
         self._replaying = False

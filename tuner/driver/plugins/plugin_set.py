@@ -14,9 +14,10 @@ from tuner.driver.plugins.trial_source import TrialSource
 from tuner.executors.base import Resources
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.experiment.trial import Trial
+from tuner.experiment.trial import Trial, Trials
 from tuner.schedulers import Decision, TrialScheduler
 from tuner.schedulers.base import Reasoned, Verdict, split
+from tuner.schedulers.written_for_ray import join
 from tuner.search import Searcher
 from tuner.search.searcher import Metric
 from tuner.stopper import Stopper
@@ -53,6 +54,8 @@ class PluginSet:
         self.directives = Directives(scheduler, fits)
         used = (*names_of(searcher.metric), *names_of(scheduler.metric))
         self.required = RequiredMetrics(metric, used=used, strict=strict_metrics)
+        self.has_room: Callable[[Trial], bool] = lambda trial: True
+        """Whether a trial that waits would start if it were chosen; whoever starts them says so."""
         self.paused: set[str] = set()
         """Trials of which the searcher was told that they pause, and not yet that they go on."""
         self.warmed = False
@@ -60,6 +63,10 @@ class PluginSet:
         self._asked: dict[str, int] = {}
         """Trial -> iteration at which the scheduler first wanted a checkpoint of it."""
         self._spoke_of_saving = False
+
+    def join(self, trials: Trials) -> None:
+        """Show the run's trials to a scheduler that looks at all of them."""
+        join(self.scheduler, trials, search_alg=self.searcher, has_room=lambda trial: self.has_room(trial))
 
     def choose(self, pending: Sequence[Trial]) -> Trial | None:
         """Which of the waiting trials runs next."""
