@@ -48,7 +48,8 @@ def _method(cls: type, name: str) -> Hook:
         return found  # type: ignore[no-any-return]
 
     def of_the_wrapped(self: Any, *arguments: Any) -> Any:
-        return found.__get__(self)(*arguments)
+        bound: Any = property.__get__(found, self)
+        return bound(*arguments)
 
     return of_the_wrapped
 
