@@ -48,7 +48,7 @@ def _method(cls: type, name: str) -> Hook:
         return found  # type: ignore[no-any-return]
 
     def of_the_wrapped(self: Any, *arguments: Any) -> Any:
-        bound: Any = property.__get__(found, self)
+        bound: Hook = property.__get__(found, self)
         return bound(*arguments)
 
     return of_the_wrapped
@@ -79,7 +79,8 @@ def _controller_of(scheduler: TrialScheduler) -> RunController:
 
 def _entered(name: str, hook: Hook) -> Hook:
     """A hook that adds the controller where none is given: it is the run that calls then, and no subclass."""
-    count, call = ARGUMENTS[name], _CALLS.get(name, _plainly)
+    count = ARGUMENTS[name]
+    call: Hook = _CALLS.get(name, _plainly)
 
     @functools.wraps(hook)
     def entered(self: Any, *arguments: Any, **named: Any) -> Any:
