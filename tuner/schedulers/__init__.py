@@ -7,6 +7,7 @@ from typing import Any
 from trainables.validation import unknown_name
 from tuner.error import SettingError, refused
 from tuner.experiment.reason import Reason, ReasonKind
+from tuner.schedulers import written_for_ray as written_for_ray  # it has to be there before a user defines one
 from tuner.schedulers.asha import ASHAScheduler, AsyncHyperBandScheduler
 from tuner.schedulers.base import Decision, Reasoned, TrialScheduler, TrialView
 from tuner.schedulers.fifo import FIFOScheduler

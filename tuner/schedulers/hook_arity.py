@@ -28,6 +28,7 @@ ARGUMENTS = {
 _OURS = "pending"
 """`choose_trial_to_run(self, pending)` is ours; by any other name it is Ray's, and gets what can be both."""
 _TAKES_BOTH = "__takes_both__"
+_makers: list[Callable[[Any], None]] = []
 _wrapping = False
 """A class was defined that was written for Ray."""
 
@@ -52,6 +53,11 @@ def look_at_hooks(cls: type, base: type) -> None:
         if name in vars(cls) and not _is_rays(name, hook, sure=False):
             setattr(cls, name, _dropping(name, hook, ARGUMENTS[name]))
     make_ours(cls)
+
+
+def made_ours_by(make_ours: Callable[[Any], None]) -> None:
+    """Say what a class that was written for Ray is given to, once it is defined: that builds on the base class."""
+    _makers.append(make_ours)
 
 
 def both(hook: Hook) -> Hook:

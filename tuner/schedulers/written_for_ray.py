@@ -17,7 +17,7 @@ from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.trial import Trial
 from tuner.schedulers.base import Decision, Directive, Reasoned, TrialScheduler
 from tuner.schedulers.controller import RunController
-from tuner.schedulers.hook_arity import ARGUMENTS, CHOICE, Hook, both
+from tuner.schedulers.hook_arity import ARGUMENTS, CHOICE, Hook, both, made_ours_by
 from tuner.search.pickled_state import UNPICKLABLE
 
 _CONTROLLER, _MARK = "_run_controller", "_is_written_for_ray"
@@ -189,3 +189,6 @@ def _set_state(scheduler: TrialScheduler, state: dict[str, Any]) -> None:
 
     scheduler.__dict__.update(unpickling.loads(state["attributes"], known))
     controller.wishes, controller.removed = dict(state["wishes"]), set(state["removed"])
+
+
+made_ours_by(make_ours)
