@@ -47,12 +47,11 @@ def look_at_hooks(cls: type, base: type) -> None:
         for other in _with_subclasses(base):
             if other is not cls:
                 _accept_controllers(other)
-    from tuner.schedulers.written_for_ray import make_ours
-
     for name, hook in hooks.items():
         if name in vars(cls) and not _is_rays(name, hook, sure=False):
             setattr(cls, name, _dropping(name, hook, ARGUMENTS[name]))
-    make_ours(cls)
+    for make_ours in _makers:
+        make_ours(cls)
 
 
 def made_ours_by(make_ours: Callable[[Any], None]) -> None:
