@@ -80,6 +80,7 @@ FLOORS = {
     "trainables.job": 5,
     "trainables.result_history": 5,
     "trainables.store": 5,
+    "trainables.bundles": 4,
     "trainables.checkpoint_config": 4,
     "trainables.plain_metrics": 4,
     "trainables.tagged": 4,

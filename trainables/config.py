@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables import validation as check
+from trainables.bundles import STRATEGIES, PlacementGroupFactory
 from trainables.checkpoint_config import (
     RECENCY,
     Budget,
@@ -66,7 +67,6 @@ class FailureConfig(Config):
             raise invalid("FailureConfig: max_failures", self.max_failures, f"0 with fail_fast={self.fail_fast!r}")
 
 
-_PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _BY_RESOURCES = "workers are placed by their resources alone"
 
 
@@ -109,7 +109,7 @@ class ScalingConfig(Config):
     num_workers: Any = setting(_plain(_workers), 1)
     use_gpu: Any = setting(_plain(check.flag), False)
     resources_per_worker: Any = setting(optional(_amounts))
-    placement_strategy: Any = setting(_plain(partial(check.one_of, accepted=_PLACEMENTS)), "PACK")
+    placement_strategy: Any = setting(_plain(partial(check.one_of, accepted=STRATEGIES)), "PACK")
     accelerator_type: str | None = ignored(_BY_RESOURCES)
     use_tpu: bool = ignored(_BY_RESOURCES, False)
     topology: str | None = ignored(_BY_RESOURCES)
@@ -152,6 +152,28 @@ class ScalingConfig(Config):
     def additional_resources_per_worker(self) -> dict[str, float]:
         """What one worker reserves besides CPUs and GPUs."""
         return {key: amount for key, amount in self.worker_resources.items() if key not in ("CPU", "GPU")}
+
+    def as_placement_group_factory(self) -> PlacementGroupFactory:
+        """The same as bundles: what the trainer reserves, then one for each worker."""
+        bundles = [self.trainer_resources or {}, *[self.worker_resources] * self.num_workers]
+        return PlacementGroupFactory(bundles, strategy=self.placement_strategy)
+
+    @classmethod
+    def from_placement_group_factory(cls, pgf: PlacementGroupFactory) -> ScalingConfig:
+        """Of bundles: the first is the trainer's, the others, which have to be alike, are those of the workers.
+
+        Raises InvalidSettingError for workers that are not alike.
+        """
+        workers = pgf.bundles if pgf.head_bundle_is_empty else pgf.bundles[1:]
+        if any(worker != workers[0] for worker in workers):
+            raise invalid("ScalingConfig.from_placement_group_factory: bundles", pgf.bundles, "workers that are alike")
+        return cls(
+            trainer_resources={} if pgf.head_bundle_is_empty else pgf.bundles[0],
+            num_workers=len(workers),
+            use_gpu=bool(workers and workers[0].get("GPU")),
+            resources_per_worker=workers[0] if workers else None,
+            placement_strategy=pgf.strategy,
+        )
 
     @property
     def total_resources(self) -> dict[str, float]:

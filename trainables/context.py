@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainables.bundles import TrialResources
 from trainables.job import Job
 
 
@@ -33,9 +34,9 @@ class TrainContext:
         """The trial's id, unique in its experiment."""
         return self._job.trial_id if self._job else None
 
-    def get_trial_resources(self) -> dict[str, float] | None:
+    def get_trial_resources(self) -> TrialResources | None:
         """What the trial was given: {"cpu": 1.0, "gpu": 0.5}."""
-        return dict(self._job.resources or {}) if self._job else None
+        return TrialResources(self._job.resources or {}) if self._job else None
 
     def get_trial_dir(self) -> str | None:
         """The trial's own directory: results, logs and checkpoints lie there."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainables.automatic import DEFAULT_METRIC
+from trainables.bundles import TrialResources
 from trainables.context import TrainContext
 from trainables.errors import InvalidSettingError, MetricError, SessionError
 
@@ -190,7 +191,7 @@ def get_trial_dir() -> str | None:
     return get_context().get_trial_dir()
 
 
-def get_trial_resources() -> dict[str, float] | None:
+def get_trial_resources() -> TrialResources | None:
     """What the trial was given; None outside a trial."""
     return get_context().get_trial_resources()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.automatic import NODE_IP, PID, AutomaticKeys
+from trainables.bundles import TrialResources
 from trainables.checkpoint import DICT_FILE, Checkpoint
 from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError, MetricError
 from trainables.job import Job
@@ -192,9 +193,9 @@ class Trainable:
         return "default" if self._job is None else self._job.trial_name
 
     @property
-    def trial_resources(self) -> dict[str, float]:
+    def trial_resources(self) -> TrialResources:
         """What the trial was given."""
-        return {} if self._job is None else dict(self._job.resources or {})
+        return TrialResources({} if self._job is None else self._job.resources or {})
 
     def get_config(self) -> dict[str, Any]:
         """The config."""

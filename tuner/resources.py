@@ -1,4 +1,4 @@
-"""What each trial of a trainable needs: `with_resources`, and bundles as Ray's scripts give them."""
+"""What each trial of a trainable needs: `with_resources`, and every form in which scripts give amounts."""
 
 from __future__ import annotations
 
@@ -8,85 +8,16 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from trainables.validation import no_effect, unknown_name
+from trainables.bundles import PlacementGroupFactory as PlacementGroupFactory
+from trainables.config import ScalingConfig
+from trainables.trainable import Trainable
 from tuner.error import ResourceError, SettingError
 
 ATTRIBUTE = "_tune_resources"
 
-_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
-_RAYS = ("bundle_label_selector", "lifetime", "name")
 _NESTED = {"custom_resources", "extra_custom_resources"}
 _NO_EFFECT = {"object_store_memory", "extra_memory", "extra_object_store_memory"}
 SHORT_NAMES = {"num_cpus": "cpu", "num_gpus": "gpu", "CPU": "cpu", "GPU": "gpu", "extra_cpu": "cpu", "extra_gpu": "gpu"}
-
-
-class PlacementGroupFactory:
-    """Bundles of resources, wherever resources are accepted.
-
-    A trial of a function or a class is one process. It gets the sum of the bundles, on one machine: on a cluster a node
-    has to hold all of it. The workers of a trainer, which may be on several nodes, are described by `ScalingConfig`.
-
-    Args:
-        bundles: dicts of resources, from one on; an empty one counts nothing.
-        strategy: Ray's: "PACK", "STRICT_PACK", "SPREAD" or "STRICT_SPREAD". The first two are what happens; the others,
-            of several bundles, and the further arguments that Ray takes, have no effect, and a warning says so.
-
-    Raises ResourceError for what are no bundles, for amounts that are none, and for bundles that ask for nothing,
-    SettingError for another strategy and for an argument that Ray does not take.
-
-    Example:
-        >>> PlacementGroupFactory([{"CPU": 1}, {"CPU": 2, "GPU": 0.5}]).required_resources
-        {'cpu': 3.0, 'gpu': 0.5}
-    """
-
-    def __init__(
-        self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", *arguments: Any, **named: Any
-    ) -> None:
-        listed = isinstance(bundles, Sequence) and bundles
-        if not listed or not all(isinstance(each, Mapping) for each in bundles):
-            raise ResourceError(
-                f'PlacementGroupFactory(bundles={bundles!r}): accepted is a list of dicts like [{{"CPU": 1}}, ...]'
-            )
-        if strategy not in _STRATEGIES:
-            raise SettingError(
-                f"PlacementGroupFactory(strategy={strategy!r}) is not accepted; accepted: {', '.join(_STRATEGIES)}"
-            )
-        for name in named:
-            if name not in _RAYS and not name.startswith("_"):
-                known = ("bundles", "strategy", *_RAYS)
-                raise SettingError(unknown_name("argument of PlacementGroupFactory", name, known))
-        self.bundles = [dict(bundle) for bundle in bundles]
-        self.strategy = strategy
-        asked = parse_resources(self.bundles)
-        vain = [repr(argument) for argument in arguments]
-        if strategy.endswith("SPREAD") and len(self.bundles) > 1:
-            vain.append(f"strategy={strategy!r}")
-        vain += [f"{name}={value!r}" for name, value in named.items()]
-        if vain:
-            no_effect(
-                f"PlacementGroupFactory({', '.join(vain)})",
-                f"a trial is one process, which gets the sum of its bundles, {asked}, on one machine",
-            )
-
-    @property
-    def required_resources(self) -> dict[str, float]:
-        """The sum of the bundles."""
-        return parse_resources(self.bundles)
-
-    @property
-    def head_cpus(self) -> float:
-        """Cores of the first bundle: what the trial's own process gets."""
-        return parse_resources(self.bundles[:1]).get("cpu", 0.0) if self.bundles[0] else 0.0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PlacementGroupFactory) and other.bundles == self.bundles
-
-    def __hash__(self) -> int:
-        return hash(tuple(tuple(sorted(bundle.items())) for bundle in self.bundles))
-
-    def __repr__(self) -> str:
-        strategy = "" if self.strategy == "PACK" else f", strategy={self.strategy!r}"
-        return f"PlacementGroupFactory({self.bundles!r}{strategy})"
 
 
 def with_resources(trainable: Any, resources: Any) -> Any:
@@ -94,8 +25,8 @@ def with_resources(trainable: Any, resources: Any) -> Any:
 
     Args:
         trainable: a function or a `tune.Trainable` subclass.
-        resources: {"cpu": 2, "gpu": 0.5, "my_resource": 1}, a list of such bundles, a PlacementGroupFactory, or a
-            function of the config.
+        resources: {"cpu": 2, "gpu": 0.5, "my_resource": 1}, a list of such bundles, a PlacementGroupFactory, a
+            ScalingConfig, or a function of the config.
 
     Raises ResourceError for amounts that are none, SettingError for a trainer.
 
@@ -124,8 +55,18 @@ def with_resources(trainable: Any, resources: Any) -> Any:
 
 
 def resources_of(trainable: Any) -> Any:
-    """What `with_resources` put there, or None."""
-    return getattr(trainable, ATTRIBUTE, None)
+    """What `with_resources` put there, or a class's own `default_resource_request`; None: neither."""
+    given = getattr(trainable, ATTRIBUTE, None)
+    if given is None and inspect.isclass(trainable) and issubclass(trainable, Trainable):
+        own = trainable.default_resource_request
+        return own if own.__func__ is not Trainable.default_resource_request.__func__ else None  # type: ignore[attr-defined]
+    return given
+
+
+def resource_dict_to_pg_factory(spec: Mapping[str, Any] | None = None) -> PlacementGroupFactory:
+    """A dict of amounts, `{"cpu": 1, "gpu": 0.5, "custom_resources": {...}}`, as one bundle; None: one core."""
+    named = {"cpu": "CPU", "gpu": "GPU"}
+    return PlacementGroupFactory([{named.get(name, name): amount for name, amount in parse_resources(spec).items()}])
 
 
 def parse_resources(asked: Any, config: Mapping[str, Any] | None = None) -> dict[str, float]:
@@ -134,7 +75,7 @@ def parse_resources(asked: Any, config: Mapping[str, Any] | None = None) -> dict
     Args:
         asked: None (one core), a dict (`{"cpu": 2, "gpu": 0.5, "tpu": 1}`, `{"CPU": 1}`,
             `{"cpu": 1, "extra_cpu": 3, "custom_resources": {...}}`), a list of such dicts or an object with
-            `bundles` (they are summed), or a function from the config to one of these.
+            `bundles` (they are summed), a ScalingConfig, or a function from the config to one of these.
         config: the trial's config, for a function.
 
     Raises:
@@ -163,6 +104,7 @@ def parse_resources(asked: Any, config: Mapping[str, Any] | None = None) -> dict
 
 
 def _bundles(asked: Any) -> Sequence[Mapping[str, Any]]:
+    asked = asked.as_placement_group_factory() if isinstance(asked, ScalingConfig) else asked
     bundles = getattr(asked, "bundles", asked)
     if isinstance(bundles, Mapping):
         return [bundles]
@@ -170,7 +112,7 @@ def _bundles(asked: Any) -> Sequence[Mapping[str, Any]]:
         return bundles
     raise ResourceError(
         f'resources_per_trial={asked!r}: accepted are a dict like {{"cpu": 2, "gpu": 0.5}}, a list of such dicts, '
-        "a PlacementGroupFactory, or a function from the config to one of these"
+        "a PlacementGroupFactory, a ScalingConfig, or a function from the config to one of these"
     )
 
 

@@ -14,19 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tuner as tune
+from trainables.errors import InvalidSettingError
 from tuner.error import ResourceError, SettingError
 from tuner.resources import SHORT_NAMES, amount_of, parse_resources, resources_of
 
 
 def test_the_bundles_of_a_placement_group_are_one_request(tmp_path: Path) -> None:
     asked = tune.PlacementGroupFactory([{"CPU": 0.25}, {"CPU": 0.25}, {}])
-    assert asked.required_resources == parse_resources(asked) == {"cpu": 0.5} and asked.head_cpus == 0.25
+    assert asked.required_resources == {"CPU": 0.5} and asked.head_cpus == 0.25
+    assert parse_resources(asked) == {"cpu": 0.5}
     trials = tune.run(
         lambda config: tune.get_trial_resources(), resources_per_trial=asked, storage_path=tmp_path, verbose=0,
         executor="inline",
     ).trials  # fmt: skip
     assert trials[0].last_result["cpu"] == 0.5
-    with pytest.raises(ResourceError, match="asks for nothing"):
+    with pytest.raises(InvalidSettingError, match="asks for nothing"):
         tune.PlacementGroupFactory([{}])
 
 
@@ -37,7 +39,7 @@ def test_what_a_placement_group_asks_for_in_vain_is_told() -> None:
         tune.PlacementGroupFactory(two)
         tune.PlacementGroupFactory([{"CPU": 1}], "STRICT_SPREAD")
         assert repr(tune.PlacementGroupFactory(two, "STRICT_PACK")).endswith("}], strategy='STRICT_PACK')")
-    summed = r"strategy='SPREAD'\) has no effect: .* one process, which gets the sum of its bundles, \{'cpu': 3.0, 'gpu"
+    summed = r"strategy='SPREAD'\) has no effect: .* one process, which gets the sum of its bundles, \{'CPU': 3.0, 'GPU"
     with pytest.warns(UserWarning, match=summed):
         tune.PlacementGroupFactory(two, strategy="SPREAD")
     with pytest.warns(UserWarning, match=r"PlacementGroupFactory\(name='mine', lifetime='detached'\) has no effect: "):
@@ -47,18 +49,26 @@ def test_what_a_placement_group_asks_for_in_vain_is_told() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"strategy": "SPRED"}, SettingError, "accepted: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD"),
-        ({"strategy": None}, SettingError, r"PlacementGroupFactory\(strategy=None\) is not accepted"),
+        ({"strategy": "SPRED"}, InvalidSettingError, "accepted: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD"),
+        ({"strategy": None}, InvalidSettingError, r"PlacementGroupFactory\(strategy=None\) is not accepted"),
         (
             {"stratgy": "PACK"},
-            SettingError,
+            InvalidSettingError,
             "unknown argument of PlacementGroupFactory 'stratgy'; did you mean 'strategy",
         ),
         *(
-            ({"bundles": wrong}, ResourceError, rf"bundles={re.escape(repr(wrong))}\): accepted is a list of dicts")
+            (
+                {"bundles": wrong},
+                InvalidSettingError,
+                rf"bundles={re.escape(repr(wrong))}\): accepted is a list of dicts",
+            )
             for wrong in ({"CPU": 1}, "CPU", [3], None, 4, True, set())
         ),
-        ({"bundles": iter([{"CPU": 1}])}, ResourceError, r"bundles=<list_iterator .*: accepted is a list of dicts"),
+        (
+            {"bundles": iter([{"CPU": 1}])},
+            InvalidSettingError,
+            r"bundles=<list_iterator .*: accepted is a list of dicts",
+        ),
     ],
 )
 def test_what_is_no_placement_group_is_refused(given: dict[str, Any], error: type[Exception], said: str) -> None:
@@ -141,7 +151,7 @@ def test_bundles_are_summed_under_the_short_names(bundles: list[dict[str, int]])
     found = parse_resources(bundles)
     assert found == {name: float(amount) for name, amount in wanted.items() if amount}
     assert parse_resources(found) == found, "what it says is a request itself"
-    assert tune.PlacementGroupFactory(bundles).required_resources == found
+    assert parse_resources(tune.PlacementGroupFactory(bundles)) == found
 
 
 @pytest.mark.parametrize(
@@ -187,8 +197,9 @@ def test_placement_groups_are_told_apart_by_their_bundles() -> None:
     one, same = (tune.PlacementGroupFactory([{"CPU": 1, "GPU": 1}, {"tpu": 2}]) for _ in range(2))
     turned = tune.PlacementGroupFactory([{"GPU": 1, "CPU": 1}, {"tpu": 2}], "STRICT_PACK")
     other = tune.PlacementGroupFactory([{"tpu": 2}, {"CPU": 1, "GPU": 1}])
-    assert one == same == turned != other and one != [{"CPU": 1, "GPU": 1}, {"tpu": 2}]
-    assert len({one, same, turned, other}) == 2
+    packed = tune.PlacementGroupFactory(turned.bundles)
+    assert one == same == packed != other and turned != packed and one != [{"CPU": 1, "GPU": 1}, {"tpu": 2}]
+    assert len({one, same, packed, turned, other}) == 3
     assert eval(repr(one), vars(tune)) == one
 
 
@@ -203,7 +214,7 @@ def test_what_a_factory_was_given_is_its_own() -> None:
     bundle = {"CPU": 1.0}
     made = tune.PlacementGroupFactory([bundle])
     bundle["CPU"] = 9.0
-    assert made.required_resources == {"cpu": 1.0}
+    assert made.required_resources == {"CPU": 1.0}
 
 
 def function(config: dict[str, Any]) -> int:

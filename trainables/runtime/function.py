@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Literal
 
 from trainables import session
+from trainables.bundles import TrialResources
 from trainables.errors import InvalidSettingError, MetricError
 from trainables.runtime.attempt import Attempt
 from trainables.runtime.saving_session import TrialExit
@@ -81,7 +82,7 @@ class Reporter:
         self.logdir = str(job.directory)
         self.trial_id = job.trial_id
         self.trial_name = job.trial_name
-        self.trial_resources = dict(job.resources or {})
+        self.trial_resources = TrialResources(job.resources or {})
 
     def __call__(self, metrics: Any = None, **more: Any) -> None:
         session.report(metrics, **more)

@@ -43,6 +43,21 @@ class ClusterView:
         """The same as a list."""
         return list(self.live)
 
+    def get_num_cpus(self) -> float:
+        """All cores there are, whoever uses them."""
+        return self.total.get("cpu", 0.0)
+
+    def get_num_gpus(self) -> float:
+        """All GPUs there are."""
+        return self.total.get("gpu", 0.0)
+
+    @property
+    def trial_executor(self) -> ClusterView:
+        """The way to what there is that functions written for Ray go."""
+        return self
+
+    _resource_updater = trial_executor
+
 
 class Reallocating(Protocol):
     """What a function that distributes resources may ask of the scheduler."""

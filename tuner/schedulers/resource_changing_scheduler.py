@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from trainables.bundles import TrialResources
 from trainables.validation import checked_names
 from trainables.warned import warn
 from tuner.error import refused, require
@@ -80,9 +81,12 @@ class ResourceChangingScheduler(TrialScheduler):
         return f"(ResourceChangingScheduler) {self.scheduler.debug_string()}"
 
     @property
-    def base_trial_resources(self) -> Amounts:
+    def base_trial_resources(self) -> TrialResources:
         """What a trial starts with."""
-        return dict(self._base)
+        return TrialResources(self._base)
+
+    _base_trial_resources = base_trial_resources
+    """As functions read it that were written after Ray's example."""
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Take what the run was given, and hand all of it on.
