@@ -119,12 +119,12 @@ class TrialResources(dict[str, float]):
     @property
     def cpu(self) -> float:
         """Cores."""
-        return self.get("cpu", 0.0)
+        return float(self.get("cpu", 0.0))
 
     @property
     def gpu(self) -> float:
         """GPUs, or the share of one."""
-        return self.get("gpu", 0.0)
+        return float(self.get("gpu", 0.0))
 
     head_cpus = cpu
 
