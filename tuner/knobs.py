@@ -13,6 +13,11 @@ def result_dir() -> str | None:
     return os.environ.get("TUNE_RESULT_DIR")
 
 
+def existing() -> str | None:
+    """TUNE_EXISTING: what becomes of an experiment of the same name: "error" (default), "aside" or "resume"."""
+    return os.environ.get("TUNE_EXISTING") or None
+
+
 def temporary_dir() -> str | None:
     """TUNE_TMPDIR: where trials' temporary directories go; default: `<storage_path>/.tmp`."""
     return os.environ.get("TUNE_TMPDIR") or None

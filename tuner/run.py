@@ -108,6 +108,7 @@ def run(
         max_failures: how often one trial is restarted from its newest checkpoint after it failed; -1: always.
         fail_fast: True: the first failure ends the experiment; "raise": and is raised.
         resume: False, True, "LOCAL", "REMOTE", "PROMPT", "AUTO", "ERRORED_ONLY", also with a suffix: "AUTO+ERRORED".
+            True without a name: the newest experiment of that trainable. Where nothing is said TUNE_EXISTING holds.
         resume_config: which trials go on, as a `ResumeConfig`, instead of `resume`.
         restore: a checkpoint that the trials start from.
         raise_on_failed_trial: raise `TrialsFailedError` at the end if a trial failed.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import inspect
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
@@ -24,6 +22,8 @@ from trainables.validation import Check, duration_or_none, flag, optional
 from tuner import knobs
 from tuner.callback import Callback
 from tuner.error import SettingError, require
+from tuner.experiment.existing import Rerun
+from tuner.experiment.naming import script_hash
 from tuner.experiment.paths import (
     as_local_path,
     cache_of,
@@ -193,6 +193,8 @@ class Spec:
     inherits: Sequence[str] = _setting(default=())
     """Names of settings that a resume takes over as the experiment was started with them."""
     trainable_name: str = _setting(default="")
+    rerun: Rerun = _setting(default=Rerun())
+    """What becomes of an experiment of that name; the environment says so."""
     resources_for: Callable[[Mapping[str, Any]], Any] | None = _setting()
     """What one trial asks for, from its config, where that is not the same for all; None from it: what all ask for."""
 
@@ -246,20 +248,13 @@ class Spec:
             return self.name
         stem = safe_name(self.trainable_name, limit=60)
         if self.resume_choice.base is Base.AUTO:
-            return f"{stem}_{self._script_hash()}"
+            return f"{stem}_{script_hash(self.trainable, self.trainable_name)}"
         name = base = f"{stem}_{now:%Y-%m-%d_%H-%M-%S}"
         number = 1
         while os.path.exists(self.storage / name):
             number += 1
             name = f"{base}_{number}"
         return name
-
-    def _script_hash(self) -> str:
-        """Short hash of the script's file name and the trainable's source name: the same from any checkout."""
-        main = sys.modules.get("__main__")
-        script = Path(getattr(main, "__file__", None) or "interactive").name
-        source = f"{script}:{getattr(self.trainable, '__qualname__', self.trainable_name)}"
-        return hashlib.sha256(source.encode()).hexdigest()[:8]
 
     def _check_saving(self) -> None:
         """Refuse to have a trainable save that cannot, or that decides by itself."""

@@ -60,7 +60,7 @@ SetEnv PATH={path}
 """
 
 _UID = 61000
-_ORDINARY = "sh env mkdir rm rmdir xargs printf cat"
+_ORDINARY = "sh env mkdir mv rm rmdir xargs printf cat"
 
 
 def require() -> None:

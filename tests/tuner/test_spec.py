@@ -27,7 +27,7 @@ IN_PARTS = {
     "resume": {"resume_config"},
 }
 """Settings that `run` takes in parts, too."""
-WITHIN = {"inherits", "trainable_name", "resources_for"}
+WITHIN = {"inherits", "trainable_name", "resources_for", "rerun"}
 """What no argument says."""
 WITHOUT_EFFECT = {"export_formats"}
 NOT_IN_A_FILE = {

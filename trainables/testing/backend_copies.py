@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from trainables.errors import ObjectNotFoundError
+from trainables.errors import ObjectExistsError, ObjectNotFoundError, TransferError
 from trainables.testing.files import ByteCounter, content_of, directory_of, raised
 from trainables.transfer.backend import Backend
 
@@ -61,3 +61,21 @@ def a_copy_over_there_is_like_a_push(backend: Backend) -> None:
             backend.delete_tree("first")
         backend.fetch("se cond/deep", target)
         assert content_of(target) == {name: content[name] for name in named}, "a copy outlives what it was made of"
+
+
+def a_tree_is_renamed_at_once(backend: Backend) -> None:
+    """`rename_tree`, where a back end says that it can: all of it, onto nothing, and twice is once."""
+    content = {"a": b"a", "b/c": b"c", "line\nbreak": b""}
+    with directory_of(content) as source, directory_of() as target:
+        backend.push(source, "first", list(content))
+        if not backend.can.rename:
+            raised(TransferError, lambda: backend.rename_tree("first", "second"), "a rename that it cannot do")
+            return
+        backend.put("taken/x", b"x")
+        raised(ObjectExistsError, lambda: backend.rename_tree("first", "taken"), "a rename onto something")
+        for _ in range(2):
+            backend.rename_tree("first", "se cond")
+        raised(ObjectNotFoundError, lambda: backend.rename_tree("first", "third"), "a rename of nothing")
+        backend.fetch("se cond", target)
+        assert content_of(target) == content
+        assert not list(backend.list("first")), "nothing has the old name"

@@ -22,6 +22,7 @@ from trainables.errors import ObjectExistsError, ObjectNotFoundError, TransferEr
 from trainables.testing.backend_copies import (
     a_copy_is_no_alias,
     a_copy_over_there_is_like_a_push,
+    a_tree_is_renamed_at_once,
     known_content_is_not_sent_again,
 )
 from trainables.testing.files import ODD_NAMES, OUTSIDE, ByteCounter, check_content, content_of, directory_of, raised
@@ -311,6 +312,7 @@ CHECKS: tuple[Check, ...] = (
     known_content_is_not_sent_again,
     a_copy_is_no_alias,
     a_copy_over_there_is_like_a_push,
+    a_tree_is_renamed_at_once,
     receipts_name_what_arrived,
     who_watches_can_stop_it,
     threads_do_not_disturb_each_other,

@@ -47,6 +47,8 @@ class Can:
     """`same=` is honoured: content that is there already is not sent again."""
     copy: bool = True
     """`copy` moves nothing through this machine."""
+    rename: bool = False
+    """`rename_tree` gives a whole tree another name in one step."""
 
 
 class Entry(NamedTuple):
@@ -185,6 +187,17 @@ class Backend(ABC):
     def _copy_all(self, keys: Mapping[str, tuple[str, str]], receipts: Receipts, progress: Progress) -> None:
         """Do what `copy` says: name -> (its key, the key of the copy)."""
         raise NotImplementedError
+
+    def rename_tree(self, prefix: str, target: str) -> None:
+        """Give everything under `prefix` the prefix `target` instead, in one step; doing it again is no error.
+
+        Raises ObjectExistsError where there is something under `target`, ObjectNotFoundError where there is nothing
+        under either.
+        """
+        self._rename_tree(checked_key(prefix), checked_key(target))
+
+    def _rename_tree(self, prefix: str, target: str) -> None:
+        raise TransferError(f"{self.uri}: nothing can be renamed there")
 
     def put(self, key: str, data: bytes, *, exclusive: bool = False) -> None:
         """Write a small file. Raises ObjectExistsError, with `exclusive`, where there is one."""

@@ -152,6 +152,10 @@ class JobWorker:
                 del self._receipts[job.key]
             case transfer_jobs.CopyManifest():
                 remote_checkpoints.copy_manifest(*self._both(job), digest=job.digest)
+            case transfer_jobs.CopyFiles():
+                backend.copy(job.source, job.prefix, job.names, progress=moved)
+            case transfer_jobs.RenameTree():
+                backend.rename_tree(job.prefix, job.target)
             case transfer_jobs.DeleteCheckpoint():
                 self._index.forget(job.key)
                 self._receipts.pop(job.key, None)

@@ -18,7 +18,7 @@ import blake3
 
 from trainables import errors
 from trainables.store import fs
-from trainables.transfer.backend import Entry, Leftover, checked_key
+from trainables.transfer.backend import Can, Entry, Leftover, checked_key
 from trainables.transfer.local_files import Sink, Source
 from trainables.transfer.objects import ObjectBackend
 
@@ -39,6 +39,7 @@ class LocalBackend(ObjectBackend):
         uri: how people write it, for messages.
     """
 
+    can = Can(rename=True)
     threads = 4
 
     def __init__(self, root: Path, uri: str | None = None) -> None:
@@ -52,6 +53,22 @@ class LocalBackend(ObjectBackend):
         with self._saying(prefix):
             fs.rmtree(directory)  # with what a push that was cut off left there
             self._forgotten(directory.parent)
+
+    def _rename_tree(self, prefix: str, target: str) -> None:
+        source, to = self._path(prefix), self._path(target)
+        with self._saying(prefix):
+            if fs.is_dir(source):
+                self._make_dirs(to.parent)
+                try:
+                    fs.rename(source, to)  # onto an empty directory too
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                    raise errors.ObjectExistsError(f"there is something at {self.url(target)}") from error
+            elif not fs.is_dir(to):
+                raise errors.ObjectNotFoundError(f"there is nothing at {self.url(prefix)}")
+            for directory in {source.parent, to.parent}:
+                fs.fsync_dir(directory)
 
     def leftovers(self, prefix: str) -> Sequence[Leftover]:
         found = []

@@ -57,7 +57,7 @@ class RsyncBackend(Backend):
     Host keys are checked as the ssh configuration says, and nobody is asked for a password.
     """
 
-    can = Can(exclusive=False, copy=False)
+    can = Can(exclusive=False, copy=False, rename=True)
 
     def __init__(
         self,
@@ -194,6 +194,21 @@ class RsyncBackend(Backend):
 
     def _delete_tree(self, prefix: str) -> None:
         self._each('[ -d "$1" ] || exit 0; cd "$1" && xargs -0 rm -rf --', [prefix], "delete")
+
+    def _rename_tree(self, prefix: str, target: str) -> None:
+        # An empty directory makes room; without -T, which not every mv has, one that is left would take the tree in.
+        script = (
+            'cd "$1" || exit 3; if [ -d "./$2" ]; then mkdir -p -- "./$4" && { rmdir -- "./$3" 2>/dev/null; '
+            '[ ! -e "./$3" ] || exit 4; } && mv -- "./$2" "./$3"; else [ -d "./$3" ] || exit 3; fi'
+        )
+        above = posixpath.dirname(target) or "."
+        ended = self._ssh.run(script, self._root, prefix, target, above, timeout_s=self._timeout_s)
+        if ended.code == 3:
+            raise errors.ObjectNotFoundError(f"there is nothing at {self.url(prefix)}")
+        if ended.code == 4:
+            raise errors.ObjectExistsError(f"there is something at {self.url(target)}")
+        if ended.code != 0:
+            raise failure(self.uri, "rename", ended)
 
     def renew(self) -> None:
         self._ssh.disconnect()

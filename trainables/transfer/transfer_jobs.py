@@ -87,6 +87,21 @@ class CopyManifest(TransferJob, frozen=True, tag="copy_manifest"):
     digest: str = ""
 
 
+class CopyFiles(TransferJob, frozen=True, tag="copy_files"):
+    """Copy files at the place, to the same names under another prefix."""
+
+    source: str
+    prefix: str
+    names: list[str]
+
+
+class RenameTree(TransferJob, frozen=True, tag="rename_tree"):
+    """Give all that lies under a prefix another one, in one step. Done already is no error."""
+
+    prefix: str
+    target: str
+
+
 class DeleteCheckpoint(TransferJob, frozen=True, tag="delete_checkpoint"):
     """Delete a checkpoint, its manifest first. Nothing there is no error."""
 
@@ -168,8 +183,8 @@ class Learn(TransferJob, frozen=True, tag="learn"):
 
 
 AnyJob = Union[
-    Push, PushPayload, PushPart, PushManifest, CopyPayload, CopyManifest, DeleteCheckpoint, Delete, FetchCheckpoint,
-    FetchFiles, Put, Read, ListKeys, Children, Compare, FindLeftovers, RemoveLeftovers, Learn
+    Push, PushPayload, PushPart, PushManifest, CopyPayload, CopyManifest, CopyFiles, RenameTree, DeleteCheckpoint,
+    Delete, FetchCheckpoint, FetchFiles, Put, Read, ListKeys, Children, Compare, FindLeftovers, RemoveLeftovers, Learn
 ]  # fmt: skip
 
 

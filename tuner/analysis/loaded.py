@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from trainables import tagged
 from trainables.metrics import rank_of, score_of
@@ -17,6 +19,18 @@ from tuner.experiment.trial import Trial
 
 if TYPE_CHECKING:
     import pandas
+
+
+_living: WeakSet[LoadedExperiment] = WeakSet()
+
+
+def moved(source: Path, target: Path) -> None:
+    """An experiment has another directory now: results of it that this process holds are read from there."""
+    for loaded in _living:
+        if loaded._path == str(source):
+            loaded._path = str(target)
+            for trial in loaded._trials:
+                trial.__dict__["root"] = target / trial.dirname
 
 
 class LoadedExperiment:
@@ -52,6 +66,7 @@ class LoadedExperiment:
         of_searcher = goal.get("mode") if self._metric == goal.get("metric") else None
         self._mode = mode or default_mode or self.settings.get("mode") or of_searcher
         self.default_metric, self.default_mode = _single(self._metric), _single(self._mode)
+        _living.add(self)
         self._frames: dict[str, pandas.DataFrame] | None = None
         self._warned: set[str] = set()
 

@@ -26,6 +26,8 @@ from tuner.error import SettingError
 from tuner.executors import LocalExecutor, RayExecutor, default
 from tuner.executors.local.pickled import FIRST
 from tuner.executors.ray import connection
+from tuner.experiment import existing
+from tuner.experiment.existing import Existing
 
 
 def install() -> None:
@@ -42,6 +44,7 @@ def install() -> None:
     finder.install()
     sys.meta_path.insert(0, _Finder())
     importlib.import_module("ray")
+    existing.use(Existing.ASIDE)
     FIRST.append("tuner.compat.in_trial")
 
 

@@ -34,7 +34,9 @@ from tuner.experiment.reader import is_experiment
 from tuner.experiment.resume import Base
 from tuner.logger import default_loggers
 from tuner.logger.policy import PolicyFiles
+from tuner.opening import again
 from tuner.opening.apply import OwnedExperiment, apply
+from tuner.opening.moving_aside import followed
 from tuner.opening.prepared_start import prepare
 from tuner.opening.reach import ReplicaConnection, check_apart, connect
 from tuner.opening.restore import RestoreSource, settled
@@ -62,6 +64,7 @@ def execute(spec: Spec) -> ExperimentAnalysis:
         driver_log = ends.enter_context(DriverLog(SystemClock()).attached())
         for change in _changes:
             spec = change(spec)
+        spec = again.settle(spec)
         executor = default.chosen(spec.executor)
         clock, hosts = executor.clock, executor.remote_hosts
         check_apart(spec)
@@ -74,6 +77,8 @@ def execute(spec: Spec) -> ExperimentAnalysis:
         start_from = _check(settings.spec, executor)
         while (started := _start(settings, source, connection, executor, driver_log)) is None:
             pass  # what there is has changed since it was looked at
+        if isinstance(start_from, Path):
+            start_from = followed(start_from)  # it may have been moved aside
         owned, plugins, reporter = started
         with owned.life:
             if hosts is not None:

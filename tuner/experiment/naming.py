@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from tuner.error import SettingError
 from tuner.experiment.paths import safe_name
@@ -15,6 +19,14 @@ LIMIT = 60
 def default_dirname(trainable_name: str, trial_id: str) -> str:
     """`<trainable>_<trial id>`, at most 60 characters of A-Z a-z 0-9 _ . -"""
     return f"{safe_name(trainable_name, limit=LIMIT - len(trial_id) - 1)}_{trial_id}"
+
+
+def script_hash(trainable: Any, trainable_name: str) -> str:
+    """Short hash of the script's file name and the trainable's source name: the same from any checkout."""
+    main = sys.modules.get("__main__")
+    script = Path(getattr(main, "__file__", None) or "interactive").name
+    source = f"{script}:{getattr(trainable, '__qualname__', trainable_name)}"
+    return hashlib.sha256(source.encode()).hexdigest()[:8]
 
 
 class TrialNames:

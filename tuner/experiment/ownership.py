@@ -56,6 +56,12 @@ class Ownership:
             return f"generation {self.generation + 1}, of a newer version of the package"
         return str(records[-1]) if records else f"generation {self.generation + 1}"
 
+    def follow(self, paths: ExperimentPaths) -> None:
+        """Its directory has been renamed, by this owner."""
+        self._paths = paths
+        self._path = os.fspath(paths.generation(self.generation))
+        self._next = os.fspath(paths.generation(self.generation + 1))
+
     def record_processes(self, processes: Iterable[tuple[int, int]]) -> None:
         """Remember (pid, start time) of processes that must not outlive this driver."""
         lines = "".join(f"{pid} {start}\n" for pid, start in processes)

@@ -76,6 +76,7 @@ class ExperimentPaths:
         self.replaced = root / ".replaced"
         self.set_aside = root / ".set-aside"
         self.taking_over = root / ".taking-over"
+        self.moving_aside = root / ".moving-aside"
 
     @property
     def driver_logs(self) -> tuple[Path, Path]:

@@ -17,7 +17,7 @@ from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.lock import claim
 from tuner.experiment.ownership import Ownership
 from tuner.experiment.paths import ExperimentPaths
-from tuner.opening import restore, temporary
+from tuner.opening import moving_aside, restore, temporary
 from tuner.opening.attach import OwnedReplica
 from tuner.opening.decide import Action, decide
 from tuner.opening.fetch import continues, lay
@@ -76,9 +76,13 @@ def apply(
         say: told of what takes long.
         undone: called before what was done is taken back: nothing is written there any more.
 
-    None: another driver changed it since it was looked at; it is as it was, so look again.
+    None: another driver changed it since it was looked at, and it is as it was, or it was moved aside: look again.
     """
     with usable(prepared.settings.spec, prepared.paths), ExitStack() as life:
+        if prepared.plan.action is Action.ASIDE:
+            spec, standing = prepared.settings.spec, prepared.standing
+            moving_aside.move(spec, prepared.paths, standing, connection, clock=clock, say=say)
+            return None
         owned = _Start(prepared, connection, clock, life).run(partial(StartUndo, inline=inline, say=say, undone=undone))
         return None if owned is None else replace(owned, life=life.pop_all())
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tuner.error import ExperimentDamagedError, ExperimentDivergedError, ExperimentExistsError, ResumeError, TuneError
+from tuner.experiment.existing import Existing
 from tuner.experiment.resume import Base
 from tuner.opening.settings import Settings, refuse_another
 from tuner.opening.survey import LocalStanding, RemoteStanding, StartStanding
@@ -25,6 +26,8 @@ class Action(Enum):
     """What is here makes room for a new one, for good once its first trial has started."""
     RESTORE = "restore"
     """Another experiment is copied under this name, and goes on."""
+    ASIDE = "aside"
+    """What is here and in the replica gets another name; then it is looked again."""
     REFUSE = "refuse"
     """Nothing is touched."""
 
@@ -69,6 +72,8 @@ def _decide(settings: Settings, standing: StartStanding) -> StartPlan:
             f"there is an experiment at {local.root if local.exists or remote is None else remote.uri}: "
             'resume="AUTO" continues it, and restore= takes a name that is free'
         )
+    if _makes_way(settings, standing):
+        return _moved(settings, local, remote)
     if remote is not None:
         _check_remote(settings, remote)
     match base, local.exists, relation:
@@ -99,6 +104,33 @@ def _decide(settings: Settings, standing: StartStanding) -> StartPlan:
             return _resumed(settings, local)
 
 
+def _makes_way(settings: Settings, standing: StartStanding) -> bool:
+    """Whether an earlier experiment of the name is moved aside, because the environment says so."""
+    spec, local, remote = settings.spec, standing.local, standing.remote
+    if spec.rerun.existing is not Existing.ASIDE or spec.name is None or spec.overwrite or standing.restores:
+        return False
+    there = (local.exists and local.told) or (remote is not None and remote.exists and remote.told)
+    return there and spec.resume_choice.base is Base.NEW
+
+
+def _moved(settings: Settings, local: LocalStanding, remote: RemoteStanding | None) -> StartPlan:
+    _leave_orphans_alone(settings, remote)
+    if local.foreign:
+        return _new(local)
+    if remote is not None and remote.exists and not remote.can_move:
+        raise ExperimentExistsError(
+            f"TUNE_EXISTING=aside cannot move the experiment at {remote.uri}: what copies there can neither rename nor "
+            'list, copy and delete. resume="AUTO" (or TUNE_EXISTING=resume) continues it, overwrite=True replaces it, '
+            "another name or upload_dir leaves it alone"
+        )
+    return StartPlan(Action.ASIDE)
+
+
+def _aside(settings: Settings) -> str:
+    """The way out that the environment has; one that a run without a name has not."""
+    return "TUNE_EXISTING=aside moves it to another name, " if settings.spec.name is not None else ""
+
+
 def _check_remote(settings: Settings, remote: RemoteStanding) -> None:
     """What refuses a start whatever is here."""
     spec = settings.spec
@@ -107,8 +139,8 @@ def _check_remote(settings: Settings, remote: RemoteStanding) -> None:
     _leave_orphans_alone(settings, remote)
     if spec.resume_choice.base is Base.NEW and not spec.overwrite and remote.exists and remote.told:
         raise ExperimentExistsError(
-            f'there is an experiment at {remote.uri}: resume="AUTO" continues it, overwrite=True replaces it, another '
-            "name or upload_dir leaves it alone"
+            f'there is an experiment at {remote.uri}: resume="AUTO" continues it, overwrite=True replaces it, '
+            f"{_aside(settings)}another name or upload_dir leaves it alone"
         )
 
 
@@ -137,14 +169,15 @@ def _replaced(settings: Settings, local: LocalStanding) -> StartPlan:
         return StartPlan(Action.REPLACE, f"starting new because the experiment at {root} never had a result")
     raise ExperimentExistsError(
         f'there is an experiment with results at {root}: resume="AUTO" continues it, overwrite=True replaces it, '
-        "another name leaves it alone"
+        f"{_aside(settings)}another name leaves it alone"
     )
 
 
 def _resumed(settings: Settings, local: LocalStanding, *, voids_remote: bool = False) -> StartPlan:
     refuse_another(settings, local.description, local.root)
     asks = str(local.root) if settings.spec.resume_choice.base is Base.PROMPT else ""
-    return StartPlan(Action.RESUME, f"resuming from {local.root}", asks=asks, voids_remote=voids_remote)
+    note = f"resuming from {local.root}" + (f", {why}" if (why := settings.spec.rerun.note) else "")
+    return StartPlan(Action.RESUME, note, asks=asks, voids_remote=voids_remote)
 
 
 def _fetched(

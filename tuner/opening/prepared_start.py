@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tuner.clock import Clock
@@ -13,7 +14,7 @@ from tuner.error import ExperimentExistsError, ResumeError
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import read_settings
-from tuner.opening import restore
+from tuner.opening import moving_aside, restore
 from tuner.opening.decide import Action, StartPlan, decide
 from tuner.opening.fetch import fetch_rest
 from tuner.opening.reach import ReplicaConnection
@@ -61,7 +62,12 @@ def prepare(
     spec = settings.spec
     with usable(spec, paths):
         recover(spec, paths, clock)
-    standing = survey(settings, paths, connection, restores=source is not None, clock=clock, scratch=scratch)
+    look = partial(survey, settings, paths, connection, restores=source is not None, clock=clock, scratch=scratch)
+    standing = look()
+    if connection is not None and moving_aside.interrupted(paths, standing):
+        with usable(spec, paths):
+            moving_aside.recover(spec, paths, standing, connection, clock)
+        standing = look()
     remote = standing.remote
     if source is not None and not standing.local.exists and remote is not None and remote.exists:
         settings = settings.continuing(remote.description, None)  # it was restored before, on another machine

@@ -23,6 +23,7 @@ from trainables.transfer.open import shown
 from tuner.error import ResumeError
 from tuner.experiment import formats, unpickling
 from tuner.experiment.blobs import Blobs
+from tuner.experiment.naming import script_hash
 from tuner.experiment.paths import ExperimentPaths
 from tuner.retention.rules import parts_of, rule_of
 from tuner.schedulers import FIFOScheduler, create_scheduler
@@ -158,6 +159,8 @@ def description_of(settings: Settings, before: Mapping[str, Any], *, name: str, 
             "created": datetime.datetime.fromtimestamp(now, datetime.UTC).isoformat(timespec="seconds"),
             "seed": spec.seed if spec.seed is not None else secrets.randbits(31),
             "space": fingerprint(spec.param_space),
+            "call": spec.rerun.number,
+            "script": script_hash(spec.trainable, spec.trainable_name),
             **_said(spec),
         }
     # Before the searcher is told of the run: a restore tells it again.

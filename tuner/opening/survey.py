@@ -17,6 +17,7 @@ from trainables.store import fs
 from tuner.clock import Clock
 from tuner.error import ExperimentDamagedError, SettingError, StorageError, StorageFullError, TuneError
 from tuner.experiment import formats
+from tuner.experiment.existing import Existing
 from tuner.experiment.generations import read_records
 from tuner.experiment.incoming import beside
 from tuner.experiment.leftovers import trials_with_results
@@ -27,6 +28,7 @@ from tuner.opening.reach import ReplicaConnection
 from tuner.opening.settings import Settings
 from tuner.spec import Spec
 from tuner.syncer.claim import RemoteClaim
+from tuner.syncer.moving import can_move
 from tuner.syncer.relation import Relation, relate
 from tuner.syncer.remote_experiment import REPLACED, RemoteExperiment, complete
 
@@ -62,6 +64,8 @@ class RemoteStanding:
     """As of what is here."""
     orphans: bool = False
     """Complete checkpoints lie there, and no experiment."""
+    can_move: bool = True
+    """It can be given another name there."""
     has_journal: bool = True
     description: Mapping[str, Any] = field(default_factory=dict)
     """What its experiment.json says, where its history is not a part of the one here."""
@@ -184,7 +188,8 @@ def _survey_remote(
     useless = base is Base.LOCAL and not local.exists  # there is nothing here to resume
     head, told, half_gone = claim.last_owner(), True, REPLACED in remote.keys and not remote.exists
     if base is Base.NEW and not spec.overwrite and remote.exists:
-        useless = told = _ever_told(remote, local.root)
+        told = _ever_told(remote, local.root)
+        useless = told and spec.rerun.existing is not Existing.ASIDE
     if (remote.exists or half_gone) and not useless:
         head = claim.free(head, takeover=spec.takeover)
     if not remote.exists:
@@ -193,7 +198,8 @@ def _survey_remote(
         remote.leave_out(void)
         return RemoteStanding(remote.uri, orphans=orphans, highest=head.highest, void=void, remote=remote)
     if replaces or useless:
-        return RemoteStanding(remote.uri, Relation.NEWER, told, highest=head.highest, remote=remote)
+        movable = can_move(remote.uploader.can)
+        return RemoteStanding(remote.uri, Relation.NEWER, told, can_move=movable, highest=head.highest, remote=remote)
     fetched = ExperimentPaths(scratch.enter_context(beside(local.root, "incoming")))
     relation = relate(remote, ExperimentPaths(local.root), fetched.root)
     if relation not in (Relation.NEWER, Relation.DIVERGED):

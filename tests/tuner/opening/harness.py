@@ -49,7 +49,7 @@ class Opening:
             return apply(prepared, self.connection, clock=CLOCK, inline=True)
 
 
-def ran(results: Path, place: Path | None = None, **settings: Any) -> None:
+def ran(results: Path, place: Path | str | None = None, **settings: Any) -> None:
     copies = tune.SyncConfig(upload_dir=None if place is None else str(place))
     arguments = {"name": "e", "storage_path": results, "sync_config": copies, "executor": "inline", "verbose": 0}
     tune.run(settings.pop("trainable", train), **{**arguments, **settings})
