@@ -1,4 +1,6 @@
-"""Write docs/ray_public.json, the public names of several versions of Ray: `python docs/ray_public.py WHEEL...`.
+"""Write the public names of several versions of Ray, and the members of the classes that users hold.
+
+`python docs/ray_public.py WHEEL...` writes docs/ray_public.json and docs/ray_members.json.
 
 Each argument is a wheel of Ray (`pip download --no-deps ray==2.9.3`, for any platform) or a directory that holds the
 package `ray`. Only names are read, from the sources; nothing of Ray's is run or stored but they. Public is what
@@ -17,6 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 NAMES = Path(__file__).with_name("ray_public.json")
+MEMBERS = Path(__file__).with_name("ray_members.json")
+HELD = {
+    *("Analysis", "Checkpoint", "ExperimentAnalysis", "FunctionRunner", "FunctionTrainable", "LegacyLoggerCallback"),
+    *("Logger", "LoggerCallback", "Result", "ResultGrid", "Trainable"),
+}
+"""Classes of which users hold objects, or write subclasses."""
 PACKAGES = ("ray/tune/", "ray/train/", "ray/air/")
 MARKS = {"PublicAPI", "DeveloperAPI"}
 MARKS_ALL = (2, 1)
@@ -80,6 +88,33 @@ def mark_of(decorator: ast.expr) -> str:
     return called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
 
 
+def members_of(node: ast.ClassDef) -> set[str]:
+    """Methods, properties, class variables, and what `__init__` sets, without underscore."""
+    found: set[str] = set()
+    for each in node.body:
+        match each:
+            case ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                found.add(name)
+            case ast.Assign(targets=targets):
+                found |= {target.id for target in targets if isinstance(target, ast.Name)}
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__":
+            for inner in ast.walk(each):
+                match inner:
+                    case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                        found.add(name)
+    return {name for name in found if not name.startswith("_")}
+
+
+def members(place: Path) -> Iterator[str]:
+    """`module:Class.member` of the classes that users hold."""
+    for path, source in sources(place):
+        module = ".".join(path.removesuffix(".py").removesuffix("/__init__").split("/"))
+        if not LEFT_OUT & set(module.split(".")):
+            for node in ast.parse(source).body:
+                if isinstance(node, ast.ClassDef) and node.name in HELD:
+                    yield from (f"{module}:{node.name}.{name}" for name in members_of(node))
+
+
 def collect(place: Path) -> dict[str, list[str]]:
     """Module -> its public names."""
     documented = tuple(map(int, version_of(place).split(".")[:2])) < MARKS_ALL
@@ -91,15 +126,23 @@ def collect(place: Path) -> dict[str, list[str]]:
     return found
 
 
+def write(file: Path, versions: dict[str, list[str]]) -> None:
+    made = json.dumps({name: " ".join(sorted(have)) for name, have in versions.items()}, indent=0, sort_keys=True)
+    file.write_text(made + "\n", "utf-8")
+    print(f"{file.name}: {len(versions)} names of {len(sys.argv) - 1} versions")
+
+
 def main() -> None:
     versions: dict[str, list[str]] = {}
+    held: dict[str, list[str]] = {}
     for place in map(Path, sys.argv[1:]):
         for module, names in collect(place).items():
             for name in [f"{module}:{name}" for name in names] or [f"{module}:"]:
                 versions.setdefault(name, []).append(version_of(place))
-    made = json.dumps({name: " ".join(sorted(have)) for name, have in versions.items()}, indent=0, sort_keys=True)
-    NAMES.write_text(made + "\n", "utf-8")
-    print(f"{NAMES.name}: {len(versions)} names of {len(sys.argv) - 1} versions")
+        for name in members(place):
+            held.setdefault(name, []).append(version_of(place))
+    write(NAMES, versions)
+    write(MEMBERS, held)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Protocol
 
 DATE = "date"
 DEFAULT_METRIC = "_metric"
 DONE = "done"
+EPISODES_THIS_ITER = "episodes_this_iter"
+EPISODES_TOTAL = "episodes_total"
 EXPERIMENT_TAG = "experiment_tag"
 HOSTNAME = "hostname"
 ITERATIONS_SINCE_RESTORE = "iterations_since_restore"
@@ -22,6 +25,8 @@ TIME_SINCE_RESTORE = "time_since_restore"
 TIME_THIS_ITER_S = "time_this_iter_s"
 TIME_TOTAL_S = "time_total_s"
 TIMESTAMP = "timestamp"
+TIMESTEPS_THIS_ITER = "timesteps_this_iter"
+TIMESTEPS_TOTAL = "timesteps_total"
 TRAINING_ITERATION = "training_iteration"
 TRIAL_ID = "trial_id"
 
@@ -34,8 +39,14 @@ class TimeSource(Protocol):
     def monotonic(self) -> float: ...
 
 
+_SUMMED = ((TIMESTEPS_THIS_ITER, TIMESTEPS_TOTAL), (EPISODES_THIS_ITER, EPISODES_TOTAL))
+
+
 class AutomaticKeys:
     """Counts iterations and measures time between results.
+
+    From the first result on that has `timesteps_this_iter` or `episodes_this_iter` it adds the totals; then `earlier`
+    is asked, once, for the result that the trial continues from.
 
     Durations come from the monotonic clock, so that a jump of the wall clock changes only `timestamp` and `date`.
     """
@@ -48,12 +59,15 @@ class AutomaticKeys:
         experiment_tag: str = "",
         iteration: int = 0,
         time_total_s: float = 0.0,
+        earlier: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self.iteration = iteration
         self.time_total_s = time_total_s
         self._clock = clock
-        self._since_restore = 0
-        self._time_since_restore = 0.0
+        self.since_restore = 0
+        self.time_since_restore = 0.0
+        self.totals: dict[str, float] = {}
+        self._earlier: Callable[[], Mapping[str, Any]] | None = earlier
         self._last = clock.monotonic()
         self.constant: dict[str, Any] = {
             TRIAL_ID: trial_id,
@@ -80,21 +94,47 @@ class AutomaticKeys:
         self._last = now
         self.iteration += 1
         self.time_total_s += took
-        self._since_restore += 1
-        self._time_since_restore += took
+        self.since_restore += 1
+        self.time_since_restore += took
         wall = int(self._clock.time())
+        if self.totals or TIMESTEPS_THIS_ITER in metrics or EPISODES_THIS_ITER in metrics:
+            metrics = {**self._summed(metrics), **metrics}
         return {
             DONE: False,
             **metrics,
             TRAINING_ITERATION: self.iteration,
             TIME_THIS_ITER_S: took,
             TIME_TOTAL_S: self.time_total_s,
-            TIME_SINCE_RESTORE: self._time_since_restore,
-            ITERATIONS_SINCE_RESTORE: self._since_restore,
+            TIME_SINCE_RESTORE: self.time_since_restore,
+            ITERATIONS_SINCE_RESTORE: self.since_restore,
             TIMESTAMP: wall,
             DATE: _date_of(wall),
             **self.constant,
         }
+
+    def at(self, now: datetime | None = None) -> dict[str, Any]:
+        """The keys as they are, and when it is; nothing is counted."""
+        wall = int(self._clock.time() if now is None else now.timestamp())
+        return {
+            TRAINING_ITERATION: self.iteration,
+            TIME_TOTAL_S: self.time_total_s,
+            TIME_SINCE_RESTORE: self.time_since_restore,
+            ITERATIONS_SINCE_RESTORE: self.since_restore,
+            TIMESTAMP: wall,
+            DATE: _date_of(wall),
+            **self.constant,
+        }
+
+    def _summed(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        if self._earlier is not None:
+            before, self._earlier = self._earlier(), None
+            for _, total in _SUMMED:
+                if isinstance(before.get(total), (int, float)):
+                    self.totals.setdefault(total, before[total])
+        for one, total in _SUMMED:
+            if isinstance(metrics.get(one), (int, float)):
+                self.totals[total] = self.totals.get(total, 0) + metrics[one]
+        return self.totals
 
 
 @lru_cache(maxsize=1)

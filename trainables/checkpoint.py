@@ -14,6 +14,7 @@ from trainables import pickling
 from trainables.checkpoint_bytes import checked, is_pickle, one_file, packed, unpack
 from trainables.checkpoint_facts import METADATA_FILE, CheckpointFacts
 from trainables.checkpoint_files import as_local_path, copied, made
+from trainables.checkpoint_older import OlderCheckpoint
 from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError
 from trainables.places import is_elsewhere
 from trainables.store import fs, verify
@@ -31,7 +32,7 @@ _BYTES = "bytes_data"
 """Ray's key for a pickle that is no dict."""
 
 
-class Checkpoint(CheckpointFacts):
+class Checkpoint(OlderCheckpoint, CheckpointFacts):
     """The saved state of a trial: a directory of files, here or elsewhere, or a dict or bytes until it is reported.
 
         >>> import os, tempfile

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainables import tagged
+from trainables.absent import SaysInstead
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, InvalidSettingError, MetricError, TrainablesError
 from trainables.metrics import MISSING, lookup, nearest_keys, score_of
@@ -27,7 +28,7 @@ _FILES = (RESULT_FILE, PARAMS_FILE, _ERROR_FILE)
 _OCCURRED = re.compile(r"^Failure # \d+ \(occurred at (.{19})\)$", re.MULTILINE)
 
 
-class Result:
+class Result(SaysInstead):
     """The outcome of one trial.
 
     Args:
@@ -43,6 +44,10 @@ class Result:
         >>> result = tune.Tuner(train).fit()[0]
         >>> result.metrics["loss"], result.config["lr"], result.metrics_dataframe["loss"].min()
     """
+
+    _instead: ClassVar[Mapping[str, str]] = {
+        "return_value": "metrics: a dict that the training function returns is its last result"
+    }
 
     def __init__(
         self,
@@ -77,6 +82,11 @@ class Result:
         if self._frame is None and self.path is not None:
             self._frame = frame(read_history(Path(self.path) / RESULT_FILE))
         return self._frame
+
+    @property
+    def log_dir(self) -> Path | None:
+        """Its directory, as Ray 2.0 to 2.6 have it; `path` is the same as text."""
+        return None if self.path is None else Path(self.path)
 
     @property
     def filesystem(self) -> None:

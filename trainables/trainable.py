@@ -6,30 +6,51 @@ import copy
 import inspect
 import os
 import tempfile
-import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainables.automatic import NODE_IP, PID, AutomaticKeys
-from trainables.bundles import TrialResources
+from trainables.automatic import AutomaticKeys
 from trainables.checkpoint import DICT_FILE, Checkpoint
+from trainables.checkpoint_facts import METADATA_FILE
+from trainables.checkpoint_files import as_local_path
 from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError, MetricError
 from trainables.job import Job
+from trainables.places import is_elsewhere
 from trainables.plain_metrics import plain_metrics
 from trainables.store import file_tree, fs, staging
+from trainables.store.manifest import MANIFEST_NAME
+from trainables.trainable_facts import TrainableFacts
 
 _NOTE = "trainable"
 """Key of what a save has to remember, in the manifest of a published one, else in the checkpoint's metadata."""
 
 
-class Trainable:
+class TrainingResult(str):
+    """What `Trainable.save()` returns: the directory, as Ray 1.13 to 2.6 have it, with the attributes of later ones."""
+
+    metrics: dict[str, Any]
+    """The last result before the save; {} without one."""
+
+    def __new__(cls, directory: str, metrics: Mapping[str, Any] | None = None) -> TrainingResult:
+        made = super().__new__(cls, directory)
+        made.metrics = dict(metrics or {})
+        return made
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The directory as a checkpoint."""
+        return Checkpoint(str(self))
+
+
+class Trainable(TrainableFacts):
     """Base of class trainables. In a trial the driver calls the methods; alone, `train`, `save` and `restore` do.
 
     Args:
         config: The trial's configuration; `setup` gets a deep copy of it.
-        logger_creator: Called with the config; what it returns is asked for its `logdir`. Without it, a temporary
-            directory is made when `logdir` is asked for outside a trial.
+        logger_creator: Called with the config; what it returns is told of each result (`on_result`), closed by `stop`,
+            and asked for its `logdir`. Without it, a temporary directory is made when `logdir` is asked for outside a
+            trial.
         storage: Has no effect.
 
     Example:
@@ -53,9 +74,10 @@ class Trainable:
         self.config: dict[str, Any] = dict(config or {})
         self._job = job
         self._keys = keys or AutomaticKeys()
-        self._logdir: str | None = None
-        if logger_creator is not None:
-            self._logdir = getattr(logger_creator(self.config), "logdir", None)
+        self._own_logdir: str | None = None
+        self._last_result: dict[str, Any] | None = None
+        self._result_logger: Any = None
+        self._create_logger(logger_creator)
         self.setup(copy.deepcopy(self.config))
 
     # ------------------------------------------------------------ what users write
@@ -88,7 +110,12 @@ class Trainable:
         """Give back what `setup` took: called once, at the end."""
 
     def log_result(self, result: dict[str, Any]) -> None:
-        """Called with each complete result, in the trial's process, to log it in ways of your own."""
+        """Called with each complete result, in the trial's process, to log it in ways of your own.
+
+        Unless it is overridden, the logger of `logger_creator` is told of it.
+        """
+        if self._result_logger is not None and hasattr(self._result_logger, "on_result"):
+            self._result_logger.on_result(result)
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> Any:
@@ -103,7 +130,7 @@ class Trainable:
     # ------------------------------------------------------------ what drives it
 
     def train(self) -> dict[str, Any]:
-        """Run one `step` and return its result with the automatic keys.
+        """Run one `step` and return its result with the automatic keys; outside a trial with the config too.
 
         Raises MetricError when the step returns no dict, or one with a value that cannot be written down.
         """
@@ -111,11 +138,13 @@ class Trainable:
         result = self.step()
         if not isinstance(result, Mapping):
             raise MetricError(f"{type(self).__name__}.step() returned {type(result).__name__}, not a dict of metrics")
-        complete = self._keys.complete(plain_metrics(result))
+        complete = self._last_result = self._keys.complete(plain_metrics(result))
+        if self._job is None:
+            complete["config"] = self.config
         self.log_result(complete)
         return complete
 
-    def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> str:
+    def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> TrainingResult:
         """Save into a directory, by default a new one in `logdir`; return its path, for `restore`.
 
         In a trial a new one is temporary, and gone with the run: what is to stay is reported.
@@ -129,87 +158,49 @@ class Trainable:
             directory = Path(os.path.abspath(checkpoint_dir))
             fs.make_dirs(directory)
         Checkpoint(directory).update_metadata(write_save(self, directory))
-        return str(directory)
+        return TrainingResult(str(directory), self._last_result or {})
 
-    def restore(self, checkpoint_path: str | os.PathLike[str] | Checkpoint) -> None:
+    def restore(self, checkpoint_path: str | os.PathLike[str] | Checkpoint, checkpoint_node_ip: Any = None) -> None:
         """Continue from a checkpoint: what `save` returned, one that a trial published, or a `Checkpoint`.
+
+        A path may also be that of a file which `save_checkpoint` returned. In a trial the count of iterations goes on:
+        it is the driver's. `checkpoint_node_ip` is Ray's and has no effect.
 
         Raises CheckpointNotFoundError when there is none.
         """
-        if isinstance(checkpoint_path, Checkpoint):
-            with checkpoint_path.as_directory() as directory:
-                note = load_save(self, Path(directory))
-        else:
-            directory = os.path.abspath(checkpoint_path)
-            if not os.path.isdir(directory):
-                raise CheckpointNotFoundError(f"there is no checkpoint directory {directory}")
+        with _save_of(checkpoint_path).as_directory() as directory:
             note = load_save(self, Path(directory))
-        self._keys = AutomaticKeys(
-            trial_id=self.trial_id, iteration=note.get("iteration", 0), time_total_s=note.get("time_total_s", 0.0)
-        )
+        if self._job is None:
+            self._keys = AutomaticKeys(
+                trial_id=self.trial_id, iteration=note.get("iteration", 0), time_total_s=note.get("time_total_s", 0.0)
+            )
+            self._keys.totals.update(note.get("totals", {}))
 
-    def reset(self, new_config: dict[str, Any], logger_creator: Any = None) -> bool:
+    def save_to_object(self) -> bytes:
+        """What `save` writes, as bytes for `restore_from_object`."""
+        with tempfile.TemporaryDirectory(prefix="checkpoint_") as directory:
+            return self.save(directory).checkpoint.to_bytes()
+
+    def restore_from_object(self, obj: bytes) -> None:
+        """Continue from what `save_to_object` returned."""
+        self.restore(Checkpoint.from_bytes(obj))
+
+    def reset(self, new_config: dict[str, Any], logger_creator: Any = None, storage: Any = None) -> bool:
         """Start over with another config, where `reset_config` can."""
         if not self.reset_config(new_config):
             return False
         self.config = new_config
         self._keys = AutomaticKeys(trial_id=self.trial_id)
+        self._last_result = None
+        if logger_creator is not None:
+            self._close_logger()
+            self._create_logger(logger_creator)
         return True
 
     def stop(self) -> None:
-        """End: calls `cleanup`."""
+        """End: closes the logger of `logger_creator` and calls `cleanup`."""
+        self._close_logger()
         self.cleanup()
-
-    # ------------------------------------------------------------ facts
-
-    @property
-    def iteration(self) -> int:
-        """Results so far."""
-        return self._keys.iteration
-
-    @property
-    def training_iteration(self) -> int:
-        """Results so far, in all attempts."""
-        return self._keys.iteration
-
-    @property
-    def logdir(self) -> str:
-        """The trial's directory; outside a trial a temporary one, which goes with this object."""
-        if self._job is not None:
-            return str(self._job.directory)
-        if self._logdir is None:
-            self._logdir = tempfile.mkdtemp(prefix=f"{type(self).__name__}_")
-            weakref.finalize(self, _remove_own, self._logdir, os.getpid())
-        return self._logdir
-
-    @property
-    def trial_id(self) -> str:
-        """The trial's id; "default" outside a trial."""
-        return "default" if self._job is None else self._job.trial_id
-
-    @property
-    def trial_name(self) -> str:
-        """The trial's name; "default" outside a trial."""
-        return "default" if self._job is None else self._job.trial_name
-
-    @property
-    def trial_resources(self) -> TrialResources:
-        """What the trial was given."""
-        return TrialResources({} if self._job is None else self._job.resources or {})
-
-    def get_config(self) -> dict[str, Any]:
-        """The config."""
-        return self.config
-
-    def get_current_ip_pid(self) -> tuple[str, int]:
-        """Where this runs."""
-        constant = self._keys.constant
-        return constant[NODE_IP], constant[PID]
-
-
-def _remove_own(directory: str, pid: int) -> None:
-    if os.getpid() == pid:  # a forked child has only a copy of the object
-        fs.remove_quietly(directory)
 
 
 def saves(kind: type[Trainable]) -> bool:
@@ -220,6 +211,11 @@ def saves(kind: type[Trainable]) -> bool:
 def check_class(kind: type[Trainable]) -> None:
     """Raise InvalidSettingError, which names class and method, for one whose trials could not run or not continue."""
     name = kind.__name__
+    if kind.step is Trainable.step and hasattr(kind, "_train"):
+        raise InvalidSettingError(
+            f"trainable {name} has a method _train(), which Ray has not called since 0.8.7: it is step() now; "
+            "_setup(), _save(), _restore() and _stop() are setup(), save_checkpoint(), load_checkpoint() and cleanup()"
+        )
     if kind.step is Trainable.step:
         raise InvalidSettingError(f"trainable {name} has no method step(), which returns a dict of metrics")
     if saves(kind) and kind.load_checkpoint is Trainable.load_checkpoint:
@@ -250,10 +246,26 @@ def make(kind: type[Trainable], job: Job, keys: AutomaticKeys) -> Trainable:
     return made
 
 
+def _save_of(given: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
+    """The checkpoint of a save, from its path or URI, or the path of a file in it."""
+    if isinstance(given, Checkpoint) or is_elsewhere(given):
+        return given if isinstance(given, Checkpoint) else Checkpoint(given)
+    path = as_local_path(given)
+    for directory in path.parents if path.is_file() else ():
+        if fs.exists(directory / MANIFEST_NAME) or fs.exists(directory / METADATA_FILE):
+            return Checkpoint(directory)
+    if not path.is_dir():
+        raise CheckpointNotFoundError(f"there is no checkpoint directory {path}")
+    return Checkpoint(path)
+
+
 def write_save(trainable: Trainable, directory: Path) -> dict[str, Any]:
     """Have a trainable save into `directory`; return what has to be noted with it."""
     returned = trainable.save_checkpoint(str(directory))
-    note: dict[str, Any] = {"iteration": trainable.iteration, "time_total_s": trainable._keys.time_total_s}
+    keys = trainable._keys
+    note: dict[str, Any] = {"iteration": keys.iteration, "time_total_s": keys.time_total_s}
+    if keys.totals:
+        note["totals"] = keys.totals
     if isinstance(returned, Mapping):
         Checkpoint.from_dict(returned)._materialize(directory)
         note["kind"] = "dict"

@@ -41,6 +41,7 @@ class Attempt(SavingSession):
             experiment_tag=job.experiment_tag,
             iteration=job.start_iteration,
             time_total_s=job.start_time_total_s,
+            earlier=lambda: {} if job.checkpoint_path is None else Checkpoint(job.checkpoint_path).metrics or {},
         )
         self.seed: int | None = None
         self.reported = False

@@ -41,6 +41,7 @@ class ResultGrid(Showable):
         if isinstance(experiment_analysis, str | PathLike):
             experiment_analysis = ExperimentAnalysis(experiment_analysis)
         self._analysis = experiment_analysis
+        self._experiment_analysis = experiment_analysis  # many programs for Ray reach for it
 
     @property
     def experiment_path(self) -> str:

@@ -13,6 +13,7 @@ from trainables import tagged
 from trainables.metrics import rank_of, score_of
 from trainables.result_history import flatten, frame
 from tuner.analysis import scopes
+from tuner.error import require
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import load_state, read_settings
 from tuner.experiment.trial import Trial
@@ -124,6 +125,13 @@ class LoadedExperiment:
         """{directory: config} of every trial; with `prefix` flat, as "config/..."."""
         configs = {trial.path: config_of(trial) for trial in self._trials}
         return {path: flatten({"config": config}) for path, config in configs.items()} if prefix else configs
+
+    def set_filetype(self, file_type: str | None = None) -> None:
+        """Accepted without effect: histories are read from `result.json`, which has all that `progress.csv` has.
+
+        Raises SettingError for what is neither "json" nor "csv" nor None.
+        """
+        require(file_type in (None, "json", "csv"), "file_type", file_type, "accepted are 'json', 'csv' and None")
 
     def stats(self) -> dict[str, Any]:
         """When the run started and ended, in seconds since the epoch, and how many trials there are of each status."""
