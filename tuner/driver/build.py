@@ -25,7 +25,7 @@ from tuner.error import ExperimentExistsError, OwnedElsewhereError, SettingError
 from tuner.executors import default
 from tuner.executors.base import Executor, Resources
 from tuner.executors.local.pickled import check_picklable
-from tuner.executors.pool import check_fits
+from tuner.executors.pool import check_fits, declared
 from tuner.experiment.blobs import Blobs, trust
 from tuner.experiment.driver_log import DriverLog
 from tuner.experiment.naming import TrialNames
@@ -183,7 +183,10 @@ def _fits(spec: Spec, executor: Executor) -> Callable[[Resources], object]:
     """What raises ResourceError, naming what is asked for and what there is now, if that can never run there."""
     if executor.remote_hosts is not None:
         return partial(executor.remote_hosts.check_fits, trainable=spec.trainable)
-    return partial(check_fits, total=executor.total())
+    total = executor.total()
+    if not default.takes_undeclared:
+        return partial(check_fits, total=total)
+    return lambda asked: check_fits(declared(asked, total), total)
 
 
 def _resources_for(

@@ -10,6 +10,14 @@ from tuner.executors.base import Executor
 
 _TRAITS = ("inline", "max_concurrent", "clock", "directories", "remote_hosts")
 _default: Callable[[], Executor] | None = None
+takes_undeclared = False
+"""On one machine trials may ask for resources that nobody has declared; `tuner.compat` says so."""
+
+
+def take_undeclared() -> None:
+    """Let trials of one machine ask for custom resources that nobody has declared, from now on in this process."""
+    global takes_undeclared
+    takes_undeclared = True
 
 
 def use(make: Callable[[], Executor] | None) -> None:

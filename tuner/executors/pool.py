@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from tuner.error import ResourceError
 from tuner.executors.base import Resources
 from tuner.resources import SHORT_NAMES, amount_of
 
+log = logging.getLogger(__name__)
+
+_told: set[str] = set()
 _UNIT = 10_000  # amounts are kept as whole ten-thousandths: thirds and tenths add up again
 
 
@@ -94,6 +98,21 @@ def check_fits(asked: Resources, total: Resources) -> None:
             )
 
 
+def declared(asked: Resources, total: Resources) -> dict[str, float]:
+    """What is asked for of what there is; all else is taken as it is, and a line says so, once in a process."""
+    for name in [name for name in asked if name not in total and name not in _told]:
+        _told.add(name)
+        near = nearest_name(name, total)
+        log.warning(
+            "trials ask for %r, which nobody has declared: it limits nothing on this machine%s; "
+            "ray.init(resources={%r: ...}) says how much there is",
+            name,
+            f" (did you mean {near!r}?)" if near else "",
+            name,
+        )
+    return {name: amount for name, amount in asked.items() if name in total}
+
+
 def check_fits_nodes(asked: Resources, nodes: Sequence[Resources]) -> int:
     """How many such requests the nodes of a cluster hold; ResourceError, naming the numbers, where none does."""
     room = sum(fitting(node, shape_of(asked)) for node in nodes)
@@ -128,7 +147,8 @@ class Share:
 class Pool:
     """Hands out shares of what there is, and takes them back.
 
-    GPU shares: a fraction goes to the fullest GPU that still holds it, so that whole ones stay free.
+    GPU shares: a fraction goes to the fullest GPU that still holds it, so that whole ones stay free. What nobody has
+    declared limits nothing: `check_fits` refuses it, or `declared` has let it pass.
     """
 
     def __init__(self, total: Resources, gpus: Sequence[str] = ()) -> None:
@@ -139,7 +159,7 @@ class Pool:
         """True if a share of this size is free now."""
         free = self._free
         for name, amount in asked.items():
-            if _units(amount) > free.get(name, 0):
+            if name in free and _units(amount) > free[name]:
                 return False
         gpu = asked.get("gpu", 0.0)
         return not gpu or self._pick(gpu) is not None
@@ -150,7 +170,7 @@ class Pool:
         ids = self._pick(gpu) if gpu else ()
         if ids is None or not self.fits(asked):
             raise ResourceError(f"no room for {dict(asked)} now")
-        amounts = {name: _units(amount) for name, amount in asked.items()}
+        amounts = {name: _units(amount) for name, amount in asked.items() if name in self._free}
         share = Share(amounts, ids, min(_units(gpu), _UNIT))
         for name, units in amounts.items():
             self._free[name] -= units

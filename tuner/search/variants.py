@@ -23,6 +23,8 @@ from tuner.search.space_tree import is_grid
 
 log = logging.getLogger(__name__)
 
+LARGE = 10_000
+"""A grid that makes more trials than that is spoken of."""
 _TAG = 100
 _VALUE = 24
 
@@ -115,6 +117,8 @@ class BasicVariantGenerator(Searcher):
             return Searcher.FINISHED
         if 0 < self.max_concurrent <= len(self._live):
             return None
+        if not self._index:
+            self._say_if_large(total)
         config = self.config(self._index)
         self._index += 1
         self._live.add(trial_id)
@@ -127,6 +131,19 @@ class BasicVariantGenerator(Searcher):
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         self._live.discard(trial_id)
+
+    def _say_if_large(self, total: int | None) -> None:
+        """A grid multiplies: who has added a value to each of its lists may not know how many trials that makes."""
+        size = self._searched().grid_size
+        if size == 1 or max(size, total or 0) <= LARGE:
+            return
+        samples = "num_samples=-1, without end" if total is None else f"num_samples={self._num_samples}, {total} trials"
+        log.warning(
+            "the grid is large: %d combinations and %s; tune.choice([...]) instead of tune.grid_search([...]) draws "
+            "from the same values as many trials as num_samples says",
+            size,
+            samples,
+        )
 
     def get_state(self) -> dict[str, Any]:
         self._drawn_seed()

@@ -69,6 +69,15 @@ def test_what_there_is_not_is_an_error_that_names_it(tmp_path: Path, line: str, 
     assert done.returncode == 1 and named in done.stderr.splitlines()[-1]
 
 
+def test_custom_resources_are_taken_declared_or_not(tmp_path: Path) -> None:
+    done = python("-m", "tuner.compat", SCRIPTS / "asks_for_resources.py", cwd=tmp_path)
+    assert done.stdout == "TERMINATED TERMINATED\n1\n", done.stderr
+    assert done.stderr.count("'TPU', which nobody has declared: it limits nothing") == 1
+    assert "asks for 2 license, available are 1" in done.stderr.splitlines()[-1]
+    outside = "import tuner; tuner.run(lambda config: None, resources_per_trial={'TPU': 1}, storage_path='.')"
+    assert "asks for 1 TPU, available are 0" in python("-c", outside, cwd=tmp_path).stderr.splitlines()[-1]
+
+
 def test_a_module_beside_the_script_has_the_names_in_its_trials_too(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("from ray import tune\ndef train(config): tune.report({'loss': 1})\n")
     (tmp_path / "script.py").write_text(

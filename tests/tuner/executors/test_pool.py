@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.error import ResourceError
-from tuner.executors.pool import Pool, check_fits, detect, visible_gpus
+from tuner.executors.pool import Pool, check_fits, declared, detect, visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,16 @@ def test_two_halves_of_different_gpus_are_not_one() -> None:
     pool.take({"gpu": 0.6})
     pool.take({"gpu": 0.6})
     assert not pool.fits({"gpu": 0.5}) and not pool.fits({"gpu": 1}) and pool.fits({"gpu": 0.4})
+
+
+def test_what_nobody_has_declared_limits_nothing_where_it_is_let_pass(caplog: pytest.LogCaptureFixture) -> None:
+    total, asked = {"cpu": 2.0, "licence": 1.0}, {"cpu": 1.0, "licence": 1.0, "licences": 9.0}
+    for _ in range(2):
+        assert declared(asked, total) == {"cpu": 1.0, "licence": 1.0}
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "'licences', which nobody has declared" in line and "did you mean 'licence'?" in line
+    pool = Pool(total)
+    share = pool.take(asked)
+    assert not pool.fits({"licence": 1.0, "licences": 1.0}) and pool.fits({"cpu": 1.0, "licences": 1000.0})
+    pool.give_back(share)
+    assert pool.fits({"cpu": 2.0, "licence": 1.0})

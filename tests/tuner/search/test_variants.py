@@ -228,3 +228,38 @@ def test_tags(params: dict[str, Any], tag: str) -> None:
 
 def test_a_tag_is_never_long() -> None:
     assert len(format_tag(123456, {f"parameter{number}": 0.5 for number in range(40)})) <= 100
+
+
+@pytest.mark.parametrize(
+    ("values", "samples", "said"),
+    [
+        (100, 1, None),
+        (101, 1, "10201 combinations and num_samples=1, 10201 trials"),
+        (10, 101, "100 combinations and num_samples=101, 10100 trials"),
+        (1000, -1, "1000000 combinations and num_samples=-1, without end"),
+    ],
+)
+def test_a_large_grid_is_spoken_of_once_and_not_again_at_a_resume(
+    values: int, samples: int, said: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    def made() -> BasicVariantGenerator:
+        searcher = BasicVariantGenerator(random_state=1)
+        space = {name: tune.grid_search(list(range(values))) for name in ("a", "b")}
+        assert searcher.set_search_properties(None, None, space, num_samples=samples)
+        return searcher
+
+    first, resumed = made(), made()
+    for trial in ("0", "1"):
+        first.suggest(trial)
+    resumed.set_state(first.get_state())
+    resumed.suggest("2")
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == (
+        [f"the grid is large: {said}"] if said else []
+    )
+
+
+def test_many_random_samples_are_no_large_grid(caplog: pytest.LogCaptureFixture) -> None:
+    searcher = BasicVariantGenerator(random_state=1)
+    searcher.set_search_properties(None, None, {"a": tune.uniform(0, 1)}, num_samples=10**6)
+    searcher.suggest("0")
+    assert not caplog.records
