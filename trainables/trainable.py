@@ -103,11 +103,16 @@ class Trainable(TrainableFacts):
         raise NotImplementedError(f"{type(self).__name__} has no method load_checkpoint(checkpoint)")
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take another config without a new object; return True if that was done."""
+        """Take another config without a new object, and return True; what was trained before is to be forgotten.
+
+        With `reuse_actors=True` a trial's process goes on so with the next attempt, of this trial or of another, and
+        `setup` is not called again. `config`, `logdir`, `trial_id` and the iteration are those of the next attempt
+        already; its checkpoint, if it has one, is loaded afterwards. What is not True has a fresh process started.
+        """
         return False
 
     def cleanup(self) -> None:
-        """Give back what `setup` took: called once, at the end."""
+        """Give back what `setup` took: called once, when the object is needed no more."""
 
     def log_result(self, result: dict[str, Any]) -> None:
         """Called with each complete result, in the trial's process, to log it in ways of your own.
@@ -185,11 +190,20 @@ class Trainable(TrainableFacts):
         """Continue from what `save_to_object` returned."""
         self.restore(Checkpoint.from_bytes(obj))
 
-    def reset(self, new_config: dict[str, Any], logger_creator: Any = None, storage: Any = None) -> bool:
-        """Start over with another config, where `reset_config` can."""
+    def reset(
+        self,
+        new_config: dict[str, Any],
+        logger_creator: Callable[[dict[str, Any]], Any] | None = None,
+        storage: Any = None,
+    ) -> bool:
+        """Start over with another config (and logger), where `reset_config` can; `config` is new when that is called.
+
+        Returns whether it was done; if not, the object has its configuration still.
+        """
+        before, self.config = self.config, new_config
         if not self.reset_config(new_config):
+            self.config = before
             return False
-        self.config = new_config
         self._keys = AutomaticKeys(trial_id=self.trial_id)
         self._last_result = None
         if logger_creator is not None:
@@ -206,6 +220,11 @@ class Trainable(TrainableFacts):
 def saves(kind: type[Trainable]) -> bool:
     """Whether a class can save at all."""
     return kind.save_checkpoint is not Trainable.save_checkpoint
+
+
+def resets(kind: type[Trainable]) -> bool:
+    """Whether a class may take another config without a new object."""
+    return kind.reset_config is not Trainable.reset_config
 
 
 def check_class(kind: type[Trainable]) -> None:
@@ -257,6 +276,13 @@ def _save_of(given: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
     if not path.is_dir():
         raise CheckpointNotFoundError(f"there is no checkpoint directory {path}")
     return Checkpoint(path)
+
+
+def take_over(trainable: Trainable, job: Job, keys: AutomaticKeys) -> bool:
+    """Have a trainable that has run a trial go on as another one's; False: it cannot."""
+    trainable._job, trainable._keys, trainable.config = job, keys, dict(job.config)
+    trainable._last_result = None
+    return bool(trainable.reset_config(copy.deepcopy(trainable.config)))
 
 
 def write_save(trainable: Trainable, directory: Path) -> dict[str, Any]:

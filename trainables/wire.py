@@ -8,6 +8,7 @@ sends one of `Finished`, `AttemptErrored`, `Preempted`. On *side* the publisher 
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -126,6 +127,10 @@ class Listening(msgspec.Struct, frozen=True, tag="listening", tag_field="kind"):
     port: int
 
 
+class Reusable(msgspec.Struct, frozen=True, tag="reusable", tag_field="kind"):
+    """After `Finished`: the process waits for another attempt. Said to its executor; no loop hears it."""
+
+
 class Answer(msgspec.Struct, frozen=True, tag="answer", tag_field="kind"):
     """The driver's decision on one `Report`."""
 
@@ -153,7 +158,7 @@ class Halt(msgspec.Struct, frozen=True, tag="halt", tag_field="kind"):
 
 SideMessage = Union[SavePublished, SaveFailed, SaveUploaded, CheckpointOpened, CheckpointClosed, Listening]
 """What a trial says beside its results, from any thread."""
-FromTrial = Union[Report, Finished, AttemptErrored, Preempted, SideMessage]
+FromTrial = Union[Report, Finished, AttemptErrored, Preempted, Reusable, SideMessage]
 ToTrial = Union[Answer, Durable, Halt]
 
 decode_from_trial: Callable[[bytes], FromTrial] = msgspec.json.Decoder(FromTrial).decode
@@ -231,8 +236,19 @@ class SocketLink:
                     self._halted = True
                 return answer
 
-    def send(self, message: Finished | AttemptErrored | Preempted) -> None:
+    def send(self, message: Finished | AttemptErrored | Preempted | Reusable) -> None:
         self._send(self._main, frame(message))
+
+    def close(self) -> None:
+        """Nothing is said or heard here any more, and no thread waits: for a process that goes on without this line."""
+        self._gone = True
+        for end in (self._main, self._side):
+            with contextlib.suppress(OSError):  # the driver has closed it
+                end.shutdown(socket.SHUT_RDWR)  # wakes the reader
+        if self._reader is not None:
+            self._reader.join()
+        self._main.close()
+        self._side.close()
 
     def post(self, message: SideMessage) -> None:
         self._send(self._side, frame(message))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from trainables.validation import parse_bytes
 from tuner.error import refused, require
@@ -36,6 +37,15 @@ def ray_plugins() -> bool:
 def environment() -> dict[str, str]:
     """A copy of the whole environment, for a process that is to be started with it."""
     return dict(os.environ)
+
+
+def set_environment(whole: Mapping[str, str]) -> None:
+    """Let the environment be that, and nothing else."""
+    for name in os.environ.keys() - whole.keys():
+        del os.environ[name]
+    for name, value in whole.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
 
 
 def disable_loggers() -> bool:

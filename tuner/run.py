@@ -20,7 +20,6 @@ from tuner.resume_config import ResumeConfig
 from tuner.spec import Giver, Spec, given_by
 
 NO_EFFECT = {
-    "reuse_actors": "a trial's process is started in milliseconds from a fork server",
     "server_port": "there is no REST server",
     "queue_trials": "trials always wait for room",
     "trial_executor": "use executor=",
@@ -70,6 +69,7 @@ def run(
     raise_on_failed_trial: bool = True,
     callbacks: Sequence[Any] | None = None,
     max_concurrent_trials: int | None = None,
+    reuse_actors: bool | None = False,
     overwrite: bool = False,
     takeover: bool = False,
     seed: int | None = None,
@@ -104,6 +104,8 @@ def run(
         callbacks: a list of `Callback`.
         trial_name_creator, trial_dirname_creator: functions of a trial that name it and its directory.
         chdir_to_trial_dir: whether a trial works in its directory; None: it does, unless TUNE_CHDIR_TO_TRIAL_DIR=0.
+        reuse_actors: True: the process of an attempt that ended well goes on with the next one, of this trial or of
+            another, if that is a class whose `reset_config(new_config)` returns True; `setup` is not called again.
         export_formats: accepted, without effect.
         max_failures: how often one trial is restarted from its newest checkpoint after it failed; -1: always.
         fail_fast: True: the first failure ends the experiment; "raise": and is raised.

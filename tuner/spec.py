@@ -165,6 +165,7 @@ class Spec:
     max_concurrent_trials: int | None = _tune(_limit, file=True)
     trial_name_creator: Callable[[Any], str] | None = _tune(_namer)
     trial_dirname_creator: Callable[[Any], str] | None = _tune(_namer)
+    reuse_actors: bool | None = _tune(optional(flag), False, file=True)
     chdir_to_trial_dir: bool | None = _tune(optional(flag), worker=_chdir)
     metric: str | Sequence[str] | None = _tune(_metric, stored=False, file=str | list[str] | None)
     mode: str | Sequence[str] | None = _tune(_mode, stored=False, file=Mode | list[Mode] | None)

@@ -36,7 +36,8 @@ class TuneConfig:
         num_samples: how often the space is sampled; -1: without end.
         max_concurrent_trials: at most so many at once; None: as many as fit.
         time_budget_s: seconds after which the experiment ends early.
-        reuse_actors: accepted, without effect.
+        reuse_actors: True: the process of an attempt that ended well goes on with the next one, of this trial or of
+            another, if that is a class whose `reset_config(new_config)` returns True; `setup` is not called again.
         trial_name_creator, trial_dirname_creator: functions of a trial.
         chdir_to_trial_dir: whether a trial works in its directory; None: it does, unless TUNE_CHDIR_TO_TRIAL_DIR=0.
     """
@@ -48,7 +49,7 @@ class TuneConfig:
     num_samples: int = 1
     max_concurrent_trials: int | None = None
     time_budget_s: Any = None
-    reuse_actors: bool | None = None
+    reuse_actors: bool | None = False
     trial_name_creator: Callable[[Any], str] | None = None
     trial_dirname_creator: Callable[[Any], str] | None = None
     chdir_to_trial_dir: bool | None = None

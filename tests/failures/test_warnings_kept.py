@@ -85,10 +85,10 @@ def test_one_without_warnings_says_nothing_of_them(tmp_path: Path, capsys: pytes
 
 
 def test_what_came_before_the_directory_was_there_is_in_it(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="reuse_actors has no effect"):
-        path = run(tmp_path / "r", sync_config=tune.SyncConfig(syncer="cp {source} {target}"), reuse_actors=True)
+    with pytest.warns(UserWarning, match="server_port has no effect"):
+        path = run(tmp_path / "r", sync_config=tune.SyncConfig(syncer="cp {source} {target}"), server_port=1)
     texts = [line.text for line in warned(path)]
-    assert texts[0].startswith("reuse_actors has no effect")
+    assert texts[0].startswith("server_port has no effect")
     assert any("has nothing to copy" in text for text in texts[1:])
 
 
@@ -160,10 +160,10 @@ def test_the_copy_has_it_and_another_machine_goes_on_with_it(
     assert warned(tmp_path / "copy") == first
 
     (tmp_path / "again").touch()
-    with pytest.warns(UserWarning, match="reuse_actors has no effect"):
-        run(tmp_path / "b", resume="AUTO+ERRORED", reuse_actors=True, **sync)
+    with pytest.warns(UserWarning, match="server_port has no effect"):
+        run(tmp_path / "b", resume="AUTO+ERRORED", server_port=1, **sync)
     both = warned(tmp_path / "b" / "e")
-    assert both[: len(first)] == first and "reuse_actors" in both[len(first)].text
+    assert both[: len(first)] == first and "server_port" in both[len(first)].text
     assert (there / "e" / "driver.log").read_bytes() == (tmp_path / "b" / "e" / "driver.log").read_bytes()
 
 

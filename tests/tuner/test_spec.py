@@ -73,7 +73,7 @@ def test_a_default_of_run_is_that_of_the_table(name: str) -> None:
 def test_the_configs_of_a_tuner_have_what_the_table_says() -> None:
     tune_config = {each.name for each in fields(tune.TuneConfig)}
     run_config = {each.name for each in fields(tune.RunConfig)}
-    assert tune_config - {"reuse_actors"} == set(given_by(Giver.TUNE))
+    assert tune_config == set(given_by(Giver.TUNE))
     assert run_config - {"local_dir", "storage_filesystem", "worker_runtime_env"} == set(given_by(Giver.RUN))
 
 

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import logging
-
 from trainables.errors import PublishError
 from trainables.runtime.attempt import Attempt
+from trainables.runtime.reuse import Reuse, clean_up
 from trainables.runtime.saving import Staged
 from trainables.runtime.saving_session import TrialExit
 from trainables.trainable import Trainable, load_save, make, saves, write_save
 
-_log = logging.getLogger(__name__)
 
+def run_class(attempt: Attempt, kind: type[Trainable], reuse: Reuse | None = None) -> None:
+    """Run a class trainable to its end, whoever ends it; `attempt` knows afterwards how that was.
 
-def run_class(attempt: Attempt, kind: type[Trainable]) -> None:
-    """Run a class trainable to its end, whoever ends it; `attempt` knows afterwards how that was."""
-    trainable = make(kind, attempt.job, attempt.keys)
+    With `reuse` its object may be one that has run others, and may stay for the next.
+    """
+    trainable = make(kind, attempt.job, attempt.keys) if reuse is None else reuse.trainable(attempt, kind)
+    stays = False
     try:
         if attempt.job.checkpoint_path is not None:
             load_save(trainable, attempt.job.checkpoint_path)
         _loop(attempt, trainable)
+        stays = reuse is not None and not attempt.leaving()
     except TrialExit:
         return  # the driver is gone
     finally:
-        try:
-            trainable.cleanup()
-        except Exception:
-            _log.exception("cleanup() failed; the trial's results and checkpoints are not touched by that")
+        if reuse is not None and stays:
+            reuse.keep(trainable)
+        else:
+            clean_up(trainable)
 
 
 def _loop(attempt: Attempt, trainable: Trainable) -> None:

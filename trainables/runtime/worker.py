@@ -23,6 +23,7 @@ from trainables.runtime.class_loop import run_class
 from trainables.runtime.function import run_function
 from trainables.runtime.notice import Notice
 from trainables.runtime.reading import Reading
+from trainables.runtime.reuse import ResetRefusedError, Reuse
 from trainables.runtime.seeding import forget_later_imports, seed_everything
 from trainables.runtime.tracebacks import message_of, user_traceback
 from trainables.store import fs
@@ -34,7 +35,15 @@ __all__ = ["run_job", "seed_everything"]
 _LOW_DISK = 1024 * 1024
 
 
-def run_job(job: Job, trainable: Any, link: DriverLink, *, clock: TimeSource = time, own_process: bool = True) -> None:
+def run_job(
+    job: Job,
+    trainable: Any,
+    link: DriverLink,
+    *,
+    clock: TimeSource = time,
+    own_process: bool = True,
+    reuse: Reuse | None = None,
+) -> None:
     """Run one attempt of a trial and tell the driver how it ended, with exactly one last message.
 
     Everything staged is published before that message, or removed. When the driver is gone, nothing is said, and this
@@ -47,17 +56,21 @@ def run_job(job: Job, trainable: Any, link: DriverLink, *, clock: TimeSource = t
         clock: Where the time comes from.
         own_process: True in a process of the trial's own: signals are listened to, and the grace time may end the
             process. False in a process that has others' work to do: nothing of that, and Ctrl-C goes through.
+        reuse: Where the object of a class trainable comes from, and goes to. Raises ResetRefusedError, and nothing was
+            said, when the one that is there does not take this attempt.
 
     The working directory, `tempfile.tempdir` and the current session are put back at the end.
     """
     if job.group_nodes is not None and job.group_nodes.number:
         _follow(job, trainable, link)
         return
-    attempt = Attempt(job, link, clock=clock)
+    attempt = Attempt(job, link, clock=clock) if reuse is None else reuse.attempt(job, link, clock=clock)
     with contextlib.ExitStack() as stack:
         stack.callback(attempt.saver.close)
         try:
-            message = _attempt(attempt, trainable, link, own_process, stack)
+            message = _attempt(attempt, trainable, link, own_process, stack, reuse)
+        except ResetRefusedError:
+            raise
         except KeyboardInterrupt as error:
             if not own_process:
                 raise
@@ -65,6 +78,8 @@ def run_job(job: Job, trainable: Any, link: DriverLink, *, clock: TimeSource = t
         except BaseException as error:  # SystemExit too: the user's function called sys.exit()
             message = _errored(attempt, error)
         attempt.saver.close()  # waits: what is on its way counts for what is said now
+        if reuse is not None and not isinstance(message, Finished):
+            reuse.drop()
         attempt.end(message)
 
 
@@ -80,7 +95,12 @@ def _follow(job: Job, trainable: Any, link: DriverLink) -> None:
 
 
 def _attempt(
-    attempt: Attempt, trainable: Any, link: DriverLink, own_process: bool, stack: contextlib.ExitStack
+    attempt: Attempt,
+    trainable: Any,
+    link: DriverLink,
+    own_process: bool,
+    stack: contextlib.ExitStack,
+    reuse: Reuse | None,
 ) -> Finished | Preempted | AttemptErrored:
     job = attempt.job
     stack.enter_context(_in_place(job))
@@ -95,7 +115,7 @@ def _attempt(
     attempt.seed = seed_everything(job.seed, job.index, job.start_iteration)
     try:
         if inspect.isclass(trainable) and issubclass(trainable, Trainable):
-            run_class(attempt, trainable)
+            run_class(attempt, trainable, reuse)
         else:
             run_function(attempt, trainable)
     except SystemExit as error:

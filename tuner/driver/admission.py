@@ -51,6 +51,9 @@ class Admission:
                 pass  # it compares them all along: none goes on before all are there
         while self._endings.halted is None and not self._attempts.starved:
             if not self._waiting and not self._needs_room():
+                executor = self._parts.executor
+                if self._plan.spec.reuse_actors and executor.keeps_processes and not self._attempts.prepared:
+                    executor.end_idle()
                 return True
             if not self._room(self._likely()):
                 return False

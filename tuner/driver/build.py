@@ -14,6 +14,7 @@ from trainables.checkpoint import Checkpoint
 from trainables.group.group_trainable import GroupTrainable
 from trainables.store import fs, verify
 from trainables.store.manifest import is_published
+from trainables.trainable import resets
 from trainables.validation import no_effect
 from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
@@ -93,6 +94,8 @@ def _check(spec: Spec, executor: Executor) -> Path | Checkpoint | None:
     strategy = spec.trainable.strategy if isinstance(spec.trainable, GroupTrainable) else ""
     if strategy.endswith("SPREAD") and executor.remote_hosts is None:
         no_effect(f"ScalingConfig(placement_strategy={strategy!r})", "trials run on this machine")
+    if spec.reuse_actors and spec.class_api and not resets(spec.trainable):
+        no_effect("reuse_actors=True", f"{spec.trainable.__name__} has no method reset_config(new_config)")
     checkpoint = _restored_checkpoint(spec.restore)
     if spec.overwrite and not executor.inline:
         check_picklable(spec.trainable)  # before the old experiment goes

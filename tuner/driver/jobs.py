@@ -14,6 +14,7 @@ from trainables.runtime.seeding import trial_seed
 from trainables.store import fs
 from trainables.store.manifest import is_published
 from trainables.store.manifest import read as read_manifest
+from trainables.trainable import resets
 from trainables.wire import CheckpointRef
 from tuner import knobs
 from tuner.executors.base import Executor, Launch, Resources
@@ -112,8 +113,16 @@ def launch_of(
         **spec.for_worker() | ({"publish": "blocking"} if executor.inline else {}),
     )
     stdout, stderr = [trial.directory / name for name in spec.log_files] if executor.directories else (None, None)
-    timeout_s, tee = spec.trial_timeout_s, (spec.verbose or 0) >= 3
-    return Launch(job, resources, digest=start.digest, timeout_s=timeout_s, stdout=stdout, stderr=stderr, tee=tee)
+    return Launch(
+        job,
+        resources,
+        timeout_s=spec.trial_timeout_s,
+        stdout=stdout,
+        stderr=stderr,
+        tee=(spec.verbose or 0) >= 3,
+        digest=start.digest,
+        reuse=bool(spec.reuse_actors) and spec.class_api and resets(spec.trainable),
+    )
 
 
 def _of_trial(replicated: Replicated | None, trial: Trial) -> Replicated | None:

@@ -56,7 +56,7 @@ class ResultHandler:
             self._checkpoints.in_use.opened(run, body.ref)
         elif isinstance(body, wire.CheckpointClosed):
             self._checkpoints.closed(run, body.ref)
-        elif not isinstance(body, wire.Listening):  # that one is for an executor
+        elif not isinstance(body, wire.Listening | wire.Reusable):  # those are for an executor
             run.said = body
 
     # --- a result -----------------------------------------------------------------------------------------------

@@ -39,6 +39,9 @@ class Launch:
     """BLAKE3 of the manifest of the checkpoint that it starts from, where it has one."""
     packed: bytes | None = None
     """The job as its process gets it, where somebody has pickled it already."""
+    reuse: bool = False
+    """Its trainable can take one config after another: a process that has run others may run it, and others after it.
+    Only processes of this machine, and of hosts with an agent, do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,9 @@ class Executor(Protocol):
     directories: bool = True
     """Trials have directories; False: of each there is what the journal says."""
 
+    keeps_processes: bool = False
+    """A process may go on with another attempt (`Launch.reuse`), and `end_idle` does something."""
+
     @property
     def remote_hosts(self) -> RemoteHosts | None:
         """The other hosts on which attempts run; None: they run on this one."""
@@ -129,6 +135,10 @@ class Executor(Protocol):
 
     def kill(self, trial_id: str) -> None:
         """End an attempt and all its descendants at once; `Exited` with reason "killed" follows."""
+
+    def end_idle(self) -> None:
+        """No attempt is to come: have the processes end that wait for one."""
+        return
 
     def run_once(self, dispatch: Dispatch, timeout: float | None) -> None:
         """Wait for something to happen, at most `timeout` seconds (None: no limit), and dispatch it.

@@ -8,7 +8,7 @@ from typing import Any
 from tuner.error import SettingError
 from tuner.executors.base import Executor
 
-_TRAITS = ("inline", "max_concurrent", "clock", "directories", "remote_hosts")
+_TRAITS = ("inline", "max_concurrent", "clock", "directories", "keeps_processes", "remote_hosts")
 _default: Callable[[], Executor] | None = None
 takes_undeclared = False
 """On one machine trials may ask for resources that nobody has declared; `tuner.compat` says so."""

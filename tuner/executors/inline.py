@@ -10,12 +10,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainables import wire
 from tuner.executors.base import KILLED, Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
 from tuner.executors.pool import detect
 from tuner.executors.reactor import Reactor
+
+if TYPE_CHECKING:
+    from trainables.runtime.reuse import Reuse
 
 
 class InlineExecutor(Executor):
@@ -24,7 +27,7 @@ class InlineExecutor(Executor):
     `run_once` runs a whole attempt; each of its messages is dispatched from within. Checkpoints are published before
     `report` returns. What needs a process of its own is not there: output goes where it goes, `launch.environment` and
     time limits have no effect, and `kill` acts at the trial's next report. The random generators that a trial seeds are
-    put back after it.
+    put back after it. With `reuse_actors=True` the object of a class goes from one trial to the next.
 
     Example:
         >>> executor = InlineExecutor()
@@ -33,6 +36,7 @@ class InlineExecutor(Executor):
     """
 
     inline = True
+    keeps_processes = True
     max_concurrent = 1  # one begins only when the loop turns to it: all would be created before the first has a result
 
     def __init__(self) -> None:
@@ -40,6 +44,7 @@ class InlineExecutor(Executor):
         self._trainable: Any = None
         self._queue: deque[Launch] = deque()
         self._link: _InlineLink | None = None
+        self._reuse: Reuse | None = None
         self._reactor = Reactor()
 
     def total(self) -> Resources:
@@ -77,11 +82,17 @@ class InlineExecutor(Executor):
     def wake(self) -> None:
         self._reactor.wake()
 
+    def end_idle(self) -> None:
+        if self._reuse is not None and not self._queue:
+            self._reuse.drop()
+
     def shutdown(self, *, grace_s: float = 0.0) -> None:
         self._queue.clear()
+        self.end_idle()
 
     def _run(self, launch: Launch, dispatch: Dispatch) -> None:
-        from trainables.runtime.worker import run_job  # the driver needs it for this executor only
+        from trainables.runtime.reuse import Reuse
+        from trainables.runtime.worker import run_job  # the driver needs them for this executor only
 
         job = launch.job
         link = self._link = _InlineLink(job.trial_id, job.attempt, dispatch)
@@ -89,7 +100,9 @@ class InlineExecutor(Executor):
         try:
             link.deliver([Started(job.trial_id, job.attempt, os.getpid())])
             if not link.killed:
-                run_job(job, self._trainable, link, own_process=False)
+                if launch.reuse and self._reuse is None:
+                    self._reuse = Reuse(in_place=True)
+                run_job(job, self._trainable, link, own_process=False, reuse=self._reuse)
             link.deliver(link.take_posted())
         except ConnectionError:
             if link.failure is None:

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 Tell = Callable[[Sequence[protocol.Heard]], None]
 
+IDLE_S = 2.0
+"""So long a process waits for another attempt (`reuse_actors=True`): what it was leased may be others' by then."""
 _PLENTY = 1_000_000.0
 """What a trial may take was leased elsewhere; the executor on the host counts nothing."""
 
@@ -135,6 +137,8 @@ class Runner(threading.Thread):
 
 class _LeasedExecutor(LocalExecutor):
     """A local executor that hands out what was leased elsewhere, and shows output to the driver."""
+
+    idle_s = IDLE_S
 
     def __init__(self, tell: Tell) -> None:
         super().__init__(cpus=_PLENTY, gpus=0)

@@ -13,17 +13,16 @@ import contextlib
 import faulthandler
 import importlib
 import logging
-import marshal
 import os
 import pickle
 import signal
 import socket
-import struct
 import sys
 import threading
 import traceback
 import weakref
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import trainables.job  # noqa: F401  loaded before the fork: every trial unpickles one
@@ -31,13 +30,9 @@ from trainables.knobs import limit_loaded
 from trainables.runtime.tracebacks import message_of, writable
 from trainables.wire import AttemptErrored, SocketLink
 from tuner import knobs
+from tuner.executors.local.first_words import HELLO, receive
 from tuner.executors.local.preload import unpickle
 from tuner.executors.local.process_tree import die_with_parent
-
-HELLO = struct.Struct("<I")
-"""First bytes of the main line: the trial's pid."""
-BLOCKS = struct.Struct("<IQ")
-"""First bytes to the trial: sizes of its setup (marshal) and its job (pickle), which follow."""
 
 
 @dataclass(slots=True)
@@ -65,9 +60,14 @@ def run(fds: list[int], keeper: int, shared: Preloaded) -> NoReturn:
         _own_exit_handlers()
         main = socket.socket(fileno=fds[0])
         main.sendall(HELLO.pack(os.getpid()))
-        setup, job = _receive(main)
+        setup, job = receive(main)
         link = SocketLink(main, socket.socket(fileno=fds[1]))
-        status = _run(setup, job, link, fds[2:], shared)
+        if setup.get("reuse"):
+            from tuner.executors.local.reused_process import serve  # nobody else pays for it
+
+            status = serve(main, partial(_run, shared=shared), setup, job, link, fds[2:])
+        else:
+            status = _run(setup, job, link, fds[2:], shared)
         _finish()
     except SystemExit as leaving:
         status = _status(leaving)
@@ -79,7 +79,10 @@ def run(fds: list[int], keeper: int, shared: Preloaded) -> NoReturn:
         os._exit(status)
 
 
-def _run(setup: dict[str, Any], packed: bytes, link: SocketLink, pipes: list[int], shared: Preloaded) -> int:
+def _run(
+    setup: dict[str, Any], packed: bytes, link: SocketLink, pipes: list[int], shared: Preloaded, **more: Any
+) -> int:
+    """Run one attempt to its last word; `more` is for `run_job`. Returns the exit status that the user's code wants."""
     try:
         _redirect(setup, pipes)
         _environment(setup, shared)
@@ -90,26 +93,10 @@ def _run(setup: dict[str, Any], packed: bytes, link: SocketLink, pipes: list[int
         link.send(AttemptErrored(type(error).__name__, message_of(error), writable(traceback.format_exc())))
         raise
     try:
-        worker.run_job(job, trainable, link)
+        worker.run_job(job, trainable, link, **more)
     except SystemExit as leaving:
         return _status(leaving)
     return 0
-
-
-def _receive(main: socket.socket) -> tuple[dict[str, Any], bytes]:
-    setup, job = BLOCKS.unpack(_exactly(main, BLOCKS.size))
-    return marshal.loads(_exactly(main, setup)), _exactly(main, job)
-
-
-def _exactly(main: socket.socket, size: int) -> bytes:
-    data = bytearray(size)
-    view = memoryview(data)
-    while view:
-        count = main.recv_into(view)
-        if not count:
-            os._exit(1)  # the driver is gone
-        view = view[count:]
-    return bytes(data)
 
 
 def _redirect(setup: dict[str, Any], pipes: list[int]) -> None:

@@ -6,7 +6,6 @@ import logging
 import marshal
 import os
 import socket
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,14 +17,16 @@ import msgspec
 from trainables.errors import LimitError
 from trainables.net.frames import frame
 from trainables.starting import no_process
-from trainables.wire import Answer, AttemptErrored, Finished, Preempted, Report, ToTrial, decode_from_trial
+from trainables.wire import Answer, AttemptErrored, Finished, Preempted, Report, Reusable, ToTrial, decode_from_trial
 from tuner.clock import Clock, SystemClock
 from tuner.executors.base import KILLED, Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
-from tuner.executors.local.attempt_process import BLOCKS, HELLO
+from tuner.executors.local.first_words import BLOCKS, HELLO
 from tuner.executors.local.keeper import CANNOT_FORK
+from tuner.executors.local.kept import KeptProcess
 from tuner.executors.local.lines import OutputPipe, TextSink, TrialSocket, terminal
 from tuner.executors.local.local_attempts import Deadlines, LocalAttempt
 from tuner.executors.local.pickled import TrainableFile, pickle_job, write_trainable
+from tuner.executors.local.room import Room, without_job
 from tuner.executors.local.server import ForkServer
 from tuner.executors.local.slots import Slots
 from tuner.executors.pool import Pool, Share, detect, together
@@ -54,6 +55,9 @@ class LocalExecutor(Executor):
 
     worker = "trainables.runtime.worker"
     """Module with `run_job`, as trials import it."""
+    keeps_processes = True
+    idle_s: float | None = None
+    """For so long, at most, a process waits for another attempt; None: as long as nobody needs what it has."""
 
     def __init__(
         self,
@@ -64,15 +68,13 @@ class LocalExecutor(Executor):
         clock: Clock | None = None,
     ) -> None:
         self._total, ids = detect(cpus=cpus, gpus=gpus, resources=resources)
-        self._pool = Pool(self._total, ids)
         self._hide_gpus = gpus != 0 and bool(ids)
         self._clock: Clock = clock or SystemClock()
         self._trainable: TrainableFile | None = None
         self._slots: Slots | None = None
         self._attempts: dict[str, LocalAttempt] = {}
-        self._queued: deque[Launch] = deque()
-        """Launched together with others, and without room beside them."""
         self._deadlines = Deadlines(self._clock)
+        self._room = Room(Pool(self._total, ids), self._deadlines, self.idle_s)
         self.reactor = Reactor()
 
     def total(self) -> Resources:
@@ -85,16 +87,25 @@ class LocalExecutor(Executor):
         """`start`, with a trainable that is on the disk already."""
         self._trainable = trainable
         start = partial(ForkServer, trainable, worker=self.worker, lock_fds=tuple(lock_fds), marker=marker)
-        self._slots = Slots(self.reactor, lambda skip: start(skip=skip), trainable.imports, self._over)
+        self._slots = Slots(
+            self.reactor,
+            lambda skip: start(skip=skip),
+            trainable.imports,
+            ended=self._over,
+            keep=self._keep,
+            left=self._room.kept.gone,
+        )
 
     def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
-        return not self.awaits_room() and not self._queued and self._pool.fits(together(resources, promised))
+        if self._room.queue or self.awaits_room():
+            return False
+        return self._room.fits(together(resources, promised))
 
     def awaits_room(self) -> bool:
         return self._slots is not None and not self._slots.usable  # until what a dead server left is ended
 
     def launch(self, launch: Launch) -> None:
-        self._queued.append(launch)
+        self._room.add(launch)
         self._place()
 
     def tell(self, trial_id: str, message: ToTrial) -> None:
@@ -106,8 +117,7 @@ class LocalExecutor(Executor):
         attempt = self._attempts.get(trial_id)
         if attempt is not None:
             attempt.end("killed")
-        elif (launch := next((each for each in self._queued if each.job.trial_id == trial_id), None)) is not None:
-            self._queued.remove(launch)
+        elif (launch := self._room.remove(trial_id)) is not None:
             exited = Exited(trial_id, launch.job.attempt, KILLED, "killed")
             self.reactor.call_soon(lambda events: events.append(exited))
 
@@ -127,24 +137,26 @@ class LocalExecutor(Executor):
     def owned_processes(self) -> list[tuple[int, int]]:
         return [] if self._slots is None else self._slots.processes()
 
-    def shutdown(self, *, grace_s: float = 0.0) -> None:
-        if self._slots is None:
-            self._forget_trainable()  # the fork server could not be started
-            return
-        deadline = self._clock.monotonic() + grace_s
-        while self._attempts and (left := deadline - self._clock.monotonic()) > 0:
-            self.run_once(lambda events: None, left)
-        self._slots.close()
-        for attempt in self._attempts.values():
-            attempt.close()
-        self._forget_trainable()
-        self._slots = None
-        self._attempts.clear()
-        self._queued.clear()
+    def end_idle(self) -> None:
+        if not self._room.queue:
+            self._room.kept.let_go(self._room.kept.all)
 
-    def _forget_trainable(self) -> None:
-        if self._trainable is not None:
-            self._trainable.path.unlink(missing_ok=True)
+    def shutdown(self, *, grace_s: float = 0.0) -> None:
+        if self._slots is not None:
+            deadline = self._clock.monotonic() + grace_s
+            while self._attempts and (left := deadline - self._clock.monotonic()) > 0:
+                self.run_once(lambda events: None, left)
+            self._room.clear()
+            self.end_idle()
+            while self._room.kept.all:  # they give back what they have; each has its own grace time
+                self.run_once(lambda events: None, None)
+            self._slots.close()
+            for attempt in self._attempts.values():
+                attempt.close()
+            self._slots = None
+            self._attempts.clear()
+        if self._trainable is not None:  # also when the fork server could not be started
+            self._trainable.remove()
 
     def shown(self, launch: Launch, name: Literal["stdout", "stderr"]) -> TextSink | None:
         """Where the output of an attempt with `tee` goes beside its file."""
@@ -153,15 +165,15 @@ class LocalExecutor(Executor):
     def _place(self) -> None:
         """Begin what there is room for, and give what has begun a process."""
         assert self._slots is not None, "start() comes first"
-        while self._queued and self._pool.fits(self._queued[0].resources):
-            self._begin(self._queued.popleft(), self._slots)
+        while self._room.queue and (found := self._room.take(len(self._attempts))) is not None:
+            self._begin(*found, self._slots)
         self._slots.place()
 
-    def _begin(self, launch: Launch, slots: Slots) -> None:
+    def _begin(self, launch: Launch, share: Share, kept: KeptProcess | None, slots: Slots) -> None:
         job = launch.packed or pickle_job(launch.job, f"the config of trial {launch.job.trial_id}")
-        launch = replace(launch, job=replace(launch.job, config={}), packed=None)  # the process has it, once
-        attempt = LocalAttempt(launch, self._pool.take(launch.resources))
-        setup = self._setup(launch, attempt.share)
+        launch = without_job(launch, None if kept is None else job)
+        attempt = LocalAttempt(launch, share, later=kept is not None)
+        setup = _setup(launch, share, hide_gpus=self._hide_gpus)
         (ours, theirs), (our_side, their_side) = socket.socketpair(), socket.socketpair()
         attempt.ends = [theirs, their_side]
         attempt.main = TrialSocket(ours, self.reactor, lambda events: self._read(attempt, attempt.main, events))
@@ -172,22 +184,18 @@ class LocalExecutor(Executor):
                 OutputPipe(launch.stderr, self.shown(launch, "stderr"), self.reactor),
             ]
         attempt.main.send(BLOCKS.pack(len(setup), len(job)) + setup + job)
+        if kept is None:
+            slots.add(attempt)
+        elif slots.hand_on(kept, attempt):
+            self._room.kept.remove(kept)
+        else:
+            self._room.kept.let_go([kept])  # it has died, and holds the share until that is reported
+            attempt.close()
+            self._room.add_again(attempt.launch)
+            return
         self._attempts[attempt.trial_id] = attempt
         if launch.timeout_s is not None:
             self._deadlines.add(launch.timeout_s, attempt, "timeout")
-        slots.add(attempt)
-
-    def _setup(self, launch: Launch, share: Share) -> bytes:
-        """What the process is told before its job."""
-        gpus = {"CUDA_VISIBLE_DEVICES": ",".join(share.gpus)} if share.gpus or self._hide_gpus else {}
-        return marshal.dumps(
-            {
-                "stdout": None if launch.stdout is None else os.fspath(launch.stdout),
-                "stderr": None if launch.stderr is None else os.fspath(launch.stderr),
-                "cpus": float(launch.resources.get("cpu", 1.0)),
-                "environment": {**gpus, **launch.environment},
-            }
-        )
 
     def _read(self, attempt: LocalAttempt, sock: TrialSocket, events: list[Event]) -> bool:
         """Read once from a socket; False when there is nothing more to read now."""
@@ -199,15 +207,22 @@ class LocalExecutor(Executor):
         is_main = sock is attempt.main
         if is_main and not attempt.pid:
             attempt.pid = HELLO.unpack_from(data)[0]  # the first thing it writes, in one piece
+            if attempt.later:
+                attempt.later, attempt.launch = False, replace(attempt.launch, packed=None)
             events.append(Started(attempt.trial_id, attempt.number, attempt.pid))
             data = data[HELLO.size :]
         try:
             for body in sock.frames.feed(data):
                 message = decode_from_trial(body)
                 if is_main and (type(message) is not Report or message.saving is not None):
-                    self._drain(attempt, attempt.side, events)  # said before this one
+                    while self._read(attempt, attempt.side, events):
+                        pass  # said before this one
                     if isinstance(message, _LAST_WORDS):
                         self._deadlines.add(attempt.launch.job.grace_s, attempt, None)
+                    elif type(message) is Reusable:
+                        assert self._slots is not None
+                        self._slots.stays(attempt)
+                        continue
                 events.append(Message(attempt.trial_id, attempt.number, message))
         except msgspec.DecodeError as error:
             log.error("trial %s wrote into its driver's line and is ended: %s", attempt.trial_id, error)
@@ -216,17 +231,31 @@ class LocalExecutor(Executor):
             return False
         return True
 
-    def _drain(self, attempt: LocalAttempt, sock: TrialSocket, events: list[Event]) -> None:
-        while self._read(attempt, sock, events):
-            pass
-
-    def _over(self, attempt: LocalAttempt, pid: int, status: int, events: list[Event]) -> None:
-        """Nothing of the attempt is left: hear out what it had said, free what it held."""
+    def _hear_out(self, attempt: LocalAttempt, events: list[Event]) -> None:
         for sock in (attempt.main, attempt.side):
-            self._drain(attempt, sock, events)
+            while self._read(attempt, sock, events):
+                pass
         for output in attempt.outputs:
             while output.pump():
                 pass
+
+    def _keep(self, attempt: LocalAttempt, keeper: socket.socket, events: list[Event]) -> KeptProcess:
+        """Nothing of the attempt is left but its process, which waits for another one."""
+        self._hear_out(attempt, events)
+        attempt.close(main=False)
+        del self._attempts[attempt.trial_id]
+        events.append(Exited(attempt.trial_id, attempt.number, 0))
+        return self._room.kept.add(attempt, keeper)
+
+    def _over(self, attempt: LocalAttempt, pid: int, status: int, events: list[Event]) -> None:
+        """Nothing of the attempt is left: hear out what it had said, free what it held."""
+        self._hear_out(attempt, events)
+        if attempt.later and attempt.reason in (None, "lost"):  # it has not begun
+            attempt.close()
+            del self._attempts[attempt.trial_id]
+            self._room.free(attempt.share)
+            self._room.add_again(attempt.launch)
+            return
         if not attempt.pid and pid:
             events.append(Started(attempt.trial_id, attempt.number, pid))
         if status == CANNOT_FORK and not pid:
@@ -237,5 +266,17 @@ class LocalExecutor(Executor):
             reason = None  # it ended by itself before the signal came
         attempt.close()
         del self._attempts[attempt.trial_id]
-        self._pool.give_back(attempt.share)
+        self._room.free(attempt.share)
         events.append(Exited(attempt.trial_id, attempt.number, status, reason))
+
+
+def _setup(launch: Launch, share: Share, *, hide_gpus: bool) -> bytes:
+    """What the process is told before its job."""
+    gpus = {"CUDA_VISIBLE_DEVICES": ",".join(share.gpus)} if share.gpus or hide_gpus else {}
+    told = {
+        "stdout": None if launch.stdout is None else os.fspath(launch.stdout),
+        "stderr": None if launch.stderr is None else os.fspath(launch.stderr),
+        "cpus": float(launch.resources.get("cpu", 1.0)),
+        "environment": {**gpus, **launch.environment},
+    }
+    return marshal.dumps({**told, "reuse": True} if launch.reuse else told)

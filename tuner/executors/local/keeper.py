@@ -5,7 +5,9 @@ Packets of its socket to the driver:
 
     driver -> keeper   L + descriptors         run an attempt: main, side and perhaps output pipes
                        K                       end the attempt now
+                       P                       the attempt is over, its process stays for another: end what else is left
     keeper -> driver   X <pid> <status>        the attempt is over and nothing is left of it
+                       P <pid> 0               the process stays, and nothing else is left
 
 It ends, descendants first, when the driver's end closes, or the server's pipe, or the server dies.
 """
@@ -24,7 +26,7 @@ from typing import NoReturn
 from tuner.executors.local import attempt_process, process_tree
 from tuner.executors.local.attempt_process import Preloaded
 
-EXITED = struct.Struct("<cIi")
+TOLD = struct.Struct("<cIi")
 CANNOT_FORK = 71  # EX_OSERR
 
 
@@ -94,6 +96,9 @@ class Keeper:
             self._start(fds)
         elif data == b"K" and self._trial:
             self._over(self._end_trial())
+        elif data == b"P" and self._trial:
+            process_tree.end_orphans(keep=self._trial)
+            self._tell(b"P", self._trial, 0)
         return bool(data)
 
     def _start(self, fds: list[int]) -> None:
@@ -113,7 +118,7 @@ class Keeper:
         for fd in fds:
             os.close(fd)
         if pid < 0:
-            self._tell(0, CANNOT_FORK)
+            self._tell(b"X", 0, CANNOT_FORK)
         else:
             self._trial = pid
 
@@ -132,8 +137,8 @@ class Keeper:
 
     def _over(self, status: int) -> None:
         pid, self._trial = self._trial, 0
-        self._tell(pid, os.waitstatus_to_exitcode(status))
+        self._tell(b"X", pid, os.waitstatus_to_exitcode(status))
 
-    def _tell(self, pid: int, status: int) -> None:
+    def _tell(self, kind: bytes, pid: int, status: int) -> None:
         with contextlib.suppress(OSError):  # the driver is gone; the next poll says so
-            self._control.send(EXITED.pack(b"X", pid, status))
+            self._control.send(TOLD.pack(kind, pid, status))

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TextIO
 
@@ -61,6 +62,19 @@ class TrialSocket:
             self._outbox.clear()
         if not self._outbox:
             self._reactor.when_writable(self.fd, None)
+
+    def pass_on(self, fds: Sequence[int]) -> bool:
+        """Give whoever waits at the other end another line; False: nobody does."""
+        try:
+            socket.send_fds(self._sock, [b"L"], fds)
+        except (BlockingIOError, ConnectionError):
+            return False
+        return True
+
+    def end(self) -> None:
+        """Say that there is no more to come."""
+        with contextlib.suppress(OSError):  # the other end is gone
+            self._sock.shutdown(socket.SHUT_WR)
 
     def hush(self) -> None:
         """Wait for it no more; what is left can be read still."""

@@ -8,6 +8,7 @@ import itertools
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tuner.clock import Clock
 from tuner.executors.base import ExitReason, Launch
@@ -34,10 +35,17 @@ class LocalAttempt:
     reason: ExitReason | None = None
     """Why it was told to end."""
     over: bool = False
+    later: bool = False
+    """A process that has run others is to take it, and has not said yet that it does."""
 
     def __post_init__(self) -> None:
         self.trial_id = self.launch.job.trial_id
         self.number = self.launch.job.attempt
+
+    @property
+    def fds(self) -> list[int]:
+        """What its process gets: its ends of the sockets, and of the pipes for its output."""
+        return [*(end.fileno() for end in self.ends), *(output.pipe for output in self.outputs)]
 
     def hand_over(self) -> None:
         """Close our copies of the trial's ends. Kept until its keeper lives: a server may die before it forks one."""
@@ -53,14 +61,26 @@ class LocalAttempt:
             with contextlib.suppress(ConnectionError):  # the keeper goes just now, and the trial with it
                 self.keeper.send(b"K")
 
-    def close(self) -> None:
-        """It is over: let go of every descriptor of it."""
+    def close(self, *, main: bool = True) -> None:
+        """It is over: let go of every descriptor of it, or of all but the main line."""
         self.over = True
-        self.main.close()
+        if main:
+            self.main.close()
         self.side.close()
         for output in self.outputs:
             output.close()
         self.hand_over()
+
+
+class Endable(Protocol):
+    """Whatever has a deadline."""
+
+    @property
+    def over(self) -> bool:
+        """The deadline matters no more."""
+
+    def end(self, reason: ExitReason | None) -> None:
+        """Its time is up."""
 
 
 class Deadlines:
@@ -68,10 +88,10 @@ class Deadlines:
 
     def __init__(self, clock: Clock) -> None:
         self._now = clock.monotonic
-        self._heap: list[tuple[float, int, LocalAttempt, ExitReason | None]] = []
+        self._heap: list[tuple[float, int, Endable, ExitReason | None]] = []
         self._order = itertools.count()
 
-    def add(self, seconds: float, attempt: LocalAttempt, reason: ExitReason | None) -> None:
+    def add(self, seconds: float, attempt: Endable, reason: ExitReason | None) -> None:
         """So many seconds from now."""
         heapq.heappush(self._heap, (self._now() + seconds, next(self._order), attempt, reason))
 
@@ -82,7 +102,7 @@ class Deadlines:
         left = max(0.0, deadline - self._now())
         return left if timeout is None else min(left, timeout)
 
-    def passed(self) -> Iterator[tuple[LocalAttempt, ExitReason | None]]:
+    def passed(self) -> Iterator[tuple[Endable, ExitReason | None]]:
         """Take out those that have passed."""
         while (deadline := self._next()) is not None and deadline <= self._now():
             _, _, attempt, reason = heapq.heappop(self._heap)

@@ -49,6 +49,10 @@ class TrainableFile:
     imports: Imports
     """What loading and running the trainable will import."""
 
+    def remove(self) -> None:
+        """No trial will load it any more."""
+        self.path.unlink(missing_ok=True)
+
 
 def write_trainable(trainable: Any, directory: Path) -> TrainableFile:
     """Write a trainable into a fresh file of `directory`. Raises SerializationError, which names the variable."""

@@ -120,6 +120,20 @@ def end_children(keep: int | None = None) -> int | None:
             status = found
 
 
+def end_orphans(keep: int) -> None:
+    """End every child but `keep`, and what falls to this process as they die, until there is no other.
+
+    Needs `adopt_orphans`.
+    """
+    me = os.getpid()
+    while orphans := [pid for pid in children(me) if pid != keep]:
+        for pid in orphans:
+            kill(pid)
+        for pid in orphans:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
 def marked(variable: str, value: str) -> list[int]:
     """Processes, other than this one, that were started with `variable=value` in their environment.
 

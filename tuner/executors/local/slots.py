@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import socket
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from tuner.error import TuneError
 from tuner.executors.base import KILLED, Event
 from tuner.executors.local.forkserver import NUMBER
-from tuner.executors.local.keeper import CANNOT_FORK, EXITED
+from tuner.executors.local.keeper import CANNOT_FORK, TOLD
+from tuner.executors.local.kept import KeptProcess
 from tuner.executors.local.local_attempts import LocalAttempt
 from tuner.executors.local.process_tree import start_time
 from tuner.executors.local.server import ForkServer, describe
@@ -25,13 +27,14 @@ _MAX_FALSE_STARTS = 3
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One keeper process, idle when it has no attempt."""
+    """One keeper process, idle when it has neither an attempt nor a process that is kept."""
 
     number: int
     control: socket.socket
     server: ForkServer
     pid: int = 0
     attempt: LocalAttempt | None = None
+    kept: KeptProcess | None = None
     gone: bool = False
 
 
@@ -42,6 +45,8 @@ class Slots:
         start: starts a fork server that preloads none of the modules named.
         modules: those that it preloads else; "" stands for the trainable.
         ended: called when nothing of an attempt is left, with its pid (0: not known) and exit status.
+        keep: called when nothing of an attempt is left but its process, at that keeper, which waits for another one.
+        left: called when one that was kept has ended.
     """
 
     def __init__(
@@ -50,8 +55,11 @@ class Slots:
         start: Callable[[Sequence[str]], ForkServer],
         modules: Iterable[str],
         ended: Callable[[LocalAttempt, int, int, list[Event]], None],
+        keep: Callable[[LocalAttempt, socket.socket, list[Event]], KeptProcess],
+        left: Callable[[KeptProcess], None],
     ) -> None:
         self._reactor, self._start, self._ended = reactor, start, ended
+        self._keep, self._left = keep, left
         self._modules = [*modules, ""]
         self._unsafe: list[str] = []
         self._waiting: deque[LocalAttempt] = deque()
@@ -78,9 +86,8 @@ class Slots:
             if slot is None:
                 return
             attempt = self._waiting[0]
-            fds = [*(end.fileno() for end in attempt.ends), *(output.pipe for output in attempt.outputs)]
             try:
-                socket.send_fds(slot.control, [b"L"], fds)
+                socket.send_fds(slot.control, [b"L"], attempt.fds)
             except ConnectionError:  # no wider: a signal handler of the user's may raise an OSError right here
                 continue  # it died just now and will be reported; the attempt has not begun
             self._waiting.popleft()
@@ -89,6 +96,21 @@ class Slots:
                 attempt.hand_over()
             if attempt.reason is not None:
                 attempt.end(None)
+
+    def hand_on(self, kept: KeptProcess, attempt: LocalAttempt) -> bool:
+        """Have an attempt run in a process that waits; False: that has died just now, and will be reported."""
+        if not kept.line.pass_on(attempt.fds):
+            return False
+        slot = next(slot for slot in self._slots.values() if slot.kept is kept)
+        slot.kept, slot.attempt, attempt.keeper = None, attempt, slot.control
+        attempt.hand_over()
+        return True
+
+    def stays(self, attempt: LocalAttempt) -> None:
+        """The process of an attempt says that it waits for another one."""
+        if attempt.keeper is not None:
+            with contextlib.suppress(ConnectionError):  # the keeper goes just now, and the process with it
+                attempt.keeper.send(b"P")
 
     def processes(self) -> list[tuple[int, int]]:
         """(pid, start time) of the server and of each keeper."""
@@ -140,11 +162,8 @@ class Slots:
                 data = b""
             if not data:
                 break
-            _, pid, status = EXITED.unpack(data)
-            attempt, slot.attempt = slot.attempt, None
-            self._idle.append(slot)
-            if attempt is not None:
-                self._ended(attempt, pid, status, events)
+            kind, pid, status = TOLD.unpack(data)
+            self._on_told(slot, kind, pid, status, events)
         slot.gone = True
         if slot.attempt is not None:
             slot.attempt.keeper = None
@@ -154,6 +173,21 @@ class Slots:
         slot.control.close()
         if slot.server.gone:
             self._after_server(events)
+
+    def _on_told(self, slot: Slot, kind: bytes, pid: int, status: int, events: list[Event]) -> None:
+        attempt, slot.attempt = slot.attempt, None
+        if kind == b"P" and attempt is not None:
+            slot.kept = self._keep(attempt, slot.control, events)
+            return
+        self._idle.append(slot)
+        if attempt is not None:
+            self._ended(attempt, pid, status, events)
+        self._let_go(slot)
+
+    def _let_go(self, slot: Slot) -> None:
+        kept, slot.kept = slot.kept, None
+        if kept is not None:
+            self._left(kept)
 
     def _on_server(self, events: list[Event]) -> None:
         server = self.server
@@ -197,6 +231,7 @@ class Slots:
         if not slot.gone:
             self._on_keeper(slot, events)  # it may have said something before
         del self._slots[slot.number]
+        self._let_go(slot)
         attempt, slot.attempt = slot.attempt, None
         if attempt is None:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import select
 import signal
 import sys
 import time
@@ -168,3 +169,27 @@ def test_the_end_leaves_no_process_and_no_temporary_files(host: Any, watch: Any)
     here.runner.end()
     assert trial.gone() and not here.runner.is_alive()
     assert not (here.root / "tmp").exists() or list((here.root / "tmp").iterdir()) == []
+
+
+class Kept(tune.Trainable):
+    def step(self) -> dict[str, Any]:
+        return {"pid": os.getpid(), "done": True}
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        return True
+
+
+def test_a_process_goes_on_with_the_next_attempt_and_not_for_long_without_one(host: Callable[..., Host]) -> None:
+    there = host(Kept)
+    for number in (1, 2):
+        job = there.launch(reuse=True)
+        there.until(lambda n=number: len(there.bodies(Report)) == n)  # type: ignore[misc]
+        there.runner.order([TellTrial(job.trial_id, Answer())])
+        there.until(lambda n=number: len(there.of(Exited)) == n)  # type: ignore[misc]
+    first, second = (said.pid for said in there.of(Started))
+    assert first == second and [said.status for said in there.of(Exited)] == [0, 0]
+    gone = os.pidfd_open(first)
+    try:
+        assert select.select([gone], [], [], PATIENCE_S)[0]
+    finally:
+        os.close(gone)
