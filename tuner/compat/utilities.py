@@ -31,7 +31,7 @@ class UtilityModule(ModuleType):
         return NotHere(self.__name__, name, INSTEAD)
 
 
-class _Loader(Loader):
+class _EmptyLoader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return UtilityModule(spec.name)
 
@@ -43,7 +43,7 @@ def find(fullname: str) -> ModuleSpec | None:
     """Where such a module comes from; None for others."""
     if fullname != "ray.util" and not fullname.startswith("ray.util."):
         return None
-    return ModuleSpec(fullname, _Loader(), is_package=True)
+    return ModuleSpec(fullname, _EmptyLoader(), is_package=True)
 
 
 def forget() -> None:
