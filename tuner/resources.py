@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from trainables.bundles import PlacementGroupFactory as PlacementGroupFactory
@@ -130,3 +132,18 @@ def amount_of(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         raise ResourceError(f"{name}={value!r}: a number from 0 is accepted as the amount of a resource")
     return float(value)
+
+
+def memory_in_use() -> tuple[int, int] | None:
+    """Bytes of memory that are in use on this host, and all there are; those of this process's cgroup where it has a
+    limit that leaves less. None: that cannot be found out here.
+    """
+    found = []
+    with contextlib.suppress(OSError, ValueError, LookupError):
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        available, total = (int(lines[name].split()[0]) * 1024 for name in ("MemAvailable", "MemTotal"))
+        found.append((total - available, total))
+    with contextlib.suppress(OSError, ValueError):
+        limit, used = (int(Path("/sys/fs/cgroup", name).read_text()) for name in ("memory.max", "memory.current"))
+        found.append((used, limit))
+    return min(found, key=lambda pair: pair[1] - pair[0], default=None)

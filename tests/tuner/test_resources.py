@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import warnings
 from collections import Counter
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 import tuner as tune
 from trainables.errors import InvalidSettingError
 from tuner.error import ResourceError, SettingError
-from tuner.resources import SHORT_NAMES, amount_of, parse_resources, resources_of
+from tuner.resources import SHORT_NAMES, amount_of, memory_in_use, parse_resources, resources_of
 
 
 def test_the_bundles_of_a_placement_group_are_one_request(tmp_path: Path) -> None:
@@ -256,3 +257,10 @@ def test_a_trainer_has_its_own_way_to_say_it() -> None:
 
     with pytest.raises(SettingError, match=r"with_resources\(Trainer, ...\) is not accepted: a trainer's"):
         tune.with_resources(Trainer(), {"cpu": 1})
+
+
+def test_memory_in_use_is_what_the_kernel_says() -> None:
+    found = memory_in_use()
+    assert found is not None
+    used, total = found
+    assert 0 < used < total <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -236,7 +236,7 @@ def _trial_text(facts: dict[str, Any]) -> str:
         f"{output.value(facts['name'])}  {facts['status']}  iteration {facts['iteration']}",
         output.value(facts["path"]),
     ]
-    lines += [f"ended by {output.value(facts['reason'])}"] if facts["reason"] else []
+    lines += [f"ended: {output.value(facts['reason'])}"] if facts["reason"] else []
     lines += ["", "config"]
     lines += [f"  {output.value(key)} = {output.value(value)}" for key, value in facts["config"].items()]
     lines += ["", "last result"] + [

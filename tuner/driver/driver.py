@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from trainables.checkpoint import Checkpoint
@@ -11,6 +14,7 @@ from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.driver import leaving
+from tuner.driver.attempts import LiveAttempt
 from tuner.driver.catch_up import CatchUp
 from tuner.driver.endings import Endings, HaltCause
 from tuner.driver.jobs import RunPlan
@@ -28,7 +32,9 @@ from tuner.opening.apply import OwnedExperiment
 from tuner.opening.attach import place_for_workers
 from tuner.progress import ProgressFacts
 from tuner.progress import formatting as text
+from tuner.progress.counts import UnsavedWork
 from tuner.progress.live import Announcer
+from tuner.resources import memory_in_use
 from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
 from tuner.syncer.drain import copy_inherited
 from tuner.syncer.replica import Replica
@@ -134,9 +140,8 @@ class Run:
             Checker(inline=inline, wake=wake),
             Deleter(delete, wake=wake, inline=inline, is_pinned=self.copies.reads),
         )
-        self.reporter.facts = self._progress
         self.plugins.callbacks.append(self.reporter)
-        return TrialLoop(
+        loop = TrialLoop(
             plan,
             applier=self.applier,
             journal=journal,
@@ -146,6 +151,8 @@ class Run:
             clock=self.clock,
             copies=self.copies,
         )
+        self.reporter.facts = partial(self._progress, loop.attempts.running)
+        return loop
 
     def _bring_inherited(self, replica: Replica, journal: JournalWriter) -> None:
         """Copy the checkpoints of an experiment that this one continues to the replica, before the first trial."""
@@ -167,8 +174,12 @@ class Run:
             return Path(restore.to_directory(self.opened.temporary / "restore"))
         return None if restore is None else Path(restore)
 
-    def _progress(self) -> ProgressFacts:
+    def _progress(self, running: Mapping[str, LiveAttempt]) -> ProgressFacts:
         backlog = self.copies.backlog
+        used: Counter[str] = Counter()
+        for run in running.values():
+            used.update(run.resources)
+        there = self.executor.total()
         return ProgressFacts.by_status(
             self.state.counts,
             checkpoints=self.state.checkpoint_count,
@@ -176,6 +187,10 @@ class Run:
             to_copy=backlog.checkpoints,
             bytes_to_copy=backlog.bytes,
             copy_error=backlog.error,
+            used=used,
+            total={name: amount for name, amount in there.items() if used.get(name) or (name == "cpu" and amount)},
+            memory=memory_in_use(),
+            unsaved=UnsavedWork.of(run.trial for run in running.values()),
         )
 
     # --- running and leaving -------------------------------------------------------------------------------

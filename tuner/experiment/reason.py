@@ -79,16 +79,66 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, by=self.by or by, iteration=self.iteration or iteration)
 
     def __str__(self) -> str:
-        said = [f"{self.by or '?'}: {self.kind.value}"]
-        if self.metric is not None and self.value is not None:
-            said.append(f"{self.metric}={self.value:g}")
+        return self.sentence()
+
+    def sentence(self, *, paused: bool = False, brief: bool = False) -> str:
+        """In words, without the name of the trial: "stopped by ASHA at iteration 4: loss 0.61, 9th of 12".
+
+        Args:
+            paused: the verdict was to pause, not to stop.
+            brief: without the value of the metric, which stands beside it.
+        """
+        by = _SHORT.get(self.by, self.by) or "?"
+        if self.kind is ReasonKind.DONE:
+            return "returned"
+        if self.kind is ReasonKind.ERROR:
+            return f"failed: {self.by or 'an error'}"
+        if self.kind is ReasonKind.TIMEOUT:
+            return "ran longer than trial_timeout_s"
+        if self.kind is ReasonKind.CRITERION and self.metric is not None and self.cut is not None:
+            return f"stop: {self._score()} {'<=' if (self.value or 0) < self.cut else '>='} {self.cut:g}"
+        if self.kind is ReasonKind.LIMIT and self.metric is not None and self.cut is not None:
+            return f"{by}'s limit: {self.cut:g} {_UNITS.get(self.metric, self.metric)}"
+        at = f" at {'' if brief else 'iteration '}{self.iteration}" if self.iteration else ""
+        verb = "paused" if paused else "stopped"
+        begin = _WORDS.get(self.kind, "{verb} by {by}").format(verb=verb, by=by)
+        numbers = ", ".join(self._numbers(brief))
+        return f"{begin}{at}: {numbers}" if numbers else f"{begin}{at}"
+
+    def _score(self) -> str:
+        return self.metric or "" if self.value is None else f"{self.metric} {self.value:.5g}"
+
+    def _numbers(self, brief: bool) -> list[str]:
+        said = [self._score()] if self.metric is not None and self.value is not None and not brief else []
         if self.rank is not None and self.of is not None:
-            said.append(f"rank {self.rank} of {self.of}")
-        if self.cut is not None:
-            said.append(f"limit {self.cut:g}")
-        if self.iteration:
-            said.append(f"at iteration {self.iteration}")
-        return ", ".join(said)
+            said.append(f"{_ordinal(self.rank)} of {self.of}")
+        return said if self.cut is None else [*said, f"needed {self.cut:.5g}"]
+
+
+_SHORT = {
+    "AsyncHyperBandScheduler": "ASHA",
+    "HyperBandScheduler": "HyperBand",
+    "MedianStoppingRule": "the median rule",
+    "PopulationBasedTraining": "PBT",
+}
+"""What people call them."""
+_UNITS = {"training_iteration": "iterations", "time_total_s": "s"}
+_WORDS = {
+    ReasonKind.EXPERIMENT: "{by} ended the experiment",
+    ReasonKind.WAITS: "waits as {by} wants",
+    ReasonKind.EXPLOIT: "goes on as a clone, says {by}",
+    ReasonKind.RESOURCES: "gets other resources from {by}",
+    ReasonKind.SAVE: "saved as {by} wants",
+}
+
+
+def _ordinal(number: int) -> str:
+    """
+    >>> _ordinal(1), _ordinal(12), _ordinal(23)
+    ('1st', '12th', '23rd')
+    """
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 _PLAIN: dict[str, type] = {

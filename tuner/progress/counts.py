@@ -12,6 +12,35 @@ from trainables.metrics import as_score, lookup
 from trainables.printable import one_line
 from tuner.analysis import scopes
 from tuner.experiment.trial import Trial
+from tuner.progress import formatting
+
+
+@dataclass(frozen=True, slots=True)
+class UnsavedWork:
+    """What running trials have done since their last checkpoints: a kill loses it."""
+
+    trials: int
+    results: int
+    seconds: float
+
+    @classmethod
+    def of(cls, running: Iterable[Trial]) -> UnsavedWork:
+        trials, results, seconds = 0, 0, 0.0
+        for trial in running:
+            kept = trial.latest_checkpoint
+            lost = trial.iteration - (0 if kept is None else kept.iteration)
+            if lost > 0:
+                spent = as_score(trial.last_result.get("time_total_s")) or 0.0
+                before = 0.0 if kept is None else as_score(kept.metrics.get("time_total_s")) or 0.0
+                trials, results, seconds = trials + 1, results + lost, seconds + max(spent - before, 0.0)
+        return cls(trials, results, seconds)
+
+    def __str__(self) -> str:
+        if not self.results:
+            return "a kill now would lose nothing"
+        of = f" of {formatting.counted(self.trials, 'trial')}" if self.trials > 1 else ""
+        done = f"{formatting.counted(self.results, 'result')}{of}, {formatting.duration(self.seconds)} of work"
+        return f"a kill now would lose {done}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +64,10 @@ class ProgressFacts:
     """Resources that running trials hold: {"cpu": 2.0}."""
     total: Mapping[str, float] = field(default_factory=dict)
     """All there is of them."""
+    memory: tuple[int, int] | None = None
+    """Bytes that are in use on the driver's host, and all it has; None: not known."""
+    unsaved: UnsavedWork | None = None
+    """What a kill of the driver now would cost."""
 
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> ProgressFacts:

@@ -17,8 +17,10 @@ from tuner.clock import Clock, SystemClock
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
 from tuner.progress.counts import LastScores, ProgressFacts
+from tuner.progress.run_view import RunView
 from tuner.progress.screen import Screen, Status, fitting_screen
 from tuner.progress.table import Columns, build
+from tuner.progress.view_builder import ViewBuilder
 from tuner.progress.warn_once import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -91,10 +93,11 @@ class Progress(Announcer):
         self._interval = min(self._screen.interval, self._silent_after)
         self._heard: dict[str, _Heard] = {}
         self._failed: list[Trial] = []
+        self._failed_before: dict[str, Trial] = {}
+        """Those that had failed when the run was first looked at, too: earlier drivers' among them."""
+        self._builder = ViewBuilder(self.columns, self.standing)
         self._seeded = False
         self._news = True
-        self._total = 0
-        """How many trials there will be; 0: that is not known."""
         self._start = self._clock.monotonic()
         self._due = self._start + self._interval
 
@@ -109,12 +112,14 @@ class Progress(Announcer):
 
     def setup(self, *_: Any, **info: Any) -> None:
         super().setup()
-        self._total = max(0, info.get("total_num_samples") or 0)
+        self._builder.total = max(0, info.get("total_num_samples") or 0)
         self._start = self._clock.monotonic()
         self._due = self._start + self._interval
 
     def on_trial_start(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
-        self._heard[trial.trial_id] = _Heard(trial, self._clock.monotonic())
+        now = self._clock.monotonic()
+        self._heard[trial.trial_id] = _Heard(trial, now)
+        self._builder.pace.started(trial.trial_id, now)
         self._event(
             3, f"{one_line(trial.name)} started" + (f" at iteration {trial.iteration}" if trial.iteration else "")
         )
@@ -123,6 +128,7 @@ class Progress(Announcer):
         self, iteration: int, trials: Trials, trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         self._news = True
+        self._builder.results += 1
         heard = self._heard.get(trial.trial_id)
         if heard is not None:
             heard.at, heard.told = self._clock.monotonic(), False
@@ -137,16 +143,19 @@ class Progress(Announcer):
 
     def on_trial_complete(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         self._heard.pop(trial.trial_id, None)
+        self._builder.pace.ended(trial.trial_id, self._clock.monotonic())
         self._event(
             3 if self._screen.lively else 2, f"{one_line(trial.name)} finished: {self._summary(trial.last_result)}"
         )
 
     def on_trial_recover(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         self._heard.pop(trial.trial_id, None)
+        self._builder.pace.rested(trial.trial_id, self._clock.monotonic())
         self._event(2, f"{one_line(trial.name)} failed and will be tried again{_why(trial)}")
 
     def on_trial_error(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         self._heard.pop(trial.trial_id, None)
+        self._builder.pace.ended(trial.trial_id, self._clock.monotonic())
         self._failed.append(trial)
         self._event(1, f"{one_line(trial.name)} failed{_why(trial)}")
 
@@ -172,25 +181,34 @@ class Progress(Announcer):
     def look(self, trials: Trials) -> None:
         """Show how the run stands now."""
         silent = self._silent()
+        for heard in self._heard.values():
+            if heard.trial.status != Trial.RUNNING:
+                self._builder.pace.rested(heard.trial.trial_id, self._clock.monotonic())
         for heard in silent:
             if not heard.told and not self._screen.lively:
                 heard.told = True
                 self._screen.line(f"{one_line(heard.trial.name)} {self._silence(heard)}")
         if self._screen.lively:
-            notes = {heard.trial.trial_id: f"({self._silence(heard)})" for heard in silent}
-            shown = self._shown(trials)
-            grid = build(shown, self.columns, hidden=len(trials) - len(shown), notes=notes)
-            self._screen.show(Status(self.headlines(trials), grid))
+            notes = {heard.trial.trial_id: self._silence(heard) for heard in silent}
+            self._screen.show(self._view(trials, self._shown(trials), notes))
         elif self._news:
             self._screen.show(Status(self.headlines(trials), build((), self.columns)))
         self._news = False
+
+    def _view(self, trials: Trials, shown: Sequence[Trial], notes: dict[str, str] | None = None) -> RunView:
+        self._seed(trials)
+        now = self._clock.monotonic()
+        every = {**self._failed_before, **{trial.trial_id: trial for trial in self._failed}}
+        failed = [trial for trial in every.values() if trial.status == Trial.ERROR]
+        facts = self.facts() if self.facts is not None else ProgressFacts.of(trials)
+        return self._builder.build(trials, facts, shown, failed, now=now, elapsed=now - self._start, notes=notes)
 
     def headlines(self, trials: Trials) -> list[str]:
         """Counts, time, checkpoints and resources; the best trial by its last result, as the results have it."""
         facts = self.facts() if self.facts is not None else ProgressFacts.of(trials)
         self._seed(trials)
         counts = {name: getattr(facts, name) for name in ("running", "pending", "paused", "done", "failed")}
-        of = f" of {self._total}" if self._total > len(trials) else ""
+        of = f" of {self._builder.total}" if self._builder.total > len(trials) else ""
         parts = [
             (f"{len(trials)}{of} trials: " if of else f"{formatting.counted(len(trials), 'trial')}: ")
             + (", ".join(f"{number} {name}" for name, number in counts.items() if number) or "none yet"),
@@ -214,7 +232,8 @@ class Progress(Announcer):
         """Running trials, and the best of the others: as many as fit, found without looking at all trials."""
         rows = min(self.columns.max_rows, getattr(self._screen, "rows", lambda: self.columns.max_rows)())
         shown = [heard.trial for heard in self._heard.values() if heard.trial.status == Trial.RUNNING][:rows]
-        return [*shown, *self._best(trials, rows - len(shown), {trial.trial_id for trial in shown})]
+        failed = {trial.trial_id for trial in self._failed if trial.status == Trial.ERROR} | set(self._failed_before)
+        return [*shown, *self._best(trials, rows - len(shown), {trial.trial_id for trial in shown} | failed)]
 
     def _best(self, trials: Trials, count: int, apart_from: set[str]) -> list[Trial]:
         if count <= 0:
@@ -231,6 +250,9 @@ class Progress(Announcer):
             self._seeded = True
             for trial in trials:
                 self.standing.again(trial)
+                self._builder.results += trial.iteration
+                if trial.status == Trial.ERROR:
+                    self._failed_before[trial.trial_id] = trial
 
     def _silent(self) -> list[_Heard]:
         since = self._clock.monotonic() - self._silent_after
@@ -265,8 +287,11 @@ class Progress(Announcer):
             shown = self._best(trials, wanted, set())
             unscored = _apart(trials, {trial.trial_id for trial in shown})
             shown = [*shown, *islice(unscored, max(wanted - len(shown), 0))]
-        grid = build(shown, self.columns, hidden=len(trials) - len(shown))
-        self._screen.final(Status(self.headlines(trials), grid))
+        if self._screen.lively:
+            self._screen.final(self._view(trials, [trial for trial in shown if trial.status != Trial.ERROR]))
+        else:
+            grid = build(shown, self.columns, hidden=len(trials) - len(shown))
+            self._screen.final(Status(self.headlines(trials), grid))
         more = self._warnings.more()
         if more:
             self._screen.line(f"{more} warnings like those above are not shown")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import html
 import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -13,16 +14,56 @@ from trainables.printable import one_line, printable
 from tuner.progress.table import TrialTable
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.live import Live
+
+
+class Look(Protocol):
+    """What is shown of a run at one moment."""
+
+    def brief(self) -> str:
+        """On one line, without trials."""
+
+    def plain(self) -> str:
+        """As lines of text."""
+
+    def html(self) -> str:
+        """For a notebook, everything escaped."""
+
+    def lines(self, width: int) -> Sequence[RenderableType]:
+        """What stands above the table in a terminal with so many columns."""
+
+    def trials(self, width: int) -> Sequence[RenderableType]:
+        """The table."""
+
+
+KEPT_LINES = 50
+"""Lines that are printed again when the size of a terminal changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One look at a run."""
+    """Lines and a table, as reporters print them."""
 
-    lines: list[str]
+    told: list[str]
     grid: TrialTable
+
+    def brief(self) -> str:
+        return "  ".join(self.told)
+
+    def plain(self) -> str:
+        return "\n".join([*([self.grid.plain()] if self.grid.rows else []), *self.told])
+
+    def html(self) -> str:
+        return "".join(f"<div>{html.escape(one_line(line))}</div>" for line in self.told) + self.grid.html()
+
+    def lines(self, width: int) -> Sequence[RenderableType]:
+        from rich.text import Text
+
+        return [Text(one_line(line), no_wrap=True, overflow="ellipsis") for line in self.told]
+
+    def trials(self, width: int) -> Sequence[RenderableType]:
+        return [self.grid.rich()] if self.grid.rows else []
 
 
 class Screen(Protocol):
@@ -36,10 +77,10 @@ class Screen(Protocol):
     def line(self, text: str) -> None:
         """Something that stays: an event, a warning."""
 
-    def show(self, status: Status) -> None:
+    def show(self, look: Look) -> None:
         """A look at the run while it goes on."""
 
-    def final(self, status: Status) -> None:
+    def final(self, look: Look) -> None:
         """The last look, which stays."""
 
     def close(self) -> None:
@@ -63,14 +104,11 @@ class PlainScreen:
         except (OSError, ValueError):
             pass  # a closed pipe is no reason to end a run
 
-    def show(self, status: Status) -> None:
-        self.line("  ".join(status.lines))
+    def show(self, look: Look) -> None:
+        self.line(look.brief())
 
-    def final(self, status: Status) -> None:
-        if status.grid.rows:
-            self.line(status.grid.plain())
-        for line in status.lines:
-            self.line(line)
+    def final(self, look: Look) -> None:
+        self.line(look.plain())
 
     def close(self) -> None:
         pass
@@ -85,26 +123,33 @@ class TerminalScreen:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console
         self._live: Live | None = None
+        self._size = (0, 0)
+        self._printed: deque[str] = deque(maxlen=KEPT_LINES)
+        """The last lines above the view: a terminal that changes its width may have broken them anew."""
 
     def line(self, text: str) -> None:
-        self._get_console().print(printable(text), markup=False, highlight=False, emoji=False, soft_wrap=True)
+        self._printed.append(text)
+        self._print(text)
 
-    def show(self, status: Status) -> None:
+    def show(self, look: Look) -> None:
+        console = self._get_console()
+        if self._live is not None and self._size != console.size:
+            self._begin_anew()
         if self._live is None:
             from rich.live import Live
 
-            self._live = Live(console=self._get_console(), auto_refresh=False, transient=True)
+            self._live = Live(console=console, auto_refresh=False, transient=True)
+            self._size = console.size
             atexit.register(self.close)  # whatever ends the driver, the terminal is left as it was
             self._live.start()
-            self._get_console().show_cursor(True)  # so that even SIGKILL leaves it visible
-        self._live.update(self._drawn(status), refresh=True)
+            console.show_cursor(True)  # so that even SIGKILL leaves it visible
+        self._live.update(self._drawn(look), refresh=True)
 
-    def final(self, status: Status) -> None:
+    def final(self, look: Look) -> None:
         self.close()
-        if status.grid.rows:
-            self._get_console().print(status.grid.rich())
-        for line in status.lines:
-            self.line(line)
+        console = self._get_console()
+        for each in [*look.trials(console.width), *look.lines(console.width)]:
+            console.print(each)
 
     def close(self) -> None:
         live, self._live = self._live, None
@@ -114,15 +159,27 @@ class TerminalScreen:
 
     def rows(self) -> int:
         """Rows of trials that fit."""
-        return max(3, self._get_console().size.height - 8)
+        return max(3, self._get_console().size.height - 11)
 
-    def _drawn(self, status: Status) -> Any:
+    def _drawn(self, look: Look) -> Any:
         from rich.console import Group
-        from rich.text import Text
 
-        return Group(
-            *(Text(one_line(line), no_wrap=True, overflow="ellipsis") for line in status.lines), status.grid.rich()
-        )
+        console = self._get_console()
+        lines = look.lines(console.width)
+        return Group(*lines, *look.trials(console.width)[: max(1, console.height - len(lines) - 1)])
+
+    def _begin_anew(self) -> None:
+        """The terminal has another size: where the old view stands nobody knows, so that all in sight is drawn anew."""
+        from rich.control import Control
+
+        self.close()
+        console = self._get_console()
+        console.control(Control.clear(), Control.home())
+        for text in list(self._printed)[-max(1, console.height // 2) :]:
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        self._get_console().print(printable(text), markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     def _get_console(self) -> Console:
         if self._console is None:
@@ -145,32 +202,32 @@ class NotebookScreen:
     def line(self, text: str) -> None:
         PlainScreen().line(text)
 
-    def show(self, status: Status) -> None:
-        made = _Html("".join(f"<div>{html.escape(one_line(line))}</div>" for line in status.lines) + status.grid.html())
+    def show(self, look: Look) -> None:
+        made = _Shown(look)
         if self._handle is None:
             display = self._display or sys.modules["IPython"].display.display
             self._handle = display(made, display_id=True)
         else:
             self._handle.update(made)
 
-    def final(self, status: Status) -> None:
-        self.show(status)
+    def final(self, look: Look) -> None:
+        self.show(look)
 
     def close(self) -> None:
         pass
 
 
-class _Html:
-    """What a notebook shows as HTML; elsewhere it is text."""
+class _Shown:
+    """What a notebook shows as HTML; where it is exported as text, that."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, look: Look) -> None:
+        self.look = look
 
     def _repr_html_(self) -> str:
-        return self.text
+        return self.look.html()
 
     def __repr__(self) -> str:
-        return "progress of a run"
+        return self.look.plain()
 
 
 def in_notebook() -> bool:

@@ -111,13 +111,12 @@ def build(
     """
     found = [(trial, trial.last_result) for trial in trials]
     if columns.sort_by_metric and columns.metric is not None:
-        found.sort(key=lambda pair: _rank(pair[1], columns))
+        found.sort(key=lambda pair: rank(pair[1], columns))
     else:
         found.sort(key=lambda pair: _ORDER.get(pair[0].status, 9))
     shown = found[: columns.max_rows]
-    searched_keys = dict.fromkeys(key for trial, _ in shown for key in trial.evaluated_params)
-    parameters = _named(columns.parameters, islice(searched_keys, 6))
-    metrics = _named(columns.metrics, _reported(found, columns))
+    parameters = parameters_of([trial for trial, _ in shown], columns, 6)
+    metrics = metrics_of(found, columns)
     header = ["trial", "status", *parameters.values(), "iter", "total time", *metrics.values()]
     rows = []
     for trial, result in shown:
@@ -139,7 +138,19 @@ def build(
     return TrialTable(header, rows, hidden + len(found) - len(shown))
 
 
-def _rank(result: Mapping[str, Any], columns: Columns) -> tuple[bool, float]:
+def parameters_of(trials: Iterable[Trial], columns: Columns, most: int | None = None) -> dict[str, str]:
+    """Parameters -> headings: those that are asked for, or the first `most` of the searched ones."""
+    searched_keys = dict.fromkeys(key for trial in trials for key in trial.evaluated_params)
+    return _named(columns.parameters, islice(searched_keys, most))
+
+
+def metrics_of(found: Sequence[tuple[Trial, dict[str, Any]]], columns: Columns) -> dict[str, str]:
+    """Metrics -> headings: those that are asked for, or the run's own and some that these results have."""
+    return _named(columns.metrics, _reported(found, columns))
+
+
+def rank(result: Mapping[str, Any], columns: Columns) -> tuple[bool, float]:
+    """What trials are sorted by: the best metric first, those without one last."""
     score = score_of(result, columns.metric or "")
     if score is None or math.isnan(score):
         return True, 0.0

@@ -23,6 +23,7 @@ from typing import Any
 
 from trainables.errors import ObjectExistsError, TrainablesError
 from trainables.store import fs
+from tuner.resources import memory_in_use
 
 _SHM = Path("/dev/shm")
 
@@ -149,14 +150,8 @@ def _reflinks(source: Path, target: Path) -> bool:
 
 def free_memory() -> int | None:
     """Bytes that processes can still take here; the limit of this one's cgroup counts."""
-    found = []
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
-    with contextlib.suppress(OSError, ValueError):
-        limit, used = (int(Path("/sys/fs/cgroup", name).read_text()) for name in ("memory.max", "memory.current"))
-        found.append(max(0, limit - used))
-    return min(found, default=None)
+    found = memory_in_use()
+    return None if found is None else max(0, found[1] - found[0])
 
 
 def try_place(place: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from tuner.progress import (
     ProgressFacts,
     default_reporter,
 )
-from tuner.progress.screen import Status
+from tuner.progress.run_view import RunView
 
 
 def whole_run(run: Any, progress: Any) -> None:
@@ -145,7 +145,7 @@ def test_lines_elsewhere_come_seldom_and_only_with_news(lab: Any) -> None:
 def test_a_terminal_is_drawn_at_most_twice_a_second(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = VirtualClock()
     progress, _ = terminal(clock)
-    drawn: list[Status] = []
+    drawn: list[RunView] = []
     monkeypatch.setattr(progress._screen, "show", drawn.append)
     run = lab(progress)
     trial = run.trial(lr=1)
@@ -155,13 +155,13 @@ def test_a_terminal_is_drawn_at_most_twice_a_second(lab: Any, monkeypatch: pytes
         run.callbacks.on_step_end(step, run.state.trials)
 
     assert 18 <= len(drawn) <= 20
-    assert [row[0] for row in drawn[-1].grid.rows] == ["train_ab_00000"]
+    assert [row.number for row in drawn[-1].rows] == ["0"]
 
 
 def test_a_look_at_many_trials_shows_running_ones_and_the_best(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = VirtualClock()
     progress, _ = terminal(clock)
-    drawn: list[Status] = []
+    drawn: list[RunView] = []
     monkeypatch.setattr(progress._screen, "show", drawn.append)
     run = lab(progress)
     for number in range(100):
@@ -171,13 +171,11 @@ def test_a_look_at_many_trials_shows_running_ones_and_the_best(lab: Any, monkeyp
             run.end(trial)
     clock.advance(1)
     run.callbacks.on_step_end(0, run.state.trials)
-    (status,) = drawn
+    (view,) = drawn
 
-    assert len(status.grid.rows) == 20
-    assert status.grid.hidden == 80
-    shown = {row[0] for row in status.grid.rows}
-    assert {"train_ab_00098", "train_ab_00099"} <= shown
-    assert status.grid.rows[0][-1] == "0"
+    assert len(view.rows) == 19 and view.hidden == 81
+    assert {"98", "99"} <= {row.number for row in view.rows}
+    assert view.rows[0].metric == "0"
 
 
 def test_showing_a_run_costs_little_per_result(lab: Any) -> None:
@@ -237,16 +235,16 @@ def test_copies_are_in_the_headline_and_what_hinders_them_in_the_next(lab: Any) 
 def test_without_a_metric_the_newest_trials_are_shown(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = VirtualClock()
     progress, _ = terminal(clock, metric=None, mode=None)
-    drawn: list[Status] = []
+    drawn: list[RunView] = []
     monkeypatch.setattr(progress._screen, "show", drawn.append)
     run = lab(progress)
     for number in range(40):
         run.end(run.trial(lr=number))
     clock.advance(1)
     run.callbacks.on_step_end(0, run.state.trials)
-    (status,) = drawn
-    assert [row[0] for row in status.grid.rows][:2] == ["train_ab_00039", "train_ab_00038"]
-    assert len(status.grid.rows) + status.grid.hidden == 40
+    (view,) = drawn
+    assert [row.number for row in view.rows][:2] == ["39", "38"]
+    assert len(view.rows) + view.hidden == 40
 
 
 def test_many_failures_are_named_and_the_rest_is_counted(lab: Any) -> None:
