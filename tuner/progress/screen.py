@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 
-class Look(Protocol):
+class Drawable(Protocol):
     """What is shown of a run at one moment."""
 
     def brief(self) -> str:
@@ -77,10 +77,10 @@ class Screen(Protocol):
     def line(self, text: str) -> None:
         """Something that stays: an event, a warning."""
 
-    def show(self, look: Look) -> None:
+    def show(self, look: Drawable) -> None:
         """A look at the run while it goes on."""
 
-    def final(self, look: Look) -> None:
+    def final(self, look: Drawable) -> None:
         """The last look, which stays."""
 
     def close(self) -> None:
@@ -104,10 +104,10 @@ class PlainScreen:
         except (OSError, ValueError):
             pass  # a closed pipe is no reason to end a run
 
-    def show(self, look: Look) -> None:
+    def show(self, look: Drawable) -> None:
         self.line(look.brief())
 
-    def final(self, look: Look) -> None:
+    def final(self, look: Drawable) -> None:
         self.line(look.plain())
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class TerminalScreen:
         self._printed.append(text)
         self._print(text)
 
-    def show(self, look: Look) -> None:
+    def show(self, look: Drawable) -> None:
         console = self._get_console()
         if self._live is not None and self._size != console.size:
             self._begin_anew()
@@ -145,7 +145,7 @@ class TerminalScreen:
             console.show_cursor(True)  # so that even SIGKILL leaves it visible
         self._live.update(self._drawn(look), refresh=True)
 
-    def final(self, look: Look) -> None:
+    def final(self, look: Drawable) -> None:
         self.close()
         console = self._get_console()
         for each in [*look.trials(console.width), *look.lines(console.width)]:
@@ -161,7 +161,7 @@ class TerminalScreen:
         """Rows of trials that fit."""
         return max(3, self._get_console().size.height - 11)
 
-    def _drawn(self, look: Look) -> Any:
+    def _drawn(self, look: Drawable) -> Any:
         from rich.console import Group
 
         console = self._get_console()
@@ -202,7 +202,7 @@ class NotebookScreen:
     def line(self, text: str) -> None:
         PlainScreen().line(text)
 
-    def show(self, look: Look) -> None:
+    def show(self, look: Drawable) -> None:
         made = _Shown(look)
         if self._handle is None:
             display = self._display or sys.modules["IPython"].display.display
@@ -210,7 +210,7 @@ class NotebookScreen:
         else:
             self._handle.update(made)
 
-    def final(self, look: Look) -> None:
+    def final(self, look: Drawable) -> None:
         self.show(look)
 
     def close(self) -> None:
@@ -220,7 +220,7 @@ class NotebookScreen:
 class _Shown:
     """What a notebook shows as HTML; where it is exported as text, that."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Drawable) -> None:
         self.look = look
 
     def _repr_html_(self) -> str:
