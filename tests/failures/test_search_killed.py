@@ -20,6 +20,8 @@ import tuner as tune
 from tests.failures.checkpoint_faults import killed_at_fact
 from tuner.experiment import journal_writer
 from tuner.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
+from tuner.search.bayesopt import BayesOptSearch
+from tuner.search.hyperopt import HyperOptSearch
 from tuner.search.optuna import OptunaSearch
 
 SEARCH = """
@@ -118,6 +120,11 @@ def by_run(trial: Any) -> dict[str, Any]:
     return {"n": 3}
 
 
+def labelled() -> dict[str, Any]:
+    hp = pytest.importorskip("hyperopt", reason="hyperopt is not installed").hp
+    return {"x": hp.uniform("how far", 0, 5), "n": hp.choice("n", [0, 3])}
+
+
 UNIFORM = {"x": tune.uniform(0, 5), "n": tune.randint(0, 9)}
 SEARCHED: dict[str, tuple[int, Any, Callable[[], Searcher]]] = {
     "tpe": (9, UNIFORM, learning),
@@ -127,6 +134,9 @@ SEARCHED: dict[str, tuple[int, Any, Callable[[], Searcher]]] = {
     "limiter, in batches": (9, UNIFORM, lambda: ConcurrencyLimiter(learning(), 3, batch=True)),
     "repeater": (15, UNIFORM, lambda: Repeater(learning(), repeat=3)),
     "repeater in a limiter": (15, UNIFORM, lambda: ConcurrencyLimiter(Repeater(learning(), repeat=3), 2)),
+    "hyperopt": (9, UNIFORM, lambda: HyperOptSearch(n_initial_points=3)),
+    "hyperopt's own space": (9, {}, lambda: HyperOptSearch(labelled(), n_initial_points=3)),
+    "bayesopt": (6, UNIFORM, lambda: BayesOptSearch(random_search_steps=4)),
     "grid and random": (
         3,
         {
@@ -161,6 +171,8 @@ class Limit(tune.Callback):
 
 
 def searched(path: Path, how: str) -> Any:
+    if how in ("hyperopt", "bayesopt"):
+        pytest.importorskip({"bayesopt": "bayes_opt"}.get(how, how), reason=f"{how} is not installed")
     samples, space, make = SEARCHED[how]
     return tune.run(
         told, config=space, storage_path=path, name="e", num_samples=samples, search_alg=make(), metric="loss",

@@ -49,6 +49,8 @@ COMPLETED = frozenset(
     tuner.schedulers.pb2
     tuner.schedulers.pbt
     tuner.search
+    tuner.search.bayesopt
+    tuner.search.hyperopt
     tuner.search.optuna
     tuner.search.searcher
     tuner.search.variant_generator

@@ -27,7 +27,7 @@ __all__ = [
     "grid_search",
 ]
 
-_OTHERS = ("ax", "bayesopt", "hebo", "hyperopt", "nevergrad", "vizier", "zoopt")
+_OTHERS = ("ax", "hebo", "nevergrad", "vizier", "zoopt")
 
 
 def _optuna() -> type[Searcher]:
@@ -36,7 +36,21 @@ def _optuna() -> type[Searcher]:
     return OptunaSearch
 
 
+def _hyperopt() -> type[Searcher]:
+    from tuner.search.hyperopt import HyperOptSearch
+
+    return HyperOptSearch
+
+
+def _bayesopt() -> type[Searcher]:
+    from tuner.search.bayesopt import BayesOptSearch
+
+    return BayesOptSearch
+
+
 _SEARCHERS: dict[str, Callable[[], type[Searcher]]] = {
+    "bayesopt": _bayesopt,
+    "hyperopt": _hyperopt,
     "optuna": _optuna,
     "random": lambda: BasicVariantGenerator,
     "variant_generator": lambda: BasicVariantGenerator,
@@ -47,7 +61,7 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
     """The searcher of that name.
 
     Args:
-        search_alg: "random" (or "variant_generator") or "optuna".
+        search_alg: "random" (or "variant_generator"), "optuna", "hyperopt" or "bayesopt".
         kwargs: arguments of its constructor. Those that only another one of these has are passed over, so that
             searchers can be exchanged.
 

@@ -13,16 +13,9 @@ from typing import TYPE_CHECKING, Any
 from trainables.masking import masked
 from trainables.validation import checked_names
 from tuner.error import SettingError, refused, require
+from tuner.search.fitting import check_names, nested
 from tuner.search.optuna_results import NEEDS_DICT, StudySearcher
-from tuner.search.optuna_space import (
-    AskDraw,
-    check_names,
-    check_searchable,
-    config_of_function,
-    first_function,
-    nested,
-    wrapped,
-)
+from tuner.search.optuna_space import AskDraw, check_searchable, config_of_function, first_function, wrapped
 from tuner.search.optuna_study import (
     TRIAL_ID,
     begin,

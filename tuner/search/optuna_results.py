@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from tuner.error import SettingError
-from tuner.search.optuna_space import check_names, misfit, params_of_function, plain_result, read
+from tuner.search.fitting import check_names, misfit
+from tuner.search.optuna_space import params_of_function, plain_result, read
 from tuner.search.optuna_study import RESULT, TRIAL_ID, constrain, end_state, insert, open_study, optuna_id, states
 from tuner.search.resolve import Space
 from tuner.search.searcher import Metric, Searcher, names_of, values_of
@@ -75,8 +76,7 @@ class StudySearcher(Searcher):
         if self._function is not None:
             return params_of_function(self._function, config)
         assert self._space is not None
-        found: dict[str, tuple[Any, Any]] = {}
-        read(self._space.root, config, "", found)
+        found = read(self._space.root, config)
         return {name: value for name, (value, _) in found.items()}, {name: kind for name, (_, kind) in found.items()}
 
     def _add(self, study: optuna.Study, trial_id: str, config: Mapping[str, Any]) -> None:
@@ -168,7 +168,7 @@ class StudySearcher(Searcher):
         if any(value is None or math.isnan(value) for value in values):
             return f"{trial.trial_id} has no {' and '.join(names_of(self._metric))}"
         study = self._ready()
-        if self._space is not None and (problem := misfit(self._space.root, trial.config, "")):
+        if self._space is not None and (problem := misfit(self._space.root, trial.config)):
             return f"{trial.trial_id}: {problem}"
         params, distributions = self._params(trial.config)
         if not params:

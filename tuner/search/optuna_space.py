@@ -8,9 +8,9 @@ from typing import Any
 
 from tuner.error import SettingError
 from tuner.search.domains import Categorical, Domain, Float, Integer, NormalFloat, describe, same
+from tuner.search.fitting import nested, searched
 from tuner.search.resolve import HashDraw
-from tuner.search.searcher import contains
-from tuner.search.space_tree import Branches, Computed, Fixed, GridValues, Items, Leaf, Node, flat, walk
+from tuner.search.space_tree import Computed, GridValues, Leaf, Node, flat, walk
 
 _TAIL = 1e-9
 _PLAIN = (str, int, float, bool, type(None))
@@ -59,18 +59,6 @@ def check_searchable(root: Node) -> None:
 def first_function(root: Node) -> str | None:
     """Where the first `sample_from` of a space is; None: it has none."""
     return next((path for path, node in walk(root) if isinstance(node, Computed)), None)
-
-
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """{"a/b": 1} as {"a": {"b": 1}}: Optuna's names are flat."""
-    made: dict[str, Any] = {}
-    for name, value in flat.items():
-        *way, last = name.split("/") if isinstance(name, str) else [name]
-        node = made
-        for key in way:
-            node = node.setdefault(key, {})
-        node[last] = value
-    return made
 
 
 class AskDraw:
@@ -136,85 +124,21 @@ def _labels(domain: Categorical) -> tuple[Any, ...]:
     return values if plain and len(set(values)) == len(values) else tuple(range(len(values)))
 
 
-def read(node: Node, value: Any, name: str, found: dict[str, tuple[Any, Any]]) -> None:
-    """Collect name -> (Optuna's value, distribution) of the searched values that a config has."""
-    if isinstance(node, Leaf):
-        if isinstance(node.domain, NormalFloat):
-            value = min(max(node.domain.quantile(value), _TAIL), 1 - _TAIL)
-        found[name] = (value, distribution_of(node.domain, name))
-    elif isinstance(node, Branches):
-        for index, inner in enumerate(node.nodes):
-            if fits(inner, value):
-                found[name] = (_labels(node.domain)[index], distribution_of(node.domain, name))
-                read(inner, value, f"{name}[{index}]", found)
-                return
-    elif isinstance(node, Items):
-        prefix = f"{name}/" if name else ""
-        for key, inner in node.nodes:
-            there = key in value if node.kind is dict else key < len(value)
-            if there:  # a point may name a part only
-                read(inner, value[key], f"{prefix}{key}", found)
-
-
-def fits(node: Node, value: Any) -> bool:
-    """True if `value` can have come from this subtree."""
-    if isinstance(node, Fixed):
-        return contains(value, node.value) and contains(node.value, value)
-    if isinstance(node, Leaf):
-        return node.domain.is_valid(value)
-    if isinstance(node, Branches):
-        return any(fits(inner, value) for inner in node.nodes)
-    if isinstance(node, Items):
-        if node.kind is dict:
-            same_kind = isinstance(value, Mapping) and set(value) == {key for key, _ in node.nodes}
-        else:
-            same_kind = isinstance(value, (list, tuple)) and len(value) == len(node.nodes)
-        return same_kind and all(fits(inner, value[key]) for key, inner in node.nodes)
-    return isinstance(node, Computed)
-
-
-def misfit(node: Node, value: Any, path: str) -> str | None:
-    """Where a config does not fit a space, and why; None: it does. Constants and functions may be others."""
-    if isinstance(node, Leaf):
-        domain = node.domain
-        return None if domain.is_valid(value) else f"{path}={value!r} is not a value of {describe(domain)}"
-    if isinstance(node, Branches):
-        found = any(fits(inner, value) for inner in node.nodes)
-        return None if found else f"{path}={value!r} is not a value of {describe(node.domain)}"
-    if not isinstance(node, Items):
-        return None
-    for key, inner in node.nodes:
-        place = f"{path}/{key}" if path else str(key)
-        if isinstance(inner, (Fixed, Computed)):
-            continue
-        if node.kind is dict:
-            there = isinstance(value, Mapping) and key in value
-        else:
-            there = isinstance(value, (list, tuple)) and key < len(value)
-        if not there:
-            return f"it has no {place}"
-        if problem := misfit(inner, value[key], place):
-            return problem
-    return None
+def read(root: Node, config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Name -> (Optuna's value, distribution) of the searched values that a config has."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for name, domain, value in searched(root, config):
+        if isinstance(domain, NormalFloat):
+            value = min(max(domain.quantile(value), _TAIL), 1 - _TAIL)
+        elif isinstance(domain, Categorical):
+            value = _labels(domain)[value]
+        found[name] = (value, distribution_of(domain, name))
+    return found
 
 
 def plain_result(result: Mapping[str, Any]) -> dict[str, Any]:
     """What a study can hold of a result: numbers, text and booleans, flat."""
     return {name: value for name, value in flat(result).items() if isinstance(value, _PLAIN) and name != "config"}
-
-
-def check_names(node: Node, point: Mapping[str, Any], path: str) -> None:
-    """Raise SettingError for a name in a point that the space has not."""
-    if not isinstance(node, Items) or node.kind is not dict or not isinstance(point, Mapping):
-        return
-    nodes = dict(node.nodes)
-    for key, value in point.items():
-        if key not in nodes:
-            raise SettingError(
-                f"points_to_evaluate: {path + str(key)!r} is not in the search space, which has: "
-                f"{', '.join(map(str, nodes))}"
-            )
-        check_names(nodes[key], value, f"{path}{key}/")
 
 
 def config_of_function(function: Callable[[Any], Mapping[str, Any] | None], trial: Any) -> dict[str, Any]:

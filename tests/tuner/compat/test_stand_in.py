@@ -132,7 +132,7 @@ def test_the_migration_page_is_up_to_date() -> None:
     [
         ("ray.tune.uniform", "equal"),
         ("ray.tune.schedulers.PopulationBasedTraining", "differs"),
-        ("ray.tune.search.hyperopt.HyperOptSearch", "missing"),
+        ("ray.tune.search.hebo.HEBOSearch", "missing"),
         ("ray.tune.utils.flatten_dict", "differs"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import optuna
@@ -16,17 +15,14 @@ from tests.tuner.search.optuna_harness import SPACE, by_run, drive, make
 from tuner.error import SettingError
 from tuner.search import as_searcher
 from tuner.search.domains import describe
+from tuner.search.fitting import fits, misfit, nested
 from tuner.search.optuna_space import (
     AskDraw,
     Given,
-    check_names,
     check_searchable,
     config_of_function,
     distribution_of,
     first_function,
-    fits,
-    misfit,
-    nested,
     params_of_function,
     plain_result,
     read,
@@ -96,23 +92,20 @@ def resolved(space: Any, key: str) -> tuple[Any, dict[str, Any]]:
 @given(st.integers(0, 10_000))
 def test_a_config_as_parameters_makes_the_same_config_again(key: int) -> None:
     space, config = resolved(EXACT, str(key))
-    found: dict[str, tuple[Any, Any]] = {}
-    read(space.root, config, "", found)
+    found = read(space.root, config)
     for name, (value, kind) in found.items():
         assert kind._contains(kind.to_internal_repr(value)), name
     params = {name: value for name, (value, _) in found.items()}
     assert space.resolve(AskDraw(optuna.trial.FixedTrial(params), "k")) == config
     assert fits(space.root, config)
-    assert misfit(space.root, config, "") is None
+    assert misfit(space.root, config) is None
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(-20, 20), st.floats(0.1, 5), st.floats(-15, 15))
 def test_a_normal_value_is_searched_as_its_quantile(mean: float, sd: float, away: float) -> None:
     space = Space({"n": tune.randn(mean, sd)})
-    found: dict[str, tuple[Any, Any]] = {}
-    read(space.root, {"n": mean + away * sd}, "", found)
-    value, kind = found["n"]
+    value, kind = read(space.root, {"n": mean + away * sd})["n"]
     assert kind.low <= value <= kind.high
     back = space.resolve(AskDraw(optuna.trial.FixedTrial({"n": value}), "k"))["n"]
     assert back == pytest.approx(mean + max(-5.9, min(away, 5.9)) * sd, abs=0.2 * sd)
@@ -173,54 +166,6 @@ THERE = {
     "f": tune.sample_from(len),
     "k": "constant",
 }
-GOOD = {"lr": 0.5, "m": {"opt": {"kind": "adam"}}, "l": [1, 5], "f": 3, "k": "constant"}
-
-
-@pytest.mark.parametrize(
-    ("config", "problem"),
-    [
-        (GOOD, None),
-        ({**GOOD, "k": "another", "f": None, "new": 1}, None),
-        ({**GOOD, "m": {"opt": {"kind": "sgd", "mu": 0.2}}}, None),
-        ({**GOOD, "l": (2,)}, None),
-        ({**GOOD, "lr": 2.0}, r"lr=2\.0 is not a value of uniform\(0\.0, 1\.0\)"),
-        ({**GOOD, "lr": "x"}, "lr='x' is not a value of"),
-        ({**GOOD, "m": {"opt": {"kind": "sgd"}}}, r"m/opt=\{'kind': 'sgd'\} is not a value of choice"),
-        ({**GOOD, "m": {"opt": {"kind": "adam", "mu": 1}}}, "m/opt=.* is not a value of choice"),
-        ({**GOOD, "m": 3}, "it has no m/opt"),
-        ({**GOOD, "l": []}, "it has no l/0"),
-        ({**GOOD, "l": {"0": 1}}, "it has no l/0"),
-        ({}, "it has no lr"),
-    ],
-)
-def test_where_a_config_does_not_fit_a_space_is_said(config: Any, problem: str | None) -> None:
-    found = misfit(Space(THERE).root, config, "")
-    assert found is None if problem is None else found is not None and re.fullmatch(problem + ".*", found)
-
-
-@pytest.mark.parametrize(
-    ("value", "fitting"),
-    [
-        (GOOD, True),
-        ({**GOOD, "k": "another"}, False),
-        ({**GOOD, "new": 1}, False),
-        ({**GOOD, "l": [1]}, False),
-        ({**GOOD, "l": (1, 5)}, True),
-        ({**GOOD, "lr": None}, False),
-        (None, False),
-    ],
-)
-def test_whether_a_value_can_have_come_from_a_subtree(value: Any, fitting: bool) -> None:
-    assert fits(Space(THERE).root, value) is fitting
-
-
-@pytest.mark.parametrize("point", [{"lrr": 1}, {"m": {"optt": 1}}])
-def test_a_name_that_the_space_has_not_is_told_with_those_it_has(point: Any) -> None:
-    root = Space(THERE).root
-    check_names(root, GOOD, "")
-    check_names(root, {"l": [9], "m": {"opt": {"whatever": 1}}}, "")
-    with pytest.raises(SettingError, match=r"points_to_evaluate: '(lrr|m/optt)' is not in the search space, which has"):
-        check_names(root, point, "")
 
 
 def test_the_first_function_of_a_space_is_found_by_its_path() -> None:

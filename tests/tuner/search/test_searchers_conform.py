@@ -80,7 +80,7 @@ def test_create_searcher() -> None:
     ("make", "message"),
     [
         (lambda: create_searcher("optona"), "did you mean 'optuna'"),
-        (lambda: create_searcher("hyperopt"), "not shipped"),
+        (lambda: create_searcher("hebo"), "not shipped"),
         (lambda: create_searcher("optuna", sample=3), "did you mean 'sampler'"),
         (lambda: as_searcher(3, {}), "accepted are a Searcher"),
         (lambda: as_searcher(OptunaSearch, {}), "create an instance"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tuner as tune
 from tests.tuner.search.spaces import resolve
 from tuner.error import SettingError
-from tuner.search.optuna_space import nested
+from tuner.search.fitting import nested
 from tuner.search.resolve import Space
 from tuner.search.space_tree import (
     Branches,
