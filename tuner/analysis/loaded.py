@@ -15,7 +15,7 @@ from trainables.result_history import flatten, frame
 from tuner.analysis import scopes
 from tuner.error import require
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
-from tuner.experiment.reader import load_state, read_settings
+from tuner.experiment.reader import follow, load_state, read_settings
 from tuner.experiment.trial import Trial
 
 if TYPE_CHECKING:
@@ -25,13 +25,18 @@ if TYPE_CHECKING:
 _living: WeakSet[LoadedExperiment] = WeakSet()
 
 
-def moved(source: Path, target: Path) -> None:
-    """An experiment has another directory now: results of it that this process holds are read from there."""
+def moved(source: Path, target: Path, copies: tuple[str, str] | None) -> None:
+    """An experiment has another directory now: results of it that this process holds are read from there.
+
+    `copies`: where its copies were, and are.
+    """
     for loaded in _living:
         if loaded._path == str(source):
             loaded._path = str(target)
             for trial in loaded._trials:
                 trial.__dict__["root"] = target / trial.dirname
+            if copies is not None:
+                follow(loaded._trials, [copies])
 
 
 class LoadedExperiment:

@@ -22,6 +22,7 @@ from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import Trial
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ T = TypeVar("T")
 _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("name", "id", "trainable", "entry", "upload_dir", "settings_blob", "space_blob"), (str,)),
     **dict.fromkeys(("metric", "mode"), (str, list)),
-    **dict.fromkeys(("retention", "inherited_copies"), (list,)),
+    **dict.fromkeys(("retention", "inherited_copies", "moved"), (list,)),
     "sync_command": (dict,),
 }
 """Settings that are read from it, and what they are where they are not None."""
@@ -95,9 +96,21 @@ def load_with_journal(
 ) -> tuple[ExperimentState, JournalContents]:
     """`load_state`, and the journal, of which a person wants to know what is lost; `problems` as for `state_of`."""
     paths = standing(paths)
-    read_settings(paths)
+    settings = read_settings(paths)
     contents = read_journal(paths)
-    return state_of(paths, contents.snapshot, contents.bodies, problems), contents
+    state = state_of(paths, contents.snapshot, contents.bodies, problems)
+    if settings.get("moved"):
+        follow(state.trials, settings["moved"])
+    return state, contents
+
+
+def follow(trials: Iterable[Trial], moved: Iterable[Any]) -> None:
+    """Say of copies where they are since the experiment got another name: (old URI, new URI), the earliest first."""
+    pairs = [pair for pair in moved if isinstance(pair, (list, tuple)) and len(pair) == 2]
+    for trial in trials:
+        for record in trial.checkpoints:
+            for old, new in pairs:
+                record.copies = [str(new) if place == old else place for place in record.copies]
 
 
 def state_of(

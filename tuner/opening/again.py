@@ -53,9 +53,9 @@ def settle(spec: Spec) -> Spec:
         return _newest(spec)
     if base is not Base.NEW or spec.overwrite or word is not Existing.RESUME:
         return spec
-    if spec.name is None and spec.restore is None:
+    if spec.name is None:
         return _nameless(spec)
-    if spec.name is None or spec.restore is not None or _is(spec, spec.name, number):
+    if _is(spec, spec.name, number):
         return replace(spec, resume="AUTO")
     there = [one for one in _earlier(spec.storage) if _moved_from(spec.name, one.name) and one.number == number]
     if there:

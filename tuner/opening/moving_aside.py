@@ -8,6 +8,7 @@ marker whose owner is dead ends the move where the replica has the new name alre
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ from tuner.experiment.incoming import beside
 from tuner.experiment.lock import claim
 from tuner.experiment.ownership import Ownership, beating
 from tuner.experiment.paths import EXPERIMENT_NAME, ExperimentPaths
+from tuner.experiment.reader import read_settings
 from tuner.opening.reach import ReplicaConnection
 from tuner.opening.survey import LocalStanding, StartStanding
 from tuner.spec import Spec
@@ -65,7 +67,8 @@ def move(
             return
         target = paths.root.with_name(_free_name(paths, connection))
         if there is None:
-            _rename(paths, target, local, ownership)
+            _rename(paths, target, local, ownership, None)
+            fs.remove_quietly(ExperimentPaths(target).moving_aside)  # of a move that nobody here can end
         else:
             assert connection is not None and remote is not None
             description = local.description or there.settings()
@@ -77,7 +80,7 @@ def move(
                 fs.fsync_dir(paths.root)
             with _taken_back(moving, paths):
                 moving.carry_out()
-            _rename(paths, target, local, ownership)
+            _rename(paths, target, local, ownership, there)
             moving.clean_up()
             fs.remove_quietly(ExperimentPaths(target).moving_aside)
     places = [str(target)] if local.exists else []
@@ -115,7 +118,7 @@ def recover(
         target = paths.root.with_name(intent.to)
         if moving.is_done():
             if here is not None:
-                _rename(paths, target, standing.local, ownership)
+                _rename(paths, target, standing.local, ownership, remote)
             moving.clean_up()
             fs.remove_quietly(ExperimentPaths(target).moving_aside)
             log.warning("%s: it was being moved to %s by a start that was killed: it is there now", remote.uri, target)
@@ -157,14 +160,28 @@ def _taken_back(moving: RemoteMove, paths: ExperimentPaths) -> Iterator[None]:
         raise
 
 
-def _rename(paths: ExperimentPaths, target: Path, local: LocalStanding, ownership: Ownership) -> None:
+def _rename(
+    paths: ExperimentPaths, target: Path, local: LocalStanding, ownership: Ownership, remote: RemoteExperiment | None
+) -> None:
+    """Give what is here its new name; `remote`: its replica, which has it."""
     if not local.exists:
         return
     fs.rename(paths.root, target)  # from this instant on it has the new name here
     ownership.follow(ExperimentPaths(target))
     fs.fsync_dir(target.parent)
+    copies = None if remote is None else (remote.uri, f"{remote.place}/{target.name}")
+    _describe(ExperimentPaths(target), copies)
     _moved.append((paths.root, target))
-    moved(paths.root, target)
+    moved(paths.root, target, copies)
+
+
+def _describe(paths: ExperimentPaths, copies: tuple[str, str] | None) -> None:
+    """Write down its name, and where the copies are that the journal says are elsewhere."""
+    settings = read_settings(paths)
+    settings["name"] = paths.root.name
+    if copies is not None:
+        settings["moved"] = [*(settings.get("moved") or ()), copies]
+    fs.replace_file(paths.experiment_json, json.dumps(settings, indent=1).encode())
 
 
 def _forget(paths: ExperimentPaths, remote: RemoteExperiment) -> None:

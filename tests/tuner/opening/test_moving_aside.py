@@ -15,7 +15,7 @@ import pytest
 
 import tuner as tune
 from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
-from tests.tuner.opening.harness import CLOCK, files, ran
+from tests.tuner.opening.harness import CLOCK, files, ran, train
 from trainables.transfer.open import open_backend
 from trainables.transfer.transfer_jobs import ListKeys, Read
 from tuner.error import ExperimentExistsError, OwnedElsewhereError, SettingError
@@ -147,7 +147,9 @@ def test_the_line_says_where_it_is_and_names_resume(tmp_path: Path, capfd: pytes
     ran(tmp_path, verbose=1)
     lines = [line for line in capfd.readouterr().out.splitlines() if "moved aside" in line]
     assert len(lines) == 1 and str(tmp_path / "e.1") in lines[0] and "TUNE_EXISTING=resume" in lines[0]
-    assert files(tmp_path / "e.1") == before
+    after = files(tmp_path / "e.1")
+    assert json.loads(after.pop("experiment.json")) == {**json.loads(before.pop("experiment.json")), "name": "e.1"}
+    assert after == before
 
 
 def test_a_number_is_free_only_if_it_is_here_and_in_the_replica(tmp_path: Path) -> None:
@@ -245,3 +247,22 @@ def test_results_and_a_checkpoint_of_the_earlier_one_are_found_where_it_is_now(t
     assert [Path(str(one.best_logdir)).parent.name for one in (first, second, third)] == ["e.1", "e.2", "e"]
     assert [len(one.best_dataframe) for one in (first, second, third)] == [1, 1, 1]
     assert first.experiment_path == str(tmp_path / "e.1") and first.best_checkpoint.to_dict()["n"] == 1  # type: ignore[union-attr]
+
+
+def test_checkpoints_that_are_only_in_the_replica_are_found_under_the_new_name(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    copies = tune.SyncConfig(upload_dir=str(place), keep_local=1)
+
+    def saves(config: dict[str, Any]) -> None:
+        for n in (1, 2):
+            tune.report({"n": n}, checkpoint=tune.Checkpoint.from_dict({"n": n}))
+
+    settings: dict[str, Any] = {"name": "e", "storage_path": tmp_path / "here", "executor": "inline", "verbose": 0}
+    kept = tune.run(saves, metric="n", mode="min", sync_config=copies, **settings)
+    tune.run(train, sync_config=copies, **settings)
+    tune.run(train, sync_config=copies, **{**settings, "name": "e.1"})  # which makes it e.1.1
+    for analysis in (kept, tune.ExperimentAnalysis(tmp_path / "here" / "e.1.1", metric="n", mode="min")):
+        trial = analysis.trials[0]
+        assert not (trial.directory / trial.checkpoints[0].ref.name).exists() and trial.directory.is_dir()
+        assert [record.copies for record in trial.checkpoints] == [[f"{place}/e.1.1"]] * 2
+        assert analysis.best_checkpoint.to_dict()["n"] == 1  # type: ignore[union-attr]
