@@ -23,11 +23,12 @@ from typing import Any
 
 DOCS = Path(__file__).resolve().parent
 PAGE, NAMES, NOTES = DOCS / "migrating.md", DOCS / "ray_names.json", DOCS / "migrating_notes.yaml"
-PUBLIC = DOCS / "ray_public.json"
+PUBLIC, VARIABLES = DOCS / "ray_public.json", DOCS / "ray_variables.json"
 sys.path.insert(0, str(DOCS.parent))
 from tuner.compat.missing import NotHere, instead_of  # noqa: E402 - from beside this page
 from tuner.compat.stand_in import counterpart  # noqa: E402
 from tuner.compat.table import sections  # noqa: E402
+from tuner.compat.variables import honoured, without_effect  # noqa: E402
 
 MODULES = {
     "ray.tune": """
@@ -243,7 +244,25 @@ def page() -> str:
         )
     count = Counter(line.state for line in every)
     head = notes["head"].format(ray=names["ray"], number=len(every), **count)
-    return "\n".join([head.rstrip(), "", *older(names["ray"], notes["older"]), *tables(every)]).rstrip() + "\n"
+    return (
+        "\n".join([head.rstrip(), "", *environment(), *older(names["ray"], notes["older"]), *tables(every)]).rstrip()
+        + "\n"
+    )
+
+
+def environment() -> Iterator[str]:
+    """The environment variables of Ray's."""
+    versions: dict[str, str] = json.loads(VARIABLES.read_text("utf-8"))
+    yield "## Environment variables"
+    yield ""
+    yield "A run that finds one set which does nothing here says so in one line."
+    yield ""
+    yield "| variable | of Ray | does here |"
+    yield "|---|---|---|"
+    for name, have in versions.items():
+        said = honoured().get(name) or f"nothing: {without_effect()[name]}"
+        yield f"| `{name}` | {', '.join(version.rpartition('.')[0] for version in have.split())} | {said} |"
+    yield ""
 
 
 def older(newest: str, notes: dict[str, str]) -> Iterator[str]:

@@ -1,6 +1,7 @@
-"""Write the public names of several versions of Ray, and the members of the classes that users hold.
+"""Write what several versions of Ray make public: their names, members of classes, and environment variables.
 
-`python docs/ray_public.py WHEEL...` writes docs/ray_public.json and docs/ray_members.json.
+`python docs/ray_public.py WHEEL...` writes docs/ray_public.json, docs/ray_members.json (of the classes that users hold) and
+docs/ray_variables.json.
 
 Each argument is a wheel of Ray (`pip download --no-deps ray==2.9.3`, for any platform) or a directory that holds the
 package `ray`. Only names are read, from the sources; nothing of Ray's is run or stored but they. Public is what
@@ -25,6 +26,8 @@ HELD = {
     *("Logger", "LoggerCallback", "Result", "ResultGrid", "Trainable"),
 }
 """Classes of which users hold objects, or write subclasses."""
+VARIABLES = Path(__file__).with_name("ray_variables.json")
+VARIABLE = re.compile(r"(TUNE|TRAIN|RAY_AIR|RAY_CHDIR|RAY_TRAIN|RAY_TUNE)_[A-Z0-9_]+$")
 PACKAGES = ("ray/tune/", "ray/train/", "ray/air/")
 MARKS = {"PublicAPI", "DeveloperAPI"}
 MARKS_ALL = (2, 1)
@@ -115,6 +118,24 @@ def members(place: Path) -> Iterator[str]:
                     yield from (f"{module}:{node.name}.{name}" for name in members_of(node))
 
 
+def variables(tree: ast.Module) -> set[str]:
+    """The environment variables that a module names."""
+    listed = {
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+        for name in strings(node.value)
+    }
+    said = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return {text for text in said if VARIABLE.match(text)} - listed
+
+
+def collect_variables(place: Path) -> set[str]:
+    """The environment variables of one version."""
+    every = (variables(ast.parse(source)) for path, source in sources(place) if not LEFT_OUT & set(path.split("/")))
+    return set().union(*every)
+
+
 def collect(place: Path) -> dict[str, list[str]]:
     """Module -> its public names."""
     documented = tuple(map(int, version_of(place).split(".")[:2])) < MARKS_ALL
@@ -135,14 +156,18 @@ def write(file: Path, versions: dict[str, list[str]]) -> None:
 def main() -> None:
     versions: dict[str, list[str]] = {}
     held: dict[str, list[str]] = {}
+    read: dict[str, list[str]] = {}
     for place in map(Path, sys.argv[1:]):
         for module, names in collect(place).items():
             for name in [f"{module}:{name}" for name in names] or [f"{module}:"]:
                 versions.setdefault(name, []).append(version_of(place))
         for name in members(place):
             held.setdefault(name, []).append(version_of(place))
+        for name in collect_variables(place):
+            read.setdefault(name, []).append(version_of(place))
     write(NAMES, versions)
     write(MEMBERS, held)
+    write(VARIABLES, read)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,14 @@ def default(name: str, value: str) -> None:
     os.environ.setdefault(name, value)
 
 
+def set_original_directory(path: str | None) -> str | None:
+    """Set TUNE_ORIG_WORKING_DIR, where the driver was started, for a trial; None: remove it. Returns what was set."""
+    before = os.environ.pop("TUNE_ORIG_WORKING_DIR", None)
+    if path is not None:
+        os.environ["TUNE_ORIG_WORKING_DIR"] = path
+    return before
+
+
 def limit_threads(threads: int) -> None:
     """Tell libraries that are loaded from now on, and programs started, how many threads they may use."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):

@@ -10,8 +10,8 @@ from tuner.error import refused, require
 
 
 def result_dir() -> str | None:
-    """TUNE_RESULT_DIR: where experiments go when no `storage_path` is given."""
-    return os.environ.get("TUNE_RESULT_DIR")
+    """TUNE_RESULT_DIR, or Ray's RAY_AIR_LOCAL_CACHE_DIR: where experiments go when no `storage_path` is given."""
+    return os.environ.get("TUNE_RESULT_DIR") or os.environ.get("RAY_AIR_LOCAL_CACHE_DIR")
 
 
 def existing() -> str | None:
@@ -46,6 +46,31 @@ def set_environment(whole: Mapping[str, str]) -> None:
     for name, value in whole.items():
         if os.environ.get(name) != value:
             os.environ[name] = value
+
+
+def variables_of(prefixes: tuple[str, ...]) -> list[str]:
+    """The names of all variables that are set and begin with one of these, in alphabetical order."""
+    return sorted(name for name in os.environ if name.startswith(prefixes))
+
+
+def callback_classes() -> list[str]:
+    """RAY_TUNE_CALLBACKS: classes, as `module.Class`, that are made for every run."""
+    return [path.strip() for path in os.environ.get("RAY_TUNE_CALLBACKS", "").split(",") if path.strip()]
+
+
+def dated_names() -> bool:
+    """TUNE_DISABLE_DATED_SUBDIR=1: the name of a run that is given none has no date."""
+    return os.environ.get("TUNE_DISABLE_DATED_SUBDIR", "") in ("", "0")
+
+
+def handles_interrupts() -> bool:
+    """TUNE_DISABLE_SIGINT_HANDLER=1: Ctrl-C is KeyboardInterrupt at once, and not an end in order."""
+    return os.environ.get("TUNE_DISABLE_SIGINT_HANDLER", "") in ("", "0")
+
+
+def slow_after_s() -> float:
+    """TUNE_WARN_THRESHOLD_S: seconds from which on `warn_if_slow` warns; default 0.5."""
+    return _seconds("TUNE_WARN_THRESHOLD_S", 0.5)
 
 
 def disable_loggers() -> bool:

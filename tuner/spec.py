@@ -244,13 +244,13 @@ class Spec:
         return default_storage() if self.storage_path is None else as_local_path(self.storage_path)
 
     def named(self, now: datetime.datetime) -> str:
-        """The given name, a stable one for "AUTO", else one with the date that no directory has yet."""
+        """The given name, a stable one for "AUTO", else one that no directory has yet, with the date."""
         if self.name is not None:
             return self.name
         stem = safe_name(self.trainable_name, limit=60)
         if self.resume_choice.base is Base.AUTO:
             return f"{stem}_{script_hash(self.trainable, self.trainable_name)}"
-        name = base = f"{stem}_{now:%Y-%m-%d_%H-%M-%S}"
+        name = base = f"{stem}_{now:%Y-%m-%d_%H-%M-%S}" if knobs.dated_names() else stem
         number = 1
         while os.path.exists(self.storage / name):
             number += 1

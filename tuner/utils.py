@@ -85,7 +85,9 @@ def diagnose_serialization(trainable: Any) -> bool:
     return True
 
 
-def validate_save_restore(trainable_cls: Any, config: Mapping[str, Any] | None = None, num_gpus: int = 0) -> bool:
+def validate_save_restore(
+    trainable_cls: Any, config: Mapping[str, Any] | None = None, num_gpus: int = 0, **unused: Any
+) -> bool:
     """Train a class for one step, save it, load that into a new one, and train on.
 
     Args:
@@ -126,11 +128,12 @@ def wait_for_gpu(
     """
     seconds("delay_s", delay_s, zero=True)
     used = 1.0
-    for _ in range(retry):
+    for look in range(retry):
+        if look:
+            time.sleep(delay_s)
         used = _memory_in_use(gpu_id)
         if used <= target_util:
             return True
-        time.sleep(delay_s)
     raise ResourceError(f"GPU {gpu_id!r}: {used:.0%} of its memory is in use after {retry} looks")
 
 

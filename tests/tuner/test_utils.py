@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +86,20 @@ def test_a_class_that_restores_what_it_saved_is_told_from_one_that_does_not() ->
 def test_a_gpu_that_is_not_there_is_named() -> None:
     with pytest.raises(ResourceError, match="'no such one'"):
         wait_for_gpu("no such one", retry=1, delay_s=0)
+
+
+def test_a_gpu_is_waited_for_and_not_after_the_last_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = tmp_path / "looks"
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        f"#!/bin/sh\necho look >> {looks}\n[ $(wc -l < {looks}) -lt 3 ] && echo 50, 100 || echo 0, 100\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert wait_for_gpu(0, retry=3, delay_s=0)
+    looks.unlink()
+    with pytest.raises(ResourceError, match="50% of its memory is in use after 1 looks"):
+        wait_for_gpu("0", retry=1, delay_s=3600)  # it returns
 
 
 def test_dicts_are_merged_into_a_new_one() -> None:

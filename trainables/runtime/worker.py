@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from trainables import session
+from trainables import knobs, session
 from trainables.automatic import TimeSource
 from trainables.errors import CheckpointBudgetError, LimitError, PublishError, TransferError
 from trainables.job import Job
@@ -137,6 +137,7 @@ def _in_place(job: Job) -> Iterator[None]:
     original = os.path.abspath(job.original_cwd)
     os.makedirs(job.temporary, exist_ok=True)
     tempfile.tempdir = str(job.temporary)
+    told = knobs.set_original_directory(original)
     try:
         if job.chdir:
             # "" means the working directory, and modules beside the user's script must stay importable.
@@ -144,6 +145,7 @@ def _in_place(job: Job) -> Iterator[None]:
             os.chdir(job.directory)
         yield
     finally:
+        knobs.set_original_directory(told)
         sys.path[:], tempfile.tempdir = path, temporary
         if job.chdir:
             os.chdir(before)

@@ -20,8 +20,10 @@ from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.clock import Clock, SystemClock
+from tuner.compat import variables
 from tuner.driver.driver import Run
 from tuner.driver.plugins import PluginSet, TrialSource
+from tuner.driver.plugins.named_callbacks import named_callbacks
 from tuner.error import ExperimentExistsError, OwnedElsewhereError, SettingError
 from tuner.executors import default
 from tuner.executors.base import Executor, Resources
@@ -63,6 +65,7 @@ def execute(spec: Spec) -> ExperimentAnalysis:
     """Run the experiment that `spec` describes, from wherever it stands, and return its results."""
     with ExitStack() as ends:
         driver_log = ends.enter_context(DriverLog(SystemClock()).attached())
+        variables.tell_of_vain()
         for change in _changes:
             spec = change(spec)
         spec = again.settle(spec)
@@ -152,7 +155,7 @@ def _plugins(
         total_resources=executor.total(),
         trial_resources=parse_resources(spec.resources_per_trial),
     )
-    user = list(spec.callbacks)
+    user = [*spec.callbacks, *named_callbacks()]
     fits = _fits(spec, executor)
     policies = [PolicyFiles()] if getattr(scheduler, "log_config", True) else []
     trust(paths.root)

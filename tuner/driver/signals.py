@@ -7,12 +7,15 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+from tuner import knobs
 from tuner.driver.endings import Endings, HaltCause
 from tuner.executors.base import Executor
 
 
 class Signals:
     """Context: the first signal ends the run in order, a second Ctrl-C at once; only in the main thread.
+
+    With TUNE_DISABLE_SIGINT_HANDLER=1 a Ctrl-C is Python's own.
 
     Once the loop has ended (`leave`) a Ctrl-C means the wait until everything is copied, also where it comes earlier.
     """
@@ -31,7 +34,8 @@ class Signals:
                 (signal.SIGTERM, self._preempt),
                 (signal.SIGUSR1, self._preempt),
             ):
-                self._before[number] = signal.signal(number, handler)
+                if number != signal.SIGINT or knobs.handles_interrupts():
+                    self._before[number] = signal.signal(number, handler)
         return self
 
     def __exit__(
