@@ -1,7 +1,7 @@
 """Write what several versions of Ray make public: their names, members of classes, and environment variables.
 
-`python docs/ray_public.py WHEEL...` writes docs/ray_public.json, docs/ray_members.json (of the classes that users hold) and
-docs/ray_variables.json.
+`python docs/ray_public.py WHEEL...` writes docs/ray_public.json, docs/ray_members.json (of the classes that users hold)
+and docs/ray_variables.json.
 
 Each argument is a wheel of Ray (`pip download --no-deps ray==2.9.3`, for any platform) or a directory that holds the
 package `ray`. Only names are read, from the sources; nothing of Ray's is run or stored but they. Public is what
