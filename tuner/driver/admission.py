@@ -39,6 +39,7 @@ class Admission:
         spec = parts.plan.spec
         self._limit = parts.executor.max_concurrent or spec.max_concurrent_trials or math.inf
         self._default: Resources = parse_resources(spec.resources_per_trial)
+        parts.state.usual_resources.update(self._default)
         self._usual: Resources = self._default
         """What the trial that was created last asked for."""
         self._alike = True

@@ -145,7 +145,13 @@ def _plugins(
     """Searcher, scheduler, stopper and callbacks, ready to be asked; SettingError for what is none."""
     seed = int(settings["seed"])
     searcher = as_searcher(
-        spec.search_alg, spec.param_space, num_samples=spec.num_samples, metric=spec.metric, mode=spec.mode, seed=seed
+        spec.search_alg,
+        spec.param_space,
+        num_samples=spec.num_samples,
+        metric=spec.metric,
+        mode=spec.mode,
+        seed=seed,
+        trainable_name=spec.trainable_name,
     )
     scheduler = as_scheduler(
         spec.scheduler,

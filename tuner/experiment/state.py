@@ -35,6 +35,8 @@ class ExperimentState:
     def __init__(self, root: Path, snapshot: Snapshot | None = None) -> None:
         snapshot = snapshot or Snapshot()
         self.root = root
+        self.usual_resources: dict[str, float] = {}
+        """What a trial gets that says nothing else, where a run has said so."""
         self._order: list[Trial] = snapshot.trials
         self._by_id = {trial.trial_id: trial for trial in self._order}
         self.trials = Trials(self._by_id, self._order)
@@ -50,7 +52,7 @@ class ExperimentState:
             check_name(trial.dirname)
             for ref in (*(record.ref for record in trial.checkpoints), *trial.forgotten, trial.started_from):
                 check_ref(ref)
-            trial.__dict__["root"] = root / trial.dirname
+            trial.__dict__.update(root=root / trial.dirname, usual=self.usual_resources)
             trial.save_due = max(trial.save_due, *trial.unsaved, 0)  # format 1 has no `save_due`
             self.counts[trial.status] += 1
             self._borrows(trial)
@@ -117,7 +119,7 @@ class ExperimentState:
             experiment_tag=fact.tag,
             resources=fact.resources,
         )
-        trial.__dict__["root"] = self.root / fact.dirname
+        trial.__dict__.update(root=self.root / fact.dirname, usual=self.usual_resources)
         self._order.append(trial)
         self._by_id[fact.trial] = trial
         self.counts["PENDING"] += 1

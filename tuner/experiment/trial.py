@@ -18,13 +18,14 @@ from trainables.wire import CheckpointRef
 from tuner.error import SerializationError
 from tuner.experiment.blobs import Blobs, speak_of
 from tuner.experiment.events import NO_RAW, ErrorInfo
+from tuner.experiment.ray_trial import RayTrial, TrialType
 from tuner.experiment.reason import Reason
 from tuner.experiment.trial_records import CheckpointRecord, Clone, Rest, Summary, tight
 
 log = logging.getLogger(__name__)
 
 
-class Trial(msgspec.Struct, eq=False, dict=True, omit_defaults=True):
+class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, omit_defaults=True):
     """One config run by one trainable."""
 
     PENDING: ClassVar[str] = "PENDING"

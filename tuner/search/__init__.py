@@ -10,9 +10,11 @@ from trainables.validation import unknown_name
 from tuner.error import SettingError, refused
 from tuner.search.ahead import with_ask_ahead
 from tuner.search.arguments import class_hint, require_goal
-from tuner.search.limiter import ConcurrencyLimiter, SampleLimit, Wrapper, tell_properties
+from tuner.search.limiter import ConcurrencyLimiter, SampleLimit, tell_properties
 from tuner.search.repeater import Repeater
 from tuner.search.sample import grid_search
+from tuner.search.search_algorithm import AlgorithmSearcher, SearchAlgorithm
+from tuner.search.search_generator import SearchGenerator
 from tuner.search.searcher import Metric, Searcher, names_of
 from tuner.search.space import searched_paths
 from tuner.search.variants import BasicVariantGenerator
@@ -21,6 +23,8 @@ __all__ = [
     "BasicVariantGenerator",
     "ConcurrencyLimiter",
     "Repeater",
+    "SearchAlgorithm",
+    "SearchGenerator",
     "Searcher",
     "as_searcher",
     "create_searcher",
@@ -106,16 +110,18 @@ def as_searcher(
     metric: Metric = None,
     mode: Metric = None,
     seed: int | None = None,
+    trainable_name: str = "",
 ) -> Searcher:
     """What proposes the configs of an experiment, ready to be asked.
 
     Args:
-        search_alg: a `Searcher`, a name for `create_searcher`, or None: grid and random search; Optuna's for a
-            define-by-run function.
+        search_alg: a `Searcher`, a `SearchAlgorithm`, a name for `create_searcher`, or None: grid and random search;
+            Optuna's for a define-by-run function.
         param_space: the search space, or a define-by-run function.
         num_samples: how many suggestions there are (times the grid); -1: without end.
         metric, mode: for searchers that were not given their own.
         seed: the experiment's, for searchers that were not given their own.
+        trainable_name: for search algorithms, which make trials.
 
     Raises:
         SettingError: they do not fit together; the message says what does.
@@ -126,10 +132,12 @@ def as_searcher(
         searcher = create_searcher(search_alg)
     elif isinstance(search_alg, Searcher):
         searcher = search_alg
+    elif isinstance(search_alg, SearchAlgorithm):
+        searcher = AlgorithmSearcher(search_alg, trainable_name)
     else:
         hint = class_hint(search_alg, Searcher)
         raise refused("search_alg", search_alg, f"accepted are a Searcher, 'random', 'optuna' and None{hint}")
-    label = type(searcher.unwrapped if isinstance(searcher, Wrapper) else searcher).__name__
+    label = type(getattr(searcher, "unwrapped", searcher)).__name__
     for what, own, given in (("metric", searcher.metric, metric), ("mode", searcher.mode, mode)):
         if own is not None and given is not None and names_of(own) != names_of(given):
             raise SettingError(f"{what}={given!r} was given, but {label} has {what}={own!r}; give it in one place")

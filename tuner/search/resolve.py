@@ -19,6 +19,10 @@ from tuner.search.domains import Categorical, Domain, Function
 from tuner.search.grids import Chosen, Grids
 
 
+class RecursiveDependencyError(SettingError):
+    """Functions of a search space depend on each other in a circle."""
+
+
 class Draw(Protocol):
     """Where the values of one config come from. `name` tells two places apart, also in two branches of a choice."""
 
@@ -67,6 +71,7 @@ class Space:
     def __init__(self, config: Mapping[str, Any]) -> None:
         if not isinstance(config, Mapping):
             raise SettingError(f"a search space is a dict, not {type(config).__name__}: {config!r}")
+        self.config = config
         self.root = tree.compile_node(dict(config))
         tree.check_distinct(self.root)
         self._grids = Grids(self.root)
@@ -167,7 +172,7 @@ class _Resolver:
         """Run the function at `path`, after those that it looks at."""
         if path in self._running:
             circle = [*self._running[self._running.index(path) :], path]
-            raise SettingError(
+            raise RecursiveDependencyError(
                 f"sample_from functions depend on each other in a circle: {' -> '.join(map(tree.path_text, circle))}"
             )
         name, domain = self._functions[path]

@@ -10,7 +10,7 @@ from trainables.metrics import score_of
 from tuner.error import SettingError, require
 from tuner.search.arguments import check_mode
 from tuner.search.domains import same
-from tuner.search.pickled_state import Stateful
+from tuner.search.pickled_state import SavedToDirectory
 
 Metric = str | Sequence[str] | None
 Suggestion = dict[str, Any] | Literal["FINISHED"] | None
@@ -18,7 +18,7 @@ DEFAULT_METRIC = "_metric"
 """The name under which `report(0.3)` reports, and what is searched by when only a mode is given."""
 
 
-class Searcher(Stateful):
+class Searcher(SavedToDirectory):
     """Proposes configs, and learns from the results of those it proposed.
 
     Obligations of a subclass:

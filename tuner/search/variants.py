@@ -16,9 +16,13 @@ from tuner.error import SettingError, require
 from tuner.search.arguments import whole_number
 from tuner.search.domain_samplers import as_draw
 from tuner.search.domains import Domain, describe, same
+from tuner.search.experiment_spec import ExperimentSpec
+from tuner.search.planned_trial import PlannedTrial
 from tuner.search.resolve import HashDraw, Space
 from tuner.search.sample import choice
+from tuner.search.search_algorithm import SearchAlgorithm
 from tuner.search.searcher import Metric, Searcher, Suggestion
+from tuner.search.space import evaluated_params
 from tuner.search.space_tree import is_grid
 
 log = logging.getLogger(__name__)
@@ -30,7 +34,7 @@ _VALUE = 24
 
 
 @checked_names
-class BasicVariantGenerator(Searcher):
+class BasicVariantGenerator(Searcher, SearchAlgorithm):
     """Grid and random search: what is used when no other searcher is given.
 
     Every combination of all grids, `num_samples` times; the grids run inside, the samples outside. The config of
@@ -50,6 +54,7 @@ class BasicVariantGenerator(Searcher):
         [{'a': 1}, {'a': 2}, {'a': 1}, {'a': 2}, 'FINISHED']
     """
 
+    CKPT_FILE_TMPL = "basic-variant-state-{}.json"
     counts_samples = True
     _remembered = ("_index", "_live", "_seed")
 
@@ -64,10 +69,11 @@ class BasicVariantGenerator(Searcher):
         self._points = list_of_points(points_to_evaluate)
         self.max_concurrent = whole_number("max_concurrent", max_concurrent, least=0)
         self.constant_grid_search = bool(constant_grid_search)
-        self._given_seed = self._seed = _as_seed(random_state)
+        self._given_seed = self._seed = as_seed(random_state)
         self._index = 0
         self._live: set[str] = set()
         self._num_samples = 1
+        self._named = ""
         self._space: Space | None = None
         self._presets: list[Space] = []
         self._preset_ends: list[int] = []
@@ -79,11 +85,11 @@ class BasicVariantGenerator(Searcher):
                 "OptunaSearch takes functions"
             )
         self._space = Space(config)
-        self._presets = [Space(_preset(config, point)) for point in self._points]
+        self._presets = [Space(preset_space(config, point)) for point in self._points]
         self._preset_ends = list(itertools.accumulate(preset.grid_size for preset in self._presets))
         self._num_samples = int(spec.get("num_samples", 1))
         if self._given_seed is None:
-            self._seed = _as_seed(spec.get("seed"))
+            self._seed = as_seed(spec.get("seed"))
         return True
 
     @property
@@ -92,6 +98,31 @@ class BasicVariantGenerator(Searcher):
             return None
         presets = self._preset_ends[-1] if self._preset_ends else 0
         return presets + max(0, self._num_samples - len(self._presets)) * self._searched().grid_size
+
+    @property
+    def total_samples(self) -> int:
+        return self.total or 0
+
+    def add_configurations(self, experiments: Any) -> None:
+        """By hand: take the experiment of which `next_trial` makes the trials."""
+        made = ExperimentSpec.several(experiments)
+        if len(made) != 1:
+            raise SettingError(f"BasicVariantGenerator makes the trials of one experiment, not of {len(made)}")
+        self._named, spec = made[0].run_identifier, made[0].spec
+        self.set_search_properties(None, None, spec["config"], num_samples=spec["num_samples"])
+
+    def next_trial(self) -> PlannedTrial | None:
+        """By hand: the next trial, or None: there is none, or none now."""
+        trial_id = f"{self._index:05d}"
+        config = self.suggest(trial_id)
+        if not isinstance(config, dict):
+            return None
+        evaluated = evaluated_params(self._searched().config, config)
+        return PlannedTrial(self._named, config, trial_id, evaluated, format_tag(self._index - 1, evaluated))
+
+    def is_finished(self) -> bool:
+        total = self.total
+        return self._finished or (total is not None and self._index >= total)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         self.max_concurrent = max_concurrent
@@ -168,7 +199,7 @@ def list_of_points(points: Any) -> list[Mapping[str, Any]]:
     return list(listed)
 
 
-def _as_seed(random_state: Any) -> int | None:
+def as_seed(random_state: Any) -> int | None:
     if random_state is None:
         return None
     try:
@@ -177,7 +208,7 @@ def _as_seed(random_state: Any) -> int | None:
         return int(as_draw(random_state)() * 2**53)
 
 
-def _preset(space: Mapping[str, Any], point: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+def preset_space(space: Mapping[str, Any], point: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """A space with the values of a point in the place of its domains. Raises SettingError for a key that it has not."""
     made = dict(space)
     for key, value in point.items():
@@ -188,7 +219,7 @@ def _preset(space: Mapping[str, Any], point: Mapping[str, Any], path: str = "") 
             )
         domain = space[key]
         if isinstance(domain, Mapping) and not is_grid(domain) and isinstance(value, Mapping):
-            made[key] = _preset(domain, value, f"{place}/")
+            made[key] = preset_space(domain, value, f"{place}/")
             continue
         allowed = choice(domain["grid_search"]) if is_grid(domain) else domain
         fits = allowed.is_valid(value) if isinstance(allowed, Domain) else same(allowed, value)

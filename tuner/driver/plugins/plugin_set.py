@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from trainables.metrics import with_paths
 from tuner.callback import CallbackList
 from tuner.driver.plugins.calling import call, label
 from tuner.driver.plugins.directives import Directives
@@ -92,7 +93,7 @@ class PluginSet:
         stop = reason is not None
         answer: Verdict | Reasoned = Decision.CONTINUE
         if (not again or _goes_back(self.searcher)) and self.required.has_metric(self.searcher, result):
-            call(self.searcher, "on_trial_result", trial.trial_id, result)
+            call(self.searcher, "on_trial_result", trial.trial_id, with_paths(result))
         if not stop and (not again or _goes_back(self.scheduler)):
             if self.required.has_metric(self.scheduler, result):
                 self.required.check_time(self.scheduler, result)
@@ -158,7 +159,7 @@ class PluginSet:
                 label(self.scheduler),
                 trial.name,
             )
-        call(self.searcher, "on_trial_complete", trial.trial_id, result=last or None, error=failed)
+        call(self.searcher, "on_trial_complete", trial.trial_id, result=with_paths(last) or None, error=failed)
         if failed:
             call(self.scheduler, "on_trial_error", trial)
         else:

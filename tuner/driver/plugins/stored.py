@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 
 import cloudpickle
 
+from trainables.metrics import with_paths
 from tuner.driver.plugins.plugin_set import PluginSet
 from tuner.driver.plugins.required import names_of
 from tuner.driver.warm_start import learn_from_earlier
@@ -78,7 +79,7 @@ def _tell_searcher(searcher: Searcher, trials: Iterable[Trial]) -> None:
         trial.release()
         if trial.is_finished():
             failed = trial.status == Trial.ERROR
-            searcher.on_trial_complete(trial.trial_id, result=trial.last_result or None, error=failed)
+            searcher.on_trial_complete(trial.trial_id, result=with_paths(trial.last_result) or None, error=failed)
 
 
 def _tell_scheduler(scheduler: TrialScheduler, trials: Iterable[Trial]) -> None:
