@@ -14,9 +14,11 @@ from trainables.validation import nearest_name
 from trainables.warned import warn
 from tuner.analysis import ExperimentAnalysis
 from tuner.driver.build import execute
-from tuner.error import SettingError
+from tuner.error import SettingError, TrialsFailedError
 from tuner.experiment.definition import Experiment
 from tuner.resume_config import ResumeConfig
+from tuner.search.experiment_spec import ExperimentSpec
+from tuner.search.pickled_state import copied
 from tuner.spec import Giver, Spec, given_by
 
 NO_EFFECT = {
@@ -82,7 +84,7 @@ def run(
 
     Args:
         run_or_experiment: a function `f(config)`, a subclass of `tune.Trainable`, a registered name, a trainer, or an
-            `Experiment`.
+            `Experiment` or a list of them, whose own arguments hold where these say something else.
         name: the experiment's directory under `storage_path`; without it one with the date is made (with
             `resume="AUTO"` a stable one).
         metric, mode: what searcher, scheduler and "best" go by; `mode` is "min" or "max" (default "max").
@@ -139,9 +141,11 @@ def run(
     """
     given = dict(locals())  # first of all: the arguments, by name
     _check_others(others, run)
-    if isinstance(run_or_experiment, Experiment):
-        experiment = run_or_experiment
-        return run(experiment.run, **{"name": experiment.name, **experiment.arguments})
+    if isinstance(run_or_experiment, (ExperimentSpec, list, tuple)):
+        known = inspect.signature(run).parameters
+        asked = {name: value for name, value in given.items() if name in known and value is not known[name].default}
+        del asked["run_or_experiment"], asked["others"]
+        return _run_each(Experiment.several(run_or_experiment), {**asked, **others})
     own = run_or_experiment.run_config if isinstance(run_or_experiment, TunableTrainer) else RunConfig()
     checkpointing: Any = checkpoint_config or own.checkpoint_config
     if keep_checkpoints_num is not None:
@@ -221,15 +225,52 @@ def _owners() -> dict[Any, str]:
     }
 
 
-def run_experiments(experiments: Any, **arguments: Any) -> list[Any]:
+def run_experiments(experiments: Any, concurrent: bool = True, **arguments: Any) -> list[Any]:
     """Run one or several experiments, one after another, and return all their trials.
 
     Args:
         experiments: an `Experiment`, a list of them, or {name: {"run": trainable, **arguments of tune.run}}.
-        arguments: arguments of `tune.run` that hold for all of them.
+        concurrent: accepted, without effect: the trials of one experiment run in parallel.
+        arguments: arguments of `tune.run` for those that do not say something else.
+
+    Raises as `run`, TrialsFailedError after the last of them; the same call continues, with `resume="AUTO"`, where one
+    was interrupted.
     """
-    trials: list[Any] = []
-    for experiment in Experiment.several(experiments):
-        analysis = run(experiment.run, **{"name": experiment.name, **experiment.arguments, **arguments})
-        trials.extend(analysis.trials)
-    return trials
+    given = Experiment.several(experiments)
+    return list(_run_each(given, arguments).trials) if given else []
+
+
+_OF_ONE = ("search_alg", "scheduler", "stop")
+"""What learns from the trials of an experiment: each of several has a copy of its own, so that each can be resumed."""
+
+
+def _run_each(experiments: Sequence[ExperimentSpec], asked: Mapping[str, Any]) -> ExperimentAnalysis:
+    """Run experiments one after another; of several the analysis has the trials of all."""
+    if not experiments:
+        raise SettingError("run_or_experiment=[] is not accepted; there is nothing to run")
+    each = [{**asked, "name": one.name, **one.arguments} for one in experiments]
+    if len(each) == 1:
+        return run(experiments[0].run, **each[0])
+    for arguments in each:
+        arguments.update({name: copied(arguments[name]) for name in _OF_ONE if name in arguments})
+        if arguments.get("resume") is True:
+            arguments["resume"] = "AUTO"  # those that had not begun begin
+    analyses: list[ExperimentAnalysis] = []
+    failed: list[TrialsFailedError] = []
+    for one, arguments in zip(experiments, each, strict=True):
+        try:
+            analyses.append(run(one.run, **arguments))
+        except TrialsFailedError as error:
+            failed.append(error)
+            analyses.append(error.analysis)
+    first, trials = analyses[0], [trial for analysis in analyses for trial in analysis.trials]
+    together = ExperimentAnalysis(
+        first.experiment_path,
+        trials=trials,
+        settings=first.settings,
+        metric=asked.get("metric"),
+        mode=asked.get("mode"),
+    )
+    if failed:
+        raise TrialsFailedError("\n".join(map(str, failed)), together) from failed[0]
+    return together

@@ -53,7 +53,6 @@ COMPLETED = frozenset(
     tuner.search.hyperopt
     tuner.search.optuna
     tuner.search.searcher
-    tuner.search.variant_generator
     tuner.stopper.stopper
     tuner.syncer
     tuner.utils

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from trainables.config import CheckpointConfig
+from trainables.config import CheckpointConfig, SyncConfig
 from tuner.experiment.paths import as_local_path, default_storage, is_elsewhere
 from tuner.registry import register_trainable, resolve_trainable
 from tuner.search.experiment_spec import ExperimentSpec
@@ -25,6 +25,8 @@ class Experiment(ExperimentSpec):
 
     def __init__(self, name: str | None, run: Any, **arguments: Any) -> None:
         super().__init__(name, run, **{_RENAMED.get(key, key): value for key, value in arguments.items()})
+        if isinstance(sync := self.arguments.get("sync_config"), dict):
+            self.arguments["sync_config"] = SyncConfig(**sync)
 
     @property
     def stopper(self) -> Callable[..., Any] | list[Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import tempfile
@@ -141,6 +142,14 @@ def _as_before(value: Any, stored: Any) -> Any:
     if isinstance(value, dict):
         return dict(stored) if isinstance(stored, dict) else dict.fromkeys(stored)
     return type(value)(stored) if isinstance(value, (list, set)) and isinstance(stored, Iterable) else stored
+
+
+def copied(plugin: Any) -> Any:
+    """A copy of a plug-in that is changed apart from it; itself, where none can be made."""
+    try:
+        return copy.deepcopy(plugin)
+    except UNPICKLABLE:
+        return plugin
 
 
 def picklable_state(plugin: object) -> dict[str, Any]:

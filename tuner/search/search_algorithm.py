@@ -22,7 +22,7 @@ class SearchAlgorithm(SavedToDirectory):
 
     CKPT_FILE_TMPL = "search_gen_state-{}.json"
     _finished = False
-    _metric: str | None = None
+    _metric: Metric = None
 
     @property
     def metric(self) -> Metric:

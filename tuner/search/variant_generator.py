@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from tuner.search import space_tree as tree
+from tuner.search.choices import Categorical
 from tuner.search.resolve import HashDraw, Space
 from tuner.search.resolve import RecursiveDependencyError as RecursiveDependencyError
-from tuner.search.sample import choice
 from tuner.search.sample import grid_search as grid_search
 from tuner.search.variants import as_seed, preset_space
 
@@ -69,9 +69,10 @@ def parse_spec_vars(spec: Mapping[str, Any]) -> tuple[Variables, Variables, Vari
             )
             fixed += [((*path, *way), value) for way, value in inner.items()]
         elif isinstance(node, tree.GridValues):
-            grids.append((path, choice(_at(spec, path)["grid_search"]).grid()))
+            grid = _at(spec, path)
+            grids.append((path, Categorical(tuple(grid["grid_search"])).grid() if tree.is_grid(grid) else grid))
         else:
-            domains.append((path, node.domain))
+            domains.append((path, _at(spec, path)))
     return fixed, domains, sorted(grids, key=lambda item: str(item[0]))
 
 
