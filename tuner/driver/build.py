@@ -39,6 +39,7 @@ from tuner.logger import default_loggers
 from tuner.logger.policy import PolicyFiles
 from tuner.opening import again
 from tuner.opening.apply import OwnedExperiment, apply
+from tuner.opening.decide import Action
 from tuner.opening.moving_aside import followed
 from tuner.opening.prepared_start import prepare
 from tuner.opening.reach import ReplicaConnection, check_apart, connect
@@ -123,6 +124,8 @@ def _start(
             reporter = default_reporter(
                 spec.progress_reporter, verbose=spec.verbose, metric=spec.metric, mode=spec.mode
             )
+            if prepared.plan.action is Action.ASIDE and not executor.inline:
+                check_picklable(spec.trainable)  # before the old experiment goes
             owned = apply(
                 prepared,
                 connection,

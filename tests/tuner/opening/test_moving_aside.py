@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ import pytest
 import tuner as tune
 from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
 from tests.tuner.opening.harness import CLOCK, files, ran, train
+from trainables.errors import TrainablesError
 from trainables.transfer.open import open_backend
 from trainables.transfer.transfer_jobs import ListKeys, Read
-from tuner.error import ExperimentExistsError, OwnedElsewhereError, SettingError
+from tuner.error import ExperimentExistsError, OwnedElsewhereError, SettingError, TuneError
 from tuner.experiment.lock import claim
 from tuner.experiment.paths import EXPERIMENT_NAME, ExperimentPaths
 from tuner.opening import again, moving_aside
@@ -98,7 +100,7 @@ def killed(steps: int, start: Callable[[], None]) -> bool:
 
 def steps_of(place: str) -> Iterable[int]:
     """Of a bucket a few: `tests/tuner/syncer/test_moving.py` has them all."""
-    return (2, 6, 7) if place.startswith("s3:") else itertools.count()
+    return (3, 7) if place.startswith("s3:") else itertools.count()
 
 
 def test_killed_before_any_step_of_a_move_nothing_is_lost_or_mixed(
@@ -266,3 +268,21 @@ def test_checkpoints_that_are_only_in_the_replica_are_found_under_the_new_name(t
         assert not (trial.directory / trial.checkpoints[0].ref.name).exists() and trial.directory.is_dir()
         assert [record.copies for record in trial.checkpoints] == [[f"{place}/e.1.1"]] * 2
         assert analysis.best_checkpoint.to_dict()["n"] == 1  # type: ignore[union-attr]
+
+
+def test_what_refuses_the_new_run_refuses_it_before_anything_moves(tmp_path: Path) -> None:
+    ran(tmp_path)
+    before, lock = files(tmp_path), threading.Lock()
+
+    def holds(config: dict[str, Any]) -> None:
+        lock.release()
+
+    refused: list[dict[str, Any]] = [
+        {"trainable": holds, "executor": "local"},
+        {"scheduler": "no such one"},
+        {"resources_per_trial": {"cpu": 10**6}},
+    ]
+    for settings in refused:
+        with pytest.raises((TuneError, TrainablesError)):
+            ran(tmp_path, **settings)
+    assert files(tmp_path) == before

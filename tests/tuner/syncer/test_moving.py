@@ -159,7 +159,7 @@ def test_another_host_renames(tmp_path: Path, tmp_path_factory: pytest.TempPathF
         )
 
 
-@pytest.mark.parametrize("backend", ["directory", "s3"], indirect=True)
+@pytest.mark.parametrize("backend", ["s3"], indirect=True)
 def test_cut_off_after_any_step_it_is_ended_or_taken_back_and_never_nowhere(backend: Backend, tmp_path: Path) -> None:
     for steps in range(STEPS):
         name = f"e{steps}"
