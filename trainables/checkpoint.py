@@ -282,6 +282,23 @@ class Checkpoint(OlderCheckpoint, CheckpointFacts):
         return id(self) if self.in_memory else hash(self.path)
 
 
+class TrainingResult(str):
+    """What `Trainable.save()` returns: the directory, as Ray 1.13 to 2.6 have it, with the attributes of later ones."""
+
+    metrics: dict[str, Any]
+    """The last result before the save; {} without one."""
+
+    def __new__(cls, directory: str, metrics: Mapping[str, Any] | None = None) -> TrainingResult:
+        made = super().__new__(cls, directory)
+        made.metrics = dict(metrics or {})
+        return made
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The directory as a checkpoint."""
+        return Checkpoint(str(self))
+
+
 def _elsewhere(uri: str, digest: str = "") -> CachedCheckpoint:
     from trainables.transfer.cached import CachedCheckpoint
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.automatic import AutomaticKeys
-from trainables.checkpoint import DICT_FILE, Checkpoint
+from trainables.checkpoint import DICT_FILE, Checkpoint, TrainingResult
 from trainables.checkpoint_facts import METADATA_FILE
 from trainables.checkpoint_files import as_local_path
 from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError, MetricError
@@ -22,25 +22,8 @@ from trainables.store import file_tree, fs, staging
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.trainable_facts import TrainableFacts
 
-_NOTE = "trainable"
+NOTE = "trainable"
 """Key of what a save has to remember, in the manifest of a published one, else in the checkpoint's metadata."""
-
-
-class TrainingResult(str):
-    """What `Trainable.save()` returns: the directory, as Ray 1.13 to 2.6 have it, with the attributes of later ones."""
-
-    metrics: dict[str, Any]
-    """The last result before the save; {} without one."""
-
-    def __new__(cls, directory: str, metrics: Mapping[str, Any] | None = None) -> TrainingResult:
-        made = super().__new__(cls, directory)
-        made.metrics = dict(metrics or {})
-        return made
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """The directory as a checkpoint."""
-        return Checkpoint(str(self))
 
 
 class Trainable(TrainableFacts):
@@ -173,7 +156,7 @@ class Trainable(TrainableFacts):
 
         Raises CheckpointNotFoundError when there is none.
         """
-        with _save_of(checkpoint_path).as_directory() as directory:
+        with save_of(checkpoint_path).as_directory() as directory:
             note = load_save(self, Path(directory))
         if self._job is None:
             self._keys = AutomaticKeys(
@@ -265,7 +248,7 @@ def make(kind: type[Trainable], job: Job, keys: AutomaticKeys) -> Trainable:
     return made
 
 
-def _save_of(given: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
+def save_of(given: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
     """The checkpoint of a save, from its path or URI, or the path of a file in it."""
     if isinstance(given, Checkpoint) or is_elsewhere(given):
         return given if isinstance(given, Checkpoint) else Checkpoint(given)
@@ -304,7 +287,7 @@ def write_save(trainable: Trainable, directory: Path) -> dict[str, Any]:
             f"{type(trainable).__name__}.save_checkpoint() returned {type(returned).__name__}; accepted are the "
             "directory it was given, a path in it, a dict, or None"
         )
-    return {_NOTE: note}
+    return {NOTE: note}
 
 
 def _note_of_path(returned: Path, directory: Path) -> dict[str, Any]:
@@ -322,12 +305,17 @@ def _note_of_path(returned: Path, directory: Path) -> dict[str, Any]:
     return {"kind": "path", "path": returned.name}
 
 
+def note_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What was noted with a save; {}: nothing."""
+    manifest = checkpoint.manifest
+    note: dict[str, Any] = (manifest.extra if manifest is not None else {}).get(NOTE) or {}
+    return note or checkpoint.get_metadata().get(NOTE) or {}
+
+
 def load_save(trainable: Trainable, directory: Path) -> dict[str, Any]:
     """Give a trainable back what it saved; return what was noted with it."""
     checkpoint = Checkpoint(directory)
-    manifest = checkpoint.manifest
-    note: dict[str, Any] = (manifest.extra if manifest is not None else {}).get(_NOTE) or {}
-    note = note or checkpoint.get_metadata().get(_NOTE) or {}
+    note = note_of(checkpoint)
     kind = note.get("kind", "dict" if (directory / DICT_FILE).exists() else "directory")
     with checkpoint.as_directory() as path:
         if kind == "dict":

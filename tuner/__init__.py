@@ -71,7 +71,7 @@ _EXPORTS = {
     "uniform": "tuner.search.sample",
     "with_parameters": "trainables.parameters",
     "with_resources": "tuner.resources",
-    "wrap_function": "trainables.runtime.function",
+    "wrap_function": "trainables.runtime.function_trainable",
 }
 
 _RENAMED = {"TuneContext": "TrainContext", "syncConfig": "SyncConfig"}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainables.runtime.function import check_signature
+from trainables.runtime.function_trainable import function_of, is_class_api
 from trainables.trainable import Trainable, check_class
 from trainables.validation import nearest_name
 from tuner.error import SettingError
@@ -58,7 +59,7 @@ def resolve_trainable(trainable: Any) -> tuple[Any, str]:
         return resolve_trainable(convert())
     if inspect.isclass(trainable):
         if issubclass(trainable, Trainable):
-            check_class(trainable)
+            check_class(trainable) if is_class_api(trainable) else check_signature(function_of(trainable))
             return trainable, trainable.__name__
         raise SettingError(f"{trainable.__name__} is not a trainable: it has to be a subclass of tune.Trainable")
     if callable(trainable):

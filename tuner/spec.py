@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -16,7 +15,8 @@ from trainables.checkpoint import Checkpoint
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, RunConfig, SyncConfig
 from trainables.errors import InvalidSettingError
 from trainables.group.group_trainable import GroupTrainable
-from trainables.trainable import Trainable, saves
+from trainables.runtime.function_trainable import is_class_api
+from trainables.trainable import saves
 from trainables.tunable_trainer import TunableTrainer
 from trainables.validation import Check, duration_or_none, flag, optional
 from tuner import knobs
@@ -217,8 +217,8 @@ class Spec:
 
     @property
     def class_api(self) -> bool:
-        """The trainable is a class."""
-        return inspect.isclass(self.trainable) and issubclass(self.trainable, Trainable)
+        """The trainable is a class, and none of a function."""
+        return is_class_api(self.trainable)
 
     @property
     def can_save(self) -> bool:

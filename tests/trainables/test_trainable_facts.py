@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from trainables.checkpoint import Checkpoint
+from trainables.checkpoint import Checkpoint, TrainingResult
 from trainables.errors import InvalidSettingError
 from trainables.testing import MemoryLink, run_trial
-from trainables.trainable import Trainable, TrainingResult, check_class
+from trainables.trainable import Trainable, check_class
 from trainables.trainable_facts import ExportFormat
 from trainables.wire import Answer
 from tuner.logger import UnifiedLogger

@@ -60,20 +60,6 @@ def check_signature(function: Callable[..., Any]) -> Second | None:
     return second
 
 
-def wrap_function(train_func: Callable[..., Any], warn: bool = True) -> Callable[..., Any]:
-    """Ray's name for making a trainable of a function. Functions are trainables here: it is checked and returned.
-
-    Args:
-        train_func: f(config), f(config, checkpoint_dir=None) or f(config, reporter).
-        warn: accepted, without effect.
-
-    Raises:
-        InvalidSettingError: a signature that is not accepted.
-    """
-    check_signature(train_func)
-    return train_func
-
-
 class Reporter:
     """The second argument of `f(config, reporter)`: call it to report."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import sys
 import tempfile
@@ -21,13 +20,13 @@ from trainables.pickling import pickled
 from trainables.runtime.attempt import Attempt
 from trainables.runtime.class_loop import run_class
 from trainables.runtime.function import run_function
+from trainables.runtime.function_trainable import function_of, is_class_api
 from trainables.runtime.notice import Notice
 from trainables.runtime.reading import Reading
 from trainables.runtime.reuse import ResetRefusedError, Reuse
 from trainables.runtime.seeding import forget_later_imports, seed_everything
 from trainables.runtime.tracebacks import message_of, user_traceback
 from trainables.store import fs
-from trainables.trainable import Trainable
 from trainables.wire import AttemptErrored, DriverLink, Finished, Preempted
 
 __all__ = ["run_job", "seed_everything"]
@@ -114,10 +113,10 @@ def _attempt(
     stack.callback(forget_later_imports)
     attempt.seed = seed_everything(job.seed, job.index, job.start_iteration)
     try:
-        if inspect.isclass(trainable) and issubclass(trainable, Trainable):
+        if is_class_api(trainable):
             run_class(attempt, trainable, reuse)
         else:
-            run_function(attempt, trainable)
+            run_function(attempt, function_of(trainable))
     except SystemExit as error:
         if error.code not in (None, 0):
             raise
