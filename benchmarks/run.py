@@ -39,6 +39,9 @@ LINES = [
     Line("startup", "import_s", "import", "s", 0.1),
     Line("trial_rate", "trials_per_s", "one-report trials, each a fresh process", "/s", 100, False),
     Line("trial_rate", "of_bare", "  the same, of a bare fork loop", "x", 0.5, False),
+    Line("reuse_rate", "reused_s", "20 trials on two slots, setup of 1 s, reuse_actors=True", "s", 3.0),
+    Line("reuse_rate", "reused_setups", "  how often setup was called", "times", 2),
+    Line("reuse_rate", "empty_reused_trials_per_s", "  trials whose setup does nothing", "/s", None, False),
     Line("torch_start", "next_start_s", "next trial of a torch trainable, to its first line", "s", 0.05),
     Line("group_start", "first_step_s", "python script.py to the first step in two processes", "s", None),
     Line("group_start", "of_torchrun", "  of the time of plain torchrun", "x", None),
@@ -109,6 +112,7 @@ LINES = [
 PEERS = {
     "startup": ("ray", "syne"),
     "trial_rate": ("ray", "syne"),
+    "reuse_rate": ("ray",),
     "torch_start": ("ray",),
     "group_start": ("ray",),
     "result_rate": ("ray", "syne"),

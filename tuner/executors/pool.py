@@ -180,17 +180,17 @@ class Pool:
 
     def give_back(self, share: Share) -> None:
         """Free what `take` handed out."""
-        self._change(share, 1)
+        for name, units in share.amounts.items():
+            self._free[name] += units
+        for name in share.gpus:
+            self._gpus[name] += share.gpu_units
 
     def hold(self, share: Share) -> None:
         """Take again what was given back, when nobody has taken anything meanwhile."""
-        self._change(share, -1)
-
-    def _change(self, share: Share, sign: int) -> None:
         for name, units in share.amounts.items():
-            self._free[name] += sign * units
+            self._free[name] -= units
         for name in share.gpus:
-            self._gpus[name] += sign * share.gpu_units
+            self._gpus[name] -= share.gpu_units
 
     def _pick(self, gpu: float) -> tuple[str, ...] | None:
         units = _units(gpu)

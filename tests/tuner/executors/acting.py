@@ -202,3 +202,8 @@ def what_it_holds(trainable: Told) -> Any:
 @action
 def visible_gpus(trainable: Told) -> str | None:
     return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+@action
+def loaded(trainable: Told) -> list[str]:
+    return [name for name in ("reused_process", "process_state") if f"tuner.executors.local.{name}" in sys.modules]

@@ -26,7 +26,7 @@ from tuner.executors.local.kept import KeptProcess
 from tuner.executors.local.lines import OutputPipe, TextSink, TrialSocket, terminal
 from tuner.executors.local.local_attempts import Deadlines, LocalAttempt
 from tuner.executors.local.pickled import TrainableFile, pickle_job, write_trainable
-from tuner.executors.local.room import Room, without_job
+from tuner.executors.local.room import Room
 from tuner.executors.local.server import ForkServer
 from tuner.executors.local.slots import Slots
 from tuner.executors.pool import Pool, Share, detect, together
@@ -105,7 +105,7 @@ class LocalExecutor(Executor):
         return self._slots is not None and not self._slots.usable  # until what a dead server left is ended
 
     def launch(self, launch: Launch) -> None:
-        self._room.add(launch)
+        self._room.queue.append(launch)
         self._place()
 
     def tell(self, trial_id: str, message: ToTrial) -> None:
@@ -171,7 +171,8 @@ class LocalExecutor(Executor):
 
     def _begin(self, launch: Launch, share: Share, kept: KeptProcess | None, slots: Slots) -> None:
         job = launch.packed or pickle_job(launch.job, f"the config of trial {launch.job.trial_id}")
-        launch = without_job(launch, None if kept is None else job)
+        # The process has the config: once is enough.
+        launch = replace(launch, job=replace(launch.job, config={}), packed=None if kept is None else job)
         attempt = LocalAttempt(launch, share, later=kept is not None)
         setup = _setup(launch, share, hide_gpus=self._hide_gpus)
         (ours, theirs), (our_side, their_side) = socket.socketpair(), socket.socketpair()
@@ -253,7 +254,7 @@ class LocalExecutor(Executor):
         if attempt.later and attempt.reason in (None, "lost"):  # it has not begun
             attempt.close()
             del self._attempts[attempt.trial_id]
-            self._room.free(attempt.share)
+            self._room.pool.give_back(attempt.share)
             self._room.add_again(attempt.launch)
             return
         if not attempt.pid and pid:
@@ -266,7 +267,7 @@ class LocalExecutor(Executor):
             reason = None  # it ended by itself before the signal came
         attempt.close()
         del self._attempts[attempt.trial_id]
-        self._room.free(attempt.share)
+        self._room.pool.give_back(attempt.share)
         events.append(Exited(attempt.trial_id, attempt.number, status, reason))
 
 

@@ -45,7 +45,8 @@ class LocalAttempt:
     @property
     def fds(self) -> list[int]:
         """What its process gets: its ends of the sockets, and of the pipes for its output."""
-        return [*(end.fileno() for end in self.ends), *(output.pipe for output in self.outputs)]
+        main, side = self.ends
+        return [main.fileno(), side.fileno(), *[output.pipe for output in self.outputs]]
 
     def hand_over(self) -> None:
         """Close our copies of the trial's ends. Kept until its keeper lives: a server may die before it forks one."""

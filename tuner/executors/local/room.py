@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 
 from tuner.executors.base import Launch, Resources
 from tuner.executors.local.kept import KeptProcess, KeptProcesses
@@ -21,17 +20,14 @@ class Room:
     def __init__(self, pool: Pool, deadlines: Deadlines, idle_s: float | None = None) -> None:
         self.kept = KeptProcesses(pool, deadlines, idle_s)
         self.queue: deque[Launch] = deque()
-        """Launched together with others, and without room beside them."""
-        self._pool = pool
+        """Launched, perhaps together with others, and without room beside them."""
+        self.pool = pool
         self._afresh: set[str] = set()
         """Trials whose attempt no process has taken that was kept."""
 
     def fits(self, asked: Resources) -> bool:
         """Whether there is so much that nobody uses, now or when processes that wait have gone."""
-        return self._pool.fits(asked) or (bool(self.kept.all) and self.kept.would_fit(asked))
-
-    def add(self, launch: Launch) -> None:
-        self.queue.append(launch)
+        return self.pool.fits(asked) or (bool(self.kept.all) and self.kept.would_fit(asked))
 
     def add_again(self, launch: Launch) -> None:
         """An attempt that has not begun after all: it does in a process of its own, before all others."""
@@ -59,16 +55,7 @@ class Room:
             return self.queue.popleft(), kept.share, kept
         if self.kept.all and not self.kept.make_way(launch, running):
             return None
-        if not self._pool.fits(launch.resources):
+        if not self.pool.fits(launch.resources):
             return None
         self._afresh.discard(launch.job.trial_id)
-        return self.queue.popleft(), self._pool.take(launch.resources), None
-
-    def free(self, share: Share) -> None:
-        """Nothing runs in it any more."""
-        self._pool.give_back(share)
-
-
-def without_job(launch: Launch, packed: bytes | None) -> Launch:
-    """The launch of an attempt whose process has the config: once is enough."""
-    return replace(launch, job=replace(launch.job, config={}), packed=packed)
+        return self.queue.popleft(), self.pool.take(launch.resources), None

@@ -182,7 +182,8 @@ class Slots:
         self._idle.append(slot)
         if attempt is not None:
             self._ended(attempt, pid, status, events)
-        self._let_go(slot)
+        if slot.kept is not None:
+            self._let_go(slot)
 
     def _let_go(self, slot: Slot) -> None:
         kept, slot.kept = slot.kept, None

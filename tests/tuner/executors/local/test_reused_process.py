@@ -74,9 +74,11 @@ def test_setup_is_called_once_for_each_slot(drive: Any) -> None:
     assert sorted(trials.calls("cleanup")) == sorted(trials.calls("setup"))
 
 
-def test_who_does_not_ask_gets_a_process_for_each_attempt(drive: Any) -> None:
+def test_who_does_not_ask_gets_a_process_for_each_attempt_and_loads_nothing_of_it(drive: Any) -> None:
     trials = drive()
-    assert len({trials.run(reuse=False)["pid"] for _ in range(3)}) == 3
+    seen = [trials.run(reuse=False, step="loaded") for _ in range(3)]
+    assert len({each["pid"] for each in seen}) == 3
+    assert [each["said"] for each in seen] == [[]] * 3 and trials.run(step="loaded")["said"] != []
     assert trials.calls("reset") == [] and len(trials.calls("cleanup")) == 3
 
 
