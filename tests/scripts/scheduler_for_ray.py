@@ -59,7 +59,7 @@ analysis = tune.run(
     callbacks=[Killed()],
 )
 assert type(scheduler.cohort) is Cohort
-assert all(one is other for one, other in zip(scheduler.cohort.members, analysis.trials, strict=True))
+assert scheduler.cohort.members == analysis.trials[:]
 assert [scheduler.counts[trial] for trial in analysis.trials] == [trial.iteration for trial in analysis.trials]
 assert [scheduler.key(trial) for trial in analysis.trials] == [trial.config["x"] for trial in analysis.trials]
 print(*[trial.iteration for trial in analysis.trials])

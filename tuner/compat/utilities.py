@@ -18,6 +18,15 @@ INSTEAD = (
 )
 
 
+_MARKS = frozenset({"Deprecated", "DeveloperAPI", "PublicAPI"})
+"""Decorators that say of a class or function whom it is for, with arguments or without."""
+
+
+def mark(*marked: Any, **said: Any) -> Any:
+    """A decorator that leaves alone what it marks."""
+    return marked[0] if len(marked) == 1 and callable(marked[0]) and not said else mark
+
+
 class UtilityModule(ModuleType):
     """A module of Ray's that has whatever it is asked for."""
 
@@ -28,6 +37,8 @@ class UtilityModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in _MARKS:
+            return mark
         return NotHere(self.__name__, name, INSTEAD)
 
 

@@ -50,6 +50,8 @@ class Admission:
         if self._source.wants_population(self._state):
             while self._create() is not None:
                 pass  # it compares them all along: none goes on before all are there
+        if self._parts.plugins.scheduler.sees_new:
+            self._create_ahead()
         while self._endings.halted is None and not self._attempts.starved:
             if not self._waiting and not self._needs_room():
                 executor = self._parts.executor
@@ -90,8 +92,6 @@ class Admission:
         behind = self._waiting.first_behind()
         if behind is not None:
             return behind
-        if self._parts.plugins.scheduler.sees_new and (self._unchosen is None or self._unchosen.attempt):
-            self._unchosen = self._create()
         chosen = self.choose()
         self._transitions.carry_out()
         if chosen is not None or (self._unchosen is not None and not self._unchosen.attempt):
@@ -104,6 +104,14 @@ class Admission:
     def choose(self) -> Trial | None:
         """Whom the scheduler would have run next of those that wait."""
         return self._parts.plugins.choose(self._waiting.view) if self._waiting else None
+
+    def _create_ahead(self) -> None:
+        """Have as many trials wait as a scheduler that was written for Ray is used to see."""
+        counts, most = self._state.counts, self._plan.spec.max_concurrent_trials or math.inf
+        while counts["PENDING"] < self._source.ahead:
+            live = len(self._state.trials) - counts["TERMINATED"] - counts["ERROR"]
+            if live >= most or self._create() is None:
+                return
 
     def _create(self) -> Trial | None:
         created = self._source.create(self._state) if self._plan.only is None else None

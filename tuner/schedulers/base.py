@@ -193,7 +193,7 @@ class TrialScheduler(Stateful):
     time_attr: str | None = None
     """What progress is measured by: the first result has to have it as a number. None: nothing."""
     sees_new: ClassVar[bool] = False
-    """True: one that has not run yet is always among those it chooses from, as long as there will be one."""
+    """True: trials are created before there is room for them, so that it chooses from new ones, too."""
     population: ClassVar[bool] = False
     """True: it compares all trials with each other all along, so they are created before one of them goes on."""
 

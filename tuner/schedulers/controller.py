@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, overload
 
+from trainables.metrics import with_paths
 from tuner.error import NoSuchAttributeError, SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.trial import Trial
 from tuner.schedulers.base import Decision, Directive
+from tuner.schedulers.shown_trial import ShownTrial
 
 
 class RunController(Sequence[Trial]):
     """The first argument of a hook that was written for Ray: `tune_controller`, or `trial_runner`.
 
     Nothing that is asked of it happens inside the call: a trial that runs stops or pauses at its next result, one that
-    waits is ended right after the hook. As a sequence it is the trials that wait, from which the next one is chosen.
+    waits is ended right after the hook. The scheduler sees it as done at once, and hears of it as with Ray: inside the
+    call. As a sequence it is the trials that wait, from which the next one is chosen.
 
     Args:
         trials: all of the run, in order of creation; live.
@@ -32,30 +35,48 @@ class RunController(Sequence[Trial]):
         has_room: Callable[[Trial], bool] = lambda trial: True,
     ) -> None:
         self.search_alg, self.scheduler_alg = search_alg, scheduler_alg
-        self.offered: Sequence[Trial] = ()
+        self.offered: Sequence[Any] = ()
         """Those that wait, while one is to be chosen."""
         self.wishes: dict[str, Decision] = {}
         """What is to happen to trials at their next result, or when they wait."""
-        self.removed: set[str] = set()
-        """Trials that it had ended while they waited."""
+        self.statuses: dict[str, str] = {}
+        """What trials are to the scheduler, where that is more than what they are yet."""
+        self.deciding: tuple[str, dict[str, Any]] | None = None
+        """The trial that a hook is asked about, and its result."""
         self._trials, self._has_room = trials, has_room
+        self._shown: list[ShownTrial] = []
+        self._by_id: dict[str, ShownTrial] = {}
 
     # --- what is read -------------------------------------------------------------------------------------------
 
-    def get_trials(self) -> Sequence[Trial]:
-        """All trials so far, in order of creation; live and read-only."""
-        return self._trials
+    def get_trials(self) -> list[Any]:
+        """All trials so far, in order of creation."""
+        for number in range(len(self._shown), len(self._trials)):
+            self._shown.append(self.shown(self._trials[number]))
+        return self._shown
 
-    def get_live_trials(self) -> list[Trial]:
+    def get_live_trials(self) -> list[Any]:
         """Those that have not ended."""
-        return [trial for trial in self._trials if not trial.is_finished()]
+        return [trial for trial in self.get_trials() if not trial.is_finished()]
 
-    def get_trial(self, tid: str) -> Trial | None:
+    def get_trial(self, tid: str) -> Any:
         """The trial of that id, or None."""
-        get: Callable[[str], Trial | None] | None = getattr(self._trials, "get", None)
-        return get(tid) if get else next((trial for trial in self._trials if trial.trial_id == tid), None)
+        if tid not in self._by_id:
+            self.get_trials()
+        return self._by_id.get(tid)
 
-    def has_resources_for_trial(self, trial: Trial) -> bool:
+    def shown(self, trial: Trial) -> ShownTrial:
+        """A trial of the run as the scheduler sees it; always the same object."""
+        found = self._by_id.get(trial.trial_id)
+        if found is None:
+            found = self._by_id[trial.trial_id] = ShownTrial(trial, self)
+        return found
+
+    def status_of(self, trial: Trial) -> str:
+        """What a trial is to the scheduler."""
+        return trial.status if trial.is_finished() else self.statuses.get(trial.trial_id, trial.status)
+
+    def has_resources_for_trial(self, trial: Any) -> bool:
         """Whether it would be started at once."""
         return self._has_room(trial)
 
@@ -65,7 +86,7 @@ class RunController(Sequence[Trial]):
 
     def is_finished(self) -> bool:
         """Every trial so far has ended."""
-        return all(trial.is_finished() for trial in self._trials)
+        return not self.get_live_trials()
 
     @property
     def trial_executor(self) -> RunController:
@@ -79,10 +100,10 @@ class RunController(Sequence[Trial]):
         return f"{len(self._trials)} trials, {len(self.get_live_trials())} of them live"
 
     @overload
-    def __getitem__(self, index: int) -> Trial: ...
+    def __getitem__(self, index: int) -> Any: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Trial]: ...
-    def __getitem__(self, index: int | slice) -> Trial | Sequence[Trial]:
+    def __getitem__(self, index: slice) -> Sequence[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
         return self.offered[index]
 
     def __len__(self) -> int:
@@ -91,31 +112,43 @@ class RunController(Sequence[Trial]):
     def __bool__(self) -> bool:
         return True  # also where nobody waits: code asks whether it has got a controller
 
-    def get(self, trial_id: str) -> Trial | None:
+    def get(self, trial_id: str) -> Any:
         """Whoever waits under that id."""
-        find: Callable[[str], Trial | None] | None = getattr(self.offered, "get", None)
-        return find(trial_id) if find else next((one for one in self.offered if one.trial_id == trial_id), None)
+        return next((one for one in self.offered if one.trial_id == trial_id), None)
 
     # --- what is asked ------------------------------------------------------------------------------------------
 
-    def pause_trial(self, trial: Trial, should_checkpoint: bool = True) -> None:
+    def pause_trial(self, trial: Any, should_checkpoint: bool = True) -> None:
         """Have a running trial saved, and wait."""
         if trial.status == Trial.RUNNING:
             self.wishes.setdefault(trial.trial_id, Decision.PAUSE)
+            self.statuses[trial.trial_id] = Trial.PAUSED
 
-    def stop_trial(self, trial: Trial, *_: Any, **__: Any) -> None:
-        """Have a trial end, TERMINATED."""
-        if not trial.is_finished():
-            self.wishes[trial.trial_id] = Decision.STOP
+    def stop_trial(self, trial: Any, *_: Any, **__: Any) -> None:
+        """Have a trial end, TERMINATED. The scheduler hears at once that it is complete, or removed if it waits."""
+        if trial.is_finished():
+            return
+        waits = trial.status != Trial.RUNNING
+        self.wishes[trial.trial_id] = Decision.STOP
+        self.statuses[trial.trial_id] = Trial.TERMINATED
+        trial = self.get_trial(trial.trial_id) or trial
+        if self.scheduler_alg is None:
+            return
+        if waits:
+            self.scheduler_alg.on_trial_remove(self, trial)
+        else:
+            now = self.deciding is not None and self.deciding[0] == trial.trial_id
+            result = self.deciding[1] if now and self.deciding else with_paths(trial.last_result)
+            self.scheduler_alg.on_trial_complete(self, trial, result)
 
     request_stop_trial = stop_trial
 
-    def save(self, trial: Trial, *_: Any, **__: Any) -> None:
+    def save(self, trial: Any, *_: Any, **__: Any) -> None:
         """Have a checkpoint made at the next result."""
         if trial.status == Trial.RUNNING:
             self.wishes.setdefault(trial.trial_id, Decision.SAVE)
 
-    def set_status(self, trial: Trial, status: str) -> None:
+    def set_status(self, trial: Any, status: str) -> None:
         """What code says of a trial that it pauses, lets go on, or ends."""
         if status == Trial.TERMINATED:
             self.stop_trial(trial)
@@ -124,6 +157,7 @@ class RunController(Sequence[Trial]):
         elif status in (Trial.PENDING, Trial.RUNNING):
             if self.wishes.get(trial.trial_id) is Decision.PAUSE:
                 del self.wishes[trial.trial_id]
+            self.statuses[trial.trial_id] = status
         else:
             raise SettingError(
                 f"set_status({trial}, {status!r}): what fails is found out here; a scheduler stops trials"
@@ -131,7 +165,7 @@ class RunController(Sequence[Trial]):
 
     _set_trial_status = set_status
 
-    def queue_trial(self, trial: Trial) -> None:
+    def queue_trial(self, trial: Any) -> None:
         """Nothing: a trial that waits is started when it is chosen and there is room."""
 
     start_trial = continue_training = unpause_trial = mark_trial_to_checkpoint = queue_trial
@@ -158,18 +192,23 @@ class RunController(Sequence[Trial]):
         wish = self.wishes.pop(trial.trial_id, None)
         if isinstance(answer, str):
             answer = _ANSWERS.get(answer, answer)
-        return answer if wish is None or answer == Decision.STOP else wish
+        decided = answer if wish is None or answer == Decision.STOP else wish
+        if decided == Decision.PAUSE:
+            self.statuses[trial.trial_id] = Trial.PAUSED
+        elif decided in (Decision.CONTINUE, Decision.SAVE):
+            self.statuses.pop(trial.trial_id, None)
+        return decided
 
     def ordered(self) -> list[Directive]:
         """The ends of trials that wait, of those that were asked for."""
         made = []
         for trial_id, wish in list(self.wishes.items()):
             trial = self.get_trial(trial_id)
-            if trial is None or trial.is_finished():
+            actual = Trial.TERMINATED if trial is None else trial.actual_status
+            if actual in (Trial.TERMINATED, Trial.ERROR):
                 del self.wishes[trial_id]
-            elif wish is Decision.STOP and trial.status in (Trial.PENDING, Trial.PAUSED):
+            elif wish is Decision.STOP and actual != Trial.RUNNING:
                 del self.wishes[trial_id]
-                self.removed.add(trial_id)
                 made.append(Directive(trial_id, Decision.STOP, Reason(ReasonKind.DECIDED)))
         return made
 

@@ -27,12 +27,13 @@ def make_ours(cls: type[TrialScheduler]) -> None:
     """Have a class that was written for Ray be called like one of ours.
 
     What its `on_trial_result` answers and what it asked of the controller is one decision; the results that it gets
-    have nested values under their paths too ("eval/auc"); a trial that it had ended while that waited was removed. Its
+    have nested values under their paths too ("eval/auc"), and each trial is what the scheduler has made of it. Its
     state is all of its attributes that can be pickled, in which a trial stays that trial.
     """
     for name in ARGUMENTS:
         setattr(cls, name, _entered(name, _method(cls, name)))
     setattr(cls, "orders", _with_wishes(_method(cls, "orders")))  # noqa: B010 - else a type checker minds
+    setattr(cls, "on_trial_start", _starting(_method(cls, "on_trial_start")))  # noqa: B010
     before_ours = cls.__mro__[: next(n for n, base in enumerate(cls.__mro__) if _is_ours(base) and base is not cls)]
     for name, method in (("get_state", _get_state), ("set_state", _set_state)):
         if not any(name in vars(base) for base in before_ours):
@@ -94,36 +95,53 @@ def _entered(name: str, hook: Hook) -> Hook:
     return both(entered)
 
 
-def _plainly(scheduler: TrialScheduler, hook: Hook, controller: RunController, *arguments: Any) -> Any:
-    return hook(scheduler, controller, *arguments)
+def _plainly(scheduler: TrialScheduler, hook: Hook, controller: RunController, trial: Trial) -> Any:
+    return hook(scheduler, controller, controller.shown(trial))
 
 
 def _decide(
     scheduler: TrialScheduler, hook: Hook, controller: RunController, trial: Trial, result: dict[str, Any]
 ) -> Any:
-    if controller.wishes.get(trial.trial_id) is Decision.STOP:  # for Ray it has ended when that was asked for
-        del controller.wishes[trial.trial_id]
+    status = controller.statuses.get(trial.trial_id)
+    if status == Trial.TERMINATED:  # for Ray it has ended when that was asked for
+        controller.wishes.pop(trial.trial_id, None)
         return Reasoned(Decision.STOP, Reason(ReasonKind.DECIDED))
-    return controller.wished(trial, hook(scheduler, controller, trial, with_paths(result)))
+    if status == Trial.PAUSED and trial.trial_id not in controller.wishes:
+        return Decision.PAUSE  # a function that runs on to its next save
+    controller.statuses.pop(trial.trial_id, None)
+    told = with_paths(result)
+    controller.deciding = (trial.trial_id, told)
+    try:
+        return controller.wished(trial, hook(scheduler, controller, controller.shown(trial), told))
+    finally:
+        controller.deciding = None
 
 
 def _complete(
     scheduler: TrialScheduler, hook: Hook, controller: RunController, trial: Trial, result: dict[str, Any]
 ) -> None:
-    if trial.trial_id in controller.removed:
-        controller.removed.discard(trial.trial_id)
-        scheduler.on_trial_remove(trial)
-    else:
-        hook(scheduler, controller, trial, with_paths(result))
+    if controller.statuses.pop(trial.trial_id, None) != Trial.TERMINATED:  # else it was told in the call that asked so
+        hook(scheduler, controller, controller.shown(trial), with_paths(result))
 
 
 def _choose(scheduler: TrialScheduler, hook: Hook, controller: RunController, pending: Sequence[Trial]) -> Trial | None:
-    controller.offered = sorted(pending, key=lambda trial: trial.status != Trial.PENDING)
+    shown = [controller.shown(trial) for trial in pending]
+    controller.offered = sorted(shown, key=lambda trial: trial.status != Trial.PENDING)
     try:
-        chosen: Trial | None = hook(scheduler, controller)
-        return None if chosen is None else controller.get(chosen.trial_id)
+        chosen = hook(scheduler, controller)
+        waiting = None if chosen is None else controller.get(chosen.trial_id)
+        return None if waiting is None else next(one for one in pending if one.trial_id == waiting.trial_id)
     finally:
         controller.offered = ()
+
+
+def _starting(hook: Hook) -> Hook:
+    @functools.wraps(hook)
+    def starting(self: TrialScheduler, trial: Trial) -> None:
+        _controller_of(self).statuses.pop(trial.trial_id, None)
+        hook(self, trial)
+
+    return starting
 
 
 _CALLS: dict[str, Callable[..., Any]] = {
@@ -148,7 +166,7 @@ class _ByReference(pickle.Pickler):
     """Pickles trials and the controller by what they are called: a resume has them already."""
 
     def persistent_id(self, thing: Any) -> Any:
-        if isinstance(thing, Trial):
+        if isinstance(thing, Trial):  # as the scheduler sees it, too
             return thing.trial_id
         return _CONTROLLER if isinstance(thing, RunController) else None
 
@@ -163,7 +181,7 @@ def _get_state(scheduler: TrialScheduler) -> dict[str, Any]:
     pickled = _pickled(attributes)
     if pickled is None:
         pickled = _pickled({name: value for name, value in attributes.items() if _pickled(value) is not None})
-    return {"attributes": pickled, "wishes": dict(controller.wishes), "removed": sorted(controller.removed)}
+    return {"attributes": pickled, "wishes": dict(controller.wishes), "statuses": dict(controller.statuses)}
 
 
 def _pickled(thing: Any) -> bytes | None:
@@ -188,7 +206,7 @@ def _set_state(scheduler: TrialScheduler, state: dict[str, Any]) -> None:
         return found
 
     scheduler.__dict__.update(unpickling.loads(state["attributes"], known))
-    controller.wishes, controller.removed = dict(state["wishes"]), set(state["removed"])
+    controller.wishes, controller.statuses = dict(state["wishes"]), dict(state["statuses"])
 
 
 made_ours_by(make_ours)

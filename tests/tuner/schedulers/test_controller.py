@@ -27,8 +27,12 @@ def controller() -> RunController:
 
 
 def test_it_shows_the_trials_and_where_there_is_room(controller: RunController) -> None:
-    assert list(controller.get_trials()) == TRIALS and controller.get_live_trials() == TRIALS[:3]
-    assert controller.get_trial("t1") is TRIALS[1] and controller.get_trial("t9") is None
+    assert controller.get_trials() == TRIALS and controller.get_live_trials() == TRIALS[:3]
+    assert (
+        controller.get_trial("t1") == TRIALS[1]
+        and isinstance(controller.get_trial("t1"), Trial)
+        and controller.get_trial("t9") is None
+    )
     assert [controller.has_resources_for_trial(one) for one in TRIALS] == [False, False, True, False]
     assert controller.trial_executor.has_resources() and controller.search_alg == "searcher"
     assert not controller.is_finished() and bool(controller) and len(controller) == 0
@@ -58,7 +62,9 @@ def test_those_who_wait_are_ended_at_once_and_those_who_run_are_not(controller: 
     for one in TRIALS:
         controller.stop_trial(one)
     assert [directive.trial_id for directive in controller.ordered()] == ["t1", "t2"]
-    assert controller.wishes == {"t0": Decision.STOP} and controller.removed == {"t1", "t2"}
+    assert controller.wishes == {"t0": Decision.STOP}
+    assert [one.status for one in controller.get_trials()] == ["TERMINATED"] * 4  # as it sees them
+    assert [one.status for one in TRIALS] == ["RUNNING", "PAUSED", "PENDING", "TERMINATED"]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +95,17 @@ def test_a_status_that_is_set_is_understood(controller: RunController) -> None:
     assert controller.wishes == {"t0": Decision.STOP}
     with pytest.raises(SettingError, match="ERROR"):
         controller.set_status(TRIALS[0], Trial.ERROR)
+
+
+def test_a_trial_is_to_the_scheduler_what_it_made_of_it(controller: RunController) -> None:
+    running, paused = controller.get_trials()[:2]
+    assert controller.wished(TRIALS[0], "PAUSE") is Decision.PAUSE
+    paused.status = Trial.PENDING
+    assert (running.status, paused.status) == ("PAUSED", "PENDING")
+    assert (running.trial_id, {running: 1}[TRIALS[0]], str(running)) == ("t0", 1, str(TRIALS[0]))
+    assert [one.status for one in TRIALS[:2]] == ["RUNNING", "PAUSED"]
+    controller.wished(TRIALS[0], Decision.CONTINUE)
+    assert running.status == "RUNNING" and controller.shown(TRIALS[0]) is running
 
 
 @pytest.mark.parametrize(("name", "instead"), [("add_trial", "Searcher"), ("checkpoint", "get_trials")])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -159,6 +160,57 @@ def test_a_trial_that_waits_is_removed_when_it_is_stopped(tmp_path: Path) -> Non
     )
     assert (scheduler.removed, scheduler.completed) == ([0, 1], [2])
     assert [(trial.status, trial.iteration) for trial in analysis.trials] == [("TERMINATED", n) for n in (1, 1, 3)]
+
+
+class Halving(TimeSlices):
+    """Waits until four trials have come to a rung, ends the worse half, and sets the status of the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores: dict[Any, float] = {}
+        self.gone: list[int] = []
+
+    def on_trial_result(self, runner: Any, trial: Any, result: dict[str, Any]) -> Any:
+        assert trial.status == trial.RUNNING
+        if result["training_iteration"] != 1:
+            return self.CONTINUE
+        self.scores[trial] = result["score"]
+        if len(self.scores) < 4:
+            return self.PAUSE
+        decision = self.CONTINUE
+        worse = sorted(self.scores, key=lambda one: self.scores[one])[:2]
+        for one in self.scores:
+            assert one.status == (one.RUNNING if one == trial else one.PAUSED)
+            if one in worse and one == trial:
+                decision = self.STOP
+            elif one in worse:
+                runner.stop_trial(one)
+                assert one.status == one.TERMINATED and self.gone[-1] == one.index
+            elif one != trial:
+                one.status = one.PENDING
+        return decision
+
+    def on_trial_remove(self, runner: Any, trial: Any) -> None:
+        self.gone.append(trial.index)
+
+    def choose_trial_to_run(self, runner: Any) -> Any:
+        return next((trial for trial in runner.get_trials() if trial.status == trial.PENDING), None)
+
+
+class Scored(Steps):
+    def step(self) -> dict[str, Any]:
+        return {"score": self.config["x"], "done": self.iteration >= 2}
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_rung_is_halved_by_stops_and_by_statuses_that_are_set(tmp_path: Path, at_once: int) -> None:
+    scheduler = Halving()
+    analysis = tune.run(
+        Scored, config={"x": tune.grid_search([3, 1, 4, 2])}, scheduler=scheduler, storage_path=tmp_path, verbose=0,
+        **({"executor": "inline"} if at_once == 1 else {"resources_per_trial": {"cpu": 1}}),
+    )  # fmt: skip
+    assert [trial.iteration for trial in analysis.trials] == [3, 1, 3, 1]
+    assert set(scheduler.gone) <= {1, 3} and {trial.status for trial in analysis.trials} == {"TERMINATED"}
 
 
 class PassingOn(ASHAScheduler):

@@ -19,7 +19,10 @@ from tuner.experiment.trial import Trial
 from tuner.schedulers import TrialScheduler
 from tuner.search import Searcher
 from tuner.search.space import evaluated_params, merge_constants
-from tuner.search.variants import format_tag
+from tuner.search.variants import BasicVariantGenerator, format_tag
+
+AHEAD = 16
+"""As many trials wait in Ray."""
 
 
 class TrialSource:
@@ -90,6 +93,11 @@ class TrialSource:
         """How many trials there will be in all, grids included, as far as the searcher knows; -1: no end is known."""
         total = getattr(self._searcher, "total", None)
         return total if isinstance(total, int) else -1
+
+    @property
+    def ahead(self) -> int:
+        """How many trials may wait before there is room for them; one, where results say what is suggested next."""
+        return AHEAD if isinstance(self._searcher, BasicVariantGenerator) else 1
 
     def wants_population(self, state: ExperimentState) -> bool:
         """All trials are to be created before one goes on; not of a search without end."""
