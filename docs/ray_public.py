@@ -28,7 +28,7 @@ HELD = {
 """Classes of which users hold objects, or write subclasses."""
 VARIABLES = Path(__file__).with_name("ray_variables.json")
 VARIABLE = re.compile(r"(TUNE|TRAIN|RAY_AIR|RAY_CHDIR|RAY_TRAIN|RAY_TUNE)_[A-Z0-9_]+$")
-PACKAGES = ("ray/tune/", "ray/train/", "ray/air/")
+PACKAGES = ("ray/tune/", "ray/train/", "ray/air/", "ray/ml/")
 MARKS = {"PublicAPI", "DeveloperAPI"}
 MARKS_ALL = (2, 1)
 """The first version that marks what is public."""

@@ -14,7 +14,7 @@ from tuner.error import NotHereError
 
 warnings.simplefilter("ignore")
 tuner.compat.install()
-OURS = {"tune": "tuner", "train": "trainables", "air": "trainables"}
+OURS = {"tune": "tuner", "train": "trainables", "air": "trainables", "ml": "trainables"}
 
 
 def state(module: str, name: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from trainables.validation import nearest_name
 from tuner.compat.missing import NotHere, never_raised
 
-OURS = {"tune": "tuner", "train": "trainables", "air": "trainables"}
+OURS = {"tune": "tuner", "train": "trainables", "air": "trainables", "ml": "trainables"}
 """Ray's packages -> ours, which have the rest of a module's path in common."""
 
 

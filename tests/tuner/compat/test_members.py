@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.listings import SCRIPTS
 from tests.tuner.lab import Lab
 from trainables import Checkpoint, Result, Trainable
 from tuner.analysis import ExperimentAnalysis, ResultGrid
@@ -71,3 +74,9 @@ def test_what_users_hold_is_what_is_walked() -> None:
     assert len(MEMBERS) > 200
     kinds: list[type] = [Checkpoint, Result, Trainable, ExperimentAnalysis, ResultGrid]
     assert [kind.__name__ for kind in kinds if kind.__name__ not in CLASSES] == []
+
+
+def test_programs_of_three_versions_use_what_they_hold(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tuner.compat", str(SCRIPTS / "held_by_users.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr

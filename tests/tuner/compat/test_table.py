@@ -119,7 +119,11 @@ def test_no_module_is_said_to_be_where_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("ours", "theirs"),
-    [("tuner", ["tune"]), ("tuner.search", ["tune.search"]), ("trainables.config", ["train.config", "air.config"])],
+    [
+        ("tuner", ["tune"]),
+        ("tuner.search", ["tune.search"]),
+        ("trainables.config", ["train.config", "air.config", "ml.config"]),
+    ],
 )
 def test_a_module_of_ours_stands_for_those_of_rays_with_its_path(ours: str, theirs: list[str]) -> None:
     assert list(table.theirs_of(ours)) == theirs
