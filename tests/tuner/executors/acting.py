@@ -128,6 +128,7 @@ def print_in_all_ways(trainable: Told) -> None:
     print(f"python {name}", end="")  # no new line: it waits in a buffer
     print(f"errors {name}", file=sys.stderr, end="")
     libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 0, 4096)  # whatever PYTHONUNBUFFERED says
     libc.printf(f" C {name}".encode())  # and this one in C's
     logging.getLogger().error("logged %s", name)
 

@@ -86,14 +86,15 @@ def _run(
     try:
         _redirect(setup, pipes)
         _environment(setup, shared)
-        trainable = unpickle(shared.path) if shared.trainable is None else shared.trainable
+        if shared.trainable is None:
+            shared.trainable = unpickle(shared.path)
         job = pickle.loads(packed)
         worker = importlib.import_module(shared.worker)
     except BaseException as error:
         link.send(AttemptErrored(type(error).__name__, message_of(error), writable(traceback.format_exc())))
         raise
     try:
-        worker.run_job(job, trainable, link, **more)
+        worker.run_job(job, shared.trainable, link, **more)
     except SystemExit as leaving:
         return _status(leaving)
     return 0

@@ -8,10 +8,12 @@ the driver gives it to a fresh process.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 from trainables.runtime.reuse import ResetRefusedError, Reuse
 from trainables.wire import Reusable, SocketLink
@@ -53,40 +55,57 @@ def serve(
         run: runs one, of which it is given `setup`, `packed`, `link`, `pipes` and where its object comes from.
     """
     state, reuse = ProcessState(), Reuse()
-    while True:
-        try:
+    try:
+        while True:
             status = run(setup, packed, link, pipes, reuse=reuse)
-        except ResetRefusedError:
-            status = 0
-            break
-        if status or reuse.kept is None:
-            break
-        packed = b""
-        state.put_back()
-        if pipes:
-            _silence()  # the driver reads it no more
-        following = _next(main, link)
-        if following is None:
-            break
-        link.close()
-        (main, side, *pipes) = following
-        link = later = _LaterLink(main, side)
-        reuse.accepted = later.greet
-        setup, packed = receive(main)
-    reuse.drop()
-    return status
+            if status or reuse.kept is None:
+                return status
+            packed = b""
+            state.put_back()
+            if pipes:
+                _silence()  # the driver reads it no more
+            following = _next(main, link)
+            if following is None:
+                return 0
+            link.close()
+            (main, side, *pipes) = following
+            link = later = _LaterLink(main, side)
+            reuse.accepted = later.greet
+            setup, packed = receive(main)
+    except ResetRefusedError:
+        return 0
+    finally:
+        reuse.drop()
 
 
 def _next(main: socket.socket, link: SocketLink) -> tuple[Any, ...] | None:
     """The sockets of the next attempt, and its pipes for output; None: there is none for this process."""
     try:
-        link.send(Reusable())
-        data, fds, _, _ = socket.recv_fds(main, 1, 4)
-    except ConnectionError:
+        with _told_to_leave():
+            link.send(Reusable())
+            data, fds, _, _ = socket.recv_fds(main, 1, 4)
+    except (ConnectionError, _ToldToLeave):
         return None
     if data != NEXT or len(fds) < 2:
         return None
     return socket.socket(fileno=fds[0]), socket.socket(fileno=fds[1]), *fds[2:]
+
+
+class _ToldToLeave(BaseException):
+    """By a signal, while no attempt runs."""
+
+
+@contextlib.contextmanager
+def _told_to_leave() -> Iterator[None]:
+    def leave(number: int, frame: object) -> NoReturn:
+        raise _ToldToLeave
+
+    before = [(number, signal.signal(number, leave)) for number in (signal.SIGTERM, signal.SIGUSR1)]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def _silence() -> None:

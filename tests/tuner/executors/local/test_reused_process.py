@@ -186,6 +186,15 @@ def test_a_process_that_was_killed_while_it_waited_is_not_missed(drive: Any) -> 
     assert result["pid"] != before and trials.starts("t1") == [result["pid"]]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_notice_to_one_that_waits_has_it_give_back_what_it_has(drive: Any, watch: Any, number: int) -> None:
+    trials = drive()
+    waiting = watch(trials.run()["pid"])
+    os.kill(waiting.pid, number)
+    assert waiting.gone(within_s=10) and trials.calls("cleanup") == [waiting.pid]
+    assert trials.run()["pid"] != waiting.pid
+
+
 @pytest.mark.parametrize("victim", ["keeper", "server"])
 def test_engine_processes_that_die_beside_a_waiting_one_cost_a_setup(drive: Any, watch: Any, victim: str) -> None:
     trials = drive()
@@ -298,7 +307,7 @@ ENDS = {"ends": (True, True), "refuse": (True, True), "vanish": (False, False), 
 """How an attempt goes: (it ends well, its process stays)."""
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(orders=st.lists(st.tuples(st.sampled_from(sorted(ENDS)), st.sampled_from([1, 2])), min_size=2, max_size=7))
 def test_in_any_order_a_setup_is_called_when_no_process_can_take_it_over(
     drive: Any, orders: list[tuple[str, int]]
