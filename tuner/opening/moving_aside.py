@@ -31,7 +31,7 @@ from tuner.opening.survey import LocalStanding, StartStanding
 from tuner.spec import Spec
 from tuner.syncer.claim import RemoteClaim, take_generation
 from tuner.syncer.moving import MARKER, MoveIntent, RemoteMove, intent_at
-from tuner.syncer.remote_experiment import RemoteExperiment
+from tuner.syncer.remote_experiment import RemoteExperiment, generation_of
 
 log = logging.getLogger(__name__)
 
@@ -139,8 +139,13 @@ def _claimed(
     """The experiment, claimed here and in its replica under one number. None: another driver was faster."""
     with ExitStack() as ends:
         here = paths if local.exists else ExperimentPaths(ends.enter_context(beside(paths.root, "moving")))
-        above = 0 if remote is None else RemoteClaim(remote, paths, clock).last_owner().highest
-        ownership = claim(here, takeover=spec.takeover, above=above, clock=clock, wait=clock.sleep)
+        keys = [] if remote is None else remote.keys  # as it was looked at: who was faster has them elsewhere now
+        above = max(filter(None, map(generation_of, keys)), default=0)
+        try:
+            ownership = claim(here, takeover=spec.takeover, above=above, clock=clock, wait=clock.sleep)
+        except FileNotFoundError:  # it went while it was being claimed
+            yield None
+            return
         ends.callback(ownership.release)
         if local.exists and ownership.parent_id != local.last:
             yield None

@@ -16,11 +16,12 @@ import pytest
 
 import tuner as tune
 from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
-from tests.tuner.opening.harness import CLOCK, files, ran, train
+from tests.tuner.opening.harness import CLOCK, Opening, files, ran, train
 from trainables.errors import TrainablesError
 from trainables.transfer.open import open_backend
 from trainables.transfer.transfer_jobs import ListKeys, Read
 from tuner.error import ExperimentExistsError, OwnedElsewhereError, SettingError, TuneError
+from tuner.experiment.existing import Existing, Rerun
 from tuner.experiment.lock import claim
 from tuner.experiment.paths import EXPERIMENT_NAME, ExperimentPaths
 from tuner.opening import again, moving_aside
@@ -286,3 +287,27 @@ def test_what_refuses_the_new_run_refuses_it_before_anything_moves(tmp_path: Pat
         with pytest.raises((TuneError, TrainablesError)):
             ran(tmp_path, **settings)
     assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("what", ["moved", "resumed", "in the replica"])
+def test_who_comes_second_looks_again(tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, place = tmp_path / "here", tmp_path / "place"
+    ran(storage, place)
+
+    def faster() -> None:
+        if what == "moved":
+            ran(storage, place)
+        elif what == "resumed":
+            ran(storage, place, resume=True)
+        else:
+            record = (storage / "e/generations/000001.json").read_bytes().replace(b":1,", b":2,", 1)
+            with open_backend(str(place)) as backend:
+                backend.put("e/generations/000002.json", record)
+
+    opening = Opening(storage, place, rerun=Rerun(Existing.ASIDE))
+    assert opening.start(faster) is None
+    assert set(ids_here(storage)) == set(ids_there(str(place))[0]) and not (storage / "e" / ".moving-aside").exists()
+    if what != "in the replica":
+        assert opening.start() is None  # it is moved now
+        assert len(ids_here(storage)) == (2 if what == "moved" else 1)
+        assert opening.start() is not None
