@@ -100,14 +100,25 @@ class Trainer:
         """
         watching = _checked_callbacks(callbacks)
         run = self._next_run(train_func, config, dataset, checkpoint, checkpoint_strategy)
-        _tell(watching, "start_training", logdir=str(run.directory), config=dict(config or {}))
+        begun: list[bool] = []
+
+        def begin() -> None:
+            if not begun:  # the directory is the run's until then: what lies in it is refused
+                begun.append(True)
+                _tell(watching, "start_training", logdir=str(run.directory), config=dict(config or {}))
+
+        def handle(results: list[dict[str, Any]]) -> None:
+            begin()
+            _tell(watching, "handle_result", results)
+
         error: BaseException | None = None
         try:
-            run.execute(lambda results: _tell(watching, "handle_result", results))
+            run.execute(handle)
         except BaseException as raised:
             error = raised
             raise
         finally:
+            begin()
             _tell(watching, "finish_training", error=error is not None)
         return run.returned
 

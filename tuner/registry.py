@@ -14,6 +14,7 @@ from tuner.error import SettingError
 
 _trainables: dict[str, Any] = {}
 _environments: dict[str, Callable[..., Any]] = {}
+_inputs: dict[str, Callable[..., Any]] = {}
 
 
 def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:
@@ -33,6 +34,39 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
     if not callable(env_creator):
         raise SettingError(f"env_creator={env_creator!r} is not accepted; accepted is a callable")
     _environments[name] = env_creator
+
+
+def register_input(name: str, input_creator: Callable[..., Any]) -> None:
+    """Give what makes a reader of experiences a name, as programs with RLlib do; `registry_get_input` looks it up."""
+    if not callable(input_creator):
+        raise SettingError(f"input_creator={input_creator!r} is not accepted; accepted is a callable")
+    _inputs[name] = input_creator
+
+
+def registry_contains_input(name: str) -> bool:
+    """Whether a reader is registered under `name`."""
+    return name in _inputs
+
+
+def registry_get_input(name: str) -> Callable[..., Any]:
+    """The reader registered under `name`. Raises SettingError with the nearest names."""
+    creator: Callable[..., Any] = _look_up(_inputs, name, "input")
+    return creator
+
+
+def get_trainable_cls(trainable_name: str) -> Any:
+    """The trainable registered under `trainable_name`. Raises SettingError with the nearest names."""
+    return resolve_trainable(trainable_name)[0]
+
+
+def validate_trainable(trainable_name: str) -> None:
+    """Raise SettingError unless a trainable is registered under `trainable_name`."""
+    get_trainable_cls(trainable_name)
+
+
+def is_function_trainable(trainable: Any) -> bool:
+    """True for a function, or the name of one; False for a `Trainable` class."""
+    return not inspect.isclass(resolve_trainable(trainable)[0])
 
 
 def get_env(name: str) -> Callable[..., Any]:

@@ -20,8 +20,8 @@ else:
 COMPLETED = frozenset(
     """
     trainables
-    trainables.base_trainer
     trainables.checkpoint
+    trainables.collective
     trainables.config
     trainables.context
     trainables.huggingface
@@ -44,7 +44,6 @@ COMPLETED = frozenset(
     tuner.logger.csv
     tuner.logger.json
     tuner.progress_reporter
-    tuner.registry
     tuner.resources
     tuner.schedulers.pb2
     tuner.schedulers.pbt

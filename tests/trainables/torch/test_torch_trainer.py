@@ -13,6 +13,7 @@ import pytest
 import trainables as train
 import tuner as tune
 from trainables import Checkpoint, RunConfig, ScalingConfig
+from trainables.collective import barrier, broadcast_from_rank_zero
 from trainables.errors import InvalidSettingError
 from trainables.torch import (
     TorchCheckpoint,
@@ -55,6 +56,8 @@ def ddp() -> None:
     model = prepare_model(torch.nn.Linear(1, 1))
     optimizer = prepare_optimizer(torch.optim.SGD(model.parameters(), lr=0.001))
     seen: list[float] = []
+    barrier()
+    handed_on = broadcast_from_rank_zero(f"of rank {context.get_world_rank()}")
     for epoch in range(2):
         loader.sampler.set_epoch(epoch)
         for (batch,) in loader:
@@ -65,6 +68,7 @@ def ddp() -> None:
     train.report(
         {
             "ranks": everywhere((context.get_world_rank(), context.get_local_rank(), context.get_world_size())),
+            "handed_on": everywhere(handed_on),
             "seen": sorted(sum(everywhere(seen), [])),
             "shares": [len(share) for share in everywhere(seen)],
             "alike": len(set(map(tuple, everywhere(weights(model))))) == 1,
@@ -161,6 +165,7 @@ def two_ranks_train_one_model_on_halves_of_the_data(results: dict[str, Any]) -> 
     said = metrics_of(results["ddp"])
 
     assert said["ranks"] == [(0, 0, 2), (1, 1, 2)]
+    assert said["handed_on"] == ["of rank 0", "of rank 0"]
     assert said["seen"] == sorted(2 * [float(i) for i in range(8)])
     assert said["shares"] == [8, 8]
     assert said["alike"]

@@ -35,12 +35,12 @@ def test_a_module_that_is_a_file_stays_what_it_is() -> None:
 
 
 def test_a_module_that_lacks_a_name_looks_it_up() -> None:
-    module = importlib.import_module("trainables.base_trainer")
-    assert isinstance(module.format_datasets_for_repr, NotHere)
-    assert "trainables.base_trainer" in finder.COMPLETED and module.__file__ is not None
+    module = importlib.import_module("trainables.lightgbm")
+    assert isinstance(module.LightGBMTrainer, NotHere)
+    assert "trainables.lightgbm" in finder.COMPLETED and module.__file__ is not None
 
 
-@pytest.mark.parametrize("module", ["trainables.base_trainer", "tuner.tune_config", "tuner"])
+@pytest.mark.parametrize("module", ["trainables.checkpoint", "tuner.tune_config", "tuner"])
 def test_a_name_that_nobody_has_is_an_attribute_error_that_names_it(module: str) -> None:
     with pytest.raises(AttributeError, match="no_such_thing"):
         _ = importlib.import_module(module).no_such_thing

@@ -1,3 +1,0 @@
-"""`ray.tune.search.basic_variant` as users know it: see `tuner.search.variants`."""
-
-from tuner.search.variants import BasicVariantGenerator as BasicVariantGenerator
