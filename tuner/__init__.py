@@ -25,6 +25,7 @@ _EXPORTS = {
     "ExperimentAnalysis": "tuner.analysis",
     "FailureConfig": "trainables.config",
     "FunctionStopper": "tuner.stopper",
+    "Interrupted": "tuner.error",
     "JupyterNotebookReporter": "tuner.progress_reporter",
     "PlacementGroupFactory": "tuner.resources",
     "ProgressReporter": "tuner.progress_reporter",

@@ -137,6 +137,25 @@ class TrialsFailedError(TuneError):
         self.analysis = analysis
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C has stopped a run; what its trials had come to is saved as far as they could, and a resume continues it.
+
+    A script that does not catch it ends as Python ends on Ctrl-C, with a few lines in place of a traceback.
+
+    Attributes:
+        analysis: the results so far, an `ExperimentAnalysis`.
+        results: the same as `Tuner.fit` returns them, a `ResultGrid`.
+    """
+
+    def __init__(self, message: str = "", analysis: Any = None, results: Any = None) -> None:
+        super().__init__(message)
+        self.analysis, self.results = analysis, results
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows."""
+        return str(self).splitlines()
+
+
 class SyncError(TuneError):
     """The run has ended, and something did not reach its copy elsewhere within `sync_timeout`. Here nothing is missing.
 

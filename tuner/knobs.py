@@ -83,6 +83,23 @@ def disable_tensorboard() -> bool:
     return os.environ.get("TUNE_DISABLE_TENSORBOARD", "") not in ("", "0")
 
 
+def stop_grace_s() -> float:
+    """TUNE_STOP_GRACE_S: how long running trials have to save after Ctrl-C, a spent budget, `fail_fast`; default 5."""
+    return _seconds("TUNE_STOP_GRACE_S", 5.0)
+
+
+def on_interrupt() -> str:
+    """TUNE_ON_INTERRUPT: what a run does that Ctrl-C has stopped: "raise" (default) or, as Ray's, "return"."""
+    word = os.environ.get("TUNE_ON_INTERRUPT") or "raise"
+    require(word in ("raise", "return"), "TUNE_ON_INTERRUPT", word, "accepted are raise and return")
+    return word
+
+
+def return_on_interrupt() -> None:
+    """What holds from now on where the environment does not say."""
+    os.environ.setdefault("TUNE_ON_INTERRUPT", "return")
+
+
 def silent_after_s() -> float:
     """TUNE_SILENT_AFTER_S: seconds after which a trial that reports nothing is shown as silent; default 300."""
     return _seconds("TUNE_SILENT_AFTER_S", 300.0)

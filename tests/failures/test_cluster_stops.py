@@ -56,7 +56,7 @@ def test_f28_f33_d17_what_moves_between_nodes_leaves_on_each_what_the_settings_k
 
     until("all have begun, and some wait", some_wait, of=script)
     os.kill(script.pid, signal.SIGINT)
-    assert "to continue" in script.ends(2 * PATIENCE_S)
+    assert script.wait(2 * PATIENCE_S) == -signal.SIGINT and "to continue" in script.output
     check_kept(run)
     run.go()
     output = run.start().ends(4 * PATIENCE_S)

@@ -228,8 +228,8 @@ def test_f36_functions_that_look_return_and_those_that_do_not_end_with_their_lat
         driver_heard(script, number)
         stage.let(steps)
         script.hear(last)
-        assert script.wait() == (143 if number == signal.SIGTERM else 0), script.output
-        assert ("RETURNED" in script.output) == (number == signal.SIGINT)
+        assert script.wait() == (143 if number == signal.SIGTERM else -signal.SIGINT), script.output
+        assert "RETURNED" not in script.output
         (trial,) = tune.ExperimentAnalysis(stage.results / "e").trials
         assert (trial.status, trial.num_failures) == (status, 0)
         stage.let(9)
@@ -273,8 +273,8 @@ def process_in(directory):
 
 
 @pytest.mark.parametrize("group", [False, True])
-def test_f37_ctrl_c_once_returns_what_there_is_and_leaves_the_trials_resumable(tmp_path, group):
-    """Also from a terminal, which sends it to every process of the run."""
+def test_f37_ctrl_c_once_stops_in_order_and_leaves_the_trials_resumable(tmp_path, group):
+    """Also from a terminal, which sends it to every process of the run. The script ends as Ctrl-C ends one."""
     with stage_of(tmp_path) as stage:
         script = stage.start(ORDER="[0, 2, 3]", MORE='{"max_concurrent_trials": 2}')
         script.hear("step", 2)
@@ -283,10 +283,16 @@ def test_f37_ctrl_c_once_returns_what_there_is_and_leaves_the_trials_resumable(t
         driver_heard(script, signal.SIGINT, group=group)
         stage.let(1, "gate0")
         stage.let(1, "gate2")
-        output = script.ends_well()
+        assert script.wait() == -signal.SIGINT, script.output
         assert time.monotonic() - began < 10
-        assert "RETURNED ['PAUSED', 'PAUSED']" in output and "resume=" in output
-        assert "HANDLER True" in output and "Traceback" not in output
+        stopping = "stopping: 2 trials save what they can (at most 5 s, TUNE_STOP_GRACE_S); Ctrl-C again stops now\n"
+        assert stopping in script.output and "RETURNED" not in script.output and "Traceback" not in script.output
+        assert script.output.splitlines()[-3:] == [
+            "stopped by Ctrl-C: 0 of 2 trials had ended",
+            f"to continue: the same call with name='e' and resume=\"AUTO\", or Tuner.restore('{stage.results}/e', ...)",
+            "results so far: `except tune.Interrupted as stopped: stopped.analysis`",
+        ]
+        assert [trial.status for trial in trials_of(stage).values()] == ["PAUSED", "PAUSED"]
         for gate in ("gate0", "gate2", "gate3"):
             stage.let(9, gate)
         again = stage.start(ORDER="[0, 2, 3]")
@@ -297,12 +303,15 @@ def test_f37_ctrl_c_once_returns_what_there_is_and_leaves_the_trials_resumable(t
 
 
 def test_f37_a_trial_that_hangs_is_ended_after_ctrl_c_within_ten_seconds(tmp_path):
+    """Where it was wanted so, the run returns then."""
     with stage_of(tmp_path) as stage:
-        script = stage.start(ORDER="[0]", FREQ="1")
+        script = stage.start(ORDER="[0]", FREQ="1", TUNE_ON_INTERRUPT="return", TUNE_STOP_GRACE_S="2")
         until_step(script, 0, 3, saved=2)
         began = time.monotonic()
         driver_heard(script, signal.SIGINT)
-        assert "RETURNED ['PAUSED']" in script.ends_well()
+        output = script.ends_well()
+        assert "RETURNED ['PAUSED']" in output and "HANDLER True" in output
+        assert "at most 2 s" in output and "ended early (interrupted); to continue" in output
         assert time.monotonic() - began < 10
         trial = trials_of(stage)[0]
         assert (trial.iteration, trial.num_failures, kept(trial)[-1]) == (2, 0, "checkpoint_000002")
@@ -316,7 +325,8 @@ def test_f37_ctrl_c_twice_exits_at_once_and_the_state_is_whole(tmp_path):
         driver_heard(script, signal.SIGINT)
         began = time.monotonic()
         script.send(signal.SIGINT)
-        assert script.wait() != 0 and "KeyboardInterrupt" in script.output
+        assert script.wait() == -signal.SIGINT and "stopped by Ctrl-C" in script.output
+        assert "Traceback" not in script.output
         assert time.monotonic() - began < 2
         assert "RETURNED" not in script.output
         for pid in pids:
@@ -447,8 +457,11 @@ def test_in_one_process_a_signal_and_a_budget_act_at_the_trials_next_result(tmp_
             assert n < 100_000
 
     given = {"storage_path": tmp_path, "executor": "inline", "verbose": 0, "num_samples": 2}
-    halted = tune.run(endless, name="interrupted", config={"signal": signal.SIGINT}, **given)
-    assert [(trial.status, trial.iteration) for trial in halted.trials[:1]] == [("PAUSED", 8)]
+    with pytest.raises(tune.Interrupted) as halted:
+        tune.run(endless, name="interrupted", config={"signal": signal.SIGINT}, **given)
+    trials = halted.value.analysis.trials
+    assert [(trial.status, trial.iteration) for trial in trials[:1]] == [("PAUSED", 8)]
+    assert len(halted.value.results) == len(trials)
     with pytest.raises(SystemExit) as left:
         tune.run(endless, name="preempted", config={"signal": signal.SIGTERM}, **given)
     assert left.value.code == 143
@@ -525,7 +538,7 @@ def test_f24_after_every_kind_of_stop_a_resume_runs_exactly_what_is_unfinished(t
         if how != "kill":
             stage.let(1, "gate2")
             code = script.wait()
-            assert (code == 0) == (how != "exception"), script.output
+            assert code == {"exception": 1, "ctrl_c": -signal.SIGINT}.get(how, 0), script.output
         at = {"exception": 2, "kill": 2}.get(how, 3)
         now = trials_of(stage)
         assert sorted(now) == [0, 1, 2]

@@ -106,9 +106,11 @@ def test_t09_ctrl_c_before_the_first_trial_brings_the_old_one_back(tmp_path, cap
     before = contents(tmp_path)
     keys = [signal.SIGINT]
     press = Odd("on_step_begin", lambda: keys and signal.raise_signal(keys.pop()))
-    analysis = run(tmp_path, overwrite=True, callbacks=[press], verbose=1)
+    with pytest.raises(tune.Interrupted) as stopped:
+        run(tmp_path, overwrite=True, callbacks=[press], verbose=1)
     assert contents(tmp_path) == before
-    assert {trial.status for trial in analysis.trials} <= {"PENDING"}
+    assert {trial.status for trial in stopped.value.analysis.trials} <= {"PENDING"}
+    assert "to continue" not in str(stopped.value)
     assert "before is back" in capsys.readouterr().out
 
 

@@ -229,7 +229,8 @@ def interrupted(config: dict[str, Any]) -> None:
 
 def test_a_restore_goes_on_over_there(uri: str, tmp_path: Path, cache: Path) -> None:
     tune.register_trainable("counts", interrupted)
-    ran(uri, tmp_path / "results", run_or_experiment="counts")
+    with pytest.raises(tune.Interrupted, match="to continue: the same call"):
+        ran(uri, tmp_path / "results", run_or_experiment="counts")
     shutil.rmtree(tmp_path / "results")
     tune.register_trainable("counts", counts)
     assert tune.Tuner.can_restore(f"{uri}/mine") and not tune.Tuner.can_restore(f"{uri}/other")

@@ -12,6 +12,7 @@ from tuner.error import SettingError
 SECONDS = {
     "TUNE_SILENT_AFTER_S": knobs.silent_after_s,
     "TUNE_GRACE_S": knobs.grace_s,
+    "TUNE_STOP_GRACE_S": knobs.stop_grace_s,
     "TUNE_GLOBAL_CHECKPOINT_S": knobs.journal_push_s,
 }
 
@@ -36,3 +37,11 @@ def test_d20_a_number_of_failures_that_is_none_is_refused(monkeypatch: pytest.Mo
     monkeypatch.setenv("TUNE_MAX_PUBLISH_FAILURES", "few")
     with pytest.raises(SettingError, match="TUNE_MAX_PUBLISH_FAILURES='few' is not accepted; accepted are 1, 2, 3"):
         knobs.max_publish_failures()
+
+
+def test_d20_what_a_run_does_after_ctrl_c_is_one_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUNE_ON_INTERRUPT", raising=False)
+    assert knobs.on_interrupt() == "raise"
+    monkeypatch.setenv("TUNE_ON_INTERRUPT", "stay")
+    with pytest.raises(SettingError, match="TUNE_ON_INTERRUPT='stay' is not accepted; accepted are raise and return"):
+        knobs.on_interrupt()

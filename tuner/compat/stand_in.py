@@ -45,6 +45,7 @@ def install() -> None:
     sys.meta_path.insert(0, _Finder())
     importlib.import_module("ray")
     existing.use(Existing.ASIDE)
+    knobs.return_on_interrupt()
     default.take_undeclared()
     FIRST.append("tuner.compat.in_trial")
 

@@ -13,7 +13,7 @@ from trainables.store import delete as store_delete
 from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
-from tuner.driver import leaving
+from tuner.driver import interruption, leaving
 from tuner.driver.attempts import LiveAttempt
 from tuner.driver.catch_up import CatchUp
 from tuner.driver.endings import Endings, HaltCause
@@ -21,7 +21,7 @@ from tuner.driver.jobs import RunPlan
 from tuner.driver.loop import TrialLoop
 from tuner.driver.plugins import FactApplier, PluginSet
 from tuner.driver.signals import Signals
-from tuner.error import StorageFullError, SyncError
+from tuner.error import Interrupted, StorageFullError, SyncError
 from tuner.executors.base import Executor
 from tuner.experiment import events as ev
 from tuner.experiment.driver_log import DriverLog
@@ -57,6 +57,7 @@ class Run:
     ) -> None:
         self.driver_log, self.start_from = driver_log, start_from
         self.copies = ReplicaSink()
+        self._raises_interrupted = knobs.on_interrupt() == "raise"
         self.missing: list[str] = []
         """What did not reach the replica."""
         self.spec, self.opened, self.executor, self.clock = opened.spec, opened, executor, executor.clock
@@ -69,6 +70,15 @@ class Run:
         self.caught_up = CatchUp(opened, self.applier, executor=executor, announce=reporter.announce)
 
     def run(self) -> ExperimentAnalysis:
+        """Run to the end. Raises Interrupted after Ctrl-C, SystemExit after SIGTERM, and what settings want raised."""
+        try:
+            return self._run()
+        except Interrupted:
+            raise
+        except KeyboardInterrupt:
+            raise interruption.interrupted(self._analysis()) from None
+
+    def _run(self) -> ExperimentAnalysis:
         self.reporter.announce(self.opened.start.note)
         for line in self.opened.replica.notes if self.opened.replica is not None else ():
             self._warn(line)
@@ -151,7 +161,11 @@ class Run:
             clock=self.clock,
             copies=self.copies,
         )
-        self.reporter.facts = partial(self._progress, loop.attempts.running)
+        running = loop.attempts.running
+        self.reporter.facts = partial(self._progress, running)
+        loop.endings.on_halt = lambda cause, grace: self.reporter.announce(
+            interruption.stopping(cause, len(running), grace)
+        )
         return loop
 
     def _bring_inherited(self, replica: Replica, journal: JournalWriter) -> None:
@@ -173,6 +187,12 @@ class Run:
         if isinstance(restore, Checkpoint):
             return Path(restore.to_directory(self.opened.temporary / "restore"))
         return None if restore is None else Path(restore)
+
+    def _analysis(self) -> ExperimentAnalysis:
+        spec, root = self.spec, self.opened.paths.root
+        return ExperimentAnalysis(
+            root, trials=self.state.trials, metric=spec.metric, mode=spec.mode, settings=self.opened.description
+        )
 
     def _progress(self, running: Mapping[str, LiveAttempt]) -> ProgressFacts:
         backlog = self.copies.backlog
@@ -238,21 +258,17 @@ class Run:
                 loop.close()
 
     def _leave(self, endings: Endings) -> ExperimentAnalysis:
-        spec, root, halted, undo = self.spec, self.opened.paths.root, endings.halted, self.opened.undo
-        analysis = ExperimentAnalysis(
-            root, trials=self.state.trials, metric=spec.metric, mode=spec.mode, settings=self.opened.description
-        )
-        if halted is not None and undo.replaces:
+        root, halted, undo = self.opened.paths.root, endings.halted, self.opened.undo
+        analysis, back = self._analysis(), halted is not None and undo.replaces
+        raises = halted is HaltCause.INTERRUPTED and self._raises_interrupted
+        if halted is not None and back:
             undo.take_back()
             self.reporter.announce(
                 f"ended early ({halted.value}), before a trial had started: the experiment that was at "
                 f"{root} before is back"
             )
-        elif halted is not None:
-            self.reporter.announce(
-                f"ended early ({halted.value}); to continue: the same call with "
-                f'name={root.name!r} and resume="AUTO", or Tuner.restore({str(root)!r}, ...)'
-            )
+        elif halted is not None and not raises:
+            self.reporter.announce(f"ended early ({halted.value}); to continue: {interruption.how_to_go_on(root)}")
         undo.settle()
         missing = ""
         if self.missing and self.opened.replica is not None:
@@ -260,7 +276,9 @@ class Run:
             self._warn(missing)
         if halted is HaltCause.PREEMPTED:
             raise SystemExit(143)
-        leaving.raise_failures(spec, analysis, endings)
+        if raises:
+            raise interruption.interrupted(analysis, back=back)
+        leaving.raise_failures(self.spec, analysis, endings)
         if self.missing:
             raise SyncError(missing, analysis, self.missing)
         return analysis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from enum import Enum
 
 import msgspec
@@ -22,9 +23,6 @@ log = logging.getLogger(__name__)
 
 MAX_LOST = 10
 """Attempts in a row that may be lost to the engine (keeper or fork server gone) before a trial is given up."""
-
-STOP_GRACE_S = 5.0
-"""How long running trials have to save after Ctrl-C, a spent budget or fail_fast."""
 
 
 class HaltCause(Enum):
@@ -50,6 +48,8 @@ class Endings:
         self.halted: HaltCause | None = None
         self.failure: tuple[str, ev.ErrorInfo] | None = None
         """The trial whose failure ended everything (`fail_fast`), and why it failed."""
+        self.on_halt: Callable[[HaltCause, float], None] = lambda why, grace: None
+        """Told when that begins, and how many seconds trials have."""
         self.exceptions: dict[str, bytes] = {}
         """What trials raised, pickled."""
         self._parts, self._plan, self._checkpoints = parts, parts.plan, parts.checkpoints
@@ -62,11 +62,12 @@ class Endings:
             return
         self.halted = why
         self.transitions.try_again(math.inf)  # they wait for the resume now
-        grace = self._plan.grace_s if why is HaltCause.PREEMPTED else STOP_GRACE_S
+        grace = self._plan.grace_s if why is HaltCause.PREEMPTED else self._plan.stop_grace_s
         self._parts.timers[Timer.GRACE] = self._parts.clock.monotonic() + grace
         for run in list(self._parts.attempts.running.values()):
             if run.trial.trial_id not in self._parts.attempts.prepared:
                 self._parts.executor.tell(run.trial.trial_id, wire.Halt())
+        self.on_halt(why, grace)
 
     def ask(self, why: HaltCause) -> None:
         """`halt` at the next turn of the loop; for signal handlers."""

@@ -48,6 +48,8 @@ class RunPlan:
     max_publish_failures: int = field(default_factory=knobs.max_publish_failures)
     grace_s: float = field(default_factory=knobs.grace_s)
     """After a SIGTERM: how long running trials have to save."""
+    stop_grace_s: float = field(default_factory=knobs.stop_grace_s)
+    """The same after any other early end."""
 
 
 @dataclass(frozen=True, slots=True)

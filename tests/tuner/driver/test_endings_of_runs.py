@@ -171,6 +171,7 @@ def test_who_was_told_to_stop_has_ended_also_when_the_run_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, save: str
 ) -> None:
     monkeypatch.setenv("PLACE", str(tmp_path))
+    monkeypatch.setenv("TUNE_ON_INTERRUPT", "return")
     trial = run(tmp_path, "stop", save, Ends(how, save, halt=True)).trials[0]
     assert trial.status == ("PAUSED" if save == "failed" else "TERMINATED")
     after = run(tmp_path, "stop", save).trials[0]
@@ -274,6 +275,7 @@ def test_a_bare_decision_is_named_by_its_class(tmp_path: Path) -> None:
 
 def test_a_pause_keeps_its_reason_over_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACE", str(tmp_path))
+    monkeypatch.setenv("TUNE_ON_INTERRUPT", "return")
     trial = run(tmp_path, "pause", "durable", Ends("finished", "durable", halt=True)).trials[0]
     assert trial.told_reason == Reason(ReasonKind.WAITS, "Pauses", LAST, cut=7.0)
     assert run(tmp_path, "pause", "durable").trials[0].end_reason.kind is ReasonKind.DONE
