@@ -122,7 +122,7 @@ def lived(experiment: Experiment, place: Path, replica: str | None, kill: list[A
         replica or "",
         json.dumps(kill),
     ]
-    environment = {**os.environ, **experiment.environment}
+    environment = {**os.environ, "TUNE_ON_INTERRUPT": "return", **experiment.environment}
     ended = subprocess.run(words, env=environment, timeout=300, check=False)
     expected = 0 if kill[0] in ("whole", "interrupt") else -signal.SIGKILL
     assert ended.returncode == expected, f"{experiment.name}: {ended.returncode} and not {expected}"
