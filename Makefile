@@ -7,14 +7,17 @@ STAMP  := $(VENV)/.stamp
 SYSTEM := $(VENV)/.system
 BENCH  := .venv-bench
 BENCH_STAMP := $(BENCH)/.stamp
+PEERS  := .venv-peers
+PEERS_STAMP := $(PEERS)/.stamp
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak gpu bench lint format docs clean
+.PHONY: help run test test-peers soak gpu bench lint format docs clean
 
 help:
 	@echo "make run     tune a CNN on the UCI digits; killed or finished, running it again continues it"
 	@echo "make test    the test suite (installs what it needs)"
+	@echo "make test-peers   the tests of trackers and searchers whose packages do not install beside the others"
 	@echo "make soak    the fault tests at their full size (hours)"
 	@echo "make gpu     the tests that need a GPU, where torch sees one"
 	@echo "make bench   speed beside Ray Tune and Syne Tune, in one table"
@@ -34,6 +37,11 @@ $(BENCH_STAMP): setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/python -m pip install --quiet -c constraints.txt -e '.[bench,torch]'
 	@touch $(BENCH_STAMP)
+
+$(PEERS_STAMP): setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet -e '.[peers]'
+	@touch $(PEERS_STAMP)
 
 # What the tests need beside Python packages. Where it cannot be installed they are skipped, and say why.
 $(SYSTEM): $(STAMP)
@@ -64,6 +72,9 @@ run: $(STAMP)
 test: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -rs $(ARGS)
 
+test-peers: $(PEERS_STAMP)
+	$(PEERS)/bin/python -m pytest -m peers -rs $(ARGS)
+
 soak: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m soak --timeout 14400 $(ARGS)
 
@@ -88,5 +99,5 @@ docs: $(STAMP)
 	$(BIN)/python docs/check.py
 
 clean:
-	rm -rf $(VENV) $(BENCH) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(PEERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

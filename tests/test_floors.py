@@ -42,6 +42,7 @@ FLOORS = {
     "tuner.search": 17,
     "tuner.clock": 16,
     "tuner.error": 16,
+    "tuner.tracking": 21,
     "tuner.integration": 16,  # other libraries' callbacks under Ray Tune's names; the work is done in trainables
     "tuner.result": 16,
     "trainables": 15,  # only its __init__
@@ -59,6 +60,7 @@ FLOORS = {
     "trainables.huggingface": 11,
     "trainables.testing": 11,
     "trainables.parameters": 10,
+    "trainables.tracking": 11,
     "trainables.reporting": 10,
     "trainables.runtime": 10,
     "trainables.sklearn": 10,

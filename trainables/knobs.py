@@ -65,3 +65,13 @@ def limit_loaded(threads: int) -> None:
             import threadpoolctl
 
             threadpoolctl.threadpool_limits(threads)
+
+
+def tracker_variable(name: str) -> str:
+    """WANDB_*, MLFLOW_*, COMET_*: what a tracker's own variable, or one that Ray has for it, says; "": it is unset."""
+    return os.environ.get(name, "")
+
+
+def set_tracker_variable(name: str, value: str) -> None:
+    """Set one for this process and its children: an API key or token, from where the library reads it."""
+    os.environ[name] = value

@@ -58,6 +58,10 @@ class TrialPaths:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    def tracked(self, by: str) -> Path:
+        """What was sent to a tracker."""
+        return self.root / f"tracked.{by}.json"
+
 
 class ExperimentPaths:
     """What an experiment's directory holds."""
@@ -107,7 +111,7 @@ _TRIAL_FILES = frozenset(file.name for file in vars(TrialPaths).values() if isin
 
 def is_trial_file(name: str) -> bool:
     """Whether the name is that of a file which the loggers write into a trial's directory."""
-    return name in _TRIAL_FILES or name.startswith("events.out.tfevents")
+    return name in _TRIAL_FILES or name.startswith(("events.out.tfevents", "tracked."))
 
 
 def is_history(key: str) -> bool:

@@ -63,10 +63,13 @@ def pretty_print(result: Mapping[str, Any], exclude: Sequence[str] | None = None
 def default_loggers(given: Sequence[Callback]) -> list[Callback]:
     """The loggers that every run has, less those that the user gave.
 
-    TUNE_DISABLE_AUTO_CALLBACK_LOGGERS=1 leaves only `error.txt`, TUNE_DISABLE_TENSORBOARD=1 all but TensorBoard's.
+    TUNE_DISABLE_AUTO_CALLBACK_LOGGERS=1 leaves only `error.txt`, and `result.json` where a tracker reads it;
+    TUNE_DISABLE_TENSORBOARD=1 all but TensorBoard's.
     """
     kinds: list[type[Callback]] = [ErrorFileCallback]
-    if not knobs.disable_loggers():
+    if knobs.disable_loggers():
+        kinds += [JsonLoggerCallback] * any(getattr(callback, "reads_result_json", False) for callback in given)
+    else:
         kinds += [JsonLoggerCallback, CSVLoggerCallback]
         if not knobs.disable_tensorboard():
             kinds.append(TBXLoggerCallback)

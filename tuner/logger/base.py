@@ -17,6 +17,9 @@ class LoggerCallback(Callback):
         ...         print(trial.name, result)
     """
 
+    reads_result_json = False
+    """True: there has to be a `result.json` in each trial's directory."""
+
     def log_trial_start(self, trial: Trial) -> None:
         """An attempt of the trial starts."""
 
