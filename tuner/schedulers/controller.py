@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, overload
 
 from trainables.metrics import with_paths
 from tuner.error import NoSuchAttributeError, SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.trial import Trial
-from tuner.schedulers.base import Decision, Directive
-from tuner.schedulers.shown_trial import ShownTrial
+from tuner.schedulers.base import Decision, Directive, Exploit
+from tuner.schedulers.shown_trial import SavedBy, ShownTrial, trial_of
 
 
 class RunController(Sequence[Trial]):
@@ -41,6 +41,8 @@ class RunController(Sequence[Trial]):
         """What is to happen to trials at their next result, or when they wait."""
         self.statuses: dict[str, str] = {}
         """What trials are to the scheduler, where that is more than what they are yet."""
+        self.clones: dict[str, Exploit] = {}
+        """Trials that are to go on with another config, or from another one's checkpoint."""
         self.deciding: tuple[str, dict[str, Any]] | None = None
         """The trial that a hook is asked about, and its result."""
         self._trials, self._has_room = trials, has_room
@@ -89,9 +91,9 @@ class RunController(Sequence[Trial]):
         return not self.get_live_trials()
 
     @property
-    def trial_executor(self) -> RunController:
-        """Ray's object that starts and stops; here it is this one."""
-        return self
+    def trial_executor(self) -> ExecutorShown:
+        """Ray's object that starts and stops the processes of trials."""
+        return ExecutorShown(self)
 
     _trial_executor = trial_executor
 
@@ -143,15 +145,35 @@ class RunController(Sequence[Trial]):
 
     request_stop_trial = stop_trial
 
-    def save(self, trial: Any, *_: Any, **__: Any) -> None:
-        """Have a checkpoint made at the next result."""
+    def save(self, trial: Any, *_: Any, **__: Any) -> SavedBy:
+        """Have a checkpoint made with this result, or the next; what `on_checkpoint` of a trial takes."""
         if trial.status == Trial.RUNNING:
             self.wishes.setdefault(trial.trial_id, Decision.SAVE)
+        return SavedBy(trial.trial_id)
+
+    _schedule_trial_save = save
+
+    def config_of(self, trial: Trial) -> dict[str, Any]:
+        """The config of a trial, as the scheduler has set it."""
+        clone = self.clones.get(trial.trial_id)
+        return trial.config if clone is None else clone.config
+
+    def clone(self, trial: Any, *, config: Mapping[str, Any] | None, saved: Any) -> None:
+        """Have a trial go on with another config, from a checkpoint: its own newest, or that of another one."""
+        before = self.clones.get(trial.trial_id) or Exploit(trial.trial_id, trial.config)
+        donor = None if saved is None else trial_of(saved, {one.dirname: one.trial_id for one in self.get_trials()})
+        if saved is not None and donor is None:
+            raise SettingError(f"{trial}.on_checkpoint({saved!r:.100}): it is no checkpoint of a trial of this run")
+        made = Exploit(donor or before.donor, before.config if config is None else dict(config))
+        self.clones[trial.trial_id] = made
 
     def set_status(self, trial: Any, status: str) -> None:
         """What code says of a trial that it pauses, lets go on, or ends."""
         if status == Trial.TERMINATED:
             self.stop_trial(trial)
+        elif status == Trial.PAUSED and self.statuses.get(trial.trial_id) == Trial.TERMINATED:
+            self.wishes[trial.trial_id] = Decision.PAUSE  # its process was to end, and not the trial
+            self.statuses[trial.trial_id] = Trial.PAUSED
         elif status == Trial.PAUSED:
             self.pause_trial(trial)
         elif status in (Trial.PENDING, Trial.RUNNING):
@@ -193,6 +215,10 @@ class RunController(Sequence[Trial]):
         if isinstance(answer, str):
             answer = _ANSWERS.get(answer, answer)
         decided = answer if wish is None or answer == Decision.STOP else wish
+        clone = self.clones.pop(trial.trial_id, None)
+        if clone is not None and decided != Decision.STOP:
+            self.statuses[trial.trial_id] = Trial.PAUSED
+            return clone
         if decided == Decision.PAUSE:
             self.statuses[trial.trial_id] = Trial.PAUSED
         elif decided in (Decision.CONTINUE, Decision.SAVE):
@@ -201,7 +227,11 @@ class RunController(Sequence[Trial]):
 
     def ordered(self) -> list[Directive]:
         """The ends of trials that wait, of those that were asked for."""
-        made = []
+        made: list[Directive] = []
+        for trial_id in list(self.clones):
+            trial = self.get_trial(trial_id)
+            if trial is not None and trial.actual_status in (Trial.PENDING, Trial.PAUSED):
+                made.append(Directive(trial_id, self.clones.pop(trial_id)))
         for trial_id, wish in list(self.wishes.items()):
             trial = self.get_trial(trial_id)
             actual = Trial.TERMINATED if trial is None else trial.actual_status
@@ -211,6 +241,22 @@ class RunController(Sequence[Trial]):
                 del self.wishes[trial_id]
                 made.append(Directive(trial_id, Decision.STOP, Reason(ReasonKind.DECIDED)))
         return made
+
+
+class ExecutorShown:
+    """`trial_executor` of a controller: what it is asked the controller is asked."""
+
+    def __init__(self, controller: RunController) -> None:
+        self._controller = controller
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._controller, name)
+
+    def stop_trial(self, trial: Any, *_: Any, **__: Any) -> None:
+        """Have a trial's process end, of which no hook hears; it is over, unless its status is set to PAUSED then."""
+        if not trial.is_finished():
+            self._controller.wishes[trial.trial_id] = Decision.STOP
+            self._controller.statuses[trial.trial_id] = Trial.TERMINATED
 
 
 _ANSWERS = {"CONTINUE": Decision.CONTINUE, "PAUSE": Decision.PAUSE, "STOP": Decision.STOP, "NOOP": Decision.PAUSE}

@@ -162,6 +162,9 @@ def _with_wishes(orders: Hook) -> Hook:
 # --- state ----------------------------------------------------------------------------------------------------------
 
 
+_ASKED = ("wishes", "statuses", "clones")
+
+
 class _ByReference(pickle.Pickler):
     """Pickles trials and the controller by what they are called: a resume has them already."""
 
@@ -181,7 +184,8 @@ def _get_state(scheduler: TrialScheduler) -> dict[str, Any]:
     pickled = _pickled(attributes)
     if pickled is None:
         pickled = _pickled({name: value for name, value in attributes.items() if _pickled(value) is not None})
-    return {"attributes": pickled, "wishes": dict(controller.wishes), "statuses": dict(controller.statuses)}
+    asked = {name: dict(getattr(controller, name)) for name in _ASKED}
+    return {"attributes": pickled, **asked}
 
 
 def _pickled(thing: Any) -> bytes | None:
@@ -206,7 +210,8 @@ def _set_state(scheduler: TrialScheduler, state: dict[str, Any]) -> None:
         return found
 
     scheduler.__dict__.update(unpickling.loads(state["attributes"], known))
-    controller.wishes, controller.statuses = dict(state["wishes"]), dict(state["statuses"])
+    for name in _ASKED:
+        setattr(controller, name, dict(state[name]))
 
 
 made_ours_by(make_ours)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tuner as tune
+from tuner.error import SettingError
 from tuner.schedulers import (
     ASHAScheduler,
     Decision,
@@ -211,6 +212,78 @@ def test_a_rung_is_halved_by_stops_and_by_statuses_that_are_set(tmp_path: Path, 
     )  # fmt: skip
     assert [trial.iteration for trial in analysis.trials] == [3, 1, 3, 1]
     assert set(scheduler.gone) <= {1, 3} and {trial.status for trial in analysis.trials} == {"TERMINATED"}
+
+
+class Weighted(tune.Trainable):
+    def setup(self, config: dict[str, Any]) -> None:
+        self.weight = 0
+
+    def step(self) -> dict[str, Any]:
+        self.weight += self.config["x"]
+        return {"score": self.weight}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, int]:
+        return {"weight": self.weight}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.weight = checkpoint["weight"]
+
+
+class Copying(FIFOScheduler):
+    """Has the worse trial go on from the better one's checkpoint, in the words of one version of Ray or another."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self.words, self.saved, self.was = words, {}, None  # type: ignore[var-annotated]
+
+    def on_trial_result(self, runner: Any, trial: Any, result: dict[str, Any]) -> Any:  # type: ignore[override]
+        if trial.config["x"] == 5:
+            self.saved[trial] = runner.trial_executor.save(trial, "memory", result=result)
+        elif result["training_iteration"] == 3 and self.was is None:
+            [(better, saved)] = self.saved.items()
+            self.was = trial.config
+            if self.words == "executor":
+                runner.trial_executor.stop_trial(trial)
+                runner.trial_executor.set_status(trial, trial.PAUSED)
+            else:
+                runner.pause_trial(trial, should_checkpoint=False)
+            trial.set_experiment_tag("copied")
+            trial.set_config({**better.config, "x": 7})
+            assert trial.config == {"x": 7} and trial.status == trial.PAUSED
+            if self.words == "checkpoint":
+                trial.on_checkpoint(better.checkpoint)
+            elif self.words == "manager":
+                trial.run_metadata.checkpoint_manager._latest_checkpoint_result = better.latest_checkpoint_result
+            else:
+                trial.on_checkpoint(saved)
+            return self.NOOP
+        return self.CONTINUE
+
+
+@pytest.mark.parametrize("words", ["executor", "checkpoint", "manager"])
+def test_a_trial_goes_on_from_another_ones_checkpoint_with_the_config_that_was_set(
+    tmp_path: Path, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler = Copying(words)
+    analysis = tune.run(
+        Weighted, config={"x": tune.grid_search([5, 1])}, stop={"training_iteration": 5}, scheduler=scheduler,
+        storage_path=tmp_path, verbose=0, executor="inline",
+    )  # fmt: skip
+    better, worse = analysis.trials
+    assert (scheduler.was, better.last_result["score"]) == ({"x": 1}, 25)
+    assert worse.config == {"x": 7} and worse.iteration == 5
+    assert [clone.donor.trial_id for clone in worse.clones] == [better.trial_id]
+    assert worse.last_result["score"] == 4 * 5 + 2 * 7  # the better one's last result ended it, and was not saved
+    assert "asked to save" not in caplog.text
+
+
+def test_a_checkpoint_of_nobody_is_refused(tmp_path: Path) -> None:
+    class Odd(Copying):
+        def on_trial_result(self, runner: Any, trial: Any, result: dict[str, Any]) -> Any:
+            trial.on_checkpoint(object())
+
+    with pytest.raises(SettingError, match="it is no checkpoint of a trial of this run"):
+        tune.run(Weighted, config={"x": 1}, scheduler=Odd(""), storage_path=tmp_path, verbose=0, executor="inline")
 
 
 class PassingOn(ASHAScheduler):

@@ -175,6 +175,7 @@ class FactApplier:
 
     def _exploited(self, fact: ev.Exploited) -> None:
         self.state.apply(fact)
+        self.plugins.on_clone(self.state.trial(fact.trial))
         self.plugins.callbacks.on_trial_clone(self.turn, self.state.trials, self.state.trial(fact.trial))
 
     def _attempt_ended(self, fact: ev.AttemptEnded) -> None:

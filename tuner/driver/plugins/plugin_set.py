@@ -137,6 +137,10 @@ class PluginSet:
             call(self.searcher, "on_unpause", trial.trial_id)
         call(self.scheduler, "on_trial_start", trial)
 
+    def on_clone(self, trial: Trial) -> None:
+        """What it was to save for is done: it goes on from another one's checkpoint."""
+        self._asked.pop(trial.trial_id, None)
+
     def on_search_end(self) -> None:
         call(self.searcher, "on_search_end")
         call(self.scheduler, "on_search_end")
