@@ -53,6 +53,7 @@ def test_what_is_imported_is_asked_for() -> None:
         "sklearn": "scikit-learn",
         "yaml": "pyyaml",
         "PIL": "pillow",
+        "bayes_opt": "bayesian-optimization",
         "botocore": "boto3",
         "azure": "azure-storage-blob",
         "google": "google-cloud-storage",
