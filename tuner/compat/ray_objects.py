@@ -1,40 +1,16 @@
-"""Small classes and constants of Ray's that scripts import."""
+"""Constants and checks of Ray's that scripts import."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable
 from typing import Any
 
-from trainables.trainable import Trainable
 from tuner.error import SettingError
 
 UNRESOLVED_SEARCH_SPACE = "{cls}({par}=...) holds domains of a search space; they are given to the run, as param_space"
 UNDEFINED_SEARCH_SPACE = "{cls} has no search space: give {space}= to it, or param_space to the run"
 UNDEFINED_METRIC_MODE = "{cls} does not know what is searched for: metric={metric}, mode={mode}; give both to the run"
-
-
-class MyTrainableClass(Trainable):
-    """The class that Ray's examples tune: a curve that rises to `height` within about `width` steps."""
-
-    def setup(self, config: dict[str, Any]) -> None:
-        self.timestep = 0
-
-    def step(self) -> dict[str, Any]:
-        self.timestep += 1
-        reached = self.timestep / (self.timestep + float(self.config.get("width", 1)))
-        return {"episode_reward_mean": reached * float(self.config.get("height", 1))}
-
-    def save_checkpoint(self, checkpoint_dir: str) -> str:
-        path = f"{checkpoint_dir}/checkpoint"
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump({"timestep": self.timestep}, file)
-        return path
-
-    def load_checkpoint(self, checkpoint: Any) -> None:
-        with open(checkpoint, encoding="utf-8") as file:
-            self.timestep = json.load(file)["timestep"]
 
 
 def ensure_only_allowed_dataclass_keys_updated(dataclass: Any, allowed_keys: Iterable[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import tuner as tune
@@ -12,16 +10,7 @@ from tuner import registry
 from tuner.compat.ray_objects import ensure_only_allowed_dataclass_keys_updated
 from tuner.error import SettingError
 from tuner.search import UNDEFINED_METRIC_MODE, UNDEFINED_SEARCH_SPACE, UNRESOLVED_SEARCH_SPACE
-from tuner.utils.mock_trainable import MyTrainableClass
-
-
-def test_the_class_of_rays_examples_climbs_and_is_restored(tmp_path: Path) -> None:
-    assert tune.utils.validate_save_restore(MyTrainableClass, {"height": 10, "width": 3})
-    (trial,) = tune.run(
-        MyTrainableClass, config={"height": 10}, stop={"training_iteration": 3}, storage_path=tmp_path, verbose=0,
-        executor="inline",
-    ).trials  # fmt: skip
-    assert trial.last_result["episode_reward_mean"] == 7.5
+from tuner.testing.mock_trainable import MyTrainableClass
 
 
 def test_messages_for_searchers_take_what_rays_do() -> None:
