@@ -122,13 +122,16 @@ def make_a_mess(trainable: Told) -> None:
     trainable.config["more"] = 1
 
 
+BUFFER = ctypes.create_string_buffer(4096)
+
+
 @action
 def print_in_all_ways(trainable: Told) -> None:
     name = trainable.config["name"]
     print(f"python {name}", end="")  # no new line: it waits in a buffer
     print(f"errors {name}", file=sys.stderr, end="")
     libc = ctypes.CDLL(None)
-    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 0, 4096)  # whatever PYTHONUNBUFFERED says
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), BUFFER, 0, len(BUFFER))  # whatever PYTHONUNBUFFERED says
     libc.printf(f" C {name}".encode())  # and this one in C's
     logging.getLogger().error("logged %s", name)
 
