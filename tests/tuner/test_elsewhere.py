@@ -7,7 +7,6 @@ import itertools
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 import trainables as train
 import tuner as tune
-from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
+from tests.tuner.replicated import bucket, cache, server  # noqa: F401  the fixtures
 from trainables.errors import InvalidSettingError
 from trainables.transfer.open import open_backend
 from tuner.cli import main
@@ -24,36 +23,21 @@ from tuner.error import ExperimentNotFoundError, SettingError
 _NUMBERS = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[int]:
-    with s3_server() as port:
-        yield port
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TUNE_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.fixture(params=["s3", "memory"])
-def uri(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    return address(request, monkeypatch)
+def uri(request: pytest.FixtureRequest) -> str:
+    return address(request)
 
 
-def address(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    number = next(_NUMBERS)
+def address(request: pytest.FixtureRequest) -> str:
     if request.param == "memory":
-        return f"memory://elsewhere-{number}/runs"
-    port = request.getfixturevalue("server")
-    for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
-        monkeypatch.setenv(name, value)
-    return f"s3://{make_bucket(port, f'elsewhere-{number}')}/runs"
+        return f"memory://elsewhere-{next(_NUMBERS)}/runs"
+    found: str = request.getfixturevalue("bucket")
+    return found
 
 
 @pytest.fixture(params=["s3", "memory", "directory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    return str(tmp_path / "share") if request.param == "directory" else address(request, monkeypatch)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "share") if request.param == "directory" else address(request)
 
 
 def counts(config: dict[str, Any]) -> None:
@@ -227,7 +211,7 @@ def interrupted(config: dict[str, Any]) -> None:
     tune.report({"n": 2, "loss": 0.0}, checkpoint=tune.Checkpoint.from_dict({"n": 2, "i": config["i"]}))
 
 
-def test_a_restore_goes_on_over_there(uri: str, tmp_path: Path, cache: Path) -> None:
+def test_a_restore_goes_on_over_there(uri: str, tmp_path: Path) -> None:
     tune.register_trainable("counts", interrupted)
     with pytest.raises(tune.Interrupted, match="to continue: the same call"):
         ran(uri, tmp_path / "results", run_or_experiment="counts")
@@ -245,7 +229,7 @@ def test_a_restore_goes_on_over_there(uri: str, tmp_path: Path, cache: Path) -> 
     there = tune.ExperimentAnalysis(f"{uri}/mine")
     assert [trial.status for trial in there.trials] == ["TERMINATED"] * 2
     assert there.trials[0].checkpoint.to_dict() == {"n": 3, "i": 0}
-    assert Path(grid.experiment_path).is_relative_to(cache)
+    assert Path(grid.experiment_path).is_relative_to(os.environ["TUNE_CACHE_DIR"])
 
 
 def test_a_restore_here_copies_to_where_it_did_before(tmp_path: Path) -> None:
