@@ -9,10 +9,12 @@ BENCH  := .venv-bench
 BENCH_STAMP := $(BENCH)/.stamp
 PEERS  := .venv-peers
 PEERS_STAMP := $(PEERS)/.stamp
+PROGRAMS := .venv-programs
+PROGRAMS_STAMP := $(PROGRAMS)/.stamp
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-peers soak gpu bench lint format docs clean
+.PHONY: help run test test-peers soak gpu bench programs lint format docs clean
 
 help:
 	@echo "make run     tune a CNN on the UCI digits; killed or finished, running it again continues it"
@@ -21,6 +23,7 @@ help:
 	@echo "make soak    the fault tests at their full size (hours)"
 	@echo "make gpu     the tests that need a GPU, where torch sees one"
 	@echo "make bench   speed beside Ray Tune and Syne Tune, in one table"
+	@echo "make programs  programs that others wrote for Ray Tune, fetched, run, killed and resumed (an hour; an environment of its own)"
 	@echo "make lint    ruff, mypy --strict, the floors of the house"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make docs    run the examples in the docstrings, check the links in the pages"
@@ -42,6 +45,12 @@ $(PEERS_STAMP): setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet -e '.[peers]'
 	@touch $(PEERS_STAMP)
+
+# What programs of others import, beside what the tests do.
+$(PROGRAMS_STAMP): setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(PROGRAMS)
+	$(PROGRAMS)/bin/python -m pip install --quiet -c constraints.txt -e '.[dev]' click filelock tensorflow torchvision
+	@touch $(PROGRAMS_STAMP)
 
 # What the tests need beside Python packages. Where it cannot be installed they are skipped, and say why.
 $(SYSTEM): $(STAMP)
@@ -84,6 +93,9 @@ gpu: $(STAMP)
 bench: $(BENCH_STAMP)
 	$(BENCH)/bin/python benchmarks/run.py $(ARGS)
 
+programs: $(PROGRAMS_STAMP)
+	$(PROGRAMS)/bin/python docs/real_programs.py --folder $(PROGRAMS)/run $(ARGS)
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -99,5 +111,5 @@ docs: $(STAMP)
 	$(BIN)/python docs/check.py
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(PEERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(PEERS) $(PROGRAMS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

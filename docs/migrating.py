@@ -24,8 +24,10 @@ from typing import Any
 DOCS = Path(__file__).resolve().parent
 PAGE, NAMES, NOTES = DOCS / "migrating.md", DOCS / "ray_names.json", DOCS / "migrating_notes.yaml"
 PUBLIC, VARIABLES = DOCS / "ray_public.json", DOCS / "ray_variables.json"
-sys.path.insert(0, str(DOCS.parent))
-from tuner.compat.missing import NotHere, instead_of  # noqa: E402 - from beside this page
+sys.path[:0] = [str(DOCS), str(DOCS.parent)]
+import program_list  # noqa: E402 - from beside this page
+
+from tuner.compat.missing import NotHere, instead_of  # noqa: E402
 from tuner.compat.stand_in import counterpart  # noqa: E402
 from tuner.compat.table import sections  # noqa: E402
 from tuner.compat.variables import honoured, without_effect  # noqa: E402
@@ -244,10 +246,8 @@ def page() -> str:
         )
     count = Counter(line.state for line in every)
     head = notes["head"].format(ray=names["ray"], number=len(every), **count)
-    return (
-        "\n".join([head.rstrip(), "", *environment(), *older(names["ray"], notes["older"]), *tables(every)]).rstrip()
-        + "\n"
-    )
+    made = [head.rstrip(), "", *program_list.table(), *environment(), *older(names["ray"], notes["older"])]
+    return "\n".join([*made, *tables(every)]).rstrip() + "\n"
 
 
 def environment() -> Iterator[str]:

@@ -90,6 +90,14 @@ def test_an_interrupted_trial_ends_with_the_model_of_one_that_was_not(tmp_path: 
     assert ours.KerasEventCallback.get_epochs(trial.checkpoint) == 4
 
 
+def test_reports_and_saves_are_asked_for_apart_too(tmp_path: Path) -> None:
+    callback = tunes.TuneReportCheckpointCallback("loss", checkpoint_on="train_end", report_metrics_on="epoch_end")
+
+    trial = run(lambda config: fitted(line(), callback) and None, tmp_path)
+
+    assert saved(trial) == ["checkpoint_000006"]
+
+
 def test_one_that_only_reports_saves_nothing_and_reports_where_it_is_asked_to(tmp_path: Path) -> None:
     def fit(config: dict[str, Any]) -> None:
         fitted(line(), tunes.TuneReportCallback(["loss", "later"], on=["batch_end", "train_end"]), epochs=1)

@@ -23,6 +23,7 @@ class TuneReportCheckpointCallback(KerasEventCallback):
         filename: The model's name in the checkpoint; one without an ending gets ".keras".
         frequency: How many calls, or epochs, lie between two checkpoints; a list has one number for each hook.
         on: "epoch_end", "train_end", ..., or several.
+        checkpoint_on, report_metrics_on: the same for each of the two, as today's Ray has it; None: as `on` says.
     """
 
     def __init__(
@@ -31,5 +32,10 @@ class TuneReportCheckpointCallback(KerasEventCallback):
         filename: str = KerasEventCallback.CHECKPOINT_NAME,
         frequency: int | list[int] = 1,
         on: str | list[str] = "epoch_end",
+        *,
+        checkpoint_on: str | list[str] | None = None,
+        report_metrics_on: str | list[str] | None = None,
     ) -> None:
-        super().__init__(metrics, filename=filename, report_on=on, save_on=frequencies(on, frequency))
+        save = frequencies(on if checkpoint_on is None else checkpoint_on, frequency)
+        report = on if report_metrics_on is None else report_metrics_on
+        super().__init__(metrics, filename=filename, report_on=report, save_on=save)
