@@ -84,3 +84,5 @@ class Job:
     grace_s: float = 30.0
     group_nodes: GroupNodes | None = None
     """None: all processes of the trial are on one node."""
+    export_formats: tuple[str, ...] = ()
+    """What a class trainable exports into its directory when the trial has ended."""

@@ -108,7 +108,7 @@ def run(
         chdir_to_trial_dir: whether a trial works in its directory; None: it does, unless TUNE_CHDIR_TO_TRIAL_DIR=0.
         reuse_actors: True: the process of an attempt that ended well goes on with the next one, of this trial or of
             another, if that is a class whose `reset_config(new_config)` returns True; `setup` is not called again.
-        export_formats: accepted, without effect.
+        export_formats: names that a class's `_export_model` gets, with its directory, when a trial has ended.
         max_failures: how often one trial is restarted from its newest checkpoint after it failed; -1: always.
         fail_fast: True: the first failure ends the experiment; "raise": and is raised.
         resume: False, True, "LOCAL", "REMOTE", "PROMPT", "AUTO", "ERRORED_ONLY", also with a suffix: "AUTO+ERRORED".
@@ -159,8 +159,6 @@ def run(
         checkpointing = replace(checkpointing, checkpoint_at_end=checkpoint_at_end)
     if storage_path is not None and local_dir is not None and str(storage_path) != str(local_dir):
         raise SettingError(f"storage_path={storage_path!r} and local_dir={local_dir!r} mean the same; give one of them")
-    if export_formats:
-        warn("export_formats has no effect: a checkpoint holds what the trainable saves", stacklevel=2)
     chosen: Any = resume
     if resume_config is not None:
         if resume:

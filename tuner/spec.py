@@ -104,6 +104,7 @@ _namer = optional(_only(callable, "is a function (trial) -> str"))
 _samples = _only(lambda value: _is_count(value) and value and value >= -1, "are 1, 2, ... and -1 (no limit)")
 _limit = optional(_only(lambda value: _is_count(value) and value >= 0, "are 1, 2, ... and None or 0 (no limit)"))
 _seed = optional(_only(_is_count, "is a whole number, or None: one is drawn"))
+_formats = _only(lambda value: all(isinstance(each, str) for each in _listed(value)), "is a list of names, or None")
 _start = _only(
     lambda value: isinstance(value, (str, os.PathLike, Checkpoint, SyncConfig, type(None))) and value != "",
     "is a checkpoint (a path, a URI or a Checkpoint), an experiment's path or URI, a SyncConfig, or None",
@@ -190,6 +191,9 @@ class Spec:
     resources_per_trial: Any = _setting(file=dict[str, float] | None)
     raise_on_failed_trial: bool = _setting(flag, True, file=True)
     resume: Resume | bool | str | None = _setting(file=bool | str | None)
+    export_formats: Sequence[str] | None = _setting(
+        _formats, file=list[str] | None, worker=lambda value: {"export_formats": tuple(_listed(value))}
+    )
     restore: Any = _setting(_start, file=str | None)
     inherits: Sequence[str] = _setting(default=())
     """Names of settings that a resume takes over as the experiment was started with them."""

@@ -186,7 +186,7 @@ def test_d20_every_other_value_is_an_error_that_names_it_and_touches_nothing(tmp
         assert list(storage.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["queue_trials", "server_port", "export_formats"])
+@pytest.mark.parametrize("name", ["queue_trials", "server_port"])
 def test_arguments_whose_subject_is_not_here_are_taken_with_one_warning(tmp_path, name):
     with pytest.warns(UserWarning, match=f"{name} has no effect"):
         assert run(train, tmp_path, **{name: ["model"]}).trials[0].status == "TERMINATED"

@@ -51,6 +51,8 @@ class Stepping(tune.Trainable):
             self.x = int(file.read())
 
     def _export_model(self, export_formats, export_dir):
+        with open(os.path.join(export_dir, "exported"), "a") as file:
+            print(*export_formats, file=file)
         return {each: os.path.join(export_dir, each) for each in export_formats}
 
 
@@ -104,7 +106,10 @@ def in_113():
     with open(os.path.join(best.logdir, "rows")) as file:
         assert file.read() == "4"
 
-    done = tune.run(Stepping, name="two", config={"x": 1}, stop={"timesteps_total": 15}, checkpoint_at_end=True, **run)
+    run |= {"stop": {"timesteps_total": 15}, "checkpoint_at_end": True, "export_formats": [ExportFormat.ONNX]}
+    done = tune.run(Stepping, name="two", config={"x": 1}, **run)
+    with open(os.path.join(done.trials[0].logdir, "exported")) as file:
+        assert file.read() == "onnx\n"
     hand = Stepping({"x": 1}, logger_creator=lambda config: UnifiedLogger(config, os.path.join(place, "hand")))
     assert (hand.train()["m"], hand._iteration) == (2, 1)
     assert hand.export_model([ExportFormat.H5]) == {"h5": os.path.join(place, "hand", "h5")}

@@ -115,6 +115,21 @@ def test_a_model_is_exported_by_the_class(tmp_path: Path) -> None:
         ExportFormat.validate(["zip"])
 
 
+def test_a_trial_that_ends_is_exported_and_one_that_pauses_is_not(tmp_path: Path) -> None:
+    class Exporting(Stepping):
+        def _export_model(self, export_formats: list[str], export_dir: str) -> dict[str, str]:
+            for each in export_formats:
+                Path(export_dir, f"model.{each}").write_text(str(self.x))
+            return super()._export_model(export_formats, export_dir)
+
+    for then, left in (("pause", set()), ("stop", {"model.h5"}), ("continue", {"model.h5"})):
+        link = MemoryLink(lambda report, then=then: Answer(then=then))  # type: ignore[misc]
+        place = tmp_path / then
+        run_trial(Exporting, place, config={"until": 2}, link=link, export_formats=("h5",))
+        assert {file.name for file in (place / "train_t1").glob("model.*")} == left
+    assert (tmp_path / "continue" / "train_t1" / "model.h5").read_text() == "2"
+
+
 def test_a_logger_creator_logs_what_is_trained_by_hand(tmp_path: Path) -> None:
     def creator(config: dict[str, Any]) -> UnifiedLogger:
         return UnifiedLogger(config, str(tmp_path / f"lr{config['lr']}"))

@@ -29,10 +29,9 @@ IN_PARTS = {
 """Settings that `run` takes in parts, too."""
 WITHIN = {"inherits", "trainable_name", "resources_for", "rerun"}
 """What no argument says."""
-WITHOUT_EFFECT = {"export_formats"}
 NOT_IN_A_FILE = {
     "progress_reporter", "trial_name_creator", "trial_dirname_creator", "chdir_to_trial_dir", "sync_config",
-    "checkpoint_config", "local_dir", "resume_config", *WITHOUT_EFFECT,
+    "checkpoint_config", "local_dir", "resume_config",
 }  # fmt: skip
 """Arguments of `run` that are objects or functions, or second names."""
 SETTINGS = {each.name for each in fields(Spec)} - WITHIN
@@ -45,7 +44,7 @@ def train(config: dict[str, Any]) -> None:
 def arguments() -> set[str]:
     """Of `run`, as the table has them."""
     plain = {OTHER_NAMES.get(name, name) for name in SETTINGS if name != "failure_config"}
-    return plain | set().union(*IN_PARTS.values()) | WITHOUT_EFFECT
+    return plain | set().union(*IN_PARTS.values())
 
 
 def test_run_takes_what_the_table_says() -> None:
@@ -60,7 +59,7 @@ def test_a_docstring_names_every_argument(kind: Any) -> None:
 
 def test_what_goes_to_a_worker_has_a_place_in_its_job() -> None:
     sent = Spec(trainable=train).for_worker()
-    assert set(sent) == {"chdir", "publish", "keep_all_ranks", "name_by_index"}
+    assert set(sent) == {"chdir", "publish", "keep_all_ranks", "name_by_index", "export_formats"}
     assert set(sent) <= {each.name for each in fields(Job)}
 
 

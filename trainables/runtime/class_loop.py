@@ -50,6 +50,8 @@ def _loop(attempt: Attempt, trainable: Trainable) -> None:
                 unsaved = False
         attempt.saver.raise_if_failing()
         if answer.then != "continue" or result.get("done"):
+            if answer.then != "pause" and attempt.job.export_formats:
+                trainable.export_model(attempt.job.export_formats)
             return
 
 
