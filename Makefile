@@ -41,9 +41,9 @@ $(BENCH_STAMP): setup.cfg pyproject.toml constraints.txt
 	$(BENCH)/bin/python -m pip install --quiet -c constraints.txt -e '.[bench,torch]'
 	@touch $(BENCH_STAMP)
 
-$(PEERS_STAMP): setup.cfg pyproject.toml
+$(PEERS_STAMP): setup.cfg pyproject.toml constraints-peers.txt
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet -e '.[peers]'
+	$(PEERS)/bin/python -m pip install --quiet -c constraints-peers.txt -e '.[peers]'
 	@touch $(PEERS_STAMP)
 
 # What programs of others import, beside what the tests do.
@@ -83,6 +83,7 @@ test: $(STAMP) $(SYSTEM)
 
 test-peers: $(PEERS_STAMP)
 	$(PEERS)/bin/python -m pytest -m peers -rs $(ARGS)
+	$(PEERS)/bin/python -m pytest -rs tests/tuner/search/test_bayesopt.py  # nevergrad has an older one than .venv
 
 soak: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m soak --timeout 14400 $(ARGS)

@@ -50,6 +50,7 @@ COMPLETED = frozenset(
     tuner.search
     tuner.search.bayesopt
     tuner.search.hyperopt
+    tuner.search.nevergrad
     tuner.search.optuna
     tuner.search.searcher
     tuner.stopper.stopper

@@ -31,7 +31,7 @@ __all__ = [
     "grid_search",
 ]
 
-_OTHERS = ("ax", "hebo", "nevergrad", "vizier", "zoopt")
+_OTHERS = ("ax", "hebo", "vizier", "zoopt")
 
 
 def _optuna() -> type[Searcher]:
@@ -52,11 +52,25 @@ def _bayesopt() -> type[Searcher]:
     return BayesOptSearch
 
 
+def _nevergrad() -> type[Searcher]:
+    from tuner.search.nevergrad import NevergradSearch
+
+    return NevergradSearch
+
+
+def _smac() -> type[Searcher]:
+    from tuner.search.smac import SMACSearch
+
+    return SMACSearch
+
+
 _SEARCHERS: dict[str, Callable[[], type[Searcher]]] = {
     "bayesopt": _bayesopt,
     "hyperopt": _hyperopt,
+    "nevergrad": _nevergrad,
     "optuna": _optuna,
     "random": lambda: BasicVariantGenerator,
+    "smac": _smac,
     "variant_generator": lambda: BasicVariantGenerator,
 }
 
@@ -65,7 +79,7 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
     """The searcher of that name.
 
     Args:
-        search_alg: "random" (or "variant_generator"), "optuna", "hyperopt" or "bayesopt".
+        search_alg: "random" (or "variant_generator"), "optuna", "hyperopt", "bayesopt", "nevergrad" or "smac".
         kwargs: arguments of its constructor. Those that only another one of these has are passed over, so that
             searchers can be exchanged.
 

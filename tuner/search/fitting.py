@@ -23,6 +23,15 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
+def value_at(config: Any, name: str, default: Any = None) -> Any:
+    """What a config has at "a/b", nested or flat."""
+    if isinstance(config, Mapping) and name in config:
+        return config[name]
+    key, slash, rest = name.partition("/")
+    there = slash and isinstance(config, Mapping) and key in config
+    return value_at(config[key], rest, default) if there else default
+
+
 def searched(node: Node, value: Any, name: str = "") -> Iterator[tuple[str, Domain, Any]]:
     """(name, domain, value) of the searched places that a config has, in whole or in part; of a choice the number."""
     if isinstance(node, Leaf):

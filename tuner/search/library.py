@@ -97,7 +97,7 @@ class LibrarySearcher(Searcher):
         self._values: dict[int, float | None] = {}
         self._space: SearchedSpace | None = None
         self._optimizer: AskTell | None = None
-        self._own_space = bool(space)
+        self._own_space = space is not None and space != {}
         if self._own_space:
             self._take(space)
 
