@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -23,7 +24,8 @@ mlflow = pytest.importorskip("mlflow")
 from tuner.tracking.mlflow import MLflowLoggerCallback  # noqa: E402
 from tuner.tracking.tracker import RunEnding, TrackedRun  # noqa: E402
 
-pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
+"""A server takes long to start on a busy machine."""
 
 
 @contextlib.contextmanager
@@ -35,7 +37,8 @@ def server(directory: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{directory}/m.db", "--artifacts-destination", f"{directory}/stored"]
     with open(directory / "log", "w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "1"})
+        environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "1"}
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
     address = f"http://127.0.0.1:{port}"
     try:
         until = time.monotonic() + 90
@@ -48,8 +51,8 @@ def server(directory: Path) -> Iterator[str]:
                 time.sleep(0.1)
         yield address
     finally:
-        process.terminate()
-        process.wait(20)
+        os.killpg(process.pid, signal.SIGKILL)  # its workers take their time to end
+        process.wait()
 
 
 def runs(uri: str, experiment: str) -> dict[str, Any]:
@@ -78,7 +81,8 @@ def test_a_killed_and_resumed_trial_is_one_run_with_each_step_once(tmp_path: Pat
             assert run.data.tags["team"] == "a"
             if served:
                 stored = {each.path for each in mlflow.MlflowClient(uri).list_artifacts(run.info.run_id)}
-                assert {"params.json", "result.json", "checkpoint_000006"} <= stored
+                assert {"params.json", "result.json"} <= stored
+                assert any(name.startswith("checkpoint_000006") for name in stored)
 
 
 def test_at_once_the_void_value_stays_beside_the_one_that_stands(tmp_path: Path) -> None:
