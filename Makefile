@@ -49,7 +49,7 @@ $(PEERS_STAMP): setup.cfg pyproject.toml constraints-peers.txt
 # What programs of others import, beside what the tests do.
 $(PROGRAMS_STAMP): setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(PROGRAMS)
-	$(PROGRAMS)/bin/python -m pip install --quiet -c constraints.txt -e '.[dev]' click filelock tensorflow torchvision
+	$(PROGRAMS)/bin/python -m pip install --quiet -c constraints.txt -e '.[dev]' click filelock tensorflow torchvision wandb
 	@touch $(PROGRAMS_STAMP)
 
 # What the tests need beside Python packages. Where it cannot be installed they are skipped, and say why.
