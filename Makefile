@@ -82,7 +82,7 @@ test: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -rs $(ARGS)
 
 test-peers: $(PEERS_STAMP)
-	$(PEERS)/bin/python -m pytest -m peers -rs tests/tuner/tracking tests/trainables/tracking $(ARGS)
+	$(PEERS)/bin/python -m pytest -m peers -rs tests/tuner/search tests/tuner/tracking tests/trainables/tracking $(ARGS)
 	$(PEERS)/bin/python -m pytest -rs tests/tuner/search/test_bayesopt.py  # nevergrad has an older one than .venv
 
 soak: $(STAMP) $(SYSTEM)
