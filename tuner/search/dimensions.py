@@ -137,7 +137,7 @@ class DimensionSpace:
         return self.space.resolve(_PointDraw(self.dimensions, point, HashDraw(key)))
 
     def point(self, config: Mapping[str, Any]) -> Point:
-        """The point that means a config, or the searched part of it that it has."""
+        """The point that means a config, or the part of it that it has; of choices the first value that fits."""
         found = searched(self.space.root, config)
         return {name: self.dimensions[name].number_of(value) for name, _, value in found if name in self.dimensions}
 

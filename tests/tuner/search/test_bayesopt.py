@@ -109,4 +109,4 @@ def test_it_learns() -> None:
         assert isinstance(config, dict)
         found.append((config["x"] - 0.3) ** 2 + (math.log10(config["y"]) / 4 + 0.6) ** 2)
         searcher.on_trial_complete(f"t{number}", {"loss": found[-1]})
-    assert min(found[3:]) < 1e-3 < min(found[:3])
+    assert min(found[3:]) < 0.06 < min(found[:3])

@@ -15,7 +15,7 @@ from tuner.search.dimensions import DimensionSpace
 
 
 @settings(max_examples=60, deadline=None)
-@given(spaces(branches=True), st.integers(0, 99))
+@given(spaces(branches=False), st.integers(0, 99))
 def test_a_point_makes_the_config_that_it_was_made_of(space: dict[str, Any], key: int) -> None:
     whole = DimensionSpace(space, "it")
     config = whole.config({}, str(key))

@@ -51,6 +51,8 @@ def test_the_exported_names() -> None:
         "BasicVariantGenerator",
         "ConcurrencyLimiter",
         "Repeater",
+        "SearchAlgorithm",
+        "SearchGenerator",
         "Searcher",
         "as_searcher",
         "create_searcher",
