@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from typing import Any
 
@@ -66,6 +67,16 @@ def action(function: Any) -> Any:
 LATE: dict[str, Any] = {"go": threading.Event(), "said": []}
 
 
+def capturing() -> bool:
+    """Whether `logging.captureWarnings(True)` does what it says."""
+    before = warnings.showwarning
+    logging.captureWarnings(True)
+    try:
+        return warnings.showwarning is not before
+    finally:
+        logging.captureWarnings(False)
+
+
 @action
 def whole_state(trainable: Told) -> dict[str, Any]:
     """What a trial finds around itself."""
@@ -86,6 +97,11 @@ def whole_state(trainable: Told) -> dict[str, Any]:
         "root": [logging.root.level, [type(each).__name__ for each in logging.root.handlers]],
         "logger": [logging.getLogger("x.y").handlers == [], logging.getLogger("trainables.session").level],
         "hooks": [sys.excepthook.__name__, threading.excepthook.__name__, warnings.showwarning.__name__],
+        "interpreter": [sys.getrecursionlimit(), sys.getswitchinterval(), gc.isenabled(), gc.get_threshold()],
+        "processors": sorted(os.sched_getaffinity(0)),
+        "arguments": sys.argv,
+        "zone": [time.tzname, time.localtime(0).tm_hour],
+        "captured": capturing(),
         "stdout": [type(sys.stdout).__name__, sys.stdout is sys.__stdout__, sys.stdout.fileno()],
         "trial": [context.get_trial_id(), trainable.trial_id, trainable.trial_name, trainable.iteration],
         "directory": [os.path.basename(trainable.logdir), os.path.basename(context.get_trial_dir() or "")],
@@ -116,7 +132,16 @@ def make_a_mess(trainable: Told) -> None:
     sys.excepthook = lambda *_: None
     threading.excepthook = lambda *_: None
     warnings.showwarning = lambda *_, **__: None  # type: ignore[assignment]
+    logging.captureWarnings(True)
     sys.stdout = open(os.devnull, "w")
+    sys.setrecursionlimit(5000)
+    sys.setswitchinterval(1)
+    sys.argv.append("--of-the-old-trial")
+    gc.disable()
+    gc.set_threshold(1)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+    os.environ["TZ"] = "Asia/Tokyo"
+    time.tzset()
     random.seed(1)
     random.gauss(0, 1)
     trainable.config["more"] = 1

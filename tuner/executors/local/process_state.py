@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import gc
 import logging
 import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from types import ModuleType
-from typing import Any
 
 from tuner import knobs
+from tuner.executors.local.logging_state import LoggingState
 
 _HOOKS: tuple[tuple[ModuleType, str], ...] = (
     (sys, "stdin"),
@@ -29,7 +32,7 @@ _KEPT = (signal.SIGKILL, signal.SIGSTOP)
 
 
 class ProcessState:
-    """The state of this process now: working directory, environment, signals, streams, hooks, logging.
+    """The state of this process now: working directory, environment, signals, streams, hooks, interpreter, logging.
 
     What modules hold stays as it is. In the main thread.
     """
@@ -42,7 +45,8 @@ class ProcessState:
         self._handlers = {number: signal.getsignal(number) for number in signal.valid_signals() - set(_KEPT)}
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         self._hooks = [(owner, name, getattr(owner, name)) for owner, name in _HOOKS]
-        self._logging = _Logging()
+        self._interpreter = _Interpreter()
+        self._logging = LoggingState()
 
     def put_back(self) -> None:
         """Let all of it be as it was; what was written so far goes where it was written to."""
@@ -50,14 +54,18 @@ class ProcessState:
         os.fchdir(self._cwd)
         os.umask(self._umask)
         knobs.set_environment(self._environment)
+        time.tzset()  # what TZ says is looked at then only
         for timer in _TIMERS:
             signal.setitimer(timer, 0)
         for number, handler in self._handlers.items():
             if handler is not None and signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        if (warnings, "showwarning", warnings.showwarning) not in self._hooks:
+            logging.captureWarnings(False)  # else logging believes that it captures them, and never does again
         for owner, name, value in self._hooks:
             setattr(owner, name, value)
+        self._interpreter.put_back()
         self._logging.put_back()
 
     def _flush(self) -> None:
@@ -70,38 +78,21 @@ class ProcessState:
         ctypes.CDLL(None).fflush(None)  # of libraries that print by themselves
 
 
-class _Logging:
-    """Handlers and levels of all loggers; one that was not there then keeps its level, and has no handlers."""
+class _Interpreter:
+    """Arguments, limits and the collector of the interpreter, and the processors that it may use."""
 
     def __init__(self) -> None:
-        self._loggers = {
-            logger: (list(logger.handlers), logger.level, logger.propagate, logger.disabled) for logger in _loggers()
-        }
-        self._disabled = logging.root.manager.disable
+        self._arguments = list(sys.argv)
+        self._depth, self._interval = sys.getrecursionlimit(), sys.getswitchinterval()
+        self._collects, self._thresholds = gc.isenabled(), gc.get_threshold()
+        self._processors = os.sched_getaffinity(0)
 
     def put_back(self) -> None:
-        logging.disable(self._disabled)
-        for logger in _loggers():
-            handlers, level, propagate, disabled = self._loggers.get(
-                logger, ([], logger.level, logger.propagate, logger.disabled)
-            )
-            for handler in [each for each in logger.handlers if each not in handlers]:
-                logger.removeHandler(handler)
-                _close(handler)
-            for handler in [each for each in handlers if each not in logger.handlers]:
-                logger.addHandler(handler)
-            logger.propagate, logger.disabled = propagate, disabled
-            if logger.level != level:
-                logger.setLevel(level)
-
-
-def _loggers() -> list[logging.Logger]:
-    named = list(logging.root.manager.loggerDict.values())
-    return [logging.root, *(logger for logger in named if isinstance(logger, logging.Logger))]
-
-
-def _close(handler: Any) -> None:
-    try:
-        handler.close()
-    except Exception:
-        pass  # the user's own class: nobody is left whom that would help
+        sys.argv[:] = self._arguments
+        sys.setrecursionlimit(self._depth)
+        sys.setswitchinterval(self._interval)
+        (gc.enable if self._collects else gc.disable)()
+        gc.set_threshold(*self._thresholds)
+        if os.sched_getaffinity(0) != self._processors:
+            with contextlib.suppress(OSError):  # somebody has taken one away from the whole run
+                os.sched_setaffinity(0, self._processors)
