@@ -98,6 +98,8 @@ class RayTrial:
         origin: str | None = vars(self).get("origin")
         return origin
 
+    remote_checkpoint_dir_prefix = remote_experiment_path
+
     @property
     def remote_checkpoint_dir(self) -> str | None:
         """Its own directory there."""
@@ -112,6 +114,8 @@ class RayTrial:
     def get_ray_actor_ip(self) -> str | None:
         """The same."""
         return self.node_ip
+
+    get_runner_ip = get_ray_actor_ip
 
     @property
     def location(self) -> TrialLocation:
@@ -216,15 +220,15 @@ _INSTEAD = {
             _CHANGED,
         ),
         (
-            "checkpoint_manager latest_checkpoint_result best_checkpoints best_result restoring_from saving_to "
-            "restore_path",
+            "checkpoint_manager latest_checkpoint_result best_checkpoints best_result get_trial_checkpoints "
+            "restoring_from saving_to restore_path",
             _CHECKPOINTS,
         ),
         (
             "checkpoint_at_end checkpoint_freq checkpoint_config keep_checkpoints_num checkpoint_score_attr "
             "export_formats max_failures log_to_file stopping_criterion trial_name_creator trial_dirname_creator "
-            "storage sync_config sync_on_checkpoint sync_function_tpl uses_cloud_checkpointing should_stop "
-            "should_checkpoint should_recover get_trainable_cls param_config extra_arg stub",
+            "storage sync_config custom_syncer sync_on_checkpoint sync_function_tpl uses_cloud_checkpointing "
+            "should_stop should_checkpoint should_recover get_trainable_cls param_config extra_arg stub",
             _GIVEN,
         ),
         ("runner temporary_state run_metadata last_debug", _PROCESS),

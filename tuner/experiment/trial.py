@@ -14,6 +14,7 @@ from trainables import tagged
 from trainables.checkpoint import Checkpoint
 from trainables.errors import MetricError
 from trainables.metrics import as_score
+from trainables.result_history import flatten
 from trainables.wire import CheckpointRef
 from tuner.error import SerializationError
 from tuner.experiment.blobs import Blobs, speak_of
@@ -130,9 +131,14 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
 
     @property
     def evaluated_params(self) -> dict[str, Any]:
-        """Only the searched keys of the config, flat ("model/lr")."""
+        """Only the searched keys of the config, flat ("model/lr"); of a clone what they are now."""
         loaded = tagged.loads(bytes(self.raw_evaluated))
-        return loaded if isinstance(loaded, dict) else {}
+        if not isinstance(loaded, dict):
+            return {}
+        if self.clones:
+            config = flatten(tagged.loads(bytes(self.raw_config)))
+            loaded = {key: config.get(key, value) for key, value in loaded.items()}
+        return loaded
 
     @property
     def last_result(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ RAYS = """
     generate_id reset init_logdir init_local_path get_trainable_cls is_finished get_json_state from_json_state
     from_directory invalidate_json_state restore_run_metadata has_reported_at_least_once uses_cloud_checkpointing
     sync_on_checkpoint sync_function_tpl results best_result param_config extra_arg stub n_steps last_debug
-    resolve_config_placeholders
+    resolve_config_placeholders get_runner_ip get_trial_checkpoints custom_syncer remote_checkpoint_dir_prefix
 """.split()
 
 

@@ -16,6 +16,7 @@ from tests.tuner.experiment.facts import (
     attempt,
     created,
     published,
+    raw,
     ref,
     result,
     saved,
@@ -126,6 +127,16 @@ def test_a_config_is_read_once_and_a_large_one_is_given_up_on_request(tmp_path: 
 
 
 # --- rests ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_searched_keys_of_a_clone_are_what_it_trains_with() -> None:
+    space = {"lr": 0.1, "model": {"width": 8}, "layers": [1, 2]}
+    made = msgspec.structs.replace(created(), config=raw(space), evaluated=raw({"lr": 0.1, "model/width": 8}))
+    exploit = ev.Exploited(TRIAL, ref(3, trial="ab_00001"), raw({**space, "lr": 0.5, "momentum": 0.9}), 4)
+    state = state_of(Path("/results/e"), made, attempt())
+    assert state.trials[0].evaluated_params == {"lr": 0.1, "model/width": 8}
+    state.apply(exploit)
+    assert state.trials[0].evaluated_params == {"lr": 0.5, "model/width": 8}
 
 
 def test_rests_are_between_attempts_and_never_before_it_ran() -> None:
