@@ -317,10 +317,12 @@ def test_ctrl_c_ends_the_wait(tmp_path: Path) -> None:
 
     before = signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     try:
-        analysis = tune.run(
-            fails, executor="inline", storage_path=str(tmp_path), name="e", max_failures=-1, verbose=0,
-            callbacks=[Interrupts()],
-        )  # fmt: skip
+        with pytest.raises(tune.Interrupted) as stopped:
+            tune.run(
+                fails, executor="inline", storage_path=str(tmp_path), name="e", max_failures=-1, verbose=0,
+                callbacks=[Interrupts()],
+            )  # fmt: skip
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert [(trial.status, trial.num_failures) for trial in analysis.trials] == [("PENDING", 4)]
+    trials = stopped.value.analysis.trials
+    assert [(trial.status, trial.num_failures) for trial in trials] == [("PENDING", 4)]
