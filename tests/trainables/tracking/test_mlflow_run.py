@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 import tuner as tune
+from tests.peer_library import PeerLibrary
+from trainables.tracking.mlflow_run import MLflowTrainableMixin, mlflow_mixin, setup_mlflow
 
-mlflow = pytest.importorskip("mlflow")
-
-from trainables.tracking.mlflow_run import MLflowTrainableMixin, mlflow_mixin, setup_mlflow  # noqa: E402
-
+mlflow: Any = PeerLibrary("mlflow")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 
 

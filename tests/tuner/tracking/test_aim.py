@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.peer_library import PeerLibrary
 from tests.tuner.tracking.running import killed_and_resumed
 from tuner.error import SettingError
+from tuner.tracking.aim import AimLoggerCallback
 
-aim = pytest.importorskip("aim")
-
-from tuner.tracking.aim import AimLoggerCallback  # noqa: E402
-
+aim: Any = PeerLibrary("aim")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 
 

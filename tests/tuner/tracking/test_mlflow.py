@@ -17,13 +17,12 @@ from typing import Any
 import pytest
 
 import tuner as tune
+from tests.peer_library import PeerLibrary
 from tests.tuner.tracking.running import killed_and_resumed
+from tuner.tracking.mlflow import MLflowLoggerCallback
+from tuner.tracking.tracker import RunEnding, TrackedRun
 
-mlflow = pytest.importorskip("mlflow")
-
-from tuner.tracking.mlflow import MLflowLoggerCallback  # noqa: E402
-from tuner.tracking.tracker import RunEnding, TrackedRun  # noqa: E402
-
+mlflow: Any = PeerLibrary("mlflow")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
 """A server takes long to start on a busy machine."""
 
