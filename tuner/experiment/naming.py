@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.error import SettingError
-from tuner.experiment.paths import safe_name
+from tuner.experiment.paths import EXPERIMENT_NAME, safe_name
 from tuner.experiment.trial import Trial
 
 LIMIT = 60
@@ -19,6 +19,12 @@ LIMIT = 60
 def default_dirname(trainable_name: str, trial_id: str) -> str:
     """`<trainable>_<trial id>`, at most 60 characters of A-Z a-z 0-9 _ . -"""
     return f"{safe_name(trainable_name, limit=LIMIT - len(trial_id) - 1)}_{trial_id}"
+
+
+def aside_name(name: str, number: int | str) -> str:
+    """What `TUNE_EXISTING=aside` calls an earlier experiment of that name, if the number is free."""
+    suffix = f".{number}"
+    return name[: EXPERIMENT_NAME - len(suffix)] + suffix
 
 
 def script_hash(trainable: Any, trainable_name: str) -> str:

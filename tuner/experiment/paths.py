@@ -154,12 +154,13 @@ def _numbers(pattern: re.Pattern[str], name: str) -> tuple[int, int] | None:
 
 def check_experiment_name(name: Any) -> str:
     """Raise SettingError for a name that not every system and bucket takes for a directory as it is."""
-    if not isinstance(name, str) or not name or safe_name(name, limit=EXPERIMENT_NAME) != name:
+    near = safe_name(name, limit=EXPERIMENT_NAME) if isinstance(name, str) else ""
+    if not near or near != name:
         raise SettingError(
             f"name={name!r} is not accepted; accepted are at most {EXPERIMENT_NAME} characters of A-Z a-z 0-9 _ . -, "
-            "the first neither . nor -"
+            f"the first neither . nor -{f'; {near!r} is' if near and name else ''}"
         )
-    return name
+    return near
 
 
 def safe_name(text: str, limit: int = 60) -> str:

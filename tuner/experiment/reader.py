@@ -32,7 +32,8 @@ LOOK_AGAIN = 5
 T = TypeVar("T")
 
 _KINDS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("name", "id", "trainable", "entry", "upload_dir", "settings_blob", "space_blob"), (str,)),
+    **dict.fromkeys(("name", "moved_from", "id", "trainable", "entry", "upload_dir"), (str,)),
+    **dict.fromkeys(("settings_blob", "space_blob"), (str,)),
     **dict.fromkeys(("metric", "mode"), (str, list)),
     **dict.fromkeys(("retention", "inherited_copies", "moved"), (list,)),
     "sync_command": (dict,),

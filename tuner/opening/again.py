@@ -13,7 +13,7 @@ from tuner.error import ExperimentDamagedError, NewerFormatError, ResumeError
 from tuner.experiment import existing
 from tuner.experiment.existing import Existing, Rerun
 from tuner.experiment.generations import read_records
-from tuner.experiment.naming import script_hash
+from tuner.experiment.naming import aside_name, script_hash
 from tuner.experiment.paths import ExperimentPaths, safe_name
 from tuner.experiment.reader import is_experiment, read_settings
 from tuner.experiment.resume import Base
@@ -57,7 +57,7 @@ def settle(spec: Spec) -> Spec:
         return _nameless(spec)
     if _is(spec, spec.name, number):
         return replace(spec, resume="AUTO")
-    there = [one for one in _earlier(spec.storage) if _moved_from(spec.name, one.name) and one.number == number]
+    there = [one for one in _earlier(spec.storage) if _moved_from(spec.name, one) and one.number == number]
     if there:
         return _continuing(spec, there, f"which was {spec.name!r} before a later one took that name")
     if is_experiment(ExperimentPaths(spec.storage / spec.name)):
@@ -115,10 +115,11 @@ def _is(spec: Spec, name: str, number: int) -> bool:
     return found is not None and found.number == number
 
 
-def _moved_from(name: str, other: str) -> bool:
-    """Whether that name is one that `TUNE_EXISTING=aside` gives."""
-    stem, _, number = other.rpartition(".")
-    return stem == name and number.isdecimal()
+def _moved_from(name: str, one: Earlier) -> bool:
+    """Whether it is `TUNE_EXISTING=aside` that gave it its name: `e.1` may be somebody's own name."""
+    _, _, number = one.name.rpartition(".")
+    said = one.description.get("moved_from"), one.description.get("name")  # the latter: killed before it was written
+    return number.isdecimal() and one.name == aside_name(name, number) and name in said
 
 
 def _earlier(storage: Path) -> Iterator[Earlier]:

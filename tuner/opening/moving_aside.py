@@ -23,8 +23,9 @@ from tuner.analysis.loaded import moved
 from tuner.clock import Clock
 from tuner.experiment.incoming import beside
 from tuner.experiment.lock import claim
+from tuner.experiment.naming import aside_name
 from tuner.experiment.ownership import Ownership, beating
-from tuner.experiment.paths import EXPERIMENT_NAME, ExperimentPaths
+from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import read_settings
 from tuner.opening.reach import ReplicaConnection
 from tuner.opening.survey import LocalStanding, StartStanding
@@ -180,15 +181,15 @@ def _rename(
     ownership.follow(ExperimentPaths(target))
     fs.fsync_dir(target.parent)
     copies = None if remote is None else (remote.uri, f"{remote.place}/{target.name}")
-    _describe(ExperimentPaths(target), copies)
+    _describe(ExperimentPaths(target), paths.root.name, copies)
     _moved.append((paths.root, target))
     moved(paths.root, target, copies)
 
 
-def _describe(paths: ExperimentPaths, copies: tuple[str, str] | None) -> None:
-    """Write down its name, and where the copies are that the journal says are elsewhere."""
+def _describe(paths: ExperimentPaths, before: str, copies: tuple[str, str] | None) -> None:
+    """Write down its name and the one before, and where the copies are that the journal says are elsewhere."""
     settings = read_settings(paths)
-    settings["name"] = paths.root.name
+    settings["name"], settings["moved_from"] = paths.root.name, before
     if copies is not None:
         settings["moved"] = [*(settings.get("moved") or ()), copies]
     fs.replace_file(paths.experiment_json, json.dumps(settings, indent=1).encode())
@@ -209,8 +210,7 @@ def _free_name(paths: ExperimentPaths, connection: ReplicaConnection | None) -> 
         taken = {name.rstrip("/") for name in msgspec.json.decode(listed, type=list[str])}
     number = 1
     while True:
-        suffix = f".{number}"
-        name = root.name[: EXPERIMENT_NAME - len(suffix)] + suffix
+        name = aside_name(root.name, number)
         here = root.with_name(name)
         if name not in taken and not (fs.exists(here) and (not fs.is_dir(here) or fs.listdir(here))):
             return name

@@ -53,6 +53,12 @@ def test_a_name_that_some_system_would_change_is_refused(name: object) -> None:
         check_experiment_name(name)
 
 
+@pytest.mark.parametrize(("name", "near"), [("my run 3", "my_run_3"), ("group/run", "group_run"), ("lr=0.1", "lr_0.1")])
+def test_a_name_that_would_be_accepted_is_said(name: str, near: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(f"the first neither . nor -; {near!r} is")):
+        check_experiment_name(name)
+
+
 @pytest.mark.parametrize("name", ["digits", "A-Z.a_9", "_x", "x" * 120])
 def test_a_name_of_letters_digits_and_few_signs_is_accepted(name: str) -> None:
     check_experiment_name(name)

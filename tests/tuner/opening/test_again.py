@@ -77,6 +77,21 @@ def test_each_of_two_calls_of_one_name_finds_its_own(tmp_path: Path) -> None:
     assert script.ids() == both
 
 
+def test_a_name_with_a_number_that_somebody_gave_is_not_one_that_was_moved(tmp_path: Path) -> None:
+    Script(tmp_path, [{"name": "e.1"}]).run("resume")
+    script = Script(tmp_path, [{"name": "e"}])
+    script.run("resume")
+    assert set(script.ids()) == {"e", "e.1"}
+
+
+def test_a_long_name_finds_what_was_moved_aside_too(tmp_path: Path) -> None:
+    script = Script(tmp_path, [{"name": "e" * 120}] * 2)
+    script.run("aside")
+    both = script.ids()
+    script.run("resume")
+    assert len(both) == 2 and script.ids() == both
+
+
 def test_without_a_name_a_call_goes_on_where_it_was_and_none_moves(tmp_path: Path) -> None:
     script = Script(tmp_path, [{}, {}], compat=True)
     script.run(None, only=1)

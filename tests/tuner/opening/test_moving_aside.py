@@ -151,7 +151,8 @@ def test_the_line_says_where_it_is_and_names_resume(tmp_path: Path, capfd: pytes
     lines = [line for line in capfd.readouterr().out.splitlines() if "moved aside" in line]
     assert len(lines) == 1 and str(tmp_path / "e.1") in lines[0] and "TUNE_EXISTING=resume" in lines[0]
     after = files(tmp_path / "e.1")
-    assert json.loads(after.pop("experiment.json")) == {**json.loads(before.pop("experiment.json")), "name": "e.1"}
+    said = {"name": "e.1", "moved_from": "e"}
+    assert json.loads(after.pop("experiment.json")) == {**json.loads(before.pop("experiment.json")), **said}
     assert after == before
 
 
