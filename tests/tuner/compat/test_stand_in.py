@@ -148,3 +148,19 @@ def test_a_name_of_ray_is_compared_by_its_signature(theirs: str, line: str, monk
         more = {**known, "arguments": {"new_one": None, **known["arguments"]}}
         found = migrating.compared(module, name, more, none)
         assert found.state == "missing" or "does not take `new_one`" in found.said
+
+
+def test_a_module_of_a_package_runs_as_one(tmp_path: Path) -> None:
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "numbers.py").write_text("HALF = 0.5\n")
+    (package / "train.py").write_text(
+        "import sys\nfrom ray import tune\nfrom .numbers import HALF\n"
+        "def train(config):\n    tune.report(loss=HALF)\n"
+        "if __name__ == '__main__':\n"
+        "    found = tune.run(train, name='m', local_dir=sys.argv[1], metric='loss', mode='min', verbose=0)\n"
+        "    print('loss', found.best_result['loss'], sys.argv[2:])\n"
+    )
+    done = python("-m", "tuner.compat", "-m", "mine.train", tmp_path / "results", "--more", cwd=tmp_path)
+    assert "loss 0.5 ['--more']" in done.stdout, done.stderr
