@@ -69,8 +69,14 @@ def setup_mlflow(
     if rank_zero_only and here.get_world_rank():
         return _Silent()
     connect(mlflow, tracking_uri, registry_uri, tracking_token)
-    name = experiment_name or here.get_trial_name()
-    found = experiment(mlflow, experiment_id, name, artifact_location, create=create_experiment_if_not_exists)
+    found = experiment(
+        mlflow,
+        experiment_id,
+        experiment_name,
+        artifact_location,
+        create=create_experiment_if_not_exists,
+        otherwise=here.get_trial_name(),
+    )
     key, labels = here.get_trial_id(), {str(tag): str(value) for tag, value in (tags or {}).items()}
     known = known_run(mlflow.MlflowClient(), found, key) if key is not None else None
     if known is not None:
@@ -142,14 +148,25 @@ def connect(mlflow: Any, tracking_uri: str | None, registry_uri: str | None, tok
 
 
 def experiment(
-    mlflow: Any, experiment_id: str | None, name: str | None, location: str | None = None, *, create: bool
+    mlflow: Any,
+    experiment_id: str | None,
+    name: str | None,
+    location: str | None = None,
+    *,
+    create: bool,
+    otherwise: str | None = None,
 ) -> str:
-    """The id of MLflow's experiment: that id, else that name. Raises InvalidSettingError if it is not there."""
+    """The id of MLflow's experiment. Raises InvalidSettingError if it is not there.
+
+    What was given comes before what the environment says (`mlflow.set_experiment` writes there too), that before
+    `otherwise`; and an id before a name.
+    """
     client = mlflow.MlflowClient()
-    experiment_id = experiment_id or knobs.tracker_variable("MLFLOW_EXPERIMENT_ID") or None
+    if experiment_id is None and name is None:
+        experiment_id = knobs.tracker_variable("MLFLOW_EXPERIMENT_ID") or None
     if experiment_id is not None:
         return str(client.get_experiment(experiment_id).experiment_id)
-    name = name or knobs.tracker_variable("MLFLOW_EXPERIMENT_NAME") or None
+    name = name or knobs.tracker_variable("MLFLOW_EXPERIMENT_NAME") or otherwise
     found = client.get_experiment_by_name(name) if name is not None else None
     if found is not None:
         return str(found.experiment_id)
