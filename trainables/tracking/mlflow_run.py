@@ -84,7 +84,7 @@ def setup_mlflow(
     elif mlflow.active_run() is None:
         if key is not None:
             labels[KEY_TAG] = key
-        mlflow.start_run(experiment_id=found, run_name=run_name or name, tags=labels)
+        mlflow.start_run(experiment_id=found, run_name=run_name or here.get_trial_name(), tags=labels)
     log_parameters(mlflow.MlflowClient(), mlflow.active_run().info.run_id, config or {})
     return mlflow
 
