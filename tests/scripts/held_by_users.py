@@ -102,7 +102,9 @@ def in_113():
             assert json.load(file) == {"step": 3}
     result.set_filetype("csv")
     assert len(result.dataframe("loss", "min")) == len(result.fetch_trial_dataframes()) == 2
-    assert result.stats()["trials"] == {"TERMINATED": 2} and "loss: 1" in pretty_print(best.last_result)
+    stats = result.stats()
+    assert stats["start_time"] <= stats["timestamp"] <= stats["end_time"] and stats["trials"] == {"TERMINATED": 2}
+    assert "loss: 1" in pretty_print(best.last_result)
     with open(os.path.join(best.logdir, "rows")) as file:
         assert file.read() == "4"
 

@@ -139,11 +139,16 @@ class LoadedExperiment:
         require(file_type in (None, "json", "csv"), "file_type", file_type, "accepted are 'json', 'csv' and None")
 
     def stats(self) -> dict[str, Any]:
-        """When the run started and ended, in seconds since the epoch, and how many trials there are of each status."""
+        """When the run started, was heard of last (`timestamp`) and ended; how many trials there are of each status.
+
+        In seconds since the epoch.
+        """
         counts = dict(Counter(trial.status for trial in self._trials))
         starts = [trial.started_at for trial in self._trials if trial.started_at is not None]
         ends = [trial.ended_at for trial in self._trials if trial.ended_at is not None]
-        return {"start_time": min(starts, default=None), "end_time": max(ends, default=None), "trials": counts}
+        heard = max((trial.ended_at or trial.last_heard_of for trial in self._trials), default=0.0) or None
+        ended = max(ends, default=None)
+        return {"start_time": min(starts, default=None), "timestamp": heard, "end_time": ended, "trials": counts}
 
     def runner_data(self) -> dict[str, Any]:
         """The settings that the experiment was started with."""

@@ -160,7 +160,10 @@ class _Start:
             contents = read_journal(paths)
         else:
             prepared.write_description()
-        directory = temporary.make(paths, prepared.description.plain["id"])
+        id = prepared.description.plain["id"]
+        if (before := prepared.standing.local.description.get("id")) != id:
+            temporary.remove_left(paths, before)
+        directory = temporary.make(paths, id)
         self._life.callback(temporary.remove, directory)
         self._done = True
         return OwnedExperiment(prepared, ownership, contents, directory, undo, replica)

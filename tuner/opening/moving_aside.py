@@ -27,6 +27,7 @@ from tuner.experiment.naming import aside_name
 from tuner.experiment.ownership import Ownership, beating
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import read_settings
+from tuner.opening import temporary
 from tuner.opening.reach import ReplicaConnection
 from tuner.opening.survey import LocalStanding, StartStanding
 from tuner.spec import Spec
@@ -89,6 +90,7 @@ def move(
             _rename(paths, target, local, ownership, there)
             moving.clean_up()
             fs.remove_quietly(ExperimentPaths(target).moving_aside)
+        temporary.remove_left(paths, local.description.get("id"))
     places = [str(target)] if local.exists else []
     places += [f"{there.place}/{target.name}"] if there is not None else []
     say(

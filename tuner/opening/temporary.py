@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainables.store import fs, owned_directory
 from tuner import knobs
-from tuner.experiment.paths import ExperimentPaths, as_local_path
+from tuner.experiment.paths import ExperimentPaths, as_local_path, safe_name
 
 SOCKETS_FIT = 50
 """Longest temporary directory in which a socket's path still fits into 108 bytes."""
@@ -60,6 +60,12 @@ def _made(directory: Path) -> bool:
         except FileExistsError:
             return False  # somebody was faster
         return True
+
+
+def remove_left(paths: ExperimentPaths, id: object) -> None:
+    """Remove what a killed run of an experiment left that is claimed, and whose place another one takes."""
+    if isinstance(id, str) and id and safe_name(id) == id:
+        remove(paths.root.parent / ".tmp" / id)  # elsewhere it goes by the path, and the next start there empties it
 
 
 def remove(directory: Path) -> None:

@@ -100,7 +100,7 @@ def test_an_experiment_without_trials_has_empty_tables(lab: Any) -> None:
     analysis = lab.analysis()
     assert (analysis.results, analysis.trial_dataframes, analysis.get_all_configs()) == ({}, {}, {})
     assert len(analysis.results_df) == len(analysis.dataframe()) == 0
-    assert analysis.stats() == {"start_time": None, "end_time": None, "trials": {}}
+    assert analysis.stats() == {"start_time": None, "timestamp": None, "end_time": None, "trials": {}}
 
 
 def test_a_trial_that_reported_nothing_has_a_config_and_no_row(lab: Any) -> None:

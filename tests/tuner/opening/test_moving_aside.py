@@ -176,6 +176,20 @@ def test_any_name_has_a_next_one_that_can_be_given_again(tmp_path: Path, name: s
     ran(tmp_path, name=other, resume=True)
 
 
+@pytest.mark.parametrize("more", [{}, {"overwrite": True}], ids=["aside", "replaced"])
+def test_what_a_killed_run_left_in_the_temporary_directory_goes_with_its_name(
+    tmp_path: Path, more: dict[str, bool]
+) -> None:
+    ran(tmp_path)
+    (id,) = ids_here(tmp_path)
+    left, of_another = tmp_path / ".tmp" / id, tmp_path / ".tmp" / "another"
+    for directory in (left, of_another):
+        directory.mkdir(parents=True)
+        (directory / "trainable.pickle").touch()
+    ran(tmp_path, **more)
+    assert not left.exists() and (of_another / "trainable.pickle").exists()
+
+
 def test_one_with_a_living_owner_stays(tmp_path: Path) -> None:
     storage, place = tmp_path / "here", tmp_path / "place"
     ran(storage, place)
