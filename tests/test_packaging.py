@@ -53,6 +53,7 @@ def test_what_is_imported_is_asked_for() -> None:
         "sklearn": "scikit-learn",
         "yaml": "pyyaml",
         "PIL": "pillow",
+        "ConfigSpace": "smac",  # which is made of it
         "bayes_opt": "bayesian-optimization",
         "botocore": "boto3",
         "azure": "azure-storage-blob",

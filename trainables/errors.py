@@ -3,6 +3,7 @@
 TrainablesError
  ├── MetricError (ValueError)           a reported value that cannot be written down
  ├── InvalidSettingError (ValueError)   a setting with a value that is not accepted
+ │    └── InvalidAddressError           an address of a place that is not accepted
  ├── SessionError (RuntimeError)        report() and friends outside a trial, or misused
  ├── MissingExtraError (ImportError)    an optional dependency is not installed
  ├── SamplerError (RuntimeError)        a sampler was moved where it cannot go
