@@ -50,6 +50,7 @@ def test_what_is_imported_is_asked_for() -> None:
     for extra, text in config["options.extras_require"].items():
         asked |= requirements(text) if extra != "all" else set()
     distributions = {
+        "ax": "ax-platform",
         "sklearn": "scikit-learn",
         "yaml": "pyyaml",
         "PIL": "pillow",

@@ -48,6 +48,7 @@ COMPLETED = frozenset(
     tuner.schedulers.pb2
     tuner.schedulers.pbt
     tuner.search
+    tuner.search.ax
     tuner.search.bayesopt
     tuner.search.hyperopt
     tuner.search.nevergrad

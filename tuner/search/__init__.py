@@ -31,7 +31,7 @@ __all__ = [
     "grid_search",
 ]
 
-_OTHERS = ("ax", "hebo", "vizier", "zoopt")
+_OTHERS = ("hebo", "vizier", "zoopt")
 
 
 def _optuna() -> type[Searcher]:
@@ -44,6 +44,12 @@ def _hyperopt() -> type[Searcher]:
     from tuner.search.hyperopt import HyperOptSearch
 
     return HyperOptSearch
+
+
+def _ax() -> type[Searcher]:
+    from tuner.search.ax import AxSearch
+
+    return AxSearch
 
 
 def _bayesopt() -> type[Searcher]:
@@ -65,6 +71,7 @@ def _smac() -> type[Searcher]:
 
 
 _SEARCHERS: dict[str, Callable[[], type[Searcher]]] = {
+    "ax": _ax,
     "bayesopt": _bayesopt,
     "hyperopt": _hyperopt,
     "nevergrad": _nevergrad,
@@ -79,7 +86,7 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
     """The searcher of that name.
 
     Args:
-        search_alg: "random" (or "variant_generator"), "optuna", "hyperopt", "bayesopt", "nevergrad" or "smac".
+        search_alg: "random" (or "variant_generator"), "optuna", "hyperopt", "bayesopt", "nevergrad", "smac" or "ax".
         kwargs: arguments of its constructor. Those that only another one of these has are passed over, so that
             searchers can be exchanged.
 
