@@ -10,8 +10,8 @@ import pytest
 from tests.servers.forward import Answer
 from tests.servers.s3_checksums import ChecksumProxy, refusal
 from trainables.errors import (
+    InvalidAddressError,
     ObjectExistsError,
-    StoreMissingError,
     TransferCorruptError,
     TransferError,
 )
@@ -147,7 +147,7 @@ def test_known_content_is_copied_over_there(
 
 @pytest.mark.parametrize("uri", ["s3://", "s3:///prefix", "bucket/prefix", "s3://b?endpoint_override=x", "s3://a b/c"])
 def test_a_uri_without_a_bucket_is_refused(uri: str) -> None:
-    with pytest.raises(StoreMissingError, match="s3://bucket/prefix is accepted"):
+    with pytest.raises(InvalidAddressError, match="s3://bucket/prefix is accepted"):
         S3Backend(uri)
 
 
