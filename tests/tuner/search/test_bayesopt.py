@@ -102,11 +102,18 @@ def test_what_does_not_fit_is_said_when_the_searcher_is_made(make_it: Any, messa
         make_it()
 
 
-def test_it_learns() -> None:
-    searcher, found = opened(make(), {"x": tune.uniform(0, 1), "y": tune.loguniform(1e-4, 1)}), []
-    for number in range(12):
-        config = searcher.suggest(f"t{number}")
-        assert isinstance(config, dict)
-        found.append((config["x"] - 0.3) ** 2 + (math.log10(config["y"]) / 4 + 0.6) ** 2)
-        searcher.on_trial_complete(f"t{number}", {"loss": found[-1]})
-    assert min(found[3:]) < 0.06 < min(found[:3])
+def test_what_it_suggests_follows_from_what_it_was_told() -> None:
+    def suggested(mode: str, sign: int) -> list[Any]:
+        space = {"x": tune.uniform(0, 1), "y": tune.loguniform(1e-4, 1)}
+        searcher, found = opened(make(mode=mode), space), []
+        for number in range(7):
+            config = searcher.suggest(f"t{number}")
+            assert isinstance(config, dict)
+            loss = (config["x"] - 0.3) ** 2 + (math.log10(config["y"]) / 4 + 0.6) ** 2
+            found.append(config)
+            searcher.on_trial_complete(f"t{number}", {"loss": sign * loss})
+        return found
+
+    least, same, most = suggested("min", 1), suggested("max", -1), suggested("max", 1)
+    assert least == same and least[:3] == most[:3], "the initial points are told nothing"
+    assert not any(config in most for config in least[3:])
