@@ -168,7 +168,7 @@ def test_a_tuner_a_list_and_a_trainer_s_call_are_taken_alike(tmp_path: Path, mon
 
 def test_at_a_prompt_a_cell_that_is_run_again_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNE_EXISTING", "resume")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", None)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", None, raising=False)
     first, second = run(tmp_path, name="e"), run(tmp_path, name="e")
     assert [trial.trial_id for trial in first.trials] == [trial.trial_id for trial in second.trials]
     assert not (tmp_path / "e.1").exists()
