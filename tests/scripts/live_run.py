@@ -1,4 +1,4 @@
-"""A run with failures, early stops and checkpoints, slow enough to be watched. usage: live_run.py STORAGE GO
+"""A run with failures, a limit and checkpoints, slow enough to be watched. usage: live_run.py STORAGE GO
 
 Trials wait at their fourth result until the file GO is there.
 """
@@ -35,7 +35,7 @@ if __name__ == "__main__":
         mode="min",
         resume="AUTO",
         num_samples=3,
-        scheduler=ASHAScheduler(max_t=9, grace_period=4),
+        scheduler=ASHAScheduler(max_t=9, grace_period=9),
         raise_on_failed_trial=False,
         max_concurrent_trials=2,
         config={
