@@ -44,7 +44,9 @@ class Killer(tune.Callback):
 
 
 def there(trial):
-    return trial.iteration >= KILLED_AT and given(trial) >= SETTINGS.get("given", KILLED_AT // 2 * 2)
+    covered, newest = KILLED_AT // 2 * 2, trial.latest_checkpoint
+    saved = newest is not None and newest.iteration >= covered  # a result may come before the save of the one before
+    return saved and trial.iteration >= KILLED_AT and given(trial) >= SETTINGS.get("given", covered)
 
 
 def given(trial):
