@@ -62,7 +62,8 @@ def _hook(before: Any, kind: type[BaseException], error: BaseException, trace: T
         return
     if sys.stderr is not None:
         sys.stderr.write(f"{error}\n")
-    _die_of_sigint()
+    if not (sys.flags.interactive or hasattr(sys, "ps1")):  # at a prompt the user goes on
+        _die_of_sigint()
 
 
 def _die_of_sigint() -> None:

@@ -1,0 +1,39 @@
+"""How Python ends after a Ctrl-C that nobody caught: as of one, but a prompt stays."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+from tuner.driver.endings import HaltCause
+from tuner.driver.interruption import stopping
+
+CODE = """
+from pathlib import Path
+from tuner.analysis import ExperimentAnalysis
+from tuner.driver.interruption import interrupted
+raise interrupted(ExperimentAnalysis("/somewhere/e", trials=[], metric=None, mode=None, settings={}))
+"""
+
+
+def ended(*flags: str) -> subprocess.CompletedProcess[str]:
+    said = "print('still', 'here')\n"
+    return subprocess.run([sys.executable, *flags, "-c", CODE], input=said, capture_output=True, text=True, timeout=60)
+
+
+def test_a_script_ends_of_the_signal_with_three_lines() -> None:
+    done = ended()
+    assert done.returncode == -signal.SIGINT
+    assert len(done.stderr.splitlines()) == 3 and done.stderr.startswith("stopped by Ctrl-C: 0 of 0 trials")
+
+
+def test_a_prompt_stays() -> None:
+    done = ended("-i")
+    assert done.returncode == 0 and "still here" in done.stdout
+    assert "stopped by Ctrl-C" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_what_is_said_at_once() -> None:
+    assert stopping(HaltCause.INTERRUPTED, 1, 5.0).startswith("stopping: 1 trial saves what it can (at most 5 s")
+    assert "TUNE_GRACE_S" in stopping(HaltCause.PREEMPTED, 2, 30.0)
