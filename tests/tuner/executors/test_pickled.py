@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import threading
 import types
@@ -13,6 +14,7 @@ import cloudpickle
 import pytest
 from driving import SCRIPTS, StandInExecutor
 
+from tuner.compat.utilities import UtilityModule
 from tuner.error import SerializationError
 from tuner.executors.local.pickled import imports_of, pickle_job, write_trainable
 
@@ -47,6 +49,24 @@ def test_what_a_trainable_of_the_script_refers_to(tmp_path: Path) -> None:
     assert "xml.dom" not in shipped.imports and "__main__" not in shipped.imports
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import tuner.tune_config as old\n",  # no file, but Ray's name of one
+        "import tuner.tune_config\nold = tuner\n",
+        "import nameless as old\n",
+        "import torch\nold = torch\n",  # with torch.ops, found by its name
+    ],
+)
+def test_a_module_of_any_class_goes_by_its_name(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nameless", UtilityModule("nameless"))
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(code + "def trainable(config):\n return old.tune_config, old.ops.aten\n", namespace)
+    with open(write_trainable(namespace["trainable"], tmp_path).path, "rb") as file:
+        pickle.load(file)
+        assert pickle.load(file).__globals__["old"] is namespace["old"]
+
+
 def test_an_optimizer_of_torch_is_foreseen(tmp_path: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec("def f(config):\n import torch\n torch.optim.SGD([])\n", namespace)
@@ -59,8 +79,6 @@ def test_relative_and_star_imports_are_read_right() -> None:
 
 
 def test_plain_values_go_the_fast_way_and_others_by_value() -> None:
-    import pickle
-
     assert pickle_job({"lr": 0.1}, "x") == pickle.dumps({"lr": 0.1}, 5)
     assert pickle.loads(pickle_job({"f": lambda: 3}, "x"))["f"]() == 3
 

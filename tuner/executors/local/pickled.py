@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import io
 import logging
@@ -110,10 +111,14 @@ def pickle_job(value: Any, what: str) -> bytes:
 
 
 class _Whole(cloudpickle.Pickler):  # type: ignore[misc]
-    """Takes what `with_parameters` has bound along, once."""
+    """Takes what `with_parameters` has bound along, once; a module of any class goes by its name."""
 
     def reducer_override(self, obj: Any) -> Any:
-        return obj.inlined() if isinstance(obj, BoundObjects) else super().reducer_override(obj)
+        if isinstance(obj, BoundObjects):
+            return obj.inlined()
+        if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:  # lazy ones, torch.ops, ours
+            return importlib.import_module, (obj.__name__,)
+        return super().reducer_override(obj)
 
 
 class _Pickler(_Whole):
