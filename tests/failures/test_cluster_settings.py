@@ -135,6 +135,90 @@ def test_trials_that_ask_for_different_resources_all_get_them(cluster: Cluster) 
     assert f"ENDED {12 * ['TERMINATED']}" in said
 
 
+_REUSED = """
+import json, os, socket, sys
+from ray import tune
+from ray.tune.schedulers import TrialScheduler
+from tuner.executors import RayExecutor
+
+class Loads(tune.Trainable):
+    def setup(self, config):
+        open(f"{config['shared']}/setup-{socket.gethostname()}-{os.getpid()}", "x").close()
+        self.reset_config(config)
+
+    def reset_config(self, new_config):
+        self.weight = 0
+        return True
+
+    def step(self):
+        self.weight += self.config["x"]
+        return {"score": self.weight, "process": f"{socket.gethostname()}-{os.getpid()}"}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return {"weight": self.weight}
+
+    def load_checkpoint(self, checkpoint):
+        self.weight = checkpoint["weight"]
+
+
+class Halving(TrialScheduler):
+    # All of six come to the second step; the worse half ends, the others go on, the worst of them from the best one's.
+    def __init__(self):
+        super().__init__()
+        self.over = False
+
+    def set_search_properties(self, metric, mode):
+        return True
+
+    def on_trial_result(self, runner, trial, result):
+        if result["training_iteration"] == 2 and not self.over:
+            return self.PAUSE
+        return self.STOP if result["training_iteration"] == 4 else self.CONTINUE
+
+    def choose_trial_to_run(self, runner):
+        trials = runner.get_trials()
+        if len(trials) == 6 and all(trial.status == "PAUSED" and trial.checkpoint for trial in trials):
+            ranks, self.over = sorted(trials, key=lambda trial: trial.last_result["score"]), True
+            for worse in ranks[:3]:
+                runner.stop_trial(worse)
+            copy, best = ranks[3], ranks[5]
+            copy.set_config({**best.config, "x": 10})
+            copy.on_checkpoint(best.checkpoint)
+        ready = ("PENDING", "PAUSED") if self.over else ("PENDING",)
+        return next((trial for trial in trials if trial.status in ready), None)
+
+    def on_trial_add(self, runner, trial): ...
+    def on_trial_error(self, runner, trial): ...
+    def on_trial_complete(self, runner, trial, result): ...
+    def on_trial_remove(self, runner, trial): ...
+
+
+if __name__ == "__main__":
+    address, storage_path, shared = sys.argv[1:]
+    analysis = tune.run(
+        Loads, name="reused", config={"x": tune.grid_search([3, 1, 4, 2, 6, 5]), "shared": shared},
+        scheduler=Halving(), reuse_actors=True, executor=RayExecutor(address=address), storage_path=storage_path,
+        metric="score", mode="max",
+    )
+    print("ENDED", json.dumps([(t.config["x"], t.iteration, t.last_result["score"]) for t in analysis.trials]))
+"""
+
+
+def test_a_scheduler_written_for_ray_decides_over_processes_that_are_reused_on_both_hosts(cluster: Cluster) -> None:
+    """Pauses, stops and a clone through Ray's controller; there are no more setups than trials that run at once."""
+    driver = cluster.hosts[0]
+    driver.path("/srv/home/halving.py").write_text(_REUSED)
+    (shared := cluster.shared / "reused").mkdir()
+    words = ["/srv/home/halving.py", cluster.address, RESULTS, str(shared)]
+
+    said = driver.run([_PYTHON, "-m", "tuner.compat", *words], within_s=_WITHIN_S)
+
+    ended = json.loads(next(line for line in said.splitlines() if line.startswith("ENDED ")).removeprefix("ENDED "))
+    assert ended == [[3, 2, 6], [1, 2, 2], [10, 4, 32], [2, 2, 4], [6, 4, 24], [5, 4, 20]], said
+    setups = [path.name.split("-")[1] for path in shared.iterdir()]
+    assert set(setups) == {"host1", "host2"} and len(setups) < 9, "there were nine attempts"
+
+
 def said_by_doctor(host: RayHost, *words: str) -> tuple[int, dict[str, str]]:
     """Exit status, and what was said -> its state."""
     driver = host.popen([_TUNER, "doctor", "--json", *words])
