@@ -36,6 +36,8 @@ class Result(SaysInstead):
         checkpoint: the latest one that is kept, or None.
         error: why it failed, or None.
         path: its directory.
+        end_reason: why it ended, as a sentence ("returned", "stop: loss 0.1 <= 0.2"); None: it has not, or that is not
+            known, as of one read by `from_path`.
         config: its resolved config, or a function that gets it when it is asked for; None: what `metrics` has under
             "config".
         best_checkpoints: (checkpoint, the result it belongs to), worst to best: exactly the best N.
@@ -59,10 +61,12 @@ class Result(SaysInstead):
         config: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
         best_checkpoints: Sequence[tuple[Checkpoint, dict[str, Any]]] = (),
         metrics_dataframe: pandas.DataFrame | None = None,
+        end_reason: str | None = None,
     ) -> None:
         self.metrics = None if metrics is None else dict(metrics)
         self.checkpoint = checkpoint
         self.error = error
+        self.end_reason = end_reason
         self.path = None if path is None else os.fspath(path)
         self.best_checkpoints = list(best_checkpoints)
         self._config = config
@@ -181,6 +185,8 @@ class Result(SaysInstead):
     def __repr__(self) -> str:
         shown = {key: value for key, value in (self.metrics or {}).items() if key != "config"}
         lines = [f"metrics={shown}", f"path={self.path!r}", f"checkpoint={self.checkpoint!r}"]
+        if self.end_reason is not None:
+            lines.insert(1, f"end_reason={self.end_reason!r}")
         if self.error is not None:
             lines.insert(0, f"error={type(self.error).__name__}({str(self.error)!r})")
         return f"{type(self).__name__}(\n  " + ",\n  ".join(lines) + "\n)"

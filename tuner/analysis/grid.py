@@ -12,6 +12,7 @@ from tuner.analysis import scopes
 from tuner.analysis.experiment import ExperimentAnalysis, Showable
 from tuner.analysis.loaded import config_of, last_result
 from tuner.error import MetricMissingError, SettingError, TrialError, TrialProcessDiedError, TrialTimeoutError
+from tuner.experiment.outcome import ended_because
 from tuner.experiment.trial import Trial
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class ResultGrid(Showable):
             checkpoint=trial.checkpoint,
             error=error_of(trial),
             path=trial.path,
+            end_reason=ended_because(trial),
             config=partial(getattr, trial, "config"),  # opened when asked for: it may hold pickled values
             best_checkpoints=[
                 (trial.open_checkpoint(record), record.metrics) for record in self._analysis.best_checkpoints(trial)

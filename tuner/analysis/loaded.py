@@ -14,6 +14,7 @@ from trainables.metrics import rank_of, score_of
 from trainables.result_history import flatten, frame
 from tuner.analysis import scopes
 from tuner.error import require
+from tuner.experiment.outcome import ended_because
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import follow, load_state, read_settings
 from tuner.experiment.trial import Trial
@@ -93,8 +94,8 @@ class LoadedExperiment:
 
     @property
     def results_df(self) -> pandas.DataFrame:
-        """The last results as a frame, one row per trial, by trial_id."""
-        rows = [{**flatten(last_result(trial)), "trial_id": trial.trial_id} for trial in self._trials]
+        """The last results as a frame, one row per trial, by trial_id; in the column "end_reason" why it ended."""
+        rows = [{**flatten(last_result(trial)), **_end(trial), "trial_id": trial.trial_id} for trial in self._trials]
         made = frame(rows)
         return made.set_index("trial_id") if rows else made
 
@@ -111,7 +112,8 @@ class LoadedExperiment:
         return self.trial_dataframes
 
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:
-        """One row per trial that reported, with its config as columns "config/..." and its directory as "logdir".
+        """One row per trial that reported: its config is columns "config/...", its directory "logdir", and "end_reason"
+        says why it ended (empty: it has not).
 
         Args:
             metric, mode: the row of the best value of this metric; without a mode it is the last row.
@@ -123,7 +125,7 @@ class LoadedExperiment:
             row = _row(trial, metric, mode)
             if row:
                 config = flatten({"config": config_of(trial)})
-                rows.append({**flatten(row), **config, "logdir": trial.path})
+                rows.append({**flatten(row), **config, **_end(trial), "logdir": trial.path})
         return frame(rows)
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
@@ -165,6 +167,11 @@ def last_result(trial: Trial) -> dict[str, Any]:
     """The last result with the config in it, as Ray has it; {} if there is none."""
     result = trial.last_result
     return {**result, "config": config_of(trial)} if result else {}
+
+
+def _end(trial: Trial) -> dict[str, str | None]:
+    """A column of frames. A trial may report a metric of that name: then it is the metric."""
+    return {} if "end_reason" in trial.last_result else {"end_reason": ended_because(trial)}
 
 
 def _single(given: Any) -> str | None:

@@ -195,9 +195,9 @@ class _Claim:
         owned = OwnedElsewhereError(
             f"{root} is owned by another driver ({record}). Wait until it has ended, end it, or use another name"
         )
-        if self._sees(record):
+        if self.processes.sees(record.owner):
             # A live process that has not this very lock file open owns the directory that this one was copied from.
-            if self._lives(record) and self.processes.holds(record.owner.pid, self.paths.lock):
+            if self.processes.lives(record.owner) and self.processes.holds(record.owner.pid, self.paths.lock):
                 raise owned
             return
         if self.takeover:
@@ -220,7 +220,7 @@ class _Claim:
         recorded: list[tuple[int, int]] = []
         owners = []
         for record in records:
-            if self._sees(record) and (record.released or not self._lives(record)):
+            if self.processes.sees(record.owner) and (record.released or not self.processes.lives(record.owner)):
                 owners.append(record.id)
                 recorded += _recorded(self.paths.processes(record.generation))
         if not owners:
@@ -231,11 +231,3 @@ class _Claim:
                 f"{self.paths.root}: processes of an earlier driver still run and cannot be ended: "
                 f"{', '.join(map(describe, stubborn))}. End them, then start again"
             )
-
-    def _sees(self, record: GenerationRecord) -> bool:
-        """True when its owner belongs to this pid namespace: only there is one called dead by looking."""
-        mine, its = self.me, record.owner
-        return (mine.host, mine.boot, mine.pid_namespace) == (its.host, its.boot, its.pid_namespace)
-
-    def _lives(self, record: GenerationRecord) -> bool:
-        return self.processes.start_time(record.owner.pid) == record.owner.start

@@ -91,6 +91,10 @@ class ExperimentPaths:
         """The record of one driver's life."""
         return self.generations / f"{number:06d}.json"
 
+    def heartbeats(self, number: int) -> Path:
+        """In a replica: the owner's signs of life, and whether it has given the experiment up."""
+        return self.generations / heartbeat_name(number)
+
     def processes(self, number: int) -> Path:
         """Pids and start times of what that driver started, one per line."""
         return self.generations / f"{number:06d}.processes"
@@ -117,6 +121,11 @@ def is_trial_file(name: str) -> bool:
 def is_history(key: str) -> bool:
     """Whether a path within an experiment is of its history: what snapshots replaced, and no resume reads."""
     return key.startswith("journal/history/")
+
+
+def heartbeat_name(generation: int) -> str:
+    """The file of an owner's heartbeats in a replica."""
+    return f"{generation:06d}.beat"
 
 
 def parse_segment(name: str) -> tuple[int, int] | None:

@@ -48,6 +48,15 @@ class Processes:
             return None
         return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
+    def sees(self, other: Identity) -> bool:
+        """True if that process belongs to this pid namespace: only there is one called dead by looking."""
+        mine = self.me()
+        return (mine.host, mine.boot, mine.pid_namespace) == (other.host, other.boot, other.pid_namespace)
+
+    def lives(self, other: Identity) -> bool:
+        """True if that process, which can be seen, is there still."""
+        return self.start_time(other.pid) == other.start
+
     def holds(self, pid: int, path: Path) -> bool:
         """True if the process has that very file open, or nobody may look; this one, which asks, opened it to do so."""
         try:

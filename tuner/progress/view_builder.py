@@ -7,6 +7,7 @@ from typing import Any
 
 from trainables.metrics import MISSING, lookup
 from trainables.printable import one_line
+from tuner.experiment.outcome import failure, outcome, word
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
 from tuner.progress.counts import LastScores, ProgressFacts
@@ -15,13 +16,6 @@ from tuner.progress.run_view import HeadLine, RunView
 from tuner.progress.table import Columns, metrics_of, parameters_of, rank
 from tuner.progress.trial_rows import TrialRow
 
-WORDS = {
-    Trial.RUNNING: "running",
-    Trial.PENDING: "waiting",
-    Trial.PAUSED: "paused",
-    Trial.TERMINATED: "done",
-    Trial.ERROR: "failed",
-}
 SHOWN_FAILED = 3
 """Rows of failed trials; all are counted above."""
 
@@ -144,8 +138,8 @@ class _RowMaker:
             metric="" if self._metric is None else self._value(result, self._metric, 30),
             iteration=str(trial.iteration or ""),
             time=formatting.duration(spent) if isinstance(spent, (int, float)) else "",
-            state=WORDS.get(trial.status, trial.status.lower()),
-            standing=one_line(standing(trial, self._notes.get(trial.trial_id, ""))),
+            state=word(trial),
+            standing=one_line(outcome(trial, self._notes.get(trial.trial_id, ""))),
             parameters={
                 heading: one_line(formatting.value(_of(trial, key), self._max_width))
                 for key, heading in self._parameters.items()
@@ -159,28 +153,6 @@ class _RowMaker:
         return "" if found is MISSING else one_line(formatting.value(found, room))
 
 
-def standing(trial: Trial, note: str = "") -> str:
-    """How a trial stands, and why: "running", "failed: ValueError: no", "stopped by ASHA at iteration 3: 4th of 5"."""
-    if trial.status == Trial.ERROR:
-        return f"failed: {_error(trial)}"
-    if trial.status == Trial.PAUSED and trial.told_reason is not None:
-        return trial.told_reason.sentence(paused=True, brief=True)
-    if trial.status == Trial.TERMINATED and trial.end_reason is not None:
-        return trial.end_reason.sentence(brief=True)
-    word = WORDS.get(trial.status, trial.status.lower())
-    return f"{word}: {note}" if note else word
-
-
-def _error(trial: Trial) -> str:
-    """Type and first line of what it failed with, and how often it was tried."""
-    error = trial.error
-    if error is None:
-        return "" if trial.end_reason is None else str(trial.end_reason)
-    message = error.message.strip().splitlines()
-    said = f"{error.type}: {message[0]}" if message else error.type
-    return f"{said} ({trial.num_failures} times)" if trial.num_failures > 1 else said
-
-
 def _of(trial: Trial, key: str) -> Any:
     found = lookup(trial.evaluated_params, key)
     if found is MISSING:
@@ -190,7 +162,7 @@ def _of(trial: Trial, key: str) -> Any:
 
 def _failures(count: int, failed: Sequence[Trial]) -> str:
     newest = failed[-1]
-    return one_line(f"{count} failed, the last: trial {newest.index}: {_error(newest)}")
+    return one_line(f"{count} failed, the last: trial {newest.index}: {failure(newest)}")
 
 
 def _kept(facts: ProgressFacts) -> str:

@@ -17,6 +17,7 @@ from tuner.error import OwnedElsewhereError
 from tuner.experiment.generations import GenerationRecord, decode_record, read_record
 from tuner.experiment.ownership import STALE_S
 from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.paths import heartbeat_name as heartbeat_name
 from tuner.experiment.processes import Processes
 from tuner.syncer.remote_experiment import RemoteExperiment, generation_of
 
@@ -39,11 +40,6 @@ class RemoteOwner:
     @property
     def released(self) -> bool:
         return self.state != "held"
-
-
-def heartbeat_name(generation: int) -> str:
-    """The file of an owner's heartbeats."""
-    return f"{generation:06d}.beat"
 
 
 def encode_heartbeat(state: str, beats: int) -> bytes:
@@ -105,9 +101,8 @@ class RemoteClaim:
         owned = OwnedElsewhereError(
             f"{uri} is owned by another driver ({record}). Wait until it has ended, end it, or use another name"
         )
-        mine, its = self._processes.me(), record.owner
-        if (mine.host, mine.boot, mine.pid_namespace) == (its.host, its.boot, its.pid_namespace):
-            if self._processes.start_time(its.pid) == its.start:
+        if self._processes.sees(record.owner):
+            if self._processes.lives(record.owner):
                 raise owned
             return False
         if takeover:

@@ -16,6 +16,7 @@ from tuner.analysis.loaded import LoadedExperiment, config_of, last_result
 from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.reason import Reason, ReasonKind
 
 
 def test_frames_hold_every_result_flat(lab: Any) -> None:
@@ -186,3 +187,20 @@ def test_files_of_the_experiment_name_it_too(lab: Any) -> None:
     trials = lab.state.trials
     for given in (paths.experiment_json, str(paths.root), paths.root.as_uri(), f"{paths.root}/"):
         assert LoadedExperiment(given, trials=trials).experiment_path == str(paths.root)
+
+
+def test_frames_and_results_say_why_a_trial_ended(lab: Any) -> None:
+    run_trials(lab, [0.5], [0.4], [0.3], ended=False)
+    stopped, failed, running = lab.state.trials
+    why = Reason(ReasonKind.CRITERION, "MaximumIterationStopper", 1, "loss", 0.5, cut=0.6)
+    lab.facts.apply(ev.TrialEnded(stopped.trial_id, "TERMINATED", 1.0, reason=why))
+    lab.end(failed, ev.ErrorInfo("ValueError", "no\nmore of it"))
+    analysis = lab.analysis()
+    wanted = ["stop: loss 0.5 <= 0.6", "failed: ValueError: no", None]
+
+    assert [result.end_reason for result in ResultGrid(analysis)] == wanted
+    for made in (analysis.dataframe(), analysis.results_df):
+        assert list(made["end_reason"].dropna()) == wanted[:2]
+    assert "end_reason='stop: loss 0.5 <= 0.6'" in repr(ResultGrid(analysis)[0])
+    lab.report(running, loss=0.2, end_reason="mine")
+    assert list(analysis.results_df["end_reason"]) == [*wanted[:2], "mine"], "a metric of that name"

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.tuner.progress.harness import ERROR, terminal
 from tuner.clock import VirtualClock
 from tuner.experiment import events as ev
+from tuner.experiment.outcome import ended_because, outcome
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.progress.counts import ProgressFacts, UnsavedWork
 from tuner.progress.run_view import RunView
-from tuner.progress.view_builder import standing
 
 
 def look(progress: Any, trials: Any) -> RunView:
@@ -66,16 +66,18 @@ def test_why_a_trial_stands_where_it_does(lab: Any) -> None:
     progress, _ = terminal(VirtualClock())
     run = lab(progress)
     trial = run.trial(lr=1)
-    assert standing(trial) == "running" and standing(trial, "silent for 5:00 min") == "running: silent for 5:00 min"
+    assert ended_because(trial) is None
+    assert outcome(trial) == "running" and outcome(trial, "silent for 5:00 min") == "running: silent for 5:00 min"
     run.facts.apply(ev.TrialEnded(trial.trial_id, "TERMINATED", 9.0, reason=Reason(ReasonKind.DONE, "train", 3)))
-    assert standing(trial) == "returned"
+    assert outcome(trial) == ended_because(trial) == "returned"
     trial.end_reason = Reason(ReasonKind.WORSE, "AsyncHyperBandScheduler", 3, "loss", 0.61, 9, 12, 0.5)
-    assert standing(trial) == "stopped by ASHA at 3: 9th of 12, needed 0.5"
+    assert outcome(trial) == "stopped by ASHA at 3: 9th of 12, needed 0.5"
     assert str(trial.end_reason) == "stopped by ASHA at iteration 3: loss 0.61, 9th of 12, needed 0.5"
+    assert ended_because(trial) == str(trial.end_reason)
     trial.status, trial.told_reason = "PAUSED", Reason(ReasonKind.WORSE, "HyperBandScheduler", 3, rank=2, of=3)
-    assert standing(trial) == "paused by HyperBand at 3: 2nd of 3"
+    assert outcome(trial) == "paused by HyperBand at 3: 2nd of 3"
     trial.status, trial.error, trial.num_failures = "ERROR", ev.ErrorInfo("OSError", "\nno\nmore"), 3
-    assert standing(trial) == "failed: OSError: no (3 times)"
+    assert outcome(trial) == "failed: OSError: no (3 times)"
 
 
 @given(st.lists(st.tuples(st.sampled_from("rsed"), st.floats(0, 1)), max_size=25))

@@ -1,0 +1,61 @@
+"""How a trial stands and why it ended, in words: the same in the live view, `tuner show`, frames and the report."""
+
+from __future__ import annotations
+
+from trainables.printable import one_line
+from tuner.experiment.trial import Trial
+
+WORDS = {
+    Trial.RUNNING: "running",
+    Trial.PENDING: "waiting",
+    Trial.PAUSED: "paused",
+    Trial.TERMINATED: "done",
+    Trial.ERROR: "failed",
+}
+ENDS = {
+    "finished": "finished",
+    "interrupted": "stopped by you",
+    "preempted": "stopped by SIGTERM",
+    "budget": "time budget spent",
+    "fail_fast": "stopped by fail_fast",
+    "failed": "the driver failed",
+}
+"""What a journal says of the end of a run, as it is shown."""
+
+
+def word(trial: Trial) -> str:
+    """Its state as people say it."""
+    return WORDS.get(trial.status, trial.status.lower())
+
+
+def outcome(trial: Trial, note: str = "", *, brief: bool = True) -> str:
+    """How a trial stands, and why: "running", "failed: ValueError: no", "stopped by ASHA at 3: 4th of 5".
+
+    Args:
+        note: what is said of it besides its state.
+        brief: without the value of the metric, which stands beside it.
+    """
+    if trial.status == Trial.ERROR:
+        return f"failed: {failure(trial)}"
+    if trial.status == Trial.PAUSED and trial.told_reason is not None:
+        return trial.told_reason.sentence(paused=True, brief=brief)
+    if trial.status == Trial.TERMINATED and trial.end_reason is not None:
+        return trial.end_reason.sentence(brief=brief)
+    return f"{word(trial)}: {note}" if note else word(trial)
+
+
+def ended_because(trial: Trial) -> str | None:
+    """Why a trial has ended, on one line: "returned", "stop: loss 0.1 <= 0.2"; None if it has not, or none knows."""
+    if not trial.is_finished() or (trial.status == Trial.TERMINATED and trial.end_reason is None):
+        return None
+    return one_line(outcome(trial, brief=False))
+
+
+def failure(trial: Trial) -> str:
+    """Type and first line of what it failed with, and how often it was tried."""
+    error = trial.error
+    if error is None:
+        return "" if trial.end_reason is None else str(trial.end_reason)
+    message = error.message.strip().splitlines()
+    said = f"{error.type}: {message[0]}" if message else error.type
+    return f"{said} ({trial.num_failures} times)" if trial.num_failures > 1 else said
