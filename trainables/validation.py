@@ -32,9 +32,30 @@ _FIELD = re.compile(r"(?<!\$)(\{[A-Za-z_][A-Za-z_0-9]*\})")
 _BYTES = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
 
 
+_ELSEWHERE = {
+    "algo": ("search_alg",),
+    "direction": ("mode",),
+    "fn": ("run_or_experiment", "trainable"),
+    "max_evals": ("num_samples",),
+    "n_iter": ("num_samples",),
+    "n_jobs": ("max_concurrent_trials",),
+    "n_trials": ("num_samples",),
+    "num_trials": ("num_samples",),
+    "objective": ("run_or_experiment", "trainable"),
+    "pruner": ("scheduler",),
+    "sampler": ("search_alg",),
+    "space": ("config", "param_space"),
+    "study_name": ("name",),
+    "timeout": ("time_budget_s",),
+}
+"""What Optuna, Hyperopt and scikit-learn call a setting -> what it is called here."""
+
+
 def nearest_name(got: str, accepted: Iterable[str]) -> str | None:
-    """The accepted name that reads most like `got`, or None when none comes near."""
+    """The accepted name that means what `got` does in another library, else reads most like it; None: none is near."""
     by_lower = {name.lower(): name for name in accepted}
+    if (means := [name for name in _ELSEWHERE.get(got, ()) if name in by_lower]) and got not in by_lower:
+        return means[0]
     found = difflib.get_close_matches(str(got).lower(), by_lower, n=1, cutoff=0.5)
     return by_lower[found[0]] if found else None
 

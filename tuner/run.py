@@ -201,7 +201,7 @@ def _check_others(others: Mapping[str, Any], function: Callable[..., Any]) -> No
             if key in inspect.signature(owner).parameters:
                 given = f"{setting}={owner.__name__}({key}=...)" if setting else f"Tuner({key}=...)"
                 raise SettingError(f"tune.run has no argument {key!r}; it belongs to another: {given}")
-        known = [*inspect.signature(function).parameters, *NO_EFFECT]
+        known = [name for name in inspect.signature(function).parameters if name != "others"]
         near = nearest_name(key, known)
         hint = f"; did you mean {near!r}?" if near else ""
         raise SettingError(f"tune.run has no argument {key!r}{hint}")

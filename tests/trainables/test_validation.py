@@ -39,6 +39,14 @@ from trainables.validation import (
 Kind = Callable[..., Any]
 
 
+def test_a_name_of_another_library_is_taken_for_what_it_means() -> None:
+    accepted = ["num_samples", "queue_trials", "mode", "config"]
+    found = [nearest_name(name, accepted) for name in ("n_trials", "max_evals", "direction", "space", "n_trial")]
+    assert found == ["num_samples", "num_samples", "mode", "config", "queue_trials"]
+    assert nearest_name("n_trials", ["n_trials", "num_samples"]) == "n_trials"
+    assert nearest_name("n_jobs", ["a"]) is None
+
+
 def test_unknown_names_without_a_near_one_list_all() -> None:
     assert unknown_name("option", "zzz", ["b", "a"]) == "unknown option 'zzz'. Accepted: a, b"
 

@@ -15,6 +15,7 @@ import msgspec
 
 from trainables import tagged
 from trainables.store.manifest import Published
+from trainables.validation import nearest_name
 from trainables.wire import CheckpointRef
 from tuner.error import SettingError
 from tuner.experiment import events as ev
@@ -65,6 +66,8 @@ _SUFFIXES = {
     "ERRORED_ONLY": (Errored.CONTINUE, True),
     "RESTART_ERRORED_ONLY": (Errored.RESTART, True),
 }
+_BASES = ("LOCAL", "REMOTE", "PROMPT", "AUTO")
+_WORDS = ("ERRORED_ONLY", *_BASES, *(f"{base}+{suffix}" for base in _BASES for suffix in _SUFFIXES))
 ACCEPTED = (
     'False, True, "LOCAL", "REMOTE", "PROMPT", "AUTO", "ERRORED_ONLY", and "LOCAL", "REMOTE", "PROMPT" or "AUTO" '
     "followed by +ERRORED, +RESTART_ERRORED, +ERRORED_ONLY or +RESTART_ERRORED_ONLY"
@@ -83,9 +86,11 @@ def parse(word: Resume | bool | str | None) -> Resume:
         if word == "ERRORED_ONLY":
             return Resume(Base.LOCAL, Errored.CONTINUE, only_errored=True)
         base, _, suffix = word.partition("+")
-        if base in ("LOCAL", "REMOTE", "PROMPT", "AUTO") and (not _ or suffix in _SUFFIXES):
+        if base in _BASES and (not _ or suffix in _SUFFIXES):
             return Resume(Base(base), *_SUFFIXES[suffix]) if suffix else Resume(Base(base))
-    raise SettingError(f"resume={word!r} is not accepted; accepted are {ACCEPTED}")
+    near = nearest_name(word, _WORDS) if isinstance(word, str) else None
+    hint = "accepted are" if near is None else f"did you mean {near!r}? Accepted are"
+    raise SettingError(f"resume={word!r} is not accepted; {hint} {ACCEPTED}")
 
 
 ListCheckpoints = Callable[[Path], Iterable[Published]]

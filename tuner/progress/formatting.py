@@ -27,10 +27,19 @@ def duration(seconds: float) -> str:
 
 def counted(number: int, noun: str) -> str:
     """
-    >>> counted(1, "trial"), counted(0, "trial"), counted(1200, "checkpoint")
-    ('1 trial', '0 trials', '1200 checkpoints')
+    >>> counted(1, "trial"), counted(0, "trial"), counted(100_000_000, "trial")
+    ('1 trial', '0 trials', '100,000,000 trials')
     """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{grouped(number)} {noun}s"
+
+
+def grouped(number: int) -> str:
+    """A count as it is read: what has more than four digits in groups of three.
+
+    >>> grouped(1200), grouped(100_000_000)
+    ('1200', '100,000,000')
+    """
+    return f"{number:,}" if number >= 10_000 else str(number)
 
 
 def size(number: float) -> str:

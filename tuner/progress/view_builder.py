@@ -86,9 +86,10 @@ class ViewBuilder:
     def _counts(self, facts: ProgressFacts, count: int, total: int) -> str:
         waiting = facts.pending + max(total - count, 0)
         ended = facts.done + facts.failed
-        done = f"{ended} of {total} trials done" if total else f"{formatting.counted(ended, 'trial')} done"
+        of = f" of {formatting.grouped(total)} trials" if total else f" trial{'' if ended == 1 else 's'}"
+        done = f"{formatting.grouped(ended)}{of} done"
         numbers = {"running": facts.running, "waiting": waiting, "paused": facts.paused, "failed": facts.failed}
-        parts = [f"{number} {word}" for word, number in numbers.items() if number]
+        parts = [f"{formatting.grouped(number)} {word}" for word, number in numbers.items() if number]
         return ", ".join([done, *parts, formatting.counted(self.results, "result")])
 
     def _time(self, facts: ProgressFacts, total: int, ended: int, now: float, elapsed: float) -> str:

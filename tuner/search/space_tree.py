@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType, MethodType
 from typing import Any
 
 from tuner.error import SettingError
+from tuner.search import sample
 from tuner.search.domains import Categorical, Domain, Function
 
 Path = tuple[Any, ...]
@@ -65,7 +68,11 @@ def is_grid(value: Any) -> bool:
 
 
 def compile_node(value: Any, path: Path = (), *, branch: str | None = None) -> Node:
-    """The tree of a search space. Raises SettingError for a grid in a branch of a choice."""
+    """The tree of a search space.
+
+    Raises SettingError for a grid in a branch of a choice, and for what makes a domain where it was not called; any
+    other function is a value.
+    """
     if isinstance(value, Categorical) and value.is_grid():
         value = {"grid_search": list(value.categories)}
     if isinstance(value, Categorical):
@@ -92,7 +99,28 @@ def compile_node(value: Any, path: Path = (), *, branch: str | None = None) -> N
         return _items(value, dict, value.items(), path, branch)
     if type(value) in (list, tuple):
         return _items(value, type(value), enumerate(value), path, branch)
+    if _makes_domain(value):
+        name = f"tune.{value.__name__}" if value in _CONSTRUCTORS else value.__qualname__
+        wanted = [each.name for each in inspect.signature(value).parameters.values() if each.default is each.empty]
+        raise SettingError(
+            f"{path_text(path) or 'the space'}: {name} makes a domain, and is none before it is called: write "
+            f"{name}({', '.join(wanted)})"
+        )
     return Fixed(value)
+
+
+_CONSTRUCTORS = frozenset(
+    made for made in vars(sample).values() if inspect.isfunction(made) and made.__name__[0] != "_"
+)
+
+
+def _makes_domain(value: Any) -> bool:
+    """Whether a value of a space is one of our own constructors of domains: nobody means the function itself."""
+    if isinstance(value, type):
+        return issubclass(value, Domain)
+    if isinstance(value, MethodType):
+        return isinstance(value.__self__, Domain)
+    return isinstance(value, FunctionType) and value in _CONSTRUCTORS
 
 
 def _items(value: Any, kind: type, pairs: Any, path: Path, branch: str | None) -> Node:

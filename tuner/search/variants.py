@@ -168,11 +168,13 @@ class BasicVariantGenerator(Searcher, SearchAlgorithm):
         size = self._searched().grid_size
         if size == 1 or max(size, total or 0) <= LARGE:
             return
-        samples = "num_samples=-1, without end" if total is None else f"num_samples={self._num_samples}, {total} trials"
+        samples = (
+            "num_samples=-1, without end" if total is None else f"num_samples={self._num_samples}, {total:,} trials"
+        )
         log.warning(
-            "the grid is large: %d combinations and %s; tune.choice([...]) instead of tune.grid_search([...]) draws "
+            "the grid is large: %s combinations and %s; tune.choice([...]) instead of tune.grid_search([...]) draws "
             "from the same values as many trials as num_samples says",
-            size,
+            f"{size:,}",
             samples,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,16 @@ def test_anything_else_is_refused_with_what_is_accepted(word: Any) -> None:
     if word in {base + suffix for base, suffix in itertools.product(["LOCAL", "REMOTE", "AUTO", "PROMPT"], SUFFIXES)}:
         return
     with pytest.raises(SettingError, match="AUTO"):
+        parse(word)
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [("AUT0", "'AUTO'"), ("auto", "'AUTO'"), ("AUTO+ERORED", "'AUTO+ERRORED'"), ("REMOT", "'REMOTE'"), ("yes", None)],
+)
+def test_a_misspelt_word_has_the_nearest(word: str, near: str | None) -> None:
+    said = "; accepted are False" if near is None else f"; did you mean {near}? Accepted are False"
+    with pytest.raises(SettingError, match=re.escape(f"resume={word!r} is not accepted{said}")):
         parse(word)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 import tuner as tune
 from tests.tuner.search.spaces import resolve
 from tuner.error import SettingError
+from tuner.search.domains import Float
 from tuner.search.fitting import nested
 from tuner.search.resolve import Space
 from tuner.search.space_tree import (
@@ -172,3 +175,30 @@ def test_what_has_nothing_to_search_is_one_fixed_part(config: dict[str, Any]) ->
     node = compile_node(config)
     assert isinstance(node, Fixed) and node.value is config
     check_distinct(node)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (
+            tune.uniform,
+            "tune.uniform makes a domain, and is none before it is called: write tune.uniform(lower, upper)",
+        ),
+        (tune.choice, "write tune.choice(categories)"),
+        (tune.grid_search, "write tune.grid_search(values)"),
+        (tune.randn, "write tune.randn()"),
+        (tune.sample_from, "write tune.sample_from(func)"),
+        (Float, "write Float(lower, upper)"),
+        (Float(0, 1).uniform, "write Float.uniform()"),
+    ],
+)
+@pytest.mark.parametrize("inside", [lambda x: x, lambda x: [1, {"b": x}], lambda x: tune.choice([1, x])])
+def test_what_makes_a_domain_is_refused_where_it_was_not_called(value: Any, said: str, inside: Any) -> None:
+    with pytest.raises(SettingError, match=rf"^model/lr.*{re.escape(said)}$"):
+        compile_node({"model": {"lr": inside(value)}})
+
+
+@pytest.mark.parametrize("value", [random.random, len, lambda: 0.1, str, Any])
+def test_any_other_function_is_a_value(value: Any) -> None:
+    assert isinstance(compile_node({"activation": value}), Fixed)
+    assert isinstance(compile_node({"activation": tune.choice([value])}), Items)

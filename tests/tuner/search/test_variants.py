@@ -234,9 +234,9 @@ def test_a_tag_is_never_long() -> None:
     ("values", "samples", "said"),
     [
         (100, 1, None),
-        (101, 1, "10201 combinations and num_samples=1, 10201 trials"),
-        (10, 101, "100 combinations and num_samples=101, 10100 trials"),
-        (1000, -1, "1000000 combinations and num_samples=-1, without end"),
+        (101, 1, "10,201 combinations and num_samples=1, 10,201 trials"),
+        (10, 101, "100 combinations and num_samples=101, 10,100 trials"),
+        (1000, -1, "1,000,000 combinations and num_samples=-1, without end"),
     ],
 )
 def test_a_large_grid_is_spoken_of_once_and_not_again_at_a_resume(
