@@ -8,14 +8,29 @@ from collections.abc import Sequence
 
 from trainables.errors import TrainablesError
 from trainables.validation import nearest_name
-from tuner.cli import cp, doctor, ls, output, prove, report, resume, retention, run, show, sync, verify
+from tuner.cli import (
+    completion,
+    cp,
+    doctor,
+    export,
+    ls,
+    output,
+    prove,
+    report,
+    resume,
+    retention,
+    run,
+    show,
+    sync,
+    verify,
+)
 from tuner.error import TuneError
 from tuner.experiment.hostile import UNREADABLE, said
 from tuner.progress.warn_once import WarnOnce
 
-VERBS = (run, ls, show, report, retention, resume, verify, sync, cp, prove, doctor)
+VERBS = (run, ls, show, report, export, retention, resume, verify, sync, cp, prove, doctor, completion)
 
-READING = ("ls", "show", "report", "retention", "verify", "sync", "cp")
+READING = ("ls", "show", "report", "export", "retention", "verify", "sync", "cp")
 """Verbs that only read or copy what is there: whatever that is, they end without a traceback."""
 
 PROBLEMS = 1
@@ -32,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     for verb in VERBS:
         verb.add(verbs)
     for made in verbs.choices.values():
-        made.set_defaults(parser=made)
+        made.set_defaults(parser=made, top=top)
     return top
 
 

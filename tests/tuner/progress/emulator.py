@@ -76,6 +76,9 @@ class Emulator:
         self.until(lambda _: False, timeout_s)
         return self.process.wait(timeout_s)
 
+    def type(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
     def resize(self, columns: int, rows: int = 30) -> None:
         self._screen.resize(rows, columns)
         self._set_size(columns, rows)
