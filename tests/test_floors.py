@@ -103,6 +103,7 @@ FLOORS = {
     "trainables.places": 1,
     "trainables.printable": 1,
     "trainables.threads": 1,
+    "trainables.user_frames": 1,
     "trainables.warned": 1,
 }
 

@@ -32,9 +32,10 @@ from typing import Any
 
 from trainables.masking import masked
 from trainables.printable import printable
+from trainables.user_frames import OnPurposeError
 
 
-class TrainablesError(Exception):
+class TrainablesError(OnPurposeError):
     """Root of all errors of this package. Its text may quote anything: secrets and control characters are not in it."""
 
     def __init__(self, *args: object) -> None:

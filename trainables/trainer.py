@@ -10,6 +10,7 @@ from trainables.door import driver
 from trainables.errors import TrainingFailedError
 from trainables.places import is_elsewhere
 from trainables.tunable_trainer import TunableTrainer
+from trainables.user_frames import from_the_call
 
 if TYPE_CHECKING:
     from trainables.result import Result
@@ -31,6 +32,7 @@ class BaseTrainer(TunableTrainer):
 
     _restored: tuple[str, dict[str, Any]] | None = None
 
+    @from_the_call
     def fit(self) -> Result:
         """Train to the end; return the result.
 
@@ -63,11 +65,13 @@ class BaseTrainer(TunableTrainer):
         return f"{shown(os.fspath(storage)).rstrip('/')}/{here.name}"
 
     @classmethod
+    @from_the_call
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
         """True if there is an experiment at `path`, here or elsewhere ("s3://...")."""
         return driver().Tuner.can_restore(path)  # type: ignore[arg-type]
 
     @classmethod
+    @from_the_call
     def restore(cls: type[T], path: str | os.PathLike[str], *arguments: Any, **settings: Any) -> T:
         """A trainer whose `fit()` continues what was begun at `path`, also after a failure.
 

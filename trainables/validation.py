@@ -18,6 +18,7 @@ from dataclasses import field, fields
 from typing import Any, ParamSpec, TypeVar
 
 from trainables.errors import InvalidSettingError
+from trainables.user_frames import from_the_call
 from trainables.warned import warn
 
 T = TypeVar("T")
@@ -222,6 +223,7 @@ def checked_arguments(of: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         known = list(inspect.signature(method).parameters)[1:]
         public = [name for name in known if not name.startswith("_")]
 
+        @from_the_call
         @functools.wraps(method)
         def checked(*args: P.args, **kwargs: P.kwargs) -> T:
             for name in kwargs:

@@ -10,8 +10,8 @@ from typing import Any
 
 from trainables.config import Budget, CheckpointConfig, FailureConfig, RunConfig, SyncConfig, parse_score_attr
 from trainables.tunable_trainer import TunableTrainer
-from trainables.validation import nearest_name
-from trainables.warned import warn
+from trainables.user_frames import from_the_call
+from trainables.validation import nearest_name, no_effect
 from tuner.analysis import ExperimentAnalysis
 from tuner.driver.build import execute
 from tuner.error import SettingError, TrialsFailedError
@@ -35,6 +35,7 @@ NO_EFFECT = {
 """Ray's arguments whose subject does not exist here: accepted with one warning."""
 
 
+@from_the_call
 def run(
     run_or_experiment: Any,
     *,
@@ -195,7 +196,7 @@ def _with_loggers(callbacks: Sequence[Any] | None, loggers: Sequence[Any] | None
 def _check_others(others: Mapping[str, Any], function: Callable[..., Any]) -> None:
     for key in others.keys() - {"loggers"}:
         if key in NO_EFFECT:
-            warn(f"{key} has no effect: {NO_EFFECT[key]}", stacklevel=3)
+            no_effect(key, NO_EFFECT[key])
             continue
         for owner, setting in _owners().items():
             if key in inspect.signature(owner).parameters:
@@ -223,6 +224,7 @@ def _owners() -> dict[Any, str]:
     }
 
 
+@from_the_call
 def run_experiments(experiments: Any, concurrent: bool = True, **arguments: Any) -> list[Any]:
     """Run one or several experiments, one after another, and return all their trials.
 

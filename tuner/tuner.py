@@ -11,6 +11,7 @@ from typing import Any
 from trainables.config import RunConfig, SyncConfig
 from trainables.places import parent_and_name
 from trainables.tunable_trainer import TunableTrainer
+from trainables.user_frames import from_the_call
 from trainables.validation import checked_arguments, checked_names, no_effect
 from tuner.analysis import ResultGrid
 from tuner.driver.build import execute
@@ -96,6 +97,7 @@ class Tuner:
         given["storage_path"] = run.storage_path if run.storage_path is not None else run.local_dir
         self._spec = Spec(trainable=trainable, param_space=param_space, raise_on_failed_trial=False, **given)
 
+    @from_the_call
     def fit(self) -> ResultGrid:
         """Run, or continue a restored experiment, and return the results of all trials.
 
@@ -107,6 +109,7 @@ class Tuner:
         self._results = ResultGrid(execute(self._spec))
         return self._results
 
+    @from_the_call
     def get_results(self) -> ResultGrid:
         """The results of a finished or restored run, without running anything."""
         if self._results is None:
@@ -116,6 +119,7 @@ class Tuner:
         return self._results
 
     @classmethod
+    @from_the_call
     def can_restore(cls, path: str | Path, storage_filesystem: Any = None) -> bool:
         """True if there is an experiment at `path`, here or elsewhere ("s3://..."). Raises TransferError."""
         _check_path("can_restore", path)

@@ -43,7 +43,7 @@ def test_the_picture_is_the_tree() -> None:
         ours = [base.__name__ for base in kind.__bases__ if issubclass(base, TrainablesError)]
         theirs = [base.__name__ for base in kind.__bases__ if not issubclass(base, TrainablesError)]
         assert ours == ([parent] if parent else [])
-        assert theirs == ([builtin] if builtin else ["Exception"] if kind is TrainablesError else [])
+        assert theirs == ([builtin] if builtin else ["OnPurposeError"] if kind is TrainablesError else [])
         assert kind.__doc__
 
 

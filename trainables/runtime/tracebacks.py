@@ -12,12 +12,10 @@ from collections.abc import Iterator
 
 from trainables.errors import TrainablesError
 from trainables.masking import masked
+from trainables.user_frames import ELSEWHERE
 
 LIMIT = 64 * 1024
 """Characters that are kept of a message, and of a traceback."""
-
-ELSEWHERE = "_traceback_elsewhere"
-"""Attribute of an exception that was raised in another process: its traceback there, as text."""
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
