@@ -82,3 +82,11 @@ def _item(value: Any, path: KeyPath) -> Any:
 
 def _refuse(value: Any, path: KeyPath) -> Any:
     return tag_blob(value, None, path)  # raises, naming the key
+
+
+def no_metrics(kind: type[Any], returned: object) -> str:
+    """What to say of a class whose `step` returned something else, and where that is written."""
+    said = "None" if returned is None else type(returned).__name__
+    code = getattr(getattr(kind, "step", None), "__code__", None)
+    where = f' (File "{code.co_filename}", line {code.co_firstlineno})' if code is not None else ""
+    return f'{kind.__name__}.step() returned {said}, not a dict of metrics: end it with return {{"loss": ...}}{where}'

@@ -17,7 +17,7 @@ from trainables.checkpoint_files import as_local_path
 from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError, MetricError
 from trainables.job import Job
 from trainables.places import is_elsewhere
-from trainables.plain_metrics import plain_metrics
+from trainables.plain_metrics import no_metrics, plain_metrics
 from trainables.store import file_tree, fs, staging
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.trainable_facts import TrainableFacts
@@ -125,7 +125,7 @@ class Trainable(TrainableFacts):
         self._keys.start_step()
         result = self.step()
         if not isinstance(result, Mapping):
-            raise MetricError(f"{type(self).__name__}.step() returned {type(result).__name__}, not a dict of metrics")
+            raise MetricError(no_metrics(type(self), result))
         complete = self._last_result = self._keys.complete(plain_metrics(result))
         if self._job is None:
             complete["config"] = self.config

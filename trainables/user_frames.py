@@ -26,6 +26,7 @@ ALL_FRAMES = 3
 _PACKAGES = ("trainables", "tuner")
 _PATHS = sysconfig.get_paths()
 _LIBRARIES = tuple(os.path.realpath(_PATHS[name]) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_OWN = tuple(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), name, "") for name in _PACKAGES)
 _INSTALLED = re.compile(r"^<frozen |/(site-packages|dist-packages)/|/lib(64)?/python3[.0-9]*/")
 
 
@@ -89,6 +90,11 @@ def whose(frame: FrameType) -> Whose:
 def is_library(file: str) -> bool:
     """Whether a file is Python's own, or of an installed package, here or, by its path, on another machine."""
     return _INSTALLED.search(file) is not None or os.path.realpath(file).startswith(_LIBRARIES)
+
+
+def is_ours(file: str) -> bool:
+    """Whether a file is of these packages."""
+    return file.startswith(_OWN)
 
 
 def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:

@@ -115,3 +115,15 @@ def test_f37_an_interrupt_in_a_notebook_shows_three_lines_and_the_next_cell_goes
     kernel.text = ""
     kernel.run("import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)")
     assert kernel.text.strip() == "True"  # the notebook's own again
+
+    kernel.html.clear()
+    kernel.run(
+        "def fails(config):\n    return 1 / 0\n"
+        "try:\n    tune.run(fails, storage_path=PLACE)\n"
+        "except tune.TuneError as error:\n    said = str(error)"
+    )
+    kernel.text = ""
+    kernel.run("print(said)")
+    (folded,) = [html for html in kernel.html if html.startswith("<details>")]
+    assert "error.txt" in folded.partition("</summary>")[0] and "return 1 / 0" in folded.partition("</summary>")[2]
+    assert "ZeroDivisionError" in kernel.text and "return 1 / 0" not in kernel.text, "that is shown once"

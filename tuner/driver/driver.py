@@ -247,6 +247,7 @@ class Run:
                     journal.archive()
                 if why == "finished" and not self.caught_up.set_aside:
                     remove_set_aside(self.opened.paths)
+                self.reporter.failures_are_raised = why != "failed" and leaving.raises_failures(self.spec, loop.endings)
                 self.plugins.callbacks.on_experiment_end(self.state.trials)
                 if (backlog := self.copies.backlog).checkpoints:
                     self.reporter.announce(
@@ -278,7 +279,7 @@ class Run:
             raise SystemExit(143)
         if raises:
             raise interruption.interrupted(analysis, back=back)
-        leaving.raise_failures(self.spec, analysis, endings)
+        leaving.raise_failures(self.spec, analysis, endings, folded=self.reporter.folds)
         if self.missing:
             raise SyncError(missing, analysis, self.missing)
         return analysis

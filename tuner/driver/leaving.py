@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 
 import cloudpickle
 
+from trainables.user_frames import ALL_FRAMES, ELSEWHERE
 from tuner.analysis import ExperimentAnalysis
-from tuner.driver.endings import Endings
+from tuner.driver.endings import Endings, HaltCause
 from tuner.error import TrialError, TrialProcessDiedError, TrialsFailedError, TrialTimeoutError
 from tuner.experiment import events as ev
+from tuner.experiment.trial import Trial
 from tuner.progress import formatting as text
-from tuner.progress import traceback_tail
+from tuner.progress.failure_text import failure_text, headline
 from tuner.spec import Spec
 
 SHOWN_MISSING = 20
@@ -22,22 +24,39 @@ _KINDS: dict[str, Callable[[str, str], TrialError]] = {
 }
 
 
-def raise_failures(spec: Spec, analysis: ExperimentAnalysis, endings: Endings) -> None:
-    """Raise what the settings want raised where trials have failed."""
+def raises_failures(spec: Spec, endings: Endings) -> bool:
+    """Whether failed trials end this run with an error."""
+    if endings.halted in (HaltCause.INTERRUPTED, HaltCause.PREEMPTED):
+        return False
+    return spec.raise_on_failed_trial or (endings.failure is not None and spec.failure_config.fail_fast == "raise")
+
+
+def raise_failures(spec: Spec, analysis: ExperimentAnalysis, endings: Endings, *, folded: bool) -> None:
+    """Raise what the settings want raised where trials have failed.
+
+    Args:
+        folded: the first one's traceback has been shown where it can be opened.
+    """
+    whole = spec.verbose == ALL_FRAMES
     if endings.failure is not None and spec.failure_config.fail_fast == "raise":
-        raise _exception(endings.exceptions, *endings.failure)
+        raise _exception(endings.exceptions, *endings.failure, whole=whole)
     failed = [trial for trial in analysis.trials if trial.status == trial.ERROR]
     if failed and spec.raise_on_failed_trial:
-        names = ", ".join(trial.name for trial in failed[:5])
-        more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
-        first = failed[0].error
-        word = "AUTO" if all(trial.error and trial.error.disk for trial in failed) else "AUTO+ERRORED"
-        shown = traceback_tail(first.traceback) or f"{first.type}: {first.message}" if first is not None else ""
-        raise TrialsFailedError(
-            f"{len(failed)} of {text.counted(len(analysis.trials), 'trial')} failed: {names}{more} "
-            f'(see {failed[0].path}/error.txt; resume="{word}" continues them); the first:\n{shown}',
-            analysis,
-        )
+        error = failed[0].error or ev.ErrorInfo("Error", "nothing is known of it")
+        shown = headline(error) if folded else failure_text(error, whole=whole)
+        raise TrialsFailedError(_failures(failed, len(analysis.trials), shown), analysis)
+
+
+def _failures(failed: list[Trial], of: int, shown: str) -> str:
+    """How many trials failed, and what is shown of the first of them."""
+    names = ", ".join(trial.name for trial in failed[:5])
+    more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
+    first, them = ("; the first:", "them") if len(failed) > 1 else ("", "it")
+    word = "AUTO" if all(trial.error and trial.error.disk for trial in failed) else "AUTO+ERRORED"
+    return (
+        f"{len(failed)} of {text.counted(of, 'trial')} failed: {names}{more}{first}\n{shown}\n"
+        f'all of it: {failed[0].path}/error.txt\nresume="{word}" continues {them}'
+    )
 
 
 def not_copied(uri: str, missing: list[str], trouble: str) -> str:
@@ -51,10 +70,13 @@ def not_copied(uri: str, missing: list[str], trouble: str) -> str:
     )
 
 
-def _exception(exceptions: Mapping[str, bytes], trial_id: str, error: ev.ErrorInfo) -> BaseException:
+def _exception(exceptions: Mapping[str, bytes], trial_id: str, error: ev.ErrorInfo, *, whole: bool) -> BaseException:
     """The trial's own exception where it could be shipped, else ours with its text."""
     if pickled := exceptions.get(trial_id):
         with contextlib.suppress(Exception):  # a class that is not importable here: its text is shown below
             original: BaseException = cloudpickle.loads(pickled)
+            original.__dict__[ELSEWHERE] = error.traceback
+            original.add_note(f"in trial {trial_id}:\n{failure_text(error, whole=whole, said=whole)}")
             return original
-    return _KINDS.get(error.type, TrialError)(f"{error.type}: {error.message}", error.traceback)
+    told = failure_text(error, whole=whole, said=whole)
+    return _KINDS.get(error.type, TrialError)(f"{error.type}: {error.message}\n{told}".rstrip(), error.traceback)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.progress.counts import ProgressFacts
-from tuner.progress.formatting import traceback_tail
+from tuner.progress.failure_text import failure_text
 from tuner.progress.live import Announcer, Progress
 from tuner.progress.reporters import CLIReporter, JupyterNotebookReporter, ProgressReporter, default_reporter
 
@@ -15,5 +15,5 @@ __all__ = [
     "ProgressFacts",
     "ProgressReporter",
     "default_reporter",
-    "traceback_tail",
+    "failure_text",
 ]

@@ -1,4 +1,4 @@
-"""Numbers, durations and tracebacks as people read them."""
+"""Numbers and durations as people read them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 _TAIL = 4096
-_LINE = 500
-"""Characters of a line of a traceback that are shown; `error.txt` has all."""
-_TRACEBACK = "Traceback (most recent call last):"
 
 
 def duration(seconds: float) -> str:
@@ -67,22 +64,6 @@ def value(thing: Any, limit: int = 20) -> str:
     text = f"{thing:.5g}" if type(thing) is float else str(thing)
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: max(limit - 3, 0)] + "..."
-
-
-def traceback_tail(text: str, limit: int = 10) -> str:
-    """At most `limit` lines of a traceback: the user's own frame, which stands first, and how it ended.
-
-    A line is cut: a message may hold a whole array.
-    """
-    lines = [line if len(line) <= _LINE else line[: _LINE - 3] + "..." for line in text.rstrip().splitlines()]
-    starts = [number for number, line in enumerate(lines) if line.strip() == _TRACEBACK]
-    if starts:
-        lines = lines[starts[-1] :]  # the last of a chain is the one that got out
-    if len(lines) <= limit:
-        return "\n".join(lines)
-    first = next((number for number, line in enumerate(lines[2:], 2) if line.lstrip().startswith("File ")), 2)
-    first = min(first, limit - 3)
-    return "\n".join([*lines[:first], "  ...", *lines[len(lines) - (limit - first - 1) :]])
 
 
 def last_line(files: Iterable[Path]) -> str:

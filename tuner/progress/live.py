@@ -11,12 +11,15 @@ from typing import Any
 
 from trainables.metrics import MISSING, lookup
 from trainables.printable import one_line
+from trainables.user_frames import ALL_FRAMES
 from tuner import knobs
 from tuner.callback import Callback, Trials
 from tuner.clock import Clock, SystemClock
+from tuner.experiment.events import ErrorInfo
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
 from tuner.progress.counts import LastScores, ProgressFacts
+from tuner.progress.failure_text import failure_text
 from tuner.progress.run_view import RunView
 from tuner.progress.screen import Screen, Status, fitting_screen
 from tuner.progress.table import Columns, build
@@ -35,9 +38,16 @@ class Announcer(Callback):
     changes_results = False
 
     def __init__(self) -> None:
+        self.failures_are_raised = False
+        """Set before the end: an error with the first failed trial's traceback follows."""
         self.facts: Callable[[], ProgressFacts] | None = None
         """Set by the loop: gives the numbers when a look is drawn."""
         self._warnings = WarnOnce(None)
+
+    @property
+    def folds(self) -> bool:
+        """Whether the traceback of the first failed trial is shown at the end, folded, also where it is raised."""
+        return False
 
     def announce(self, line: str) -> None:
         """Say something that a person must be able to find later."""
@@ -100,6 +110,10 @@ class Progress(Announcer):
         self._news = True
         self._start = self._clock.monotonic()
         self._due = self._start + self._interval
+
+    @property
+    def folds(self) -> bool:
+        return self._screen.folds
 
     def announce(self, line: str) -> None:
         self._warnings.install()
@@ -305,11 +319,15 @@ class Progress(Announcer):
             self._screen.line(f"failed: {one_line(trial.name)}{_why(trial)}")
         if len(failed) > SHOWN_FAILURES:
             self._screen.line(f"failed: {len(failed) - SHOWN_FAILURES} more")
+        if self.failures_are_raised and not self.folds:
+            return
         first = failed[0]
-        self._screen.line(f"failed: {one_line(first.name)} (all of it in {first.path}/error.txt)")
-        if first.error is not None:
-            error = first.error
-            self._screen.line(formatting.traceback_tail(error.traceback) or f"{error.type}: {error.message}")
+        error = first.error or ErrorInfo("failure", "nothing is known")
+        self._screen.fold(
+            f"failed: {one_line(first.name)} (all of it in {first.path}/error.txt)",
+            failure_text(error, whole=self.verbose >= ALL_FRAMES),
+            error.traceback or failure_text(error),
+        )
 
 
 def _why(trial: Trial) -> str:

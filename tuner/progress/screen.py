@@ -74,8 +74,14 @@ class Screen(Protocol):
     lively: bool
     """True if a look replaces the one before it; then it shows what running trials do, and events need no lines."""
 
+    folds: bool
+    """True if what is long takes one line until it is opened."""
+
     def line(self, text: str) -> None:
         """Something that stays: an event, a warning."""
+
+    def fold(self, heading: str, brief: str, whole: str) -> None:
+        """Something long: the heading, and below it what is brief; all of it where it can be folded."""
 
     def show(self, look: Drawable) -> None:
         """A look at the run while it goes on."""
@@ -92,6 +98,7 @@ class PlainScreen:
 
     interval = 30.0
     lively = False
+    folds = False
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
@@ -103,6 +110,9 @@ class PlainScreen:
             stream.flush()
         except (OSError, ValueError):
             pass  # a closed pipe is no reason to end a run
+
+    def fold(self, heading: str, brief: str, whole: str) -> None:
+        self.line(f"{heading}\n{brief}")
 
     def show(self, look: Drawable) -> None:
         self.line(look.brief())
@@ -119,6 +129,7 @@ class TerminalScreen:
 
     interval = 0.5
     lively = True
+    folds = False
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console
@@ -130,6 +141,9 @@ class TerminalScreen:
     def line(self, text: str) -> None:
         self._printed.append(text)
         self._print(text)
+
+    def fold(self, heading: str, brief: str, whole: str) -> None:
+        self.line(f"{heading}\n{brief}")
 
     def show(self, look: Drawable) -> None:
         console = self._get_console()
@@ -194,6 +208,7 @@ class NotebookScreen:
 
     interval = 1.0
     lively = True
+    folds = True
 
     def __init__(self, display: Callable[..., Any] | None = None) -> None:
         self._display = display
@@ -202,11 +217,13 @@ class NotebookScreen:
     def line(self, text: str) -> None:
         PlainScreen().line(text)
 
+    def fold(self, heading: str, brief: str, whole: str) -> None:
+        self._get_display()(_Folded(heading, brief, whole))
+
     def show(self, look: Drawable) -> None:
         made = _Shown(look)
         if self._handle is None:
-            display = self._display or sys.modules["IPython"].display.display
-            self._handle = display(made, display_id=True)
+            self._handle = self._get_display()(made, display_id=True)
         else:
             self._handle.update(made)
 
@@ -215,6 +232,25 @@ class NotebookScreen:
 
     def close(self) -> None:
         pass
+
+    def _get_display(self) -> Callable[..., Any]:
+        return self._display or sys.modules["IPython"].display.display  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class _Folded:
+    """A heading that opens."""
+
+    heading: str
+    brief: str
+    whole: str
+
+    def _repr_html_(self) -> str:
+        heading, whole = html.escape(one_line(self.heading)), html.escape(printable(self.whole))
+        return f"<details><summary>{heading}</summary><pre>{whole}</pre></details>"
+
+    def __repr__(self) -> str:
+        return printable(f"{self.heading}\n{self.brief}")
 
 
 class _Shown:

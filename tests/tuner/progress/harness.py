@@ -15,7 +15,7 @@ ERROR = ev.ErrorInfo(
     "ValueError",
     "boom\nand more",
     'Traceback (most recent call last):\n  File "user.py", line 12, in train\n    step(model)\n'
-    + "".join(f'  File "lib.py", line {n}, in f{n}\n    f{n}()\n' for n in range(40))
+    + "".join(f'  File "/v/site-packages/lib.py", line {n}, in f{n}\n    f{n}()\n' for n in range(40))
     + "ValueError: boom\n",
 )
 

@@ -75,9 +75,20 @@ def test_f52_the_users_line_is_in_the_last_15_lines_of_a_failed_run(lab: Any) ->
     run.finish()
     last = out.getvalue().splitlines()[-15:]
 
-    assert any('File "user.py", line 12, in train' in line for line in last)
+    heading = next(number for number, line in enumerate(last) if "error.txt" in line)
+    assert last[heading + 1].lstrip() == 'File "user.py", line 12, in train'
     assert last[-1] == "ValueError: boom"
-    assert any("error.txt" in line for line in last)
+
+
+def test_the_traceback_that_is_raised_next_is_not_shown_before(lab: Any) -> None:
+    progress, out = plain()
+    run = lab(progress)
+    for number in range(2):
+        run.end(run.trial(lr=number), ERROR)
+    progress.failures_are_raised = True
+    run.finish()
+    assert out.getvalue().splitlines()[-1] == "failed: train_ab_00001: ValueError: boom"
+    assert "File" not in out.getvalue()
 
 
 def test_a_failure_is_one_line_when_it_happens(lab: Any) -> None:
