@@ -11,7 +11,7 @@ from trainables.errors import RanksError
 from trainables.group.rank import Rank, names, times
 from trainables.group.rank_messages import Raised
 from trainables.pickling import pickled
-from trainables.runtime.tracebacks import ELSEWHERE
+from trainables.user_frames import ELSEWHERE
 
 _LONGER = "a longer wait is TorchConfig(timeout_s=...)"
 

@@ -32,9 +32,10 @@ from trainables.runtime.notice import listen
 from trainables.runtime.saving import Staged
 from trainables.runtime.saving_session import SavingSession, TrialExit
 from trainables.runtime.seeding import seed_everything
-from trainables.runtime.tracebacks import ELSEWHERE, message_of, user_traceback
+from trainables.runtime.tracebacks import message_of, user_traceback
 from trainables.store import fs, staging
 from trainables.store.delete import pins
+from trainables.user_frames import ELSEWHERE
 
 if TYPE_CHECKING:
     from trainables.group.rank_uploads import RankUploads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 import traceback
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ LINE = 500
 _MESSAGE_LINES = 6
 _CALLERS = 2
 _HEADING = "Traceback (most recent call last):"
-_FRAME = re.compile(r'\s+File "(?P<file>.+)", line \d+')
+_FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+)')
 _CHAINS = tuple(
     text.strip()
     for text in (traceback._cause_message, traceback._context_message)  # type: ignore[attr-defined]
@@ -41,8 +42,21 @@ def failure_text(error: ErrorInfo, *, whole: bool = False, said: bool = True) ->
         said: with what the error says.
     """
     if whole and error.traceback:
-        return error.traceback.rstrip()
+        return with_source(error.traceback.rstrip())
     return "\n".join(line if len(line) <= LINE else line[: LINE - 3] + "..." for line in _brief(error, said))
+
+
+def with_source(text: str) -> str:
+    """A traceback with the lines of code that its process had not: of a notebook's cell only the kernel has them."""
+    lines = text.splitlines()
+    full: list[str] = []
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        full.append(line)
+        found = _FRAME.match(line)
+        if found is not None and (_FRAME.match(following) or not following[:1].isspace()):
+            source = linecache.getline(found["file"], int(found["line"])).strip()
+            full += [f"    {source}"] if source else []
+    return "\n".join(full)
 
 
 def headline(error: ErrorInfo) -> str:
@@ -73,7 +87,7 @@ def _brief(error: ErrorInfo, with_message: bool) -> Iterator[str]:
 
 def _parsed(error: ErrorInfo) -> tuple[list[_Frame], list[str]]:
     """The frames of the exception that got out, and what it said."""
-    lines = error.traceback.rstrip().splitlines()
+    lines = with_source(error.traceback.rstrip()).splitlines()
     starts = [number for number, line in enumerate(lines) if line == _HEADING]
     if not starts or (starts[0] and not any(line in _CHAINS for line in lines)):
         return [], lines or f"{error.type}: {error.message}".splitlines()

@@ -326,7 +326,7 @@ class Progress(Announcer):
         self._screen.fold(
             f"failed: {one_line(first.name)} (all of it in {first.path}/error.txt)",
             failure_text(error, whole=self.verbose >= ALL_FRAMES),
-            error.traceback or failure_text(error),
+            failure_text(error, whole=True),
         )
 
 

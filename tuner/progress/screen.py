@@ -234,7 +234,7 @@ class NotebookScreen:
         pass
 
     def _get_display(self) -> Callable[..., Any]:
-        return self._display or sys.modules["IPython"].display.display  # type: ignore[no-any-return]
+        return self._display or sys.modules["IPython"].display.display
 
 
 @dataclass(frozen=True, slots=True)

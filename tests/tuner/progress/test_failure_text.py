@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +74,14 @@ def test_whole_is_what_python_prints() -> None:
 
 
 LIBRARY = 'Traceback (most recent call last):\n  File "/v/site-packages/a.py", line 1, in f\nE: x\n'
+
+
+def test_lines_that_only_the_driver_has_are_added() -> None:
+    error = raised(CALLS)
+    bare = [line for line in error.traceback.splitlines() if not line.startswith("    ")]
+    without = msgspec.structs.replace(error, traceback="\n".join(bare))
+    assert "    def deepest(x): return 1 / x" in failure_text(without, whole=True).splitlines()
+    assert failure_text(without).splitlines()[1] == "    def deepest(x): return 1 / x"
 
 
 @pytest.mark.parametrize(
