@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from trainables.transfer.open import shown
-from tuner.error import ExperimentNotFoundError
+from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage, is_elsewhere
 from tuner.experiment.reader import is_experiment
+from tuner.experiment.trial import Trial
 
 
 def whole(given: str) -> str:
@@ -52,3 +54,13 @@ def experiments(storage: Path) -> list[Path]:
     if not storage.is_dir():
         raise ExperimentNotFoundError(f"there is no directory {storage}")
     return sorted(place for place in storage.iterdir() if place.is_dir() and is_experiment(ExperimentPaths(place)))
+
+
+def trial(trials: Sequence[Trial], given: str) -> Trial:
+    """The trial of that id, name or number. Raises SettingError with the nearest."""
+    for each in trials:
+        if given in (each.trial_id, each.name, each.dirname, str(each.index)):
+            return each
+    near = difflib.get_close_matches(given, [each.trial_id for each in trials])
+    hint = f"; did you mean {near[0]}?" if near else f"; there are {len(trials)}, numbered from 0"
+    raise SettingError(f"there is no trial {given!r}{hint}")

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from trainables import tagged
-from trainables.metrics import MISSING, lookup
-from tuner.cli import output, place
+from tuner.cli import output, place, run_state, trial_page, trial_table
+from tuner.cli.trial_page import of_trial, sites, why
+from tuner.cli.trial_table import Choice, Goal, arranged, check_reported, goal_of, row_of
+from tuner.clock import SystemClock
 from tuner.error import SettingError
 from tuner.experiment import driver_log
 from tuner.experiment.driver_log import Warned
-from tuner.experiment.hostile import noted
-from tuner.experiment.journal import JournalContents
-from tuner.experiment.paths import ExperimentPaths
-from tuner.experiment.reader import load_with_journal, read_settings, replay
+from tuner.experiment.liveness import LastDriver, last_driver
+from tuner.experiment.outcome import WORDS
+from tuner.experiment.reader import load_with_journal, read_settings
 from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
-from tuner.experiment.trial import Trial
-from tuner.experiment.trial_records import CheckpointRecord
 
 SHOWN = 200
 """Characters of the last warning."""
@@ -30,7 +28,18 @@ def add(verbs: Any) -> None:
     verb: argparse.ArgumentParser = verbs.add_parser("show", help="show an experiment's trials, or one trial")
     verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
     verb.add_argument("trial", nargs="?", metavar="TRIAL", help="a trial's id, name or number")
-    verb.add_argument("--metric", help="show this metric instead of the experiment's own")
+    verb.add_argument("--metric", metavar="NAME", help="show and sort by this metric instead of the experiment's own")
+    verb.add_argument("--mode", choices=("min", "max"), help="which of it is best")
+    verb.add_argument("--sort", metavar="COLUMN", help="number, time, a parameter, ...: the smallest first")
+    verb.add_argument("--reverse", action="store_true", help="the other way round")
+    verb.add_argument("--limit", metavar="N", type=int, help="so many trials at most")
+    verb.add_argument(
+        "--status",
+        metavar="STATE",
+        action="append",
+        default=[],
+        help=f"only these: {', '.join(WORDS.values())}; may be given several times",
+    )
     verb.add_argument("--why", action="store_true", help="of a trial: why each checkpoint stays or went")
     verb.add_argument("--warnings", action="store_true", help="what its drivers warned of, line by line")
     verb.add_argument("--json", action="store_true", help="for programs")
@@ -42,36 +51,78 @@ def run(arguments: argparse.Namespace) -> int:
         raise SettingError("--why explains the checkpoints of one trial: tuner show EXPERIMENT TRIAL --why")
     if arguments.warnings and arguments.trial is not None:
         raise SettingError("--warnings shows what a whole experiment warned of: tuner show EXPERIMENT --warnings")
+    choice = Choice(arguments.sort, arguments.reverse, arguments.limit, arguments.status)
     problems: list[str] = []
     with place.fact_log(arguments.experiment, history=arguments.why, log=arguments.trial is None) as (paths, address):
         warned = driver_log.read(standing(paths))
         state, journal = load_with_journal(paths, problems)
         settings = dict(read_settings(paths))
-        trial = None if arguments.trial is None else _find(state, arguments.trial)
+        driver = last_driver(paths, SystemClock().time())
+        trial = None if arguments.trial is None else place.trial(state.trials, arguments.trial)
         explained = why(trial, paths, journal, settings) if trial is not None and arguments.why else {}
     output.complain("show", *problems, *journal.damaged, *journal.notes, *explained.pop("notes", ()))
     if trial is not None:
         facts = of_trial(trial, address, settings) | explained
-        output.say(output.as_json(facts) if arguments.json else _trial_text(facts))
-        return 1 if problems else 0
-    if arguments.warnings and not arguments.json:
+        output.say(output.as_json(facts) if arguments.json else trial_page.text_of(facts))
+    elif arguments.warnings and not arguments.json:
         output.say("\n".join(map(str, warned)) or "no warnings")
         return 0
-    metric = arguments.metric or settings.get("metric")
-    metrics = [metric] if isinstance(metric, str) else list(metric or ())
-    rows = [_row(trial, metrics, problems) for trial in state.trials]
-    copies = copies_of(state, settings, paths.root.name)
-    if arguments.json:
-        facts = {"name": paths.root.name, "path": address, "settings": settings, "trials": rows}
-        facts |= {"copies": copies, "warnings": len(warned)}
-        if arguments.warnings:
-            facts["warned"] = [{"at": one.at, "level": one.level, "text": one.text} for one in warned]
-        output.say(output.as_json(facts))
     else:
-        output.say(
-            _experiment_text(address, state, rows, metrics, [*map(_copy_text, copies), *_warned_text(warned, address)])
-        )
+        _show_trials(arguments, _Seen(address, state, settings, driver, warned), choice, problems)
     return 1 if problems else 0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What was read of an experiment."""
+
+    address: str
+    state: ExperimentState
+    settings: dict[str, Any]
+    driver: LastDriver
+    warned: list[Warned]
+
+    @property
+    def name(self) -> str:
+        return self.address.rstrip("/").rpartition("/")[2]
+
+
+def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, problems: list[str]) -> None:
+    goal, known = goal_of(seen.settings, arguments.metric, arguments.mode), len(problems)
+    if arguments.metric is not None:
+        check_reported(arguments.metric, seen.state.trials)
+    note = run_state.note(seen.driver, seen.state.run_ended)
+    every = [row_of(trial, goal.metrics, problems, note) for trial in seen.state.trials]
+    output.complain("show", *problems[known:])
+    matching = arranged(every, goal, choice)
+    rows = matching[: choice.limit]
+    copies = copies_of(seen.state, seen.settings, seen.name)
+    if not arguments.json:
+        told = [*map(_copy_text, copies), *_warned_text(seen.warned, seen.address), *_order_text(goal, choice)]
+        table = trial_table.text_of(rows, goal, len(matching) - len(rows), output.terminal_width())
+        output.say("\n".join([*_head(seen), *told, "", *(table or ["no trials of that state"] * bool(every))]))
+        return
+    facts: dict[str, Any] = {"name": seen.name, "path": seen.address, "settings": seen.settings, "copies": copies}
+    facts |= {"trials": [{key: row[key] for key in row.keys() - {"result"}} for row in rows]}
+    facts |= {"warnings": len(seen.warned), "state": run_state.text(seen.driver, seen.state.run_ended)}
+    if arguments.warnings:
+        facts["warned"] = [{"at": one.at, "level": one.level, "text": one.text} for one in seen.warned]
+    output.say(output.as_json(facts))
+
+
+def _head(seen: _Seen) -> list[str]:
+    state = seen.state
+    counts = ", ".join(f"{number} {WORDS[status]}" for status, number in state.counts.items() if number)
+    kept = f"{output.counted(state.checkpoint_count, 'checkpoint')} kept, {output.size(state.checkpoint_bytes)}"
+    trials = f"{output.counted(len(state.trials), 'trial')} ({counts or 'none yet'})"
+    return [output.value(seen.address), f"{run_state.text(seen.driver, state.run_ended)}; {trials}; {kept}"]
+
+
+def _order_text(goal: Goal, choice: Choice) -> list[str]:
+    """How the rows are sorted, where a reader might take it for something else."""
+    if choice.sort is not None or not goal.metrics or goal.mode is not None:
+        return []
+    return [f"the smallest {output.value(goal.metrics[0])} first; --mode max: the greatest"]
 
 
 def copies_of(state: ExperimentState, settings: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -79,7 +130,7 @@ def copies_of(state: ExperimentState, settings: Mapping[str, Any], name: str) ->
     kept = [record for trial in state.trials for record in trial.checkpoints]
     told = settings.get("upload_dir")
     places = {f"{told.rstrip('/')}/{name}"} if told else set()
-    places |= {site for record in kept for site in _copies(record, settings)}
+    places |= {site for record in kept for site in sites(record, settings)}
     rows = []
     for site in sorted(places):
         there = [record for record in kept if site in record.copies]
@@ -94,123 +145,6 @@ def copies_of(state: ExperimentState, settings: Mapping[str, Any], name: str) ->
             }
         )
     return rows
-
-
-def _copies(record: CheckpointRecord, settings: Mapping[str, Any]) -> list[str]:
-    """Where a checkpoint is too; at the copies of an experiment that this one continues only if it is nowhere else."""
-    own = [site for site in record.copies if site not in settings.get("inherited_copies", ())]
-    return own if own or record.here else record.copies
-
-
-def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All that is known of one trial, without unpickling anything."""
-    error = trial.error
-    return {
-        "id": trial.trial_id,
-        "name": trial.name,
-        "status": trial.status,
-        "iteration": trial.iteration,
-        "path": f"{address}/{trial.dirname}",
-        "config": tagged.loads(bytes(trial.raw_config)),
-        "result": trial.last_result,
-        "failures": trial.num_failures,
-        "reason": None if trial.end_reason is None else str(trial.end_reason),
-        "error": None if error is None else f"{error.type}: {error.message}",
-        "traceback": "" if error is None else error.traceback,
-        "clones": [
-            {
-                "iteration": clone.iteration,
-                "donor": clone.donor.trial_id,
-                "checkpoint": clone.donor.name,
-                "changed": {key: list(values) for key, values in clone.changed.items()},
-            }
-            for clone in trial.clones
-        ],
-        "checkpoints": [
-            {
-                "name": record.ref.name,
-                "iteration": record.iteration,
-                "bytes": record.bytes,
-                "saved_at": record.saved_at,
-                "copies": _copies(record, settings),
-                "here": record.here,
-            }
-            for record in trial.checkpoints
-        ],
-    }
-
-
-def why(trial: Trial, paths: ExperimentPaths, journal: JournalContents, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What became of each checkpoint, by which rule: the facts of journal and history, replayed."""
-    from tuner.retention.explain import Chronicle, explain
-    from tuner.retention.rules import policy_of_settings, rule_of
-
-    replayed = replay(paths, journal, Chronicle)
-    policy, others = policy_of_settings(settings)
-    rules = [rule_of(policy), *others] if others else [rule_of(policy)]
-    told = explain(replayed.made, trial, policy)
-    for one in told:
-        if one["fate"] == "kept" and not one["why"]:
-            one["why"] = list(others)  # a policy of a user's own: it is not asked here
-    return {
-        "retention": " or ".join(rules),
-        "why": told,
-        "unknown": replayed.made.unknown(trial),
-        "recorded_since": replayed.since,
-        "notes": replayed.notes,
-    }
-
-
-def _find(state: ExperimentState, given: str) -> Trial:
-    for trial in state.trials:
-        if given in (trial.trial_id, trial.name, trial.dirname, str(trial.index)):
-            return trial
-    near = difflib.get_close_matches(given, [trial.trial_id for trial in state.trials])
-    hint = f"; did you mean {near[0]}?" if near else f"; there are {len(state.trials)}, numbered from 0"
-    raise SettingError(f"there is no trial {given!r}{hint}")
-
-
-def _row(trial: Trial, metrics: list[str], problems: list[str]) -> dict[str, Any]:
-    result: Mapping[str, Any] = {}
-    params: Any = None
-    before = len(problems)
-    with noted(f"the config of trial {trial.trial_id}", problems):
-        params = trial.evaluated_params
-    with noted(f"the result of trial {trial.trial_id}", problems):
-        result = dict(trial.last_result)
-    output.complain("show", *problems[before:])
-    found = {metric: lookup(result, metric) for metric in metrics}
-    return {
-        "id": trial.trial_id,
-        "status": trial.status,
-        "iteration": trial.iteration,
-        "params": params,
-        "metrics": {metric: None if number is MISSING else number for metric, number in found.items()},
-        "checkpoints": len(trial.checkpoints),
-        "bytes": sum(record.bytes for record in trial.checkpoints),
-        "error": None if trial.error is None else f"{trial.error.type}: {trial.error.message}",
-    }
-
-
-def _experiment_text(
-    address: str,
-    state: ExperimentState,
-    rows: list[dict[str, Any]],
-    metrics: list[str],
-    notes: list[str],
-) -> str:
-    header = ("trial", "status", "iteration", *metrics, "checkpoints", "params", "error")
-    lines = (
-        [row["id"], row["status"], row["iteration"], *row["metrics"].values(), row["checkpoints"], row["params"]]
-        + [(row["error"] or "").split("\n")[0][:80]]
-        for row in rows
-    )
-    shown = output.table(header, lines, width=output.terminal_width(), first=("trial", "status", "iteration", *metrics))
-    counts = ", ".join(f"{number} {status.lower()}" for status, number in state.counts.items() if number)
-    kept = f"{output.counted(state.checkpoint_count, 'checkpoint')} kept, {output.size(state.checkpoint_bytes)}"
-    told = "".join(f"{note}\n" for note in notes)
-    trials = f"{output.counted(len(rows), 'trial')} ({counts or 'none yet'})"
-    return f"{output.value(address)}\n{trials}; {kept}\n{told}\n{shown}"
 
 
 def _copy_text(copy: dict[str, Any]) -> str:
@@ -229,64 +163,3 @@ def _warned_text(warned: list[Warned], address: str) -> list[str]:
     number = output.counted(len(warned), "warning")
     last = output.value(f"{warned[-1].at}: {warned[-1].text[:SHOWN]}")
     return [f"{number} (`tuner show {output.value(address)} --warnings`), the last at {last}"]
-
-
-def _trial_text(facts: dict[str, Any]) -> str:
-    lines = [
-        f"{output.value(facts['name'])}  {facts['status']}  iteration {facts['iteration']}",
-        output.value(facts["path"]),
-    ]
-    lines += [f"ended: {output.value(facts['reason'])}"] if facts["reason"] else []
-    lines += ["", "config"]
-    lines += [f"  {output.value(key)} = {output.value(value)}" for key, value in facts["config"].items()]
-    lines += ["", "last result"] + [
-        f"  {output.value(key)} = {output.value(value)}" for key, value in facts["result"].items()
-    ]
-    if facts["clones"]:
-        lines += ["", "lineage"] + [_clone_text(item) for item in facts["clones"]]
-    lines += ["", "checkpoints"]
-    if "why" in facts:
-        lines += _why_lines(facts)
-    else:
-        lines += [_checkpoint_text(item) for item in facts["checkpoints"]] or ["  none"]
-    if facts["error"]:
-        lines += ["", facts["traceback"].rstrip() or facts["error"]]
-    return "\n".join(lines)
-
-
-def _clone_text(item: dict[str, Any]) -> str:
-    changed = ", ".join(
-        f"{output.value(key)}: {output.value(before)} -> {output.value(after)}"
-        for key, (before, after) in item["changed"].items()
-    )
-    start = f"{output.value(item['donor'])}/{output.value(item['checkpoint'])}"
-    return f"  at iteration {item['iteration']} from {start}  {changed or 'the same config'}"
-
-
-def _checkpoint_text(item: dict[str, Any]) -> str:
-    where = "" if item["here"] else "  not here"
-    copies = "".join(f"  at {output.value(place)}" for place in item["copies"])
-    return f"  {output.value(item['name'])}  {output.size(item['bytes'])}{where}{copies}"
-
-
-def _why_lines(facts: dict[str, Any]) -> list[str]:
-    lines = [f"  kept are {facts['retention']}, and always the latest"] + [_why_text(item) for item in facts["why"]]
-    if facts["unknown"]:
-        since = facts["recorded_since"]
-        before = "" if since is None else f" before {output.time(since)}"
-        lines.append(f"  {facts['unknown']} more were saved and deleted: not recorded{before}")
-    return lines if len(lines) > 1 else ["  none"]
-
-
-def _why_text(item: dict[str, Any]) -> str:
-    scores = "".join(f"  {output.value(name)}={output.value(score)}" for name, score in item["metrics"].items())
-    rules = ", ".join(output.value(rule) for rule in item["why"])
-    if item["fate"] == "kept":
-        told = f"kept: {rules or 'it is to go at the next save'}"
-    elif item["fate"] == "deleted":
-        told = f"deleted: {f'not kept by {rules}' if rules else 'the rule was not written down'}"
-    else:
-        told = f"set aside: {rules}"
-    if item["for"] is not None:
-        told += f", for {output.value(item['for'])}, saved {output.time(item['at'])}"
-    return f"  {output.value(item['name'])}  {output.size(item['bytes'])}{scores}  {told}"

@@ -60,8 +60,8 @@ class RunView:
         bar.append(cut(first.text, width - len(bar)), first.style)
         return [bar, *(Text(cut(line.text, width), line.style, no_wrap=True) for line in others)]
 
-    def trials(self, width: int) -> list[Text]:
-        """The table, line by line."""
+    def trials(self, width: int | None) -> list[Text]:
+        """The table, line by line; of any width with None."""
         from rich.text import Text
 
         if not self.rows and not self.failed:

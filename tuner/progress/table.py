@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 Names = Sequence[str] | Mapping[str, str]
 """Keys, or keys and what stands above their column."""
 
-_AUTOMATIC = {*AutomaticKeys().complete({}), "episodes_total", "should_checkpoint", "timesteps_total"}
+AUTOMATIC = {*AutomaticKeys().complete({}), "episodes_total", "should_checkpoint", "timesteps_total"}
+"""Keys of a result that the package, not the user, put there."""
 _ORDER = {Trial.RUNNING: 0, Trial.PAUSED: 1, Trial.PENDING: 2, Trial.TERMINATED: 3, Trial.ERROR: 4}
 
 
@@ -168,7 +169,7 @@ def _reported(found: Sequence[tuple[Trial, dict[str, Any]]], columns: Columns) -
     others = (
         key
         for key, value in flatten(sample).items()
-        if key not in _AUTOMATIC and key not in names and as_score(value) is not None
+        if key not in AUTOMATIC and key not in names and as_score(value) is not None
     )
     return [*names, *islice(others, columns.infer_limit)]
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 GAP = 2
 LONGEST_NAME = 16
 """Characters of a heading at most."""
+ENDLESS = 10**9
+"""Columns of what is no screen."""
 STATE_SHARE = 0.3
 """Of the width, for the state and its reason, as long as parameters want room too."""
 
@@ -68,16 +70,17 @@ def by_difference(rows: Iterable[TrialRow]) -> list[str]:
     return sorted(values, key=lambda key: -len(values[key]))
 
 
-def fitted(rows: Sequence[TrialRow], metric: str | None, width: int) -> FittedRows:
-    """The table of these rows in at most `width` columns.
+def fitted(rows: Sequence[TrialRow], metric: str | None, given: int | None) -> FittedRows:
+    """The table of these rows in at most `given` columns; None: nothing is cut or left out.
 
     The metric is never cut; then come iteration, time and state with its reason; then as many parameters as fit, those
     that differ most first, and how many did not ("+3"); then other metrics, where there is room.
     """
+    width, name_room = (ENDLESS, ENDLESS) if given is None else (given, LONGEST_NAME)
     columns: list[tuple[str, list[str]]] = [("#", [row.number for row in rows])]
     if metric is not None:
         values = [row.metric for row in rows]
-        longest = max(LONGEST_NAME, room_of(values))
+        longest = max(name_room, room_of(values))
         columns.append((cut(metric, longest), values))
     columns += [("iter", [row.iteration for row in rows]), ("time", [row.time for row in rows])]
     numbers = len(columns)
@@ -88,14 +91,14 @@ def fitted(rows: Sequence[TrialRow], metric: str | None, width: int) -> FittedRo
     state_room = max(min(full_state, int(width * STATE_SHARE)), least_state)
     left -= state_room
     keys = by_difference(rows)
-    shown = [_column(key, [row.parameters.get(key, "") for row in rows]) for key in keys]
+    shown = [_column(name_room, key, [row.parameters.get(key, "") for row in rows]) for key in keys]
     fit = _as_many_as_fit(shown, left)
     extra = shown[:fit]
     if fit < len(shown):
         extra.append((f"+{len(shown) - fit}", [""] * len(rows)))
     else:
         others = dict.fromkeys(key for row in rows for key in row.metrics)
-        more = [_column(key, [row.metrics.get(key, "") for row in rows]) for key in others]
+        more = [_column(name_room, key, [row.metrics.get(key, "") for row in rows]) for key in others]
         left_for_others = left - (full_state - state_room) - sum(_width(column) + GAP for column in extra)
         extra += more[: _as_many_as_fit(more, left_for_others, marked=False)]
     left -= sum(_width(column) + GAP for column in extra)
@@ -107,8 +110,8 @@ def fitted(rows: Sequence[TrialRow], metric: str | None, width: int) -> FittedRo
     return FittedRows(header, cells, [row.state for row in rows], frozenset(range(numbers)))
 
 
-def _column(key: str, values: list[str]) -> tuple[str, list[str]]:
-    return cut(key, LONGEST_NAME), [cut(value, LONGEST_NAME) for value in values]
+def _column(room: int, key: str, values: list[str]) -> tuple[str, list[str]]:
+    return cut(key, room), [cut(value, room) for value in values]
 
 
 def _width(column: tuple[str, list[str]]) -> int:

@@ -38,7 +38,7 @@ def test_a_name_is_looked_for_under_the_default_storage(
 ) -> None:
     monkeypatch.setenv("TUNE_RESULT_DIR", str(experiment.parent))
 
-    assert "TERMINATED" in answer(capsys, "show", "small")
+    assert "returned" in answer(capsys, "show", "small")
 
 
 def test_reading_verbs_change_nothing(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,7 +165,7 @@ def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path, encoding: str, v
     if verb[0] == "show":
         assert ("\\ud800" in text or "--json" in verb) and "\x1b" not in text
     if verb == ("show", "odd"):
-        assert text.count("TERMINATED") == 1 and len(text.splitlines()) == 5
+        assert text.count("returned") == 1 and len(text.splitlines()) == 5
         assert ("☃" if encoding == "utf-8" else "\\u2603") in text
 
 
@@ -202,11 +202,13 @@ def test_in_a_narrow_terminal_columns_are_cut_and_the_others_named(experiment: P
     assert "(no room for:" in listed[-1] and "checkpoints" in listed[-1]
 
     shown = in_a_terminal(40, "show", str(experiment))
-    rows = [line for line in shown if "TERM" in line]
-    assert len(rows) == 3 and all(len(row) <= 40 for row in rows)
-    assert [row.split()[0][-6:] for row in rows] == ["_00000", "_00001", "_00002"], "what tells them apart is not cut"
+    rows = [line.split() for line in shown if "returned" in line]
+    assert len(rows) == 3 and all(len(line) <= 40 for line in shown[-4:])
+    losses = [float(row[1]) for row in rows]
+    assert losses == sorted(losses), "the best first, by a metric that is not cut"
+    assert shown[-4].split() == ["#", "loss", "iter", "time", "state", "+1"]
     wide = in_a_terminal(300, "show", str(experiment))
-    assert "(no room" not in "".join(wide) and sum("TERMINATED" in line for line in wide) == 3
+    assert wide[-4].split()[5:] == ["x", "checkpoints", "id"] and sum("returned" in line for line in wide) == 3
 
 
 def test_a_pipe_gets_whole_columns(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,7 +234,7 @@ def test_ls_and_show_say_on_stderr_that_a_journal_is_damaged(
         assert main(verb) == 0
         said = capsys.readouterr()
         assert said.err == f"tuner {verb[0]}: {name}{line}\n"
-        assert "small" in said.out or "TERMINATED" in said.out
+        assert "small" in said.out
         assert main([*verb, "--json"]) == 0
         json.loads(capsys.readouterr().out)
 

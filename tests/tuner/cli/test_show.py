@@ -16,9 +16,36 @@ from tuner.cli import main
 def test_show_has_a_line_per_trial(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = answer(capsys, "show", str(experiment))
 
-    assert said.count("TERMINATED") == 3
-    assert "loss" in said
-    assert "x=" in said
+    header, *rows = said.split("\n\n")[1].splitlines()
+    assert header.split() == ["#", "loss", "iter", "time", "state", "x", "checkpoints", "id"]
+    assert len(rows) == 3 and all("returned" in row for row in rows)
+    losses = [float(row.split()[1]) for row in rows]
+    assert losses == sorted(losses), "the best first"
+    assert "\nfinished; 3 trials (3 done); 6 checkpoints kept, " in said
+
+
+def test_show_sorts_chooses_and_counts_the_rest(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = answer(capsys, "show", str(experiment), "--sort", "number", "--reverse", "--limit", "2")
+    rows = said.split("\n\n")[1].splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["2", "1", "..."] and rows[-1] == "... and 1 more"
+    assert answer(capsys, "show", str(experiment), "--status", "failed").endswith("no trials of that state\n")
+    (row,) = json.loads(answer(capsys, "show", str(experiment), "--limit", "1", "--json"))["trials"]
+    assert (row["reason"], row["state"], row["status"]) == ("returned", "returned", "TERMINATED")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--metric", "los"], "no trial has reported a metric 'los'; reported, nearest first: loss"),
+        (["--sort", "iter"], "unknown column 'iter'; did you mean 'iteration'?"),
+        (["--status", "finished"], "unknown state 'finished'; did you mean 'failed'?"),
+    ],
+)
+def test_show_refuses_what_is_not_there(
+    options: list[str], said: str, experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", str(experiment), *options]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_show_of_one_trial_has_config_result_and_checkpoints(
@@ -53,7 +80,7 @@ def test_show_of_a_place_elsewhere(bucket: str, tmp_path: Path, capsys: pytest.C
     shown = answer(capsys, "show", f"{bucket}/mine")
     facts = json.loads(answer(capsys, "show", f"{bucket}/mine", "1", "--json"))
 
-    assert shown.startswith(f"{bucket}/mine\n") and shown.count("TERMINATED") == 2
+    assert shown.startswith(f"{bucket}/mine\n") and shown.count("returned") == 2
     assert facts["path"].startswith(f"{bucket}/mine/") and facts["config"] == {"i": 1}
 
 

@@ -1,0 +1,141 @@
+"""All about one trial, for `tuner show EXPERIMENT TRIAL`, without unpickling anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainables import tagged
+from tuner.cli import output
+from tuner.experiment.journal import JournalContents
+from tuner.experiment.outcome import ended_because
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.reader import replay
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
+
+
+def sites(record: CheckpointRecord, settings: Mapping[str, Any]) -> list[str]:
+    """Where a checkpoint is too; at the copies of an experiment that this one continues only if it is nowhere else."""
+    own = [site for site in record.copies if site not in settings.get("inherited_copies", ())]
+    return own if own or record.here else record.copies
+
+
+def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All that is known of one trial, without unpickling anything."""
+    error = trial.error
+    return {
+        "id": trial.trial_id,
+        "name": trial.name,
+        "status": trial.status,
+        "iteration": trial.iteration,
+        "path": f"{address}/{trial.dirname}",
+        "config": tagged.loads(bytes(trial.raw_config)),
+        "result": trial.last_result,
+        "failures": trial.num_failures,
+        "reason": ended_because(trial),
+        "error": None if error is None else f"{error.type}: {error.message}",
+        "traceback": "" if error is None else error.traceback,
+        "clones": [
+            {
+                "iteration": clone.iteration,
+                "donor": clone.donor.trial_id,
+                "checkpoint": clone.donor.name,
+                "changed": {key: list(values) for key, values in clone.changed.items()},
+            }
+            for clone in trial.clones
+        ],
+        "checkpoints": [
+            {
+                "name": record.ref.name,
+                "iteration": record.iteration,
+                "bytes": record.bytes,
+                "saved_at": record.saved_at,
+                "copies": sites(record, settings),
+                "here": record.here,
+            }
+            for record in trial.checkpoints
+        ],
+    }
+
+
+def why(trial: Trial, paths: ExperimentPaths, journal: JournalContents, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What became of each checkpoint, by which rule: the facts of journal and history, replayed."""
+    from tuner.retention.explain import Chronicle, explain
+    from tuner.retention.rules import policy_of_settings, rule_of
+
+    replayed = replay(paths, journal, Chronicle)
+    policy, others = policy_of_settings(settings)
+    rules = [rule_of(policy), *others] if others else [rule_of(policy)]
+    told = explain(replayed.made, trial, policy)
+    for one in told:
+        if one["fate"] == "kept" and not one["why"]:
+            one["why"] = list(others)  # a policy of a user's own: it is not asked here
+    return {
+        "retention": " or ".join(rules),
+        "why": told,
+        "unknown": replayed.made.unknown(trial),
+        "recorded_since": replayed.since,
+        "notes": replayed.notes,
+    }
+
+
+def text_of(facts: dict[str, Any]) -> str:
+    lines = [
+        f"{output.value(facts['name'])}  {facts['status']}  iteration {facts['iteration']}",
+        output.value(facts["path"]),
+    ]
+    lines += [f"ended: {output.value(facts['reason'])}"] if facts["reason"] else []
+    lines += ["", "config"]
+    lines += [f"  {output.value(key)} = {output.value(value)}" for key, value in facts["config"].items()]
+    lines += ["", "last result"] + [
+        f"  {output.value(key)} = {output.value(value)}" for key, value in facts["result"].items()
+    ]
+    if facts["clones"]:
+        lines += ["", "lineage"] + [_clone_text(item) for item in facts["clones"]]
+    lines += ["", "checkpoints"]
+    if "why" in facts:
+        lines += _why_lines(facts)
+    else:
+        lines += [_checkpoint_text(item) for item in facts["checkpoints"]] or ["  none"]
+    if facts["error"]:
+        lines += ["", facts["traceback"].rstrip() or facts["error"]]
+    return "\n".join(lines)
+
+
+def _clone_text(item: dict[str, Any]) -> str:
+    changed = ", ".join(
+        f"{output.value(key)}: {output.value(before)} -> {output.value(after)}"
+        for key, (before, after) in item["changed"].items()
+    )
+    start = f"{output.value(item['donor'])}/{output.value(item['checkpoint'])}"
+    return f"  at iteration {item['iteration']} from {start}  {changed or 'the same config'}"
+
+
+def _checkpoint_text(item: dict[str, Any]) -> str:
+    where = "" if item["here"] else "  not here"
+    copies = "".join(f"  at {output.value(place)}" for place in item["copies"])
+    return f"  {output.value(item['name'])}  {output.size(item['bytes'])}{where}{copies}"
+
+
+def _why_lines(facts: dict[str, Any]) -> list[str]:
+    lines = [f"  kept are {facts['retention']}, and always the latest"] + [_why_text(item) for item in facts["why"]]
+    if facts["unknown"]:
+        since = facts["recorded_since"]
+        before = "" if since is None else f" before {output.time(since)}"
+        lines.append(f"  {facts['unknown']} more were saved and deleted: not recorded{before}")
+    return lines if len(lines) > 1 else ["  none"]
+
+
+def _why_text(item: dict[str, Any]) -> str:
+    scores = "".join(f"  {output.value(name)}={output.value(score)}" for name, score in item["metrics"].items())
+    rules = ", ".join(output.value(rule) for rule in item["why"])
+    if item["fate"] == "kept":
+        told = f"kept: {rules or 'it is to go at the next save'}"
+    elif item["fate"] == "deleted":
+        told = f"deleted: {f'not kept by {rules}' if rules else 'the rule was not written down'}"
+    else:
+        told = f"set aside: {rules}"
+    if item["for"] is not None:
+        told += f", for {output.value(item['for'])}, saved {output.time(item['at'])}"
+    return f"  {output.value(item['name'])}  {output.size(item['bytes'])}{scores}  {told}"
