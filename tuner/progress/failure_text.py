@@ -7,6 +7,7 @@ import re
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from trainables.user_frames import is_library, is_ours
 from tuner.experiment.events import ErrorInfo
@@ -50,7 +51,7 @@ def with_source(text: str) -> str:
     """A traceback with the lines of code that its process had not: of a notebook's cell only the kernel has them."""
     lines = text.splitlines()
     full: list[str] = []
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+    for line, following in zip_longest(lines, lines[1:], fillvalue=""):
         full.append(line)
         found = _FRAME.match(line)
         if found is not None and (_FRAME.match(following) or not following[:1].isspace()):
