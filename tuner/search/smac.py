@@ -124,6 +124,7 @@ class _RunHistory:
         tried = facade(
             scenario,
             _never,
+            acquisition_maximizer=_ordered(facade.get_acquisition_maximizer(scenario)),
             initial_design=smac.initial_design.DefaultInitialDesign(scenario),
             logging_level=False,
             overwrite=True,
@@ -138,6 +139,16 @@ class _RunHistory:
             tried.tell(info, TrialValue(worst if value is None else value, status=status), save=False)
         with threadpool_limits(1):
             return tried.ask().config
+
+
+def _ordered(maximizer: Any) -> Any:
+    """With start points in an order of their own: SMAC takes them out of a set, whose order each process shuffles."""
+    local = maximizer._local_search
+    found = local._get_init_points_from_previous_configs
+    local._get_init_points_from_previous_configs = lambda *words: sorted(
+        found(*words), key=lambda each: each.get_array().tobytes()
+    )
+    return maximizer
 
 
 def _never(config: Any, seed: int = 0) -> float:

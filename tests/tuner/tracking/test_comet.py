@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,14 @@ def steps(archive: Path) -> list[int]:
     return [each["step"] for each in sent if each["metricName"] == "loss"]
 
 
+def losses_by_comet(archives: list[Path]) -> list[float]:
+    """What Comet's own command reads there."""
+    command = [str(Path(sys.prefix, "bin", "comet")), "offline", "--csv", "--name", "loss", "--level", "detail"]
+    read = subprocess.run([*command, *map(str, archives)], capture_output=True, text=True, timeout=60)
+    assert read.returncode == 0, read.stderr
+    return sorted(float(row[-1]) for row in csv.reader(read.stdout.splitlines()) if "loss" in row)
+
+
 def test_the_archives_of_a_killed_and_resumed_run_have_each_step_once(tmp_path: Path) -> None:
     callback = {"online": False, "project_name": "p", "tags": ["a"], "log_env_details": False}
     ids = killed_and_resumed("comet", tmp_path, callback=callback)
@@ -35,6 +46,8 @@ def test_the_archives_of_a_killed_and_resumed_run_have_each_step_once(tmp_path: 
         archives = list((tmp_path / "tracked" / f"train_function_{trial_id}" / "comet").glob("*.zip"))
         assert sorted(step for archive in archives for step in steps(archive)) == [1, 2, 3, 4, 5, 6, 7]
         assert max(map(last_step, archives)) == 7
+        if number == 0:
+            assert losses_by_comet(archives) == [1, 2, 3, 4, 5, 6, 7]
         told = [each for archive in archives for each in messages(archive)]
         assert str((1, 10)[number]) in [
             str(each["payload"]["param"]["paramValue"]) for each in told if each["type"] == "parameter_msg"
@@ -44,6 +57,14 @@ def test_the_archives_of_a_killed_and_resumed_run_have_each_step_once(tmp_path: 
         keys.add(about["offline_id"])
         assert set(about["tags"]) == {"a", "tracked"}
     assert len(keys) == 2
+
+
+def test_sent_at_once_a_killed_driver_takes_its_archive_with_it_so_that_no_step_is_there_twice(tmp_path: Path) -> None:
+    callback = {"online": False, "project_name": "p", "log_env_details": False, "hold_back": False}
+    ids = killed_and_resumed("comet", tmp_path, callback=callback, given=5)
+    for trial_id in ids:
+        archives = list((tmp_path / "tracked" / f"train_function_{trial_id}" / "comet").glob("*.zip"))
+        assert sorted(step for archive in archives for step in steps(archive)) == [1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"PK\5\6" + b"\0" * 18], ids=["nothing", "torn", "empty"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,16 @@ def history(file: Path) -> list[dict[str, Any]]:
             items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
             found.append({key: json.loads(value) for key, value in items.items()})
     return found
+
+
+def history_by_wandb(file: Path) -> list[dict[str, Any]]:
+    """The same, as wandb's own command reads the file."""
+    command = [str(Path(sys.prefix, "bin", "wandb")), "leet", "inspect", "--json", str(file)]
+    read = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert read.returncode == 0, read.stderr
+    found = [json.loads(line) for line in read.stdout.splitlines()]
+    assert [each["num"] for each in found] == list(range(1, len(found) + 1))
+    return [each["history"]["item"] for each in found if each["type"] == "history"]
 
 
 def config_of(file: Path) -> tuple[Any, dict[str, Any]]:
@@ -74,6 +86,18 @@ def test_a_resumed_run_goes_on_under_its_id_and_has_each_step_once(tmp_path: Pat
         assert config["trial_id"] == trial_id
         assert ending_of(second) == 0
         assert any(each.WhichOneof("record_type") == "artifact" for each in wandb_file.records(second))
+        if flushed and number == 0:
+            assert [history_by_wandb(file) for file in (first, second)] == [history(file) for file in (first, second)]
+
+
+def test_sent_at_once_what_a_kill_made_void_is_in_the_files_of_both_lives(tmp_path: Path) -> None:
+    settings = {"x_transaction_log_flush_interval": 0.01}
+    callback = {"project": "p", "mode": "offline", "hold_back": False, "settings": settings}
+    ids = killed_and_resumed("wandb", tmp_path, callback=callback, given=5)
+    for trial_id in ids:
+        first, second = files_of(tmp_path / "tracked" / f"train_function_{trial_id}")
+        steps = [[line["_step"] for line in history(file)] for file in (first, second)]
+        assert steps == [[1, 2, 3, 4, 5], [5, 6, 7]]
 
 
 def run(tmp_path: Path, trainable: Any, *callbacks: Any, **how: Any) -> Any:
