@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import optuna
     import pandas
 
-    from tuner.analysis.plots import PlotSource
+    from tuner.analysis.plot_source import PlotSource
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,8 @@ class Showable(abc.ABC):
         """Show the experiment: a plotly figure of one kind, or {name: figure} of all that show something.
 
         Args:
-            kind: "curves" (or "learning_curves"), "parallel", "importances", "contour", "rank", "pareto", "timeline",
+            kind: "history" (of the best so far), "curves" (or "learning_curves"), "parallel", "importances", "slice",
+                "contour", "rank" (both of the six most important numeric parameters), "edf", "pareto", "timeline",
                 "schedule" (what exploits changed); None: all.
             path: also written there: an interactive .html, or .png, .svg, .pdf, drawn by a Chromium of this machine; of
                 all kinds one .html page, or a directory for a file each.
@@ -225,7 +226,7 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
         return scopes.check(metric or self.default_metric, mode or self.default_mode, scope)
 
     def _seen(self, metric: str | None, mode: str | None) -> PlotSource:
-        from tuner.analysis.plots import PlotSource
+        from tuner.analysis.plot_source import PlotSource
         from tuner.analysis.study import study_of
 
         metrics, modes = self._objectives(metric, mode)

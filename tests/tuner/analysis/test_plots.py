@@ -48,7 +48,7 @@ def test_a_curve_has_the_history_of_its_trial(lab: Lab) -> None:
 
 
 def test_of_many_trials_the_best_have_curves_and_the_title_says_so(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.analysis.plots.CURVES", 2)
+    monkeypatch.setattr("tuner.analysis.curves.CURVES", 2)
 
     made = tuned(lab).analysis("loss", "max").plot("curves")
 
@@ -244,7 +244,7 @@ def test_one_parameter_is_no_contour(lab: Lab) -> None:
         lab.end(trial)
 
     assert lab.analysis().plot("importances").data
-    with pytest.raises(SettingError, match="2 searched parameters with several values; there are 1"):
+    with pytest.raises(SettingError, match="2 numeric parameters with several values; there are 1"):
         lab.analysis().plot("contour")
 
 
@@ -254,7 +254,7 @@ def test_one_parameter_is_no_contour(lab: Lab) -> None:
         ({"kind": "curve"}, "kind='curve' is not accepted.*curves, parallel"),
         ({"kind": "curves", "metric": "loss", "mode": "least"}, "mode='least'"),
         ({"kind": "curves", "path": "curves.gif"}, r"'curves.gif' is not accepted; it ends in one of .html, .png"),
-        ({"kind": None, "path": "all.png"}, "a page .* or a directory; an image shows one kind: curves"),
+        ({"kind": None, "path": "all.png"}, "a page .* or a directory; an image shows one kind: history, curves"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(lab: Lab, arguments: dict[str, Any], message: str) -> None:
@@ -274,8 +274,9 @@ def test_all_of_them_as_a_directory_of_pages(lab: Lab, tmp_path: Path) -> None:
 
     made = analysis.plot(path=tmp_path / "plots")
 
-    assert set(made) == {"curves-loss", "timeline"}  # no trial has an eval/size, so none is complete
-    assert sorted(file.name for file in (tmp_path / "plots").iterdir()) == ["curves-loss.html", "timeline.html"]
+    assert list(made) == ["history-loss", "curves-loss", "timeline"]  # no trial has an eval/size: none is complete
+    written = sorted(file.name for file in (tmp_path / "plots").iterdir())
+    assert written == ["curves-loss.html", "history-loss.html", "timeline.html"]
 
 
 def test_a_plot_is_written_elsewhere_too(lab: Lab) -> None:
