@@ -15,6 +15,7 @@ from trainables.result_history import flatten, write_line
 from tuner.analysis import scopes
 from tuner.analysis.loaded import config_of
 from tuner.error import SettingError
+from tuner.experiment.outcome import ended_because
 from tuner.experiment.trial import Trial
 
 if TYPE_CHECKING:
@@ -41,12 +42,12 @@ def of_results(trials: Sequence[Trial]) -> list[Row]:
 
 
 def _about(trial: Trial) -> Row:
-    error, reason = trial.error, trial.end_reason
+    error = trial.error
     return {
         "trial_id": trial.trial_id,
         "trial": trial.index,
         "status": trial.status,
-        "end_reason": None if reason is None else str(reason),
+        "end_reason": ended_because(trial),
         "failure": None if error is None else f"{error.type}: {error.message}",
         "iterations": trial.iteration,
         "checkpoints": len(trial.checkpoints),

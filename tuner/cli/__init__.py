@@ -23,14 +23,15 @@ from tuner.cli import (
     show,
     sync,
     verify,
+    watch,
 )
 from tuner.error import TuneError
 from tuner.experiment.hostile import UNREADABLE, said
 from tuner.progress.warn_once import WarnOnce
 
-VERBS = (run, ls, show, report, export, retention, resume, verify, sync, cp, prove, doctor, completion)
+VERBS = (run, ls, show, watch, report, export, retention, resume, verify, sync, cp, prove, doctor, completion)
 
-READING = ("ls", "show", "report", "export", "retention", "verify", "sync", "cp")
+READING = ("ls", "show", "watch", "report", "export", "retention", "verify", "sync", "cp")
 """Verbs that only read or copy what is there: whatever that is, they end without a traceback."""
 
 PROBLEMS = 1

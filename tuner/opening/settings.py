@@ -29,6 +29,7 @@ from tuner.retention.rules import parts_of, rule_of
 from tuner.schedulers import FIFOScheduler, create_scheduler
 from tuner.search import BasicVariantGenerator, create_searcher
 from tuner.search.described import described
+from tuner.search.resolve import Space
 from tuner.search.space import fingerprint, space_difference, space_warnings
 from tuner.spec import Spec, default_of, stored_settings
 
@@ -250,7 +251,17 @@ def _plugins_of(spec: Spec) -> dict[str, Any]:
         "searches_for": {"metric": metric, "mode": mode} if metric and mode else None,
         "scheduler": described(scheduler),
         "stop": described(spec.stop or None),
+        "trials_in_all": _trials_in_all(spec, searcher),
     }
+
+
+def _trials_in_all(spec: Spec, searcher: Any) -> int | None:
+    """How many trials there will be, for who watches from outside; None: no end is known."""
+    number = spec.num_samples
+    if not isinstance(number, int) or number < 0:
+        return None
+    grids = isinstance(searcher, BasicVariantGenerator) and isinstance(spec.param_space, Mapping)
+    return number * Space(spec.param_space).grid_size if grids else number
 
 
 def _shown_upload_dir(config: SyncConfig) -> str | None:

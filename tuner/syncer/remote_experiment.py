@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,11 @@ class RemoteExperiment:
     @keys.setter
     def keys(self, keys: list[str]) -> None:
         self._keys, self._index = keys, None
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """In bytes, of everything that was listed."""
+        return self._sizes
 
     def leave_out(self, keys: Collection[str]) -> None:
         """These are void, and count as not there."""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import tuner as tune
 from tests.tuner.replicated import answer, refused
 from trainables.errors import MissingExtraError
+from trainables.result_history import read_line
 from tuner.analysis import export
 
 
@@ -115,7 +116,7 @@ def test_any_values_come_back(rows: list[dict[str, Any]]) -> None:
             else:
                 assert read[key] == ("" if value is None else str(value))
     lines = export.WRITERS[".jsonl"](rows).splitlines()
-    assert [json.loads(line) for line in lines] == rows
+    assert [read_line(line) for line in lines] == rows
 
 
 @given(ROWS)
