@@ -11,6 +11,7 @@ import msgspec
 
 from trainables import wire
 from tuner.driver.attempts import LiveAttempt, Phase
+from tuner.driver.deaths import death_of
 from tuner.driver.parts import LoopParts, Timer
 from tuner.driver.transitions import Transitions
 from tuner.error import TrialTimeoutError
@@ -130,9 +131,8 @@ class Endings:
             return None
         if event.reason == "lost" and run.trial.num_lost < MAX_LOST:
             return None
-        how = f"by signal {-event.status}" if event.status < 0 else f"with status {event.status}"
-        text = f"the trial's process ended {how} without a word; its output is in {run.trial.directory}"
-        return ev.ErrorInfo("TrialProcessDiedError", text)
+        names = self._plan.spec.log_files if self._parts.executor.directories else ()
+        return death_of(event, [run.trial.directory / name for name in names])
 
     def _unfinished_by(self, run: LiveAttempt, event: Exited) -> ev.AttemptEnd:
         """How an attempt ended that neither failed nor finished."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -69,6 +70,28 @@ KILLED = -9
 """`Exited.status` of what was ended by SIGKILL."""
 
 
+class OutOfMemory(Enum):
+    """Whether the kernel killed a process for want of memory."""
+
+    KILLED = "killed"
+    NOT_KILLED = "not killed"
+    """It counts such kills, and has counted none meanwhile."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What is known of a process that ended without a word and without having been told to."""
+
+    peak_bytes: int = 0
+    """The most memory that it had at once, and whatever it had started and left; 0: not known."""
+    out_of_memory: OutOfMemory = OutOfMemory.UNKNOWN
+    evidence: str = ""
+    """Where it stands that the kernel did, or did not."""
+    limit_bytes: int | None = None
+    """What its cgroup may have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exited:
     """The attempt is over: no process of it is left, its resources are free, all its messages were delivered before."""
@@ -79,6 +102,8 @@ class Exited:
     """Exit status; negative: the number of the signal that ended it."""
     reason: ExitReason | None = None
     """None: by itself."""
+    death: Death | None = field(default=None, compare=False)
+    """Of a process of this machine or of a host's that a signal has ended, or that left with a status."""
 
 
 Event = Started | Message | Exited

@@ -19,12 +19,13 @@ from trainables.net.frames import frame
 from trainables.starting import no_process
 from trainables.wire import Answer, AttemptErrored, Finished, Preempted, Report, Reusable, ToTrial, decode_from_trial
 from tuner.clock import Clock, SystemClock
-from tuner.executors.base import KILLED, Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
+from tuner.executors.base import KILLED, Death, Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
 from tuner.executors.local.first_words import BLOCKS, HELLO
 from tuner.executors.local.keeper import CANNOT_FORK
 from tuner.executors.local.kept import KeptProcess
 from tuner.executors.local.lines import OutputPipe, TextSink, TrialSocket, terminal
 from tuner.executors.local.local_attempts import Deadlines, LocalAttempt
+from tuner.executors.local.out_of_memory import OomKills
 from tuner.executors.local.pickled import TrainableFile, pickle_job, write_trainable
 from tuner.executors.local.room import Room
 from tuner.executors.local.server import ForkServer
@@ -72,6 +73,7 @@ class LocalExecutor(Executor):
         self._clock: Clock = clock or SystemClock()
         self._trainable: TrainableFile | None = None
         self._slots: Slots | None = None
+        self._kills: OomKills | None = None
         self._attempts: dict[str, LocalAttempt] = {}
         self._deadlines = Deadlines(self._clock)
         self._room = Room(Pool(self._total, ids), self._deadlines, self.idle_s)
@@ -85,7 +87,7 @@ class LocalExecutor(Executor):
 
     def start_written(self, trainable: TrainableFile, *, lock_fds: Sequence[int] = (), marker: str = "") -> None:
         """`start`, with a trainable that is on the disk already."""
-        self._trainable = trainable
+        self._trainable, self._kills = trainable, OomKills()
         start = partial(ForkServer, trainable, worker=self.worker, lock_fds=tuple(lock_fds), marker=marker)
         self._slots = Slots(
             self.reactor,
@@ -248,7 +250,7 @@ class LocalExecutor(Executor):
         events.append(Exited(attempt.trial_id, attempt.number, 0))
         return self._room.kept.add(attempt, keeper)
 
-    def _over(self, attempt: LocalAttempt, pid: int, status: int, events: list[Event]) -> None:
+    def _over(self, attempt: LocalAttempt, pid: int, status: int, peak_kb: int, events: list[Event]) -> None:
         """Nothing of the attempt is left: hear out what it had said, free what it held."""
         self._hear_out(attempt, events)
         if attempt.later and attempt.reason in (None, "lost"):  # it has not begun
@@ -268,7 +270,12 @@ class LocalExecutor(Executor):
         attempt.close()
         del self._attempts[attempt.trial_id]
         self._room.pool.give_back(attempt.share)
-        events.append(Exited(attempt.trial_id, attempt.number, status, reason))
+        death = _death(self._kills, pid, status, peak_kb) if status and reason is None else None
+        events.append(Exited(attempt.trial_id, attempt.number, status, reason, death))
+
+
+def _death(kills: OomKills | None, pid: int, status: int, peak_kb: int) -> Death:
+    return Death(peak_kb * 1024) if status != KILLED or kills is None else kills.death(pid, peak_kb * 1024)
 
 
 def _setup(launch: Launch, share: Share, *, hide_gpus: bool) -> bytes:

@@ -167,7 +167,7 @@ class _Server:
         self._tell(b"P", number, pid)
 
     def _reap(self) -> None:
-        for pid, _ in process_tree.dead_children():
+        for pid, _, _ in process_tree.dead_children():
             if pid in self._keepers:
                 self._dead.append(self._keepers.pop(pid))
         if self._dead:

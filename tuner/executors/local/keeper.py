@@ -6,8 +6,8 @@ Packets of its socket to the driver:
     driver -> keeper   L + descriptors         run an attempt: main, side and perhaps output pipes
                        K                       end the attempt now
                        P                       the attempt is over, its process stays for another: end what else is left
-    keeper -> driver   X <pid> <status>        the attempt is over and nothing is left of it
-                       P <pid> 0               the process stays, and nothing else is left
+    keeper -> driver   X <pid> <status> <kB>   the attempt is over and nothing is left of it; the peak of its memory
+                       P <pid> 0 0             the process stays, and nothing else is left
 
 It ends, descendants first, when the driver's end closes, or the server's pipe, or the server dies.
 """
@@ -26,7 +26,7 @@ from typing import NoReturn
 from tuner.executors.local import attempt_process, process_tree
 from tuner.executors.local.attempt_process import Preloaded
 
-TOLD = struct.Struct("<cIi")
+TOLD = struct.Struct("<cIiQ")
 CANNOT_FORK = 71  # EX_OSERR
 
 
@@ -124,10 +124,11 @@ class Keeper:
 
     def _reap(self) -> None:
         """Collect dead children. When the trial's own process is among them, end what it left."""
-        for pid, status in process_tree.dead_children():
+        for pid, status, peak in process_tree.dead_children():
             if pid == self._trial:
-                process_tree.end_children()
-                self._over(status)
+                peaks = [peak]
+                process_tree.end_children(peaks=peaks)
+                self._over(status, sum(peaks))
 
     def _end_trial(self) -> int:
         if self._trial:
@@ -135,10 +136,10 @@ class Keeper:
             process_tree.kill(self._trial)  # it may not have made its group yet
         return process_tree.end_children(keep=self._trial) or 0
 
-    def _over(self, status: int) -> None:
+    def _over(self, status: int, peak_kb: int = 0) -> None:
         pid, self._trial = self._trial, 0
-        self._tell(b"X", pid, os.waitstatus_to_exitcode(status))
+        self._tell(b"X", pid, os.waitstatus_to_exitcode(status), peak_kb)
 
-    def _tell(self, kind: bytes, pid: int, status: int) -> None:
+    def _tell(self, kind: bytes, pid: int, status: int, peak_kb: int = 0) -> None:
         with contextlib.suppress(OSError):  # the driver is gone; the next poll says so
-            self._control.send(TOLD.pack(kind, pid, status))
+            self._control.send(TOLD.pack(kind, pid, status, peak_kb))

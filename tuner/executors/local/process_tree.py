@@ -85,37 +85,40 @@ def kill_group(pgid: int) -> None:
         os.killpg(pgid, signal.SIGKILL)
 
 
-def dead_children() -> Iterator[tuple[int, int]]:
-    """Collect the children that are dead by now: (pid, wait status)."""
+def dead_children() -> Iterator[tuple[int, int, int]]:
+    """Collect the children that are dead by now: (pid, wait status, peak memory in kB)."""
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
             return
         if pid == 0:
             return
-        yield pid, status
+        yield pid, status, usage.ru_maxrss
 
 
-def end_children(keep: int | None = None) -> int | None:
+def end_children(keep: int | None = None, peaks: list[int] | None = None) -> int | None:
     """End every child, and what falls to this process as they die, until there is none.
 
-    Needs `adopt_orphans`. Returns the wait status of child `keep` if it was among them.
+    Needs `adopt_orphans`. Returns the wait status of child `keep` if it was among them; `peaks` gets the peak memory of
+    each in kB.
     """
     me = os.getpid()
     status = None
     while True:
         try:
-            pid, found = os.waitpid(-1, os.WNOHANG)
+            pid, found, usage = os.wait4(-1, os.WNOHANG)
             if pid == 0:
                 left = children(me)
                 for child in left:
                     kill(child)
                 if not left:
                     continue  # it fell to this process while /proc was being read
-                pid, found = os.waitpid(-1, 0)
+                pid, found, usage = os.wait4(-1, 0)
         except ChildProcessError:
             return status
+        if peaks is not None:
+            peaks.append(usage.ru_maxrss)
         if pid == keep:
             status = found
 

@@ -44,7 +44,8 @@ class Slots:
     Args:
         start: starts a fork server that preloads none of the modules named.
         modules: those that it preloads else; "" stands for the trainable.
-        ended: called when nothing of an attempt is left, with its pid (0: not known) and exit status.
+        ended: called when nothing of an attempt is left, with its pid (0: not known), exit status, and the most memory
+            that it had, in kB (0: not known).
         keep: called when nothing of an attempt is left but its process, at that keeper, which waits for another one.
         left: called when one that was kept has ended.
     """
@@ -54,7 +55,7 @@ class Slots:
         reactor: Reactor,
         start: Callable[[Sequence[str]], ForkServer],
         modules: Iterable[str],
-        ended: Callable[[LocalAttempt, int, int, list[Event]], None],
+        ended: Callable[[LocalAttempt, int, int, int, list[Event]], None],
         keep: Callable[[LocalAttempt, socket.socket, list[Event]], KeptProcess],
         left: Callable[[KeptProcess], None],
     ) -> None:
@@ -162,8 +163,8 @@ class Slots:
                 data = b""
             if not data:
                 break
-            kind, pid, status = TOLD.unpack(data)
-            self._on_told(slot, kind, pid, status, events)
+            kind, pid, status, peak_kb = TOLD.unpack(data)
+            self._on_told(slot, kind, pid, status, peak_kb, events)
         slot.gone = True
         if slot.attempt is not None:
             slot.attempt.keeper = None
@@ -174,14 +175,14 @@ class Slots:
         if slot.server.gone:
             self._after_server(events)
 
-    def _on_told(self, slot: Slot, kind: bytes, pid: int, status: int, events: list[Event]) -> None:
+    def _on_told(self, slot: Slot, kind: bytes, pid: int, status: int, peak_kb: int, events: list[Event]) -> None:
         attempt, slot.attempt = slot.attempt, None
         if kind == b"P" and attempt is not None:
             slot.kept = self._keep(attempt, slot.control, events)
             return
         self._idle.append(slot)
         if attempt is not None:
-            self._ended(attempt, pid, status, events)
+            self._ended(attempt, pid, status, peak_kb, events)
         if slot.kept is not None:
             self._let_go(slot)
 
@@ -238,11 +239,11 @@ class Slots:
             return
         if slot.pid:
             attempt.reason = attempt.reason or "lost"
-            self._ended(attempt, 0, KILLED, events)
+            self._ended(attempt, 0, KILLED, 0, events)
         elif slot.server.gone:
             self._waiting.append(attempt)  # it never began
         else:
-            self._ended(attempt, 0, CANNOT_FORK, events)
+            self._ended(attempt, 0, CANNOT_FORK, 0, events)
 
     def _after_server(self, events: list[Event]) -> None:
         """The server died. Its keepers end their trials and go; when the last one has, what is left is swept up."""
