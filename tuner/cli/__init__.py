@@ -19,6 +19,7 @@ from tuner.cli import (
     report,
     resume,
     retention,
+    rm,
     run,
     show,
     sync,
@@ -29,7 +30,7 @@ from tuner.error import TuneError
 from tuner.experiment.hostile import UNREADABLE, said
 from tuner.progress.warn_once import WarnOnce
 
-VERBS = (run, ls, show, watch, report, export, retention, resume, verify, sync, cp, prove, doctor, completion)
+VERBS = (run, ls, show, watch, report, export, retention, resume, verify, sync, cp, rm, prove, doctor, completion)
 
 READING = ("ls", "show", "watch", "report", "export", "retention", "verify", "sync", "cp")
 """Verbs that only read or copy what is there: whatever that is, they end without a traceback."""
