@@ -199,6 +199,22 @@ def _callbacks(name: str, value: Any) -> Any:
     return value
 
 
+_HOOKS = "None, a command (a text for the shell, or a list of its words), or an http(s) URL"
+
+
+def _hook(name: str, value: Any) -> Any:
+    words = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+    if not words or not all(isinstance(word, str) for word in words) or not words[0].strip():
+        hint = "; a function is for callbacks=[...]" if callable(value) else ""
+        raise invalid(name, value, _HOOKS + hint)
+    if isinstance(value, str) and "://" in value.split()[0]:
+        scheme, _, rest = value.strip().partition("://")
+        host = rest.partition("/")[0]
+        if scheme.lower() not in ("http", "https") or not host or "@" in host or len(value.split()) > 1:
+            raise invalid(name, value, _HOOKS + " without a user in it")
+    return value
+
+
 def _log_to_file(name: str, value: Any) -> Any:
     files = value if isinstance(value, list | tuple) and len(value) == 2 else [value]
     if not isinstance(value, bool) and not all(isinstance(file, str) and file for file in files):
@@ -228,6 +244,9 @@ class RunConfig(Config):
         overwrite: replace an experiment of this name.
         takeover: do not wait for another owner's heartbeat to go stale.
         progress_reporter: what shows the run; None: the default view.
+        on_end, on_failure: a command (a text for the shell, or a list of words) or an http(s) URL that is told, in
+            JSON, when the run has ended, and when a trial has failed for good (docs/hooks.md). Never stored: a resume
+            has those that it is given anew. No call holds up the run, or lasts longer than TUNE_HOOK_TIMEOUT_S (10 s).
         storage_filesystem, worker_runtime_env: accepted, without effect.
     """
 
@@ -252,6 +271,8 @@ class RunConfig(Config):
     trial_timeout_s: float | None = setting(check.duration_or_none)
     overwrite: bool = setting(check.flag, False)
     takeover: bool = setting(check.flag, False)
+    on_end: str | Sequence[str] | None = setting(optional(_hook))
+    on_failure: str | Sequence[str] | None = setting(optional(_hook))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -68,6 +68,11 @@ def handles_interrupts() -> bool:
     return os.environ.get("TUNE_DISABLE_SIGINT_HANDLER", "") in ("", "0")
 
 
+def hook_timeout_s() -> float:
+    """TUNE_HOOK_TIMEOUT_S: seconds that a call of `on_end=` or `on_failure=` may take; default 10."""
+    return _seconds("TUNE_HOOK_TIMEOUT_S", 10.0)
+
+
 def slow_after_s() -> float:
     """TUNE_WARN_THRESHOLD_S: seconds from which on `warn_if_slow` warns; default 0.5."""
     return _seconds("TUNE_WARN_THRESHOLD_S", 0.5)

@@ -79,6 +79,8 @@ def run(
     trial_timeout_s: float | None = None,
     checkpoint_budget: str | int | Budget | None = None,
     executor: Any = None,
+    on_end: str | Sequence[str] | None = None,
+    on_failure: str | Sequence[str] | None = None,
     **others: Any,
 ) -> ExperimentAnalysis:
     """Run an experiment and return its results.
@@ -124,6 +126,9 @@ def run(
         checkpoint_budget: "50GB" or `Budget(bytes, top_k)` for all checkpoints of the experiment.
         executor: None (processes on this machine), "inline" (this process, for debuggers), "ray" (the nodes of the Ray
             cluster that runs here), or an `Executor`, as `RayExecutor(address=...)`.
+        on_end, on_failure: a command (a text for the shell, or a list of words) or an http(s) URL that is told, in
+            JSON, when the run has ended, and when a trial has failed for good (docs/hooks.md). Never stored: a resume
+            has those that it is given anew. No call holds up the run, or lasts longer than TUNE_HOOK_TIMEOUT_S (10 s).
 
     A trainer's own `run_config` holds where an argument has its default.
 

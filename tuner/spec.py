@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -186,6 +187,8 @@ class Spec:
     seed: int | None = _run(_seed, file=True)
     overwrite: bool = _run(default=False, file=True)
     takeover: bool = _run(default=False, file=True)
+    on_end: str | Sequence[str] | None = _run()
+    on_failure: str | Sequence[str] | None = _run()
     executor: Any = _run(file=Literal["local", "inline", "ray"] | dict[str, Any] | None)
     param_space: Any = _setting(_space, file=dict[str, Any])
     resources_per_trial: Any = _setting(file=dict[str, float] | None)
@@ -254,12 +257,9 @@ class Spec:
         stem = safe_name(self.trainable_name, limit=60)
         if self.resume_choice.base is Base.AUTO:
             return f"{stem}_{script_hash(self.trainable, self.trainable_name)}"
-        name = base = f"{stem}_{now:%Y-%m-%d_%H-%M-%S}" if knobs.dated_names() else stem
-        number = 1
-        while os.path.exists(self.storage / name):
-            number += 1
-            name = f"{base}_{number}"
-        return name
+        base = f"{stem}_{now:%Y-%m-%d_%H-%M-%S}" if knobs.dated_names() else stem
+        names = chain([base], (f"{base}_{number}" for number in count(2)))
+        return next(name for name in names if not os.path.exists(self.storage / name))
 
     def _check_saving(self) -> None:
         """Refuse to have a trainable save that cannot, or that decides by itself."""

@@ -31,9 +31,9 @@ WITHIN = {"inherits", "trainable_name", "resources_for", "rerun"}
 """What no argument says."""
 NOT_IN_A_FILE = {
     "progress_reporter", "trial_name_creator", "trial_dirname_creator", "chdir_to_trial_dir", "sync_config",
-    "checkpoint_config", "local_dir", "resume_config",
+    "checkpoint_config", "local_dir", "resume_config", "on_end", "on_failure",
 }  # fmt: skip
-"""Arguments of `run` that are objects or functions, or second names."""
+"""Arguments of `run` that are objects or functions, second names, or what a resume is never to run by itself."""
 SETTINGS = {each.name for each in fields(Spec)} - WITHIN
 
 

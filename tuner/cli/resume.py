@@ -21,6 +21,7 @@ def add(verbs: Any) -> None:
     errored.add_argument("--restart-errored", action="store_true", help="run errored trials anew")
     run_verb.add_set(verb)
     run_verb.add_where(verb)
+    run_verb.add_hooks(verb)
     verb.set_defaults(run=run)
 
 
@@ -48,16 +49,17 @@ def _from_config(kept: Path, path: Path, arguments: argparse.Namespace) -> int:
     described = load(kept, [*run_verb.where(arguments), *arguments.changes])
     # Where it lies now counts: it may have been moved since.
     moved = {"name": path.name, "storage_path": str(path.parent), "resume": word, "overwrite": False}
-    return run_verb.execute(replace(described, said={**described.said, **moved}))
+    return run_verb.execute(replace(described, said={**described.said, **moved}), run_verb.hooks(arguments))
 
 
 def _from_trainable(path: Path, arguments: argparse.Namespace) -> int:
     from tuner.cli.load_object import load_object
     from tuner.tuner import Tuner
 
-    if arguments.changes or run_verb.where(arguments):
+    if arguments.changes or run_verb.where(arguments) or run_verb.hooks(arguments):
         raise SettingError(
-            "--set, --executor and --address change an experiment that `tuner run` started; this one was not"
+            "--set, --executor, --address, --on-end and --on-failure are for an experiment that `tuner run` started; "
+            "this one was not"
         )
     grid = Tuner.restore(
         str(path),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ def add(verbs: Any) -> None:
     verb.add_argument("config", metavar="CONFIG.yaml", type=Path)
     add_set(verb)
     add_where(verb)
+    add_hooks(verb)
     verb.set_defaults(run=run)
 
 
@@ -36,6 +38,19 @@ def where(arguments: argparse.Namespace) -> list[str]:
     return [f"executor={json.dumps({'ray': {'address': address}})}"]
 
 
+def add_hooks(verb: argparse.ArgumentParser) -> None:
+    """The options that say who is told of the run: no file says so, for a command from a file would run at a resume."""
+    what = "a command for the shell or an http(s) URL, told as JSON when"
+    verb.add_argument("--on-end", metavar="HOOK", help=f"{what} the run has ended")
+    verb.add_argument("--on-failure", metavar="HOOK", help=f"{what} a trial has failed for good")
+
+
+def hooks(arguments: argparse.Namespace) -> dict[str, str]:
+    """These options, as arguments of `tune.run`."""
+    given = {"on_end": arguments.on_end, "on_failure": arguments.on_failure}
+    return {name: hook for name, hook in given.items() if hook is not None}
+
+
 def add_set(verb: argparse.ArgumentParser) -> None:
     """The option that changes single settings."""
     verb.add_argument(
@@ -51,15 +66,15 @@ def add_set(verb: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tuner.cli.config_file import load
 
-    return execute(load(arguments.config, [*where(arguments), *arguments.changes]))
+    return execute(load(arguments.config, [*where(arguments), *arguments.changes]), hooks(arguments))
 
 
-def execute(described: Any) -> int:
+def execute(described: Any, hooks: Mapping[str, str]) -> int:
     """Run what a config describes; say where it lies and what came out best. 1 when trials failed."""
     from tuner.cli.config_file import KeepConfig
     from tuner.run import run as tune_run
 
-    settings = described.arguments()
+    settings = {**described.arguments(), **hooks}
     settings["callbacks"] = [*settings.get("callbacks", ()), KeepConfig(described)]
     failed: TrialsFailedError | None = None
     try:

@@ -22,6 +22,7 @@ from tuner.callback import CallbackList
 from tuner.clock import Clock, SystemClock
 from tuner.compat import variables
 from tuner.driver.driver import Run
+from tuner.driver.hooks import RunHooks, check_programs
 from tuner.driver.plugins import PluginSet, TrialSource
 from tuner.driver.plugins.named_callbacks import named_callbacks
 from tuner.error import ExperimentExistsError, OwnedElsewhereError, SettingError
@@ -85,16 +86,23 @@ def execute(spec: Spec) -> ExperimentAnalysis:
         if isinstance(start_from, Path):
             start_from = followed(start_from)  # it may have been moved aside
         owned, plugins, reporter = started
-        with owned.life:
+
+        def warn(line: str) -> None:
+            reporter.announce(line)
+            driver_log.add(line)
+
+        hooks = RunHooks(owned.spec, owned.paths.root, clock=clock, warn=warn)
+        with hooks, owned.life:
             if hosts is not None:
                 owned.life.callback(hosts.release)
                 owned.life.callback(owned.undo.wait_elsewhere)
-            return Run(owned, plugins, reporter, executor, driver_log, start_from).run()
+            return Run(owned, plugins, reporter, executor, driver_log, start_from).run(hooks)
 
 
 def _check(spec: Spec, executor: Executor) -> Path | Checkpoint | None:
     """Refuse what can be refused before anything is looked at; returns the checkpoint that trials start from."""
     _fits(spec, executor)(parse_resources(spec.resources_per_trial))
+    check_programs(spec)
     strategy = spec.trainable.strategy if isinstance(spec.trainable, GroupTrainable) else ""
     if strategy.endswith("SPREAD") and executor.remote_hosts is None:
         no_effect(f"ScalingConfig(placement_strategy={strategy!r})", "trials run on this machine")

@@ -17,6 +17,7 @@ from tuner.driver import interruption, leaving
 from tuner.driver.attempts import LiveAttempt
 from tuner.driver.catch_up import CatchUp
 from tuner.driver.endings import Endings, HaltCause
+from tuner.driver.hooks import RunHooks
 from tuner.driver.jobs import RunPlan
 from tuner.driver.loop import TrialLoop
 from tuner.driver.plugins import FactApplier, PluginSet
@@ -69,8 +70,11 @@ class Run:
         self.applier = FactApplier(self.state, plugins)
         self.caught_up = CatchUp(opened, self.applier, executor=executor, announce=reporter.announce)
 
-    def run(self) -> ExperimentAnalysis:
+    def run(self, hooks: RunHooks) -> ExperimentAnalysis:
         """Run to the end. Raises Interrupted after Ctrl-C, SystemExit after SIGTERM, and what settings want raised."""
+        self._hooks, hooks.trials, hooks.state = hooks, self.state.trials, "failed"
+        if hooks.failing is not None:
+            self.plugins.callbacks.append(hooks.failing)
         try:
             return self._run()
         except Interrupted:
@@ -239,6 +243,7 @@ class Run:
                 raise
             finally:
                 signals.leave()
+                self._hooks.state = why
                 self.executor.shutdown(grace_s=0.0)
                 loop.finish(why)
                 if why == "finished" and journal.bytes_since_snapshot > FINAL_COMPACT_BYTES:

@@ -117,6 +117,8 @@ def redirected(spec: Spec, place: Path) -> Spec:
         spec,
         storage_path=place / str(number),
         resume=replace(spec.resume_choice, base=Base.AUTO, only_errored=False),
+        on_end=None,  # nobody waits for what is said of these runs
+        on_failure=None,
         overwrite=False,
         sync_config=SyncConfig(),
         seed=plan.seed if spec.seed is None else spec.seed,
