@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from trainables.errors import TrainablesError
 from trainables.validation import nearest_name
 from tuner.cli import (
+    best,
     completion,
     cp,
     doctor,
     export,
+    logs,
     ls,
     output,
     prove,
@@ -30,9 +32,12 @@ from tuner.error import TuneError
 from tuner.experiment.hostile import UNREADABLE, said
 from tuner.progress.warn_once import WarnOnce
 
-VERBS = (run, ls, show, watch, report, export, retention, resume, verify, sync, cp, rm, prove, doctor, completion)
+VERBS = (
+    *(run, ls, show, best, logs, watch, report, export, retention),
+    *(resume, verify, sync, cp, rm, prove, doctor, completion),
+)
 
-READING = ("ls", "show", "watch", "report", "export", "retention", "verify", "sync", "cp")
+READING = ("ls", "show", "best", "logs", "watch", "report", "export", "retention", "verify", "sync", "cp")
 """Verbs that only read or copy what is there: whatever that is, they end without a traceback."""
 
 PROBLEMS = 1
@@ -63,6 +68,8 @@ def _parsed(top: argparse.ArgumentParser, arguments: Sequence[str] | None) -> ar
     given, unknown = top.parse_known_args(words)
     if rest:
         given.rest = rest
+    if len(unknown) == 1 and not unknown[0].startswith("-") and getattr(given, "trial", "") is None:
+        given.trial = unknown.pop()  # `tuner logs EXPERIMENT -f TRIAL`, of which argparse makes nothing
     if unknown:
         parser = getattr(given, "parser", top)
         option = unknown[0].partition("=")[0]

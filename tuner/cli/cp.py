@@ -8,7 +8,6 @@ from typing import Any
 
 from trainables.places import is_elsewhere, parent_and_name
 from trainables.store.manifest import MANIFEST_NAME
-from trainables.transfer import between, remote_checkpoints
 from trainables.transfer.open import open_backend, shown
 from tuner.cli import output, place
 from tuner.error import ExperimentNotFoundError, SettingError
@@ -24,18 +23,16 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tuner.syncer import views
-    from tuner.tools.copy import check_room, copy_experiment
+    from tuner.tools.copy import copy_checkpoint, copy_experiment
 
     given = _source(arguments.source)
     above, name = parent_and_name(given)
-    into, new = _target(arguments.target, name)
+    into, new = place.target(arguments.target, name)
     if _plain(f"{into}/{new}").is_relative_to(_plain(given)) and _plain(f"{into}/{new}") != _plain(given):
         raise SettingError(f"{shown(arguments.target)!r} is not accepted: {shown(given)} cannot be copied into itself")
     with open_backend(above) as source, open_backend(into) as target:
         if name and source.exists(f"{name}/{MANIFEST_NAME}"):
-            files = remote_checkpoints.read_manifest(source, name).manifest.files
-            check_room(target, new, {MANIFEST_NAME, *(entry.name.partition("/")[0] for entry in files)})
-            size = between.copy(source, name, target, new).bytes
+            size = copy_checkpoint(source, name, target, new).bytes
             output.say(f"{shown(target.url(new))}: a checkpoint, {output.size(size)}")
             return 0
         if not name or not source.exists(f"{name}/experiment.json"):
@@ -59,13 +56,3 @@ def _source(given: str) -> str:
         return given if is_elsewhere(given) else str(place.experiment(given))
     except ExperimentNotFoundError:
         return place.whole(given)
-
-
-def _target(given: str, name: str) -> tuple[str, str]:
-    """(place, name) of what is made."""
-    if given.endswith("/"):
-        return place.whole(given), name
-    above, new = parent_and_name(place.whole(given))
-    if not new:
-        raise SettingError(f"{shown(given)!r} is not accepted: DST is a path or URI to copy to, or one with a slash")
-    return above, new

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from trainables.transfer.open import shown
-from tuner.cli import output, place
+from tuner.analysis import scopes
+from tuner.cli import output, place, run_state
+from tuner.cli.trial_table import goal_of
+from tuner.clock import SystemClock
 from tuner.experiment.hostile import UNREADABLE, said
+from tuner.experiment.liveness import last_driver
 from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage, is_elsewhere
-from tuner.experiment.reader import load_with_journal
+from tuner.experiment.reader import load_with_journal, read_settings
+from tuner.experiment.trial import Trial
+
+HEADER = (
+    *("name", "started", "state", "best", "trials", "done", "failed", "running", "paused", "pending"),
+    *("checkpoints", "size"),
+)
 
 
 def add(verbs: Any) -> None:
@@ -31,13 +42,20 @@ def run(arguments: argparse.Namespace) -> int:
     elif not rows:
         output.say(f"no experiments in {storage}")
     else:
-        header = ("name", "trials", "pending", "running", "paused", "done", "failed", "checkpoints", "size", "state")
-        sizes = (None if row["bytes"] is None else output.size(row["bytes"]) for row in rows)
-        cells = ([*map(row.get, header[:8]), size, row["state"]] for row, size in zip(rows, sizes, strict=True))
-        output.say(
-            output.table(header, cells, width=output.terminal_width(), first=("name", "state", "trials", "done"))
-        )
+        first = ("name", "state", "best", "started", "trials", "done", "failed")
+        output.say(output.table(HEADER, map(_cells, rows), width=output.terminal_width(), first=first))
     return 0
+
+
+def _cells(row: dict[str, Any]) -> list[Any]:
+    """As a person reads it: the date to the minute, the best value with its name."""
+    best, at = row["best"], row["started_at"]
+    shown = {
+        "started": None if at is None else output.time(at)[:-3],
+        "best": None if best is None else f"{output.value(best['metric'])} {output.value(best['value'])}",
+        "size": None if row["bytes"] is None else output.size(row["bytes"]),
+    }
+    return [shown.get(name, row.get(name)) for name in HEADER]
 
 
 def _found(given: str | None) -> tuple[str, list[dict[str, Any]]]:
@@ -65,7 +83,7 @@ def _describe_elsewhere(uri: str, name: str) -> dict[str, Any]:
 
 def _empty() -> dict[str, Any]:
     """A line of which nothing is known."""
-    columns = ("trials", "pending", "running", "paused", "done", "failed", "checkpoints", "bytes")
+    columns = ("trials", "pending", "running", "paused", "done", "failed", "checkpoints", "bytes", "best", "started_at")
     return dict.fromkeys(columns) | {"state": "", "lost": ""}
 
 
@@ -73,8 +91,11 @@ def describe(path: Path) -> dict[str, Any]:
     """One line's facts. A directory that cannot be read is a line that says so, not the end of the list."""
     row = _empty() | {"name": path.name, "path": str(path)}
     problems: list[str] = []
+    paths = ExperimentPaths(path)
     try:
-        state, journal = load_with_journal(ExperimentPaths(path), problems)
+        state, journal = load_with_journal(paths, problems)
+        driver = last_driver(paths, SystemClock().time())
+        best = _best(state.trials, read_settings(paths))
     except UNREADABLE as error:
         row["state"] = row["lost"] = f"unreadable: {said(error)}"
         return row
@@ -88,6 +109,20 @@ def describe(path: Path) -> dict[str, Any]:
         "failed": counts["ERROR"],
         "checkpoints": state.checkpoint_count,
         "bytes": state.checkpoint_bytes,
-        "state": state.run_ended or "running, or killed",
+        "best": best,
+        "started_at": driver.record.since if driver.record is not None else None,
+        "state": run_state.brief(driver, state.run_ended),
         "lost": "; ".join([*map(str, journal.damaged), *problems]),
     }
+
+
+def _best(trials: Sequence[Trial], settings: dict[str, Any]) -> dict[str, Any] | None:
+    """The best last value, by the experiment's own metric."""
+    goal = goal_of(settings)
+    if not goal.metrics or goal.mode not in ("min", "max"):
+        return None
+    metric = goal.metrics[0]
+    found = scopes.best(trials, metric, goal.mode, "last")
+    if found is None:
+        return None
+    return {"metric": metric, "value": scopes.score(found, metric, goal.mode, "last"), "trial": found.index}

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from trainables.places import parent_and_name
 from trainables.transfer.open import shown
 from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage, is_elsewhere
@@ -30,6 +31,16 @@ def experiment(given: str) -> Path:
             return place
     looked = " nor at ".join(str(place) for place in places)
     raise ExperimentNotFoundError(f"there is no experiment at {looked}")
+
+
+def target(given: str, name: str) -> tuple[str, str]:
+    """(place, name) of what a copy that is called `name` becomes at DST. Raises SettingError."""
+    if given.endswith("/"):
+        return whole(given), name
+    above, new = parent_and_name(whole(given))
+    if not new:
+        raise SettingError(f"{shown(given)!r} is not accepted: DST is a path or URI to copy to, or one with a slash")
+    return above, new
 
 
 @contextmanager

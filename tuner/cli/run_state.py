@@ -19,6 +19,11 @@ def text(driver: LastDriver, run_ended: str | None) -> str:
     return str(driver)
 
 
+def brief(driver: LastDriver, run_ended: str | None) -> str:
+    """The same without the process."""
+    return text(LastDriver(driver.liveness), run_ended)
+
+
 def note(driver: LastDriver, run_ended: str | None) -> str:
     """Why trials that have not ended do not go on; "" while the driver runs, and where nobody can tell."""
     if driver.liveness is Liveness.KILLED and run_ended is None:

@@ -35,7 +35,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("name", "moved_from", "id", "trainable", "entry", "upload_dir"), (str,)),
     **dict.fromkeys(("settings_blob", "space_blob"), (str,)),
     **dict.fromkeys(("metric", "mode"), (str, list)),
-    **dict.fromkeys(("retention", "inherited_copies", "moved"), (list,)),
+    **dict.fromkeys(("retention", "log_files", "inherited_copies", "moved"), (list,)),
     "sync_command": (dict,),
 }
 """Settings that are read from it, and what they are where they are not None."""

@@ -225,6 +225,7 @@ def _said(spec: Spec) -> dict[str, Any]:
         "checkpoint_score_attribute": config.score[0],
         "checkpoint_score_order": config.score[1],
         "retention": [rule_of(part) for part in parts_of(policy_for(config))],
+        "log_files": list(spec.log_files),
         "max_failures": spec.failure_config.max_failures,
         "upload_dir": _shown_upload_dir(spec.sync_config),
         "sync_command": _sync_command(spec.sync_config),

@@ -15,7 +15,8 @@ from pathlib import Path
 import blake3
 
 from trainables.errors import CheckpointError, ObjectNotFoundError
-from trainables.transfer import between
+from trainables.store.manifest import MANIFEST_NAME, Manifest
+from trainables.transfer import between, remote_checkpoints
 from trainables.transfer.backend import Backend
 from trainables.transfer.local import LocalBackend
 from trainables.transfer.open import shown
@@ -89,6 +90,16 @@ def check_room(target: Backend, to: str, known: Collection[str] = ()) -> None:
             f"{url!r} is not accepted: it holds {', '.join(there[:3])}{more}, and nothing is mixed with what is there. "
             f"Give a DST that is not there yet, or {url + '/'!r}: then the copy goes under it"
         )
+
+
+def copy_checkpoint(source: Backend, key: str, target: Backend, to: str) -> Manifest:
+    """Copy one checkpoint, every hash looked at on the way; the same one there already is no error.
+
+    Raises SettingError when something else is there, CheckpointError, TransferError.
+    """
+    files = remote_checkpoints.read_manifest(source, key).manifest.files
+    check_room(target, to, {MANIFEST_NAME, *(entry.name.partition("/")[0] for entry in files)})
+    return between.copy(source, key, target, to)
 
 
 def _begin(remote: RemoteExperiment, target: Backend, to: str) -> None:

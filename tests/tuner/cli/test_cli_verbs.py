@@ -197,7 +197,7 @@ def in_a_terminal(columns: int, *arguments: str) -> list[str]:
 def test_in_a_narrow_terminal_columns_are_cut_and_the_others_named(experiment: Path) -> None:
     listed = in_a_terminal(40, "ls", str(experiment.parent))
     assert all(len(line) <= 40 for line in listed[:2])
-    assert listed[0].split()[:2] == ["name", "trials"] and "state" in listed[0]
+    assert listed[0].split()[:4] == ["name", "started", "state", "best"]
     assert "small" in listed[1] and "finished" in listed[1]
     assert "(no room for:" in listed[-1] and "checkpoints" in listed[-1]
 

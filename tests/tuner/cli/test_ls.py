@@ -16,7 +16,10 @@ def test_ls_counts_trials_and_checkpoints(experiment: Path, capsys: pytest.Captu
     (row,) = json.loads(answer(capsys, "ls", str(experiment.parent), "--json"))
 
     assert (row["name"], row["trials"], row["done"], row["checkpoints"]) == ("small", 3, 3, 6)
-    assert "small" in answer(capsys, "ls", str(experiment.parent))
+    assert (row["state"], row["best"]["metric"]) == ("finished", "loss")
+    header, line = answer(capsys, "ls", str(experiment.parent)).splitlines()
+    assert header.split()[:6] == ["name", "started", "state", "best", "trials", "done"]
+    assert f"finished  loss {row['best']['value']:.5g}  3       3     0 " in line
 
 
 def test_ls_of_a_directory_without_experiments_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,73 @@
+"""tuner best: the best trial with its config and checkpoint, and a verified copy of that."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from tests.tuner.replicated import answer, ran, refused
+from trainables.store import verify
+from tuner.cli import main
+
+
+def test_best_prints_what_the_analysis_calls_best(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    analysis = tune.ExperimentAnalysis(experiment)
+    facts = json.loads(answer(capsys, "best", experiment, "--json"))
+    said = answer(capsys, "best", experiment)
+
+    assert (facts["config"], facts["value"]) == (analysis.best_config, analysis.best_result["loss"])
+    assert facts["checkpoint"] == analysis.best_checkpoint.path
+    assert f"x = {analysis.best_config['x']!r}\n" in said, "with all digits"
+    assert "the lowest of 3 trials\niteration 4, returned\n" in said and facts["checkpoint"] in said.splitlines()[-1]
+    worst = json.loads(answer(capsys, "best", experiment, "--mode", "max", "--json"))
+    assert worst["value"] == max(trial.last_result["loss"] for trial in analysis.trials)
+
+
+def test_best_copies_its_checkpoint_whole_or_not_at_all(
+    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    copy = tmp_path / "copy"
+
+    assert f"copied, every file verified, to {copy}\n" in answer(capsys, "best", experiment, "--copy-to", copy)
+    verify.check(copy)
+    assert tune.Checkpoint(copy).to_dict() == {"step": 4}
+    assert answer(capsys, "best", experiment, "--copy-to", copy), "the same once more is no error"
+    assert "it holds file, and nothing is mixed" in refused(capsys, "best", experiment, "--copy-to", tmp_path / "full")
+    source = Path(json.loads(answer(capsys, "best", experiment, "--json"))["checkpoint"])
+    (damaged,) = [file for file in source.iterdir() if file.name != ".manifest.json"]
+    damaged.write_bytes(b"x" * damaged.stat().st_size)
+    shutil.rmtree(copy)
+    assert main(["best", str(experiment), "--copy-to", str(copy)]) == 1
+    print(capsys.readouterr().err)
+    assert not copy.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--metric", "los", "--mode", "min"], "no trial has reported a metric 'los'; reported, nearest first: loss"),
+        (["--metric", "training_iteration"], "best training_iteration is which? Give --mode min or --mode max"),
+    ],
+)
+def test_best_of_what_is_not_there_is_refused(
+    options: list[str], said: str, experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["best", str(experiment), *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_best_of_a_place_elsewhere(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ran(bucket, tmp_path / "results")
+    shutil.rmtree(tmp_path / "results")
+
+    said = answer(capsys, "best", f"{bucket}/mine", "--mode", "max", "--copy-to", f"{tmp_path}/copies/")
+
+    assert f"  {bucket}/mine/" in said
+    assert tune.Checkpoint(tmp_path / "copies" / "checkpoint_000003").to_dict() == {"n": 3}
