@@ -12,6 +12,7 @@ from tuner.cli import (
     best,
     completion,
     cp,
+    diff,
     doctor,
     export,
     logs,
@@ -33,11 +34,11 @@ from tuner.experiment.hostile import UNREADABLE, said
 from tuner.progress.warn_once import WarnOnce
 
 VERBS = (
-    *(run, ls, show, best, logs, watch, report, export, retention),
+    *(run, ls, show, best, logs, watch, diff, report, export, retention),
     *(resume, verify, sync, cp, rm, prove, doctor, completion),
 )
 
-READING = ("ls", "show", "best", "logs", "watch", "report", "export", "retention", "verify", "sync", "cp")
+READING = ("ls", "show", "best", "logs", "watch", "diff", "report", "export", "retention", "verify", "sync", "cp")
 """Verbs that only read or copy what is there: whatever that is, they end without a traceback."""
 
 PROBLEMS = 1

@@ -33,12 +33,12 @@ _NEVER_SAME = {".keras": ("date_saved", "shared_object_id")}
 """Ending of a file -> what its library writes into it that is another each time: a date, an object's address."""
 
 
-def compare(first: Path, second: Path, *, ignore: Sequence[str] = ()) -> Iterator[Difference]:
+def compare(first: Path, second: Path, *, ignore: Sequence[str] = (), unpickle: bool = True) -> Iterator[Difference]:
     """All that differs between the files of two checkpoints; each name begins with that of the file.
 
     Files that hold equal values count as equal, whatever their bytes. What torch, pickle, numpy, safetensors, JSON,
     HDF5 or zip wrote is read, and text by lines; for pickles this runs code: give only checkpoints of a script that
-    one would run.
+    one would run, or say `unpickle=False`: then they are compared as bytes.
     """
     names = [_names(directory) for directory in (first, second)]
     for name in sorted({*names[0], *names[1]}):
@@ -49,7 +49,7 @@ def compare(first: Path, second: Path, *, ignore: Sequence[str] = ()) -> Iterato
         elif name not in names[0]:
             yield Difference(name, "the file is new")
         elif (offset := _first_byte(first / name, second / name)) is not None:
-            yield from _contents(first / name, second / name, name, offset, ignore)
+            yield from _contents(first / name, second / name, name, offset, ignore, unpickle)
 
 
 def _names(directory: Path) -> set[str]:
@@ -71,23 +71,30 @@ def _first_byte(one: Path, other: Path) -> int | None:
             offset += len(left)
 
 
-def _contents(one: Path, other: Path, name: str, offset: int, ignore: Sequence[str]) -> Iterator[Difference]:
+def _contents(
+    one: Path, other: Path, name: str, offset: int, ignore: Sequence[str], unpickle: bool
+) -> Iterator[Difference]:
     try:
-        values = _load(one), _load(other)
+        values = _load(one, unpickle), _load(other, unpickle)
     except Exception as error:  # whatever a user's class raises when it is unpickled
         sizes = one.stat().st_size, other.stat().st_size
-        why = f"; it could not be read: {type(error).__name__}: {error}" if not isinstance(error, _Unknown) else ""
+        why = "" if isinstance(error, _Unknown) else f"; it could not be read: {type(error).__name__}: {error}"
+        why = f"; {error}" if isinstance(error, _Closed) else why
         yield Difference(name, f"{sizes[0]} bytes, now {sizes[1]}; they differ from byte {offset} on{why}")
         return
     for found in differences(*values, ignore=(*_NEVER_SAME.get(one.suffix, ()), *ignore)):
-        yield Difference(f"{name}: {found.name}" if found.name else name, found.text, found.tensor)
+        yield Difference(f"{name}: {found.name}" if found.name else name, found.text, found.tensor, found.largest)
 
 
 class _Unknown(Exception):
     """A file of no kind that is read here."""
 
 
-def _load(path: Path) -> Any:
+class _Closed(Exception):
+    """A pickle, which is not to be opened."""
+
+
+def _load(path: Path, unpickle: bool) -> Any:
     with path.open("rb") as file:
         head = file.read(8)
     if path.suffix == ".json":
@@ -98,15 +105,21 @@ def _load(path: Path) -> Any:
         loaded = importlib.import_module("numpy").load(path, allow_pickle=False)
         return dict(loaded) if path.suffix == ".npz" else loaded
     if head[:4] == b"PK\x03\x04":
-        return _of_torch(path) if _is_of_torch(path) else _zipped(path)
+        return _of_torch(path, unpickle) if _is_of_torch(path) else _zipped(path, unpickle)
     if head == b"\x89HDF\r\n\x1a\n":
         return _hdf5(path)
     if head[:1] == b"\x80":
-        try:
-            return pickle.loads(path.read_bytes())
-        except pickle.UnpicklingError:
-            return _of_torch(path)  # as old versions of torch wrote it
+        return _pickled(path, unpickle)
     return _lines(path)
+
+
+def _pickled(path: Path, unpickle: bool) -> Any:
+    if not unpickle:
+        raise _Closed("it is a pickle: what it holds is seen only by running its code (--unpickle)")
+    try:
+        return pickle.loads(path.read_bytes())
+    except pickle.UnpicklingError:
+        return _of_torch(path, unpickle)  # as old versions of torch wrote it
 
 
 def _lines(path: Path) -> dict[str, str]:
@@ -123,15 +136,15 @@ def _lines(path: Path) -> dict[str, str]:
     return {f"line {number}": line for number, line in enumerate(text.split("\n"), 1)}
 
 
-def _zipped(path: Path) -> dict[str, Any]:
+def _zipped(path: Path, unpickle: bool) -> dict[str, Any]:
     """Name -> what it holds, of all files in an archive."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="prove-") as directory, zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             inside = Path(archive.extract(name, directory))
             try:
-                found[name] = None if inside.is_dir() else _load(inside)
-            except _Unknown:
+                found[name] = None if inside.is_dir() else _load(inside, unpickle)
+            except (_Unknown, _Closed):
                 found[name] = inside.read_bytes()
     return found
 
@@ -149,11 +162,15 @@ def _is_of_torch(path: Path) -> bool:
         return any(name.endswith("/data.pkl") for name in archive.namelist())
 
 
-def _of_torch(path: Path) -> Any:
+def _of_torch(path: Path, unpickle: bool) -> Any:
     torch: Any = importlib.import_module("torch")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
+        if not unpickle:
+            raise _Closed(
+                "it holds more than tensors and plain values: what is seen only by running its code (--unpickle)"
+            ) from None
         return torch.load(path, map_location="cpu", weights_only=False)
 
 

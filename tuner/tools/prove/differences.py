@@ -21,6 +21,8 @@ class Difference:
     """What it was, and what it is."""
     tensor: bool = False
     """A tensor or an array, and no single value."""
+    largest: float | None = None
+    """Of numbers: by how much they differ at most."""
 
 
 def differences(first: Any, second: Any, *, ignore: Sequence[str] = (), name: str = "") -> Iterator[Difference]:
@@ -64,7 +66,8 @@ def _walk(a: Any, b: Any, name: str, ignore: Sequence[str], depth: int) -> Itera
     elif type(a) is type(b) and depth < DEPTH and _holds(a) is not None:
         yield from _walk(_holds(a), _holds(b), name, ignore, depth + 1)
     elif not _same(a, b):
-        yield Difference(name, f"{_short(a)}, now {_short(b)}")
+        apart = abs(a - b) if isinstance(a, int | float) and isinstance(b, int | float) else None
+        yield Difference(name, f"{_short(a)}, now {_short(b)}", largest=apart)
 
 
 def _is_array(value: Any) -> bool:
@@ -88,19 +91,21 @@ def _arrays(a: Any, b: Any, name: str) -> Iterator[Difference]:
     count = int(unlike.sum())
     if count:
         size = int(unlike.numel()) if hasattr(unlike, "numel") else int(unlike.size)
-        yield Difference(name, f"{shape} {kind}: {count} of {size} values differ{_largest(a, b, unlike)}", tensor=True)
+        largest = _largest(a, b, unlike)
+        by = "" if largest is None else f", by at most {largest:.3g}"
+        yield Difference(name, f"{shape} {kind}: {count} of {size} values differ{by}", tensor=True, largest=largest)
 
 
-def _largest(a: Any, b: Any, unlike: Any) -> str:
+def _largest(a: Any, b: Any, unlike: Any) -> float | None:
     if "bool" in str(a.dtype):
-        return ""
+        return None
     try:
         one, other = a[unlike], b[unlike]
         if "complex" not in str(a.dtype):
             one, other = (v.double() if hasattr(v, "double") else v.astype(float) for v in (one, other))
-        return f", by at most {float(abs(one - other).max()):.3g}"
+        return float(abs(one - other).max())
     except (TypeError, ValueError, IndexError, RuntimeError):  # text, records: they have no distance
-        return ""
+        return None
 
 
 def _holds(value: Any) -> Any:
