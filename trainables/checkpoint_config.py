@@ -106,6 +106,7 @@ class CheckpointConfig(_RankedConfig):
         _checkpoint_upload_from_workers: with `upload_dir` (of `SyncConfig`, or a `storage_path` elsewhere) each worker
             copies what it saved there itself, beside its training; else the run does, from where the checkpoint lies.
         keep: policies of `trainables.store.retention`; a checkpoint stays when one of them, or `num_to_keep`, keeps it.
+            None: no more than that.
         publish: "background" (a report does not wait for the disk) or "blocking".
 
     Raises InvalidSettingError (a ValueError).

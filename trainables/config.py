@@ -52,7 +52,8 @@ class FailureConfig(Config):
     """What happens when a trial fails.
 
     Args:
-        max_failures: how often a trial is continued after a failure; -1: always.
+        max_failures: how often a trial goes on from its newest checkpoint after a failure: at once the first time, then
+            after 1, 2, 4 ... 60 seconds; -1: always.
         fail_fast: True ends the experiment at the first failure, "raise" raises it at once; both need `max_failures=0`.
         controller_failure_limit: accepted, without effect.
     """
@@ -101,6 +102,8 @@ class ScalingConfig(Config):
         placement_strategy: on a cluster, "PACK" (on one node if that holds all, else on as few as possible), "SPREAD",
             "STRICT_PACK" (on one node) or "STRICT_SPREAD" (each worker on a node of its own). A trainer's own counts
             for all its trials.
+        accelerator_type, use_tpu, topology, bundle_label_selector: accepted, without effect.
+        _max_cpu_fraction_per_node: accepted, without effect.
 
     Every value may also be a domain of a search space.
     """
@@ -228,25 +231,34 @@ class RunConfig(Config):
     """What concerns a whole experiment.
 
     Args:
-        name: its name; None: made from the trainable's name and the time.
-        storage_path: directory (or URI) that holds the experiment's directory; None: ~/tuner_results.
-        failure_config, checkpoint_config, sync_config: None means their defaults.
-        verbose: 0 (prints nothing) to 3; None: the default view.
-        stop: {"metric": limit}, a function (trial_id, result), or a Stopper.
-        callbacks: a list of Callback.
-        log_to_file: True, one file name, or (stdout's, stderr's); relative to the trial's directory.
-        local_dir: Ray 1.x's name of `storage_path`.
-        checkpoint_budget: "50GB" or `Budget(...)`: disk for all checkpoints of the experiment.
+        name: of the experiment, and of its directory; None: the trainable's name and the time.
+        storage_path: directory (or URI) that holds the experiment's directory; None: TUNE_RESULT_DIR, else
+            ~/tuner_results.
+        failure_config, checkpoint_config, sync_config: None means their defaults: a trial that fails is not tried
+            again, all checkpoints stay, and nothing is copied.
+        verbose: how much the driver prints: 0 nothing; 1 the state of the run, failures and a table at the end; 2 also
+            a line for each trial that ends, where there is no live view; 3 also one for each start, result and
+            checkpoint. None: 2. Its warnings are in `driver.log`, in the experiment's directory, all the same.
+        stop: {"training_iteration": 10, "accuracy": 0.9, "loss": tune.at_most(0.1)} (a number stops at or above it,
+            whichever comes first), a function (trial_id, result) -> bool, a Stopper, or a list. None: trials end by
+            themselves.
+        callbacks: a list of Callback objects, besides those that write result.json, progress.csv and TensorBoard's
+            files. None: only these.
+        log_to_file: the names of the files that get what a trial prints, in the trial's directory (it never comes to
+            the terminal): True and False: "stdout" and "stderr"; "NAME": both go there; ("OUT", "ERR").
+        local_dir: Ray 1.x's name of `storage_path`; None: not given.
+        checkpoint_budget: bytes, "50GB" or `Budget(...)`: disk for all checkpoints of the experiment. None: no limit.
         executor: "local" (processes of this machine), "inline" (this process), "ray" (the Ray cluster that runs here),
             or an executor, as `RayExecutor(address=...)`; None: processes of this machine.
-        seed: seeds every trial; None: drawn once and recorded.
-        trial_timeout_s: hard limit on the wall time of one attempt, in seconds.
-        overwrite: replace an experiment of this name.
-        takeover: do not wait for another owner's heartbeat to go stale.
+        seed: of searcher and trials, a whole number from 0; None: drawn once and recorded.
+        trial_timeout_s: hard limit on the wall time of one attempt, in seconds. None: there is none.
+        overwrite: True: an experiment of this name is replaced.
+        takeover: True: do not wait (60 s) for another owner's heartbeat to go stale.
         progress_reporter: what shows the run; None: the default view.
         on_end, on_failure: a command (a text for the shell, or a list of words) or an http(s) URL that is told, in
             JSON, when the run has ended, and when a trial has failed for good (docs/hooks.md). Never stored: a resume
             has those that it is given anew. No call holds up the run, or lasts longer than TUNE_HOOK_TIMEOUT_S (10 s).
+            None: nobody is told.
         storage_filesystem, worker_runtime_env: accepted, without effect.
     """
 

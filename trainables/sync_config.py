@@ -73,8 +73,9 @@ class SyncConfig(Config):
         sync_timeout: seconds without progress after which one operation is given up, and how long the end waits.
         sync_artifacts: upload the other files of a trial's directory too.
         sync_artifacts_on_checkpoint: upload them at every checkpoint.
-        excludes: patterns of artifacts that are not copied.
-        delete_template: a command with {target} that deletes there what a command or a function has copied.
+        excludes: patterns of artifacts that are not copied. None: all are.
+        delete_template: a command with {target} that deletes there what a command or a function has copied. None:
+            what such has copied stays there.
         options: what stands for {options} in the commands, as a shell would split it.
         ssh_key, ssh_port: of a host; None: as the user's ssh configuration says.
         keep_local: how many checkpoints of each trial stay on this machine once they are in the copy too, the newest of

@@ -29,7 +29,15 @@ _ERRORED = {
 
 @dataclass(frozen=True)
 class ResumeConfig:
-    """What a resume does with finished, unfinished and errored trials."""
+    """What a resume does with finished, unfinished and errored trials.
+
+    Args:
+        finished: SKIP; finished trials never run again.
+        unfinished: RESUME (from their newest checkpoint) or SKIP.
+        errored: SKIP (they are shown), RESUME, or RESTART (anew).
+
+    Each is a `ResumeConfig.ResumeType`.
+    """
 
     finished: ResumeType = ResumeType.SKIP
     unfinished: ResumeType = ResumeType.RESUME

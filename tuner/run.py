@@ -85,52 +85,88 @@ def run(
 ) -> ExperimentAnalysis:
     """Run an experiment and return its results.
 
+    Trials run in processes of their own, as many at once as there is room for. Killed at any moment, the same call
+    goes on with `resume="AUTO"`. See also "Output" below.
+
     Args:
         run_or_experiment: a function `f(config)`, a subclass of `tune.Trainable`, a registered name, a trainer, or an
             `Experiment` or a list of them, whose own arguments hold where these say something else.
-        name: the experiment's directory under `storage_path`; without it one with the date is made (with
-            `resume="AUTO"` a stable one).
-        metric, mode: what searcher, scheduler and "best" go by; `mode` is "min" or "max" (default "max").
-        stop: {"training_iteration": 10, "loss": tune.at_most(0.1)}, a function `(trial_id, result) -> bool`, a
-            `Stopper`, or a list.
-        time_budget_s: seconds after which the experiment ends early and stays resumable.
-        config: the search space; plain values, domains such as `tune.uniform(0, 1)`, `tune.grid_search([...])`.
-        resources_per_trial: {"cpu": 1, "gpu": 0.5, "my_resource": 2}; default one CPU.
-        num_samples: how often the space is sampled; -1: without end.
-        storage_path, local_dir: where experiments lie; default `~/tuner_results`.
-        search_alg, scheduler: a `Searcher` and a `TrialScheduler`, or their names; None: grid and random, and FIFO.
-        max_concurrent_trials: at most so many at once; None: as many as fit.
-        checkpoint_config, sync_config: which checkpoints are made and stay, and where copies go.
-        keep_checkpoints_num, checkpoint_score_attr, checkpoint_freq, checkpoint_at_end: how many checkpoints stay
-            ("max-auc": higher is better, "min-loss": lower), and when class trainables save.
-        verbose: 0 (prints nothing) to 3; None: the default view.
-        progress_reporter: what shows the run instead.
-        log_to_file: True, one file name, or (stdout's, stderr's); relative to the trial's directory.
-        callbacks: a list of `Callback`.
-        trial_name_creator, trial_dirname_creator: functions of a trial that name it and its directory.
-        chdir_to_trial_dir: whether a trial works in its directory; None: it does, unless TUNE_CHDIR_TO_TRIAL_DIR=0.
+        name: of the experiment, and of its directory under `storage_path`. None: the trainable's name and the date
+            (with `resume="AUTO"` one without a date, so that the same script finds its run again).
+        metric, mode: what searcher, scheduler and "best" go by: the name of a reported value, nested as "eval/auc",
+            and "min" or "max" (None: "max"). Lists of both for several objectives. metric=None: there is no best one.
+        stop: when a trial has done enough: {"training_iteration": 10, "accuracy": 0.9, "loss": tune.at_most(0.1)} (a
+            number stops at or above it, whichever comes first), a function `(trial_id, result) -> bool`, a `Stopper`,
+            or a list. None: trials end by themselves.
+        time_budget_s: seconds, or a `timedelta`, after which the experiment ends early and stays resumable; None: no
+            limit.
+        config: the search space: a dict, also nested, of plain values, of domains such as `tune.uniform(0, 1)`, and of
+            `tune.grid_search([...])`, or a define-by-run function `f(trial)`. None: trials without parameters.
+        resources_per_trial: {"cpu": 2, "gpu": 0.5, "my_resource": 1}, a `PlacementGroupFactory`, or a function of the
+            config that returns such; cores, GPUs, and units of your own. None: one CPU.
+        num_samples: how often the space is sampled, each time with every combination of its grids; -1: without end.
+        storage_path: the directory that holds experiments, or a URI ("s3://bucket/runs"). None: TUNE_RESULT_DIR, else
+            `~/tuner_results`.
+        local_dir: the older name of `storage_path`; None: not given.
+        search_alg: what proposes configs: a `Searcher`, or its name ("optuna"); None: grid and random search.
+        scheduler: what stops, pauses or changes trials by their results: a `TrialScheduler`, or its name ("asha");
+            None: none does (FIFO).
+        checkpoint_config: a `CheckpointConfig`: which checkpoints are made, and which stay. None: all stay.
+        keep_checkpoints_num: the same as its `num_to_keep`: the best so many of a trial stay, and the latest. None:
+            all.
+        checkpoint_score_attr: what ranks them: "auc" or "max-auc" (higher is better), "min-loss". None: recency.
+        checkpoint_freq: class trainables save every so many iterations; 0: not by themselves. Functions decide
+            themselves.
+        checkpoint_at_end: class trainables save once more when they end.
+        verbose: how much is printed; see "Output". None: 2.
+        progress_reporter: what shows the run instead of the built-in view: a `CLIReporter(...)` or another
+            `ProgressReporter`. None: the view that fits the terminal, notebook or file.
+        log_to_file: the names of the files that get what a trial prints, in the trial's directory: True and False:
+            "stdout" and "stderr"; "NAME": both go there; ("OUT", "ERR").
+        trial_name_creator, trial_dirname_creator: functions `(trial) -> str` that name trials, and their directories.
+            None: `<trainable>_<id>`.
+        chdir_to_trial_dir: whether a trial works in its own directory, so that relative paths lead there. None: it
+            does, unless TUNE_CHDIR_TO_TRIAL_DIR=0.
+        sync_config: a `SyncConfig`: where copies go, and how. None: there are none.
+        export_formats: names that a class's `_export_model` gets, with its directory, when a trial has ended. None:
+            none.
+        max_failures: how often a trial goes on from its newest checkpoint after it failed; -1: always.
+        fail_fast: True: the first failure ends the experiment; "raise": and what the trial raised is raised.
+        restore: what to start from: a checkpoint (a path, a URI, a `Checkpoint`) for every trial, or an experiment
+            (its path or URI) that is continued under this name. None: from nothing.
+        resume: False: start; "AUTO": continue the experiment of that name, or start it; True, "LOCAL", "REMOTE":
+            continue the one that is here, or in the copy; "PROMPT": ask; "ERRORED_ONLY": only trials that failed.
+            "+ERRORED" and "+RESTART_ERRORED" behind a word take up failed trials too. None: as TUNE_EXISTING says,
+            else False.
+        resume_config: a `ResumeConfig`, instead of `resume`: which trials go on. None: as `resume` says.
+        raise_on_failed_trial: raise `TrialsFailedError` at the end if a trial failed; False: see `analysis.trials`.
+        callbacks: a list of `Callback` objects, besides those that write result.json, progress.csv and TensorBoard's
+            files. None: only these.
+        max_concurrent_trials: at most so many at once. None and 0: as many as fit.
         reuse_actors: True: the process of an attempt that ended well goes on with the next one, of this trial or of
             another, if that is a class whose `reset_config(new_config)` returns True; `setup` is not called again.
-        export_formats: names that a class's `_export_model` gets, with its directory, when a trial has ended.
-        max_failures: how often one trial is restarted from its newest checkpoint after it failed; -1: always.
-        fail_fast: True: the first failure ends the experiment; "raise": and is raised.
-        resume: False, True, "LOCAL", "REMOTE", "PROMPT", "AUTO", "ERRORED_ONLY", also with a suffix: "AUTO+ERRORED".
-            True without a name: the newest experiment of that trainable. Where nothing is said TUNE_EXISTING holds.
-        resume_config: which trials go on, as a `ResumeConfig`, instead of `resume`.
-        restore: a checkpoint that the trials start from.
-        raise_on_failed_trial: raise `TrialsFailedError` at the end if a trial failed.
-        overwrite: replace an experiment of that name.
-        takeover: do not wait for the heartbeat of an owner on another host.
-        seed: of everything; without it one is drawn and recorded.
-        trial_timeout_s: seconds of wall time after which an attempt is ended.
-        checkpoint_budget: "50GB" or `Budget(bytes, top_k)` for all checkpoints of the experiment.
-        executor: None (processes on this machine), "inline" (this process, for debuggers), "ray" (the nodes of the Ray
-            cluster that runs here), or an `Executor`, as `RayExecutor(address=...)`.
+        overwrite: True: an experiment of that name is replaced.
+        takeover: True: do not wait (60 s) for the heartbeat of an owner on another host to go stale.
+        seed: of searcher and trials, a whole number. None: one is drawn and recorded.
+        trial_timeout_s: seconds of wall time after which an attempt of a trial is ended. None: no limit.
+        checkpoint_budget: bytes, "50GB", or a `Budget(bytes, top_k)`, for all checkpoints together. None: no limit.
+        executor: None or "local" (processes on this machine), "inline" (this process, for debuggers), "ray" (the nodes
+            of the Ray cluster that runs here), or an `Executor`, as `RayExecutor(address=...)`.
         on_end, on_failure: a command (a text for the shell, or a list of words) or an http(s) URL that is told, in
             JSON, when the run has ended, and when a trial has failed for good (docs/hooks.md). Never stored: a resume
             has those that it is given anew. No call holds up the run, or lasts longer than TUNE_HOOK_TIMEOUT_S (10 s).
+            None: nobody is told.
+        others: Ray's further arguments: `loggers`, and those that have no effect here, of which a warning tells.
 
     A trainer's own `run_config` holds where an argument has its default.
+
+    Output:
+        The driver prints to standard output: `verbose=1` the state of the run (a live view in a terminal or notebook,
+        a line every 30 s elsewhere), failures and a table at the end; 2 also a line for each trial that ends, where
+        there is no live view; 3 also one for each start, result and checkpoint, and tracebacks whole; 0 nothing. Its
+        warnings are in `<storage_path>/<name>/driver.log`, whatever `verbose` is. What trials print never comes to the
+        terminal, but with `executor="inline"`: it is in the files that `log_to_file` names, beside `result.json`,
+        `progress.csv` and, of one that failed, `error.txt`.
 
     Returns:
         `ExperimentAnalysis`: trials, results, best checkpoint.
@@ -140,6 +176,9 @@ def run(
         ExperimentExistsError: the name is taken and `resume` is False.
         ResumeError: there is nothing to resume, or it does not fit.
         TrialsFailedError: a trial failed; `.analysis` holds all results.
+        Interrupted: after Ctrl-C; `.analysis` holds what there is, and the same call continues. SIGTERM raises
+            SystemExit(143).
+        SyncError: all is done, and something did not reach the copy; `.analysis` holds all results.
 
     Example:
         >>> analysis = tune.run(train, config={"lr": tune.loguniform(1e-4, 1e-1)}, metric="loss", mode="min")

@@ -31,15 +31,18 @@ class TuneConfig:
     """How to search.
 
     Args:
-        metric, mode: what searcher, scheduler and "best" go by.
-        search_alg: a `Searcher`; None: grid and random.
-        scheduler: a `TrialScheduler`; None: FIFO.
-        num_samples: how often the space is sampled; -1: without end.
-        max_concurrent_trials: at most so many at once; None: as many as fit.
-        time_budget_s: seconds after which the experiment ends early.
+        metric, mode: what searcher, scheduler and "best" go by: the name of a reported value, nested as "eval/auc", and
+            "min" or "max" (None: "max"). Lists of both for several objectives. metric=None: there is no best one.
+        search_alg: what proposes configs: a `Searcher`, or its name ("optuna"); None: grid and random search.
+        scheduler: what stops, pauses or changes trials: a `TrialScheduler`, or its name ("asha"); None: none does.
+        num_samples: how often the space is sampled, each time with every combination of its grids; -1: without end.
+        max_concurrent_trials: at most so many at once; None and 0: as many as fit.
+        time_budget_s: seconds, or a `timedelta`, after which the experiment ends early and stays resumable; None: no
+            limit.
         reuse_actors: True: the process of an attempt that ended well goes on with the next one, of this trial or of
             another, if that is a class whose `reset_config(new_config)` returns True; `setup` is not called again.
-        trial_name_creator, trial_dirname_creator: functions of a trial.
+        trial_name_creator, trial_dirname_creator: functions `(trial) -> str` that name trials, and their directories.
+            None: `<trainable>_<id>`.
         chdir_to_trial_dir: whether a trial works in its directory; None: it does, unless TUNE_CHDIR_TO_TRIAL_DIR=0.
     """
 
@@ -61,10 +64,13 @@ class Tuner:
     """A tuning job.
 
     Args:
-        trainable: a function, a `tune.Trainable` subclass, a trainer, or a registered name.
-        param_space: the search space.
-        tune_config: how to search.
-        run_config: name, storage, checkpoints, failures, callbacks; None: a trainer's own.
+        trainable: a function, a `tune.Trainable` subclass, a trainer, or a registered name; None is refused.
+        param_space: the search space: a dict, also nested, of plain values, of domains such as `tune.uniform(0, 1)`,
+            and of `tune.grid_search([...])`, or a define-by-run function `f(trial)`. None: trials without parameters.
+        tune_config: a `TuneConfig`: how to search. None: its defaults, which are one trial.
+        run_config: a `RunConfig`: name, storage, checkpoints, failures, output; None: a trainer's own, else the
+            defaults.
+        _tuner_kwargs: accepted, without effect.
 
     Example:
         >>> grid = tune.Tuner(train, param_space={"lr": tune.grid_search([0.1, 0.01])}).fit()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tuner as tune
+from trainables.config import Budget, ScalingConfig
 from trainables.errors import InvalidSettingError
 from trainables.job import Job
 from tuner.cli.config_file import KEYS
@@ -51,10 +52,39 @@ def test_run_takes_what_the_table_says() -> None:
     assert set(inspect.signature(run).parameters) - {"others"} == arguments()
 
 
-@pytest.mark.parametrize("kind", [run, tune.RunConfig, tune.TuneConfig, tune.FailureConfig])
-def test_a_docstring_names_every_argument(kind: Any) -> None:
-    explained = re.findall(r"(?m)^    ([\w, ]+): ", inspect.getdoc(kind) or "")
-    assert set(inspect.signature(kind).parameters) - {"others"} <= set(re.findall(r"\w+", " ".join(explained)))
+def explained(kind: Any) -> dict[str, str]:
+    """What `help` says of each argument."""
+    listed = (inspect.getdoc(kind) or "").partition("Args:\n")[2].partition("\n\n")[0]
+    entries = re.findall(r"(?ms)^    ([\w, ]+): (.*?)(?=^    \w|\Z)", listed)
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        run, tune.Tuner, tune.RunConfig, tune.TuneConfig, tune.FailureConfig, tune.CheckpointConfig, tune.SyncConfig,
+        tune.ResumeConfig, ScalingConfig, Budget,
+    ],
+)  # fmt: skip
+def test_help_says_of_every_argument_what_it_means(kind: Any) -> None:
+    """And what None means where that is its default, and in what a time is measured."""
+    said, known = explained(kind), inspect.signature(kind).parameters
+    assert set(said) == set(known)
+    vain = {name for name, text in said.items() if "without effect" in text}
+    unsaid = {name for name, argument in known.items() if argument.default is None and "None" not in said[name]}
+    assert unsaid <= vain, "what does None mean there?"
+    assert {name for name, text in said.items() if len(text) < 10} == set()
+    times = {name for name in known if name.endswith(("_s", "_period", "_timeout"))}
+    assert {name for name in times if "second" not in said[name]} == set()
+
+
+@pytest.mark.parametrize("kind", [run, tune.RunConfig])
+def test_help_says_where_output_goes(kind: Any) -> None:
+    text = " ".join((inspect.getdoc(kind) or "").split())
+    assert "driver.log" in text and "terminal" in text and '"stdout" and "stderr"' in text
+    assert 'See "Output"' not in text or "Output:" in text
+    with pytest.raises(InvalidSettingError, match="0 .nothing.*3 "):
+        tune.RunConfig(verbose=4)
 
 
 def test_what_goes_to_a_worker_has_a_place_in_its_job() -> None:
