@@ -20,7 +20,7 @@ import tuner as tune
 from tests.listings import BEST_FIVE, BUCKETS, EIGHT, ROOT, as_written, checkpoints, environment, run, said_by
 from tests.servers.forward import Answer, Forwarder
 from tests.servers.hosts import Network, network
-from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
+from tests.servers.s3 import ENVIRONMENT, empty, make_bucket, s3_server
 from trainables.store import verify
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer.command import DELETE_LIKE
@@ -52,15 +52,21 @@ class Cloud:
         return place
 
 
-@pytest.fixture
-def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[int]:
     with s3_server() as port:
-        for bucket in {bucket for bucket, _, _ in BUCKETS.values()}:
-            make_bucket(port, bucket)
-        seen = ENVIRONMENT | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
-        for name, value in seen.items():
-            monkeypatch.setenv(name, value)
-        yield Cloud(port, tmp_path / "bucket", seen)
+        yield port
+
+
+@pytest.fixture
+def cloud(server: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    empty(server)
+    for bucket in {bucket for bucket, _, _ in BUCKETS.values()}:
+        make_bucket(server, bucket)
+    seen = ENVIRONMENT | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server}"}
+    for name, value in seen.items():
+        monkeypatch.setenv(name, value)
+    return Cloud(server, tmp_path / "bucket", seen)
 
 
 def experiments(place: Path) -> list[str]:

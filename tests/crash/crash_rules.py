@@ -20,7 +20,7 @@ from crash_scenarios import Scenario
 import tuner as tune
 from trainables.store import manifest, verify
 from trainables.wire import CheckpointRef
-from tuner.driver import driver
+from tuner.driver import driver, transitions
 from tuner.executors.base import Launch
 from tuner.executors.inline import InlineExecutor
 from tuner.experiment import journal_writer
@@ -215,6 +215,8 @@ def settings_of(scenario: Scenario) -> Iterator[list[Launch]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(InlineExecutor, "launch", launch)
+        # A trial that fails again backs off as ever, and for no time: hundreds of resumes would wait a second each.
+        patch.setattr(transitions, "MAX_BACK_OFF_S", 0.0)
         if scenario.compacts:
             patch.setattr(journal_writer, "COMPACT_BYTES", 1500)
             patch.setattr(journal_writer, "GRACE_S", 0.0)

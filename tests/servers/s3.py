@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -52,3 +53,8 @@ def make_bucket(port: int, name: str) -> str:
     made.create_bucket(Bucket=name)
     made.close()
     return name
+
+
+def empty(port: int) -> None:
+    """Let the server be as it was when it started."""
+    urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/reset", b"", timeout=60).close()

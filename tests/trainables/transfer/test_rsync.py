@@ -266,6 +266,7 @@ def test_a_connection_that_is_cut_leaves_no_torn_file(net: Network, open_backend
     assert not host.path("/srv/data/p/big").exists(), "nothing has that name before it is whole"
     assert (big / "big").stat().st_size == 30_000_000, "the source is as it was"
     host.mend()
+    host.slow(None)
     backend.renew()
     psutil.wait_procs([psutil.Process(pid) for pid in host.pids("rsync")], timeout=30)
     receipts: dict[str, str] = {}
@@ -296,6 +297,7 @@ def test_an_rsync_that_is_killed_leaves_no_torn_file(side: str, net: Network, op
     assert receipts == {}
     assert not backend.exists("p/big")
     assert not host.path("/srv/data/p/big").exists()
+    host.slow(None)
     backend.push(big, "p", ["big"])
     assert filecmp.cmp(big / "big", host.path("/srv/data/p/big"), shallow=False)
 
@@ -310,6 +312,7 @@ def test_a_fetch_that_is_cut_leaves_no_torn_file(net: Network, open_backend: Ope
     assert raised.value.transient and not isinstance(raised.value, ObjectNotFoundError)
     assert os.listdir(tmp_path / "target") == []
     host.mend()
+    host.slow(None)
     backend.renew()
     backend.fetch("p", tmp_path / "target")
     assert filecmp.cmp(big / "big", tmp_path / "target" / "big", shallow=False)
@@ -317,17 +320,17 @@ def test_a_fetch_that_is_cut_leaves_no_torn_file(net: Network, open_backend: Ope
 
 def test_a_dead_host_is_never_an_empty_one(net: Network, open_backend: Open) -> None:
     host = net.host()
-    backend = open_backend(host.uri(), timeout_s=3)
+    backend, hasty = open_backend(host.uri()), open_backend(host.uri(), timeout_s=1)
     backend.put("a", b"a")
-    backend.renew()
     host.cut()
-    for call in (lambda: backend.read("a"), lambda: list(backend.list()), lambda: backend.exists("a")):
+    for call in (lambda: hasty.read("a"), lambda: list(hasty.list()), lambda: hasty.exists("a")):
         with pytest.raises(TransferError) as raised:
             call()
         assert raised.value.transient and not isinstance(raised.value, ObjectNotFoundError)
     with pytest.raises(TransferError):
-        backend.delete(["a"])
+        hasty.delete(["a"])
     host.mend()
+    backend.renew()
     assert backend.exists("a")
 
 
@@ -395,16 +398,17 @@ def test_known_content_may_take_longer_to_hash_than_a_silence_lasts(
     net: Network, open_backend: Open, tmp_path: Path
 ) -> None:
     host = net.host()
-    backend = open_backend(host.uri(), timeout_s=3)
+    backend, hasty = open_backend(host.uri()), open_backend(host.uri(), timeout_s=1)
     for name in ("weights", "new"):
         (tmp_path / name).write_bytes(name.encode() * 100_000)
     backend.check()
     backend.push(tmp_path, "c1", ["weights"])
-    silent_before_it_starts(host, 8)
+    hasty.check()
+    silent_before_it_starts(host, 4)
     with pytest.raises(StoreMissingError, match="does not answer") as raised:
-        backend.push(tmp_path, "c2", ["new"])
+        hasty.push(tmp_path, "c2", ["new"])
     assert raised.value.transient
-    backend.push(tmp_path, "c2", ["weights"], same={"weights": "c1/weights"})
+    hasty.push(tmp_path, "c2", ["weights"], same={"weights": "c1/weights"})
     first, second = (host.path(f"/srv/data/{key}/weights").stat().st_ino for key in ("c1", "c2"))
     assert first == second
 
