@@ -142,11 +142,13 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
 
     @property
     def last_result(self) -> dict[str, Any]:
-        """The newest result that stands; empty before the first."""
+        """The newest result that stands; empty before the first. `done` is True of a trial that came to a good end."""
         cached = self.__dict__.get("last_result")
         if cached is None:
             loaded = tagged.loads(bytes(self.raw_result))
             cached = loaded if isinstance(loaded, dict) else {}
+            if self.status == Trial.TERMINATED and cached.get("done") is False:
+                cached["done"] = True  # its function returned after that result
             if not self.is_finished():  # a finished trial keeps only the bytes
                 self.__dict__["last_result"] = cached
         result: dict[str, Any] = cached

@@ -85,6 +85,22 @@ def test_the_last_row_says_done_when_that_was_decided_later(lab: Any) -> None:
     assert (trial.directory / "progress.csv").read_text().count("\n") == 3
 
 
+def test_the_last_row_says_done_of_a_function_that_returned_and_not_of_one_that_failed(lab: Any) -> None:
+    run = lab(JsonLoggerCallback(), CSVLoggerCallback())
+    good, bad = run.trial(), run.trial()
+    for trial in (good, bad):
+        run.report(trial, loss=1)
+        run.report(trial, loss=2)
+    run.end(good)
+    run.end(bad, ErrorInfo("ValueError", "no"))
+
+    assert [row["done"] for row in json_rows(good)] == [False, True]
+    assert [row["done"] for row in csv_rows(good)] == ["False", "True"]
+    assert good.last_result["done"] is True
+    assert [row["done"] for row in json_rows(bad)] == [False, False]
+    assert bad.last_result["done"] is False
+
+
 def test_f30_a_full_disk_is_one_warning_and_no_row_is_torn_or_lost(
     lab: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
