@@ -78,6 +78,7 @@ FLOORS = {
     "trainables.checkpoint_bytes": 6,
     "trainables.checkpoint_files": 6,
     "trainables.context": 6,
+    "trainables.html_tables": 6,
     "trainables.pickling": 6,
     "trainables.transfer": 6,
     "trainables.job": 5,

@@ -271,6 +271,32 @@ class Checkpoint(OlderCheckpoint, CheckpointFacts):
         held = f"keys={sorted(map(str, self._data))}" if self._data is not None else f"bytes={len(self._packed or b'')}"
         return f"{type(self).__name__}({held})"
 
+    def _repr_html_(self) -> str:
+        """For a notebook. What lies elsewhere is not connected to."""
+        from trainables import html_tables
+
+        found: dict[str, Any] = {}
+        if self._path is not None:
+            found = {"path": self.path, **self._published()}
+        elif self._elsewhere is not None:
+            found = {"at": self.path}
+        else:
+            found = {"in memory": ", ".join(sorted(map(str, self._data or {}))) or f"{len(self._packed or b'')} bytes"}
+        return html_tables.facts(type(self).__name__, found)
+
+    def _published(self) -> dict[str, Any]:
+        from trainables import html_tables
+
+        try:
+            known = self.manifest
+            if known is None:
+                return {}
+            size = f"{known.bytes:,} bytes in {len(known.files)} files"
+            metrics = html_tables.told(self.metrics)
+        except CheckpointError as error:
+            return {"unusable": str(error)}
+        return {"iteration": known.iteration, "size": size, "metrics": metrics}
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Checkpoint):
             return NotImplemented

@@ -15,7 +15,7 @@ from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, InvalidSettingError, MetricError, TrainablesError
 from trainables.metrics import MISSING, lookup, nearest_keys, score_of
 from trainables.places import is_elsewhere, parent_and_name
-from trainables.result_history import PARAMS_FILE, RESULT_FILE, frame, read_history
+from trainables.result_history import PARAMS_FILE, RESULT_FILE, flatten, frame, read_history
 from trainables.store import fs, verify
 from trainables.store.manifest import Manifest, digest
 from trainables.store.retention import rank_key
@@ -190,6 +190,20 @@ class Result(SaysInstead):
         if self.error is not None:
             lines.insert(0, f"error={type(self.error).__name__}({str(self.error)!r})")
         return f"{type(self).__name__}(\n  " + ",\n  ".join(lines) + "\n)"
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from trainables import html_tables
+
+        found: dict[str, Any] = {
+            "error": None if self.error is None else f"{type(self.error).__name__}: {self.error}",
+            "metrics": html_tables.told(self.metrics),
+            "ended": self.end_reason,
+            "config": flatten(self.config or {}),
+            "checkpoint": None if self.checkpoint is None else repr(self.checkpoint),
+            "path": self.path,
+        }
+        return html_tables.facts(type(self).__name__, found)
 
 
 def _iteration(metrics: Mapping[str, Any]) -> float:

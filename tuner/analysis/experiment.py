@@ -288,3 +288,8 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._path!r}, {len(self._trials)} trials)"
+
+    def _repr_html_(self) -> str:
+        from tuner.analysis.notebook_table import overview
+
+        return overview(self)

@@ -130,6 +130,9 @@ class ResultGrid(Showable):
             ],
         )
 
+    def _repr_html_(self) -> str:
+        return self._analysis._repr_html_()
+
     def __repr__(self) -> str:
         shown = [repr(result) for result in self[:10]]
         if len(self) > 10:

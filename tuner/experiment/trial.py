@@ -256,6 +256,22 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
     def __repr__(self) -> str:
         return f"Trial({self.name}, {self.status}, iteration {self.iteration})"
 
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        from trainables import html_tables
+
+        record = self.latest_checkpoint
+        found: dict[str, Any] = {
+            "status": self.status,
+            "error": None if self.error is None else f"{self.error.type}: {self.error.message}",
+            "ended": None if self.end_reason is None else str(self.end_reason),
+            "metrics": html_tables.told(self.last_result) or None,
+            "config": self.evaluated_params or flatten(tagged.loads(bytes(self.raw_config)) or {}),
+            "checkpoint": None if record is None else record.ref.name,
+            "path": self.path,
+        }
+        return html_tables.facts(f"Trial {self.index}: {self.name}", found)
+
     # --- what `ExperimentState` notes ----------------------------------------------------------------
 
     def rest(self, why: str, at: float | None) -> None:
