@@ -16,6 +16,7 @@ from trainables.result_history import frame
 from trainables.store.retention import Ranking
 from tuner.analysis import scopes
 from tuner.analysis.loaded import LoadedExperiment, last_result
+from tuner.analysis.reported import check_reported
 from tuner.error import SettingError
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
@@ -63,7 +64,8 @@ class Showable(abc.ABC):
                 all kinds one .html page, or a directory for a file each.
             metric, mode: default: the run's; of several objectives a kind that is about one takes the first.
 
-        Raises SettingError for what cannot be shown, with the reason; MissingExtraError (`pip install "tuner[plot]"`).
+        Raises SettingError for what cannot be shown, with the reason, and for a metric that no trial has reported;
+        MissingExtraError (`pip install "tuner[plot]"`).
         """
         from tuner.analysis import report
 
@@ -75,8 +77,10 @@ class Showable(abc.ABC):
         """Write one HTML page with everything, which needs no network, and return its path or URI.
 
         Args:
-            path: a file or a URI; None: `report.html` in the experiment.
+            path: a file or a URI that ends in .html; None: `report.html` in the experiment.
             metric, mode: default: the run's.
+
+        Raises SettingError for another suffix, and for a metric that no trial has reported.
         """
         return self._experiment()._publish(path, metric, mode)
 
@@ -206,7 +210,7 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
     def _publish(self, path: str | PathLike[str] | None, metric: str | None, mode: str | None) -> str:
         from tuner.analysis import report
 
-        target = f"{self._path}/report.html" if path is None else fspath(path)
+        target = f"{self._path}/report.html" if path is None else report.page_at(fspath(path))
         seen = self._seen(metric, mode)
         counts = ", ".join(f"{number} {status}" for status, number in self.stats()["trials"].items())
         facts: dict[str, Any] = {"experiment": self._path, "trials": counts}
@@ -230,6 +234,8 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
         from tuner.analysis.study import study_of
 
         metrics, modes = self._objectives(metric, mode)
+        if metric is not None:
+            check_reported(metric, self._trials)
         name = self._path.rpartition("/")[2]
 
         def study() -> optuna.Study:

@@ -18,12 +18,14 @@ from tuner.analysis import scopes
 from tuner.analysis.plot_source import NothingToPlot, PlotSource, best_first, plotly
 from tuner.analysis.plots import KINDS, figure
 from tuner.error import SettingError, refused
+from tuner.experiment.outcome import ended_because
 from tuner.experiment.paths import as_local_path, is_elsewhere
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 IMAGES = (".png", ".svg", ".pdf", ".jpeg", ".webp")
+PAGES = (".html", ".htm")
 ROWS = 50
 """At most so many trials stand in the table, the first by rank."""
 
@@ -143,6 +145,15 @@ def put(target: str, data: bytes) -> str:
     return shown(target)
 
 
+def page_at(target: str) -> str:
+    """The path or URI of a page, once its suffix says that it is one. Raises SettingError."""
+    suffix = PurePath(target).suffix.lower()
+    if suffix not in PAGES:
+        one = f"; one plot as {suffix}: analysis.plot(kind, path=...)" if suffix in IMAGES else ""
+        raise refused("path", target, f"a report is a page, and its file ends in {' or '.join(PAGES)}{one}")
+    return target
+
+
 def publish(seen: PlotSource, facts: Mapping[str, Any], title: str, target: str) -> str:
     """Write the report to a path or a URI, and return that."""
     plotly()
@@ -189,14 +200,15 @@ def _is_wide(layout: Mapping[str, Any]) -> bool:
 def _trials(seen: PlotSource) -> str:
     ranked = best_first(seen, 0) if seen.metrics else list(seen.trials)
     keys = list(dict.fromkeys(key for trial in ranked[:ROWS] for key in trial.evaluated_params))
-    header = ["trial", "status", "iteration", *seen.metrics, *keys, "checkpoints"]
+    header = ["#", "trial", "status", "iteration", *seen.metrics, *keys, "checkpoints", "why it ended"]
     rows = []
     for trial in ranked[:ROWS]:
         params = trial.evaluated_params
         found = (scopes.score(trial, metric, "min", "last") for metric in seen.metrics)
         scores = ["" if score is None else _number(score) for score in found]
         values = [_number(params.get(key, "")) for key in keys]
-        rows.append([trial.trial_id, trial.status, trial.iteration, *scores, *values, len(trial.checkpoints)])
+        stands = [trial.index, trial.trial_id, trial.status, trial.iteration]
+        rows.append([*stands, *scores, *values, len(trial.checkpoints), ended_because(trial) or ""])
     head = "".join(f"<th>{_safe(name)}</th>" for name in header)
     body = "".join(f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row)}</tr>" for row in rows)
     more = f"<p>the first {ROWS} of {len(ranked)} trials</p>" if len(ranked) > ROWS else ""

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from trainables.config import CheckpointConfig
+from tuner.analysis.reported import check_reported
 from tuner.cli import output, place
 from tuner.experiment.reader import load_with_journal, read_settings, replay
 from tuner.experiment.trial_records import CheckpointRecord
@@ -28,19 +29,22 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tuner.retention.explain import Chronicle, would_keep
-    from tuner.retention.rules import policy_of
+    from tuner.retention.rules import metrics_of, policy_of
     from tuner.retention.trial_retention import TrialRetention
 
-    retention = TrialRetention(CheckpointConfig(keep=[policy_of(given) for given in arguments.policy]))
+    policies = [policy_of(given) for given in arguments.policy]
+    retention = TrialRetention(CheckpointConfig(keep=policies))
     problems: list[str] = []
     with place.fact_log(arguments.experiment, history=True) as (paths, address):
         settings = read_settings(paths)
-        _, contents = load_with_journal(paths, problems)
+        state, contents = load_with_journal(paths, problems)
         replayed = None if problems else replay(paths, contents, Chronicle)
     notes = [] if replayed is None else replayed.notes
     output.complain("retention", *problems, *contents.damaged, *contents.notes, *notes)
     if replayed is None:
         return 1
+    for metric in dict.fromkeys(name for policy in policies for name in metrics_of(policy)):
+        check_reported(metric, state.trials)
     chronicle = replayed.made
     kept = would_keep(chronicle.steps, retention)
     rows = [

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.analysis.reported import check_reported
 from tuner.cli import output, place, run_state, trial_page, trial_table
 from tuner.cli.trial_page import of_trial, sites, why
-from tuner.cli.trial_table import Choice, Goal, arranged, check_reported, goal_of, row_of
+from tuner.cli.trial_table import Choice, Goal, arranged, goal_of, row_of
 from tuner.clock import SystemClock
 from tuner.error import SettingError
 from tuner.experiment import driver_log

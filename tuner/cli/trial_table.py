@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from trainables.metrics import MISSING, as_score, lookup, metric_names, nearest_keys, rank_of
+from trainables.metrics import MISSING, as_score, lookup, metric_names, rank_of
 from trainables.printable import one_line
 from trainables.validation import unknown_name
 from tuner.analysis import scopes
+from tuner.analysis.reported import AUTOMATIC
 from tuner.cli import output
 from tuner.error import SettingError, require
 from tuner.experiment.hostile import noted
@@ -18,7 +19,6 @@ from tuner.experiment.outcome import WORDS, ended_because, outcome
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
 from tuner.progress.run_view import RunView
-from tuner.progress.table import AUTOMATIC
 from tuner.progress.trial_rows import ENDLESS, TrialRow, cut
 
 FIXED = {
@@ -79,22 +79,6 @@ def goal_of(settings: Mapping[str, Any], metric: str | None = None, mode: str | 
 
 def _listed(given: Any) -> list[str]:
     return [given] if isinstance(given, str) else list(given or ())
-
-
-def check_reported(metric: str, trials: Iterable[Trial]) -> None:
-    """Refuse a metric that no trial has reported, where any has reported something. Raises SettingError."""
-    reported: dict[str, Any] = {}
-    for trial in trials:
-        if lookup(trial.last_result, metric) is not MISSING or metric in trial.metric_summary:
-            return
-        reported |= dict.fromkeys([*metric_names(trial.last_result), *trial.metric_summary])
-    if reported:
-        own = {name: None for name in reported if name not in AUTOMATIC} or reported
-        near = nearest_keys(own, metric, limit=1)
-        others = [name for name in own if name not in near]
-        raise SettingError(
-            f"no trial has reported a metric {metric!r}; reported, nearest first: {', '.join([*near, *others])}"
-        )
 
 
 def row_of(trial: Trial, metrics: Sequence[str], problems: list[str], note: str = "") -> dict[str, Any]:

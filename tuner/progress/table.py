@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from trainables.automatic import AutomaticKeys
 from trainables.metrics import MISSING, as_score, lookup, score_of
 from trainables.printable import one_line
 from trainables.result_history import flatten
+from tuner.analysis.reported import AUTOMATIC
 from tuner.error import refused, require
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 Names = Sequence[str] | Mapping[str, str]
 """Keys, or keys and what stands above their column."""
 
-AUTOMATIC = {*AutomaticKeys().complete({}), "episodes_total", "should_checkpoint", "timesteps_total"}
-"""Keys of a result that the package, not the user, put there."""
 _ORDER = {Trial.RUNNING: 0, Trial.PAUSED: 1, Trial.PENDING: 2, Trial.TERMINATED: 3, Trial.ERROR: 4}
 
 

@@ -68,6 +68,16 @@ def rule_of(policy: retention.RetentionPolicy) -> str:
     return type(policy).__name__.lower() if isinstance(policy, retention.Pinned) else type(policy).__name__
 
 
+def metrics_of(policy: retention.RetentionPolicy) -> list[str]:
+    """The metrics that a policy goes by."""
+    match policy:
+        case retention.Best(_, metric, _):
+            return [metric]
+        case retention.Pareto(metrics, _):
+            return list(metrics)
+    return []
+
+
 def parts_of(policy: retention.RetentionPolicy) -> tuple[retention.RetentionPolicy, ...]:
     """The policies that a union is made of, each alone."""
     if isinstance(policy, retention.AnyOf):

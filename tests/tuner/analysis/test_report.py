@@ -60,6 +60,7 @@ def test_the_report_is_one_page_that_fetches_nothing(lab: Lab) -> None:
         lab.state.trials[number].trial_id for number in range(6)
     ]
     assert NASTY in shown.cells  # as text
+    assert "why it ended" in shown.cells and f"failed: RuntimeError: {NASTY}" in shown.cells
     assert NASTY not in Path(where).read_text()
 
 

@@ -104,6 +104,23 @@ def test_a_policy_that_is_none_is_refused(experiment: Path, capsys: pytest.Captu
     assert "best:2:auc" in answer(capsys, "retention", str(experiment), "--policy", "newest", status=2)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["report", "--metric", "nope"], "no trial has reported a metric 'nope'; reported, nearest first: auc"),
+        (["report", "-o", "x.pdf"], "path='x.pdf' is not accepted; a report is a page, and its file ends in .html"),
+        (["retention", "--policy", "best:1:au"], "no trial has reported a metric 'au'; reported, nearest first: auc"),
+        (["retention", "--policy", "pareto:auc,min-los"], "no trial has reported a metric 'los'"),
+    ],
+)
+def test_what_would_show_nothing_is_refused(
+    words: list[str], said: str, experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files_of(experiment)
+    assert said in answer(capsys, words[0], str(experiment), *words[1:], status=2)
+    assert files_of(experiment) == before
+
+
 def test_the_report_lies_in_the_experiment_or_where_it_is_wanted(
     experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
