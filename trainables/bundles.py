@@ -74,10 +74,7 @@ class PlacementGroupFactory:
 
     def to_placement_group(self) -> NoReturn:
         """Ray's, which schedules actors. Raises InvalidSettingError: there is nothing to be placed here."""
-        raise InvalidSettingError(
-            "PlacementGroupFactory.to_placement_group() is not here: trials are processes and no actors; give the "
-            "factory itself wherever resources are accepted"
-        )
+        raise _nothing_to_place("PlacementGroupFactory", "the factory itself")
 
     def _given(self) -> list[Bundle]:
         return [{}, *self.bundles] if self.head_bundle_is_empty else self.bundles
@@ -97,6 +94,8 @@ class PlacementGroupFactory:
 
 class TrialResources(dict[str, float]):
     """What a trial was given, `{"cpu": 1.0, "gpu": 0.5}`; also by Ray's names, and with what its factories have.
+
+    A trial that asked for several bundles is one process, which has the sum: that is its one bundle, and its head.
 
     >>> given = TrialResources(cpu=2.0)
     >>> given.get("CPU"), given.head_cpus, given.required_resources
@@ -128,6 +127,17 @@ class TrialResources(dict[str, float]):
 
     head_cpus = cpu
 
+    def to_placement_group(self) -> NoReturn:
+        """Ray's, which schedules actors. Raises InvalidSettingError: there is nothing to be placed here."""
+        raise _nothing_to_place("get_trial_resources()", "PlacementGroupFactory(its bundles)")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, PlacementGroupFactory):
+            return other._given() == self.bundles and other.strategy == self.strategy
+        return super().__eq__(other)
+
+    __hash__ = None  # as of every dict
+
     def __missing__(self, name: str) -> float:
         if name in ("CPU", "GPU"):
             return self[name.lower()]
@@ -136,6 +146,13 @@ class TrialResources(dict[str, float]):
     def get(self, name: str, default: Any = None) -> Any:
         """The amount of a resource."""
         return super().get(name.lower() if name in ("CPU", "GPU") else name, default)
+
+
+def _nothing_to_place(whose: str, instead: str) -> InvalidSettingError:
+    return InvalidSettingError(
+        f"{whose}.to_placement_group() is not here: trials are processes and no actors; give {instead} wherever "
+        "resources are accepted"
+    )
 
 
 def _checked(bundles: Any) -> list[Bundle]:

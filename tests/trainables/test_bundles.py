@@ -78,6 +78,10 @@ def told(config: dict[str, Any]) -> dict[str, Any]:
     assert given is not None
     assert given.required_resources["CPU"] == given["cpu"] == given["CPU"] == given.get("CPU") == given.head_cpus
     assert given.bundles == [given.required_resources] and not given.gpu and given.get("GPU", 7) == 7
+    assert given == PlacementGroupFactory(given.bundles, strategy=given.strategy) and given == dict(given)
+    assert given != PlacementGroupFactory([{"CPU": 64}]) and not given.head_bundle_is_empty
+    with pytest.raises(InvalidSettingError, match="give PlacementGroupFactory.its bundles. wherever"):
+        given.to_placement_group()
     return {"cpu": given.cpu}
 
 
@@ -153,3 +157,11 @@ def test_a_trial_may_report_what_it_was_given() -> None:
     assert parse_resources(TrialResources(cpu=2.0)) == {"cpu": 2.0}
     with pytest.raises(KeyError):
         TrialResources(cpu=2.0)["tpu"]
+
+
+def test_what_a_trial_was_given_has_what_a_request_of_rays_has() -> None:
+    rays = {"bundles", "head_bundle_is_empty", "head_cpus", "required_resources", "strategy", "to_placement_group"}
+    for kind in (TrialResources, PlacementGroupFactory):
+        made = TrialResources(cpu=2.0) if kind is TrialResources else PlacementGroupFactory([{"CPU": 2}])
+        assert {name for name in rays if hasattr(made, name)} == rays
+        assert (made.bundles, made.head_cpus, made.required_resources) == ([{"CPU": 2.0}], 2.0, {"CPU": 2.0})
