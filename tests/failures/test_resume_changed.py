@@ -149,3 +149,40 @@ def test_d12_a_scheduler_that_is_another_now_knows_how_the_trials_ended(tmp_path
     run(tmp_path, num_samples=3, scheduler=scheduler, resume=True, verbose=0)
     (ladder,) = scheduler.get_state()["recorded"]
     assert ladder[4] == {trial.trial_id: -trial.last_result["loss"] for trial in first.trials}
+
+
+def edited(factor):
+    names = {"__name__": __name__, "tune": tune}
+    exec(f"def train(config):\n    tune.report({{'loss': {factor}, 'acc': 1, 'n': 4}})\n", names)
+    return names["train"]
+
+
+def again(path, capsys, factor, **settings):
+    """What a run says of the code, and whether anything was left."""
+    capsys.readouterr()
+    how = {"storage_path": path, "name": "e", "resume": "AUTO", "executor": "inline", "verbose": 1, **settings}
+    tune.run(edited(factor), **how)
+    lines = capsys.readouterr().out.splitlines()
+    return [line for line in lines if line.startswith(("the code of", "nothing left"))]
+
+
+def test_results_of_older_code_are_never_shown_without_a_word(tmp_path, capsys):
+    assert again(tmp_path, capsys, 1, num_samples=2) == []
+    (left,) = again(tmp_path, capsys, 1, num_samples=2)
+    assert left.startswith("nothing left to run: 2 trials had ended before; a larger num_samples")
+    for _ in range(2):  # until it runs
+        changed, left = again(tmp_path, capsys, 2, num_samples=2)
+        assert changed.startswith("the code of 'train' has changed")
+        assert "with the older code of 'train'" in left and "overwrite=True" in left
+    (changed,) = again(tmp_path, capsys, 2, num_samples=3)
+    assert changed.startswith("the code of 'train' has changed")
+    (left,) = again(tmp_path, capsys, 2, num_samples=3)
+    assert "older" not in left
+
+
+def test_a_trial_that_failed_is_named_where_nothing_was_left(tmp_path, capsys):
+    again(tmp_path, capsys, "no_such_name", raise_on_failed_trial=False)
+    (left,) = again(tmp_path, capsys, "no_such_name", raise_on_failed_trial=False)
+    assert '(1 failed: resume="AUTO+ERRORED" continues it)' in left
+    (changed,) = again(tmp_path, capsys, 1, resume="AUTO+ERRORED")
+    assert changed.startswith("the code of 'train' has changed")

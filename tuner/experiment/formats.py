@@ -24,7 +24,8 @@ FORMAT = 2
 """What is written; all up to it are read.
 
 1: 0.1.0.
-2: a reason in facts that stop or end a trial; `journal/history/`; the number itself in segments and records.
+2: a reason in facts that stop or end a trial; `journal/history/`; the number itself in segments and records; the
+   code of the trainable in experiment.json.
 """
 
 _BEGINNING = re.compile(rb'(?:\{"n":\d+,"c":"[0-9a-f]{8}","f":)?\{"format":(\d+)[,}]')

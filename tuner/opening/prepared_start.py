@@ -20,6 +20,7 @@ from tuner.opening.fetch import fetch_rest
 from tuner.opening.reach import ReplicaConnection
 from tuner.opening.settings import Description, Settings, changes, description_of, refuse_another
 from tuner.opening.survey import StartStanding, survey, usable
+from tuner.opening.trainable_code import is_another
 from tuner.opening.undo import recover
 
 
@@ -41,9 +42,14 @@ class PreparedStart:
     staged: ExperimentPaths | None
     """Where what is brought here lies, until it gets its place."""
 
-    def write_description(self) -> None:
-        """Write down what holds from now on: for a resume, once it cannot fail any more."""
-        self.description.write(self.paths, self.before)
+    @property
+    def code_changed(self) -> bool:
+        """The code of the trainable is another than that of the results so far."""
+        return is_another(self.before.get("code"), str(self.description.plain["code"]))
+
+    def write_description(self, *, runs: bool = True) -> None:
+        """Write down what holds from now on: for a resume, once it cannot fail any more, and is known to run some."""
+        self.description.write(self.paths, self.before, runs=runs)
 
 
 def prepare(

@@ -25,6 +25,7 @@ from tuner.experiment import formats, unpickling
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.naming import script_hash
 from tuner.experiment.paths import ExperimentPaths
+from tuner.opening.trainable_code import fingerprint_of, is_another
 from tuner.retention.rules import parts_of, rule_of
 from tuner.schedulers import FIFOScheduler, create_scheduler
 from tuner.search import BasicVariantGenerator, create_searcher
@@ -134,9 +135,16 @@ class Description:
     stored: bytes
     """The settings that such a restore takes over, pickled; only it unpickles them."""
 
-    def write(self, paths: ExperimentPaths, before: Mapping[str, Any]) -> dict[str, Any]:
-        """Write it, and return what it says now. `before`: what it held so far."""
+    def write(self, paths: ExperimentPaths, before: Mapping[str, Any], *, runs: bool = True) -> dict[str, Any]:
+        """Write it, and return what it says now.
+
+        Args:
+            before: what it held so far.
+            runs: something is left to run; else the results stay those of the code that it names so far.
+        """
         blobs, plain = Blobs(paths.blobs), dict(self.plain)
+        if before and not runs:
+            plain["code"] = before.get("code")
         if not before:
             plain["space_blob"] = None if self.space is None else blobs.put(self.space)
         plain["settings_blob"] = blobs.put(self.stored)
@@ -181,6 +189,11 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         for name in _COMPARED
         if name in before and before[name] != now[name]
     ]
+    if is_another(before.get("code"), str(now.get("code"))):
+        lines.append(
+            f"the code of {now['trainable']!r} has changed: trials that had ended keep what the older one came to, the "
+            "others go on with the new one; overwrite=True, or another name, runs all of them anew"
+        )
     return lines + space_warnings(before.get("space", {}), now.get("space", {}))
 
 
@@ -218,6 +231,7 @@ def _said(spec: Spec) -> dict[str, Any]:
         "trainable": spec.trainable_name,
         "entry": f"{trainable.__module__}:{trainable.__qualname__}" if named else "",
         "class_api": spec.class_api,
+        "code": fingerprint_of(trainable),
         "metric": _plain(spec.metric),
         "mode": _plain(spec.mode),
         "num_samples": spec.num_samples,
