@@ -22,7 +22,7 @@ from tuner.callback import CallbackList
 from tuner.clock import Clock, SystemClock
 from tuner.compat import variables
 from tuner.driver.driver import Run
-from tuner.driver.hooks import RunHooks, check_programs
+from tuner.driver.hooks import RunHooks, check_hooks
 from tuner.driver.plugins import PluginSet, TrialSource
 from tuner.driver.plugins.named_callbacks import named_callbacks
 from tuner.error import ExperimentExistsError, OwnedElsewhereError, SettingError
@@ -88,7 +88,7 @@ def execute(spec: Spec) -> ExperimentAnalysis:
         owned, plugins, reporter = started
 
         def warn(line: str) -> None:
-            reporter.announce(line)
+            reporter.announce(f"warning: {line}")
             driver_log.add(line)
 
         hooks = RunHooks(owned.spec, owned.paths.root, clock=clock, warn=warn)
@@ -102,7 +102,7 @@ def execute(spec: Spec) -> ExperimentAnalysis:
 def _check(spec: Spec, executor: Executor) -> Path | Checkpoint | None:
     """Refuse what can be refused before anything is looked at; returns the checkpoint that trials start from."""
     _fits(spec, executor)(parse_resources(spec.resources_per_trial))
-    check_programs(spec)
+    check_hooks(spec)
     strategy = spec.trainable.strategy if isinstance(spec.trainable, GroupTrainable) else ""
     if strategy.endswith("SPREAD") and executor.remote_hosts is None:
         no_effect(f"ScalingConfig(placement_strategy={strategy!r})", "trials run on this machine")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 from urllib.parse import urlsplit
 
+from trainables.errors import LimitError
 from trainables.masking import masked
 from trainables.printable import one_line
 from trainables.starting import signal_name, start_process, start_thread
@@ -49,7 +50,11 @@ class HookCall:
         self._process: subprocess.Popen[bytes] | None = None
         self._trouble: str | None = f"took longer than {timeout_s:g} s"
         self._over = threading.Event()
-        start_thread(self._call, name="hook")
+        try:
+            start_thread(self._call, name="hook")
+        except LimitError as error:
+            self._trouble = f"failed: {error}"
+            self._over.set()
 
     @property
     def trouble(self) -> str | None:

@@ -40,9 +40,11 @@ Facts = dict[str, Any]
 Warn = Callable[[str], None]
 
 
-def check_programs(spec: Spec) -> None:
-    """Refuse a command that is not there: after a long run it would be too late. Raises SettingError."""
+def check_hooks(spec: Spec) -> None:
+    """Refuse what can be seen to fail: after a long run it would be too late. Raises SettingError."""
     for name, hook in (("on_end", spec.on_end), ("on_failure", spec.on_failure)):
+        if hook is not None:
+            knobs.hook_timeout_s()
         if hook is not None and not isinstance(hook, str) and shutil.which(hook[0]) is None:
             raise SettingError(f"{name}={hook!r} is not accepted; there is no program {hook[0]!r}")
 
@@ -138,7 +140,7 @@ class FailureHook(Callback):
         self._call = None
         if trouble is not None and not self._warned:
             self._warned = True
-            warn(f"on_failure={shown(self._hook)} {trouble}")
+            warn(f"on_failure='{shown(self._hook)}' {trouble}")
 
 
 class RunHooks:
@@ -177,7 +179,7 @@ class RunHooks:
         failed = [trial for trial in self.trials if trial.status == Trial.ERROR]
         call = begin(hook, self._facts.of("end", state, self.trials, failed, error))
         if (trouble := finish(call, knobs.hook_timeout_s())) is not None:
-            self._warn(f"on_end={shown(hook)} {trouble}")
+            self._warn(f"on_end='{shown(hook)}' {trouble}")
 
 
 def begin(hook: Hook, facts: Facts) -> HookCall:

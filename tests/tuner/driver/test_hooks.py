@@ -142,6 +142,23 @@ def test_what_a_run_raises_it_raises_with_hooks_too(tmp_path: Path, raises: bool
     assert "x=3" in told(seen)[0]["error"]
 
 
+class Broken(tune.Callback):
+    """Ends the run at its second result."""
+
+    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
+        if trial.index == 1:
+            raise OSError("nowhere to write to")
+
+
+def test_a_driver_that_fails_tells_of_it(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    with pytest.raises(OSError, match="nowhere"):
+        run(tmp_path, on_end=writes(seen), callbacks=[Broken()])
+    (end,) = told(seen)
+    assert (end["state"], end["error"], end["trials"]["done"]) == ("failed", "nowhere to write to", 1)
+    assert end["text"].startswith("hooked: failed: 1 of ")
+
+
 @pytest.mark.parametrize(
     ("hook", "said"),
     [
@@ -185,9 +202,14 @@ def test_what_is_no_hook_is_refused(wrong: Any) -> None:
             tune.RunConfig(**{name: wrong})
 
 
-def test_a_program_that_is_not_there_is_refused_before_anything_begins(tmp_path: Path) -> None:
+def test_a_program_that_is_not_there_is_refused_before_anything_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(SettingError, match="on_end=.*there is no program 'no-such-program'"):
         run(tmp_path, on_end=["no-such-program", "-x"])
+    monkeypatch.setenv("TUNE_HOOK_TIMEOUT_S", "soon")
+    with pytest.raises(SettingError, match="TUNE_HOOK_TIMEOUT_S='soon'"):
+        run(tmp_path, on_end=["true"])
     assert not (tmp_path / "hooked").exists()
 
 
