@@ -20,6 +20,7 @@ from tuner.experiment.trial import Trial
 from tuner.progress import formatting
 from tuner.progress.counts import LastScores, ProgressFacts
 from tuner.progress.failure_text import failure_text
+from tuner.progress.printed import PrintedHint
 from tuner.progress.run_view import RunView
 from tuner.progress.screen import Screen, Status, fitting_screen
 from tuner.progress.table import Columns, build
@@ -102,6 +103,7 @@ class Progress(Announcer):
         self._silent_after = knobs.silent_after_s()
         self._interval = min(self._screen.interval, self._silent_after)
         self._heard: dict[str, _Heard] = {}
+        self._printed = PrintedHint(self._screen.line if verbose < 3 else None)
         self._failed: list[Trial] = []
         self._failed_before: dict[str, Trial] = {}
         """Those that had failed when the run was first looked at, too: earlier drivers' among them."""
@@ -149,6 +151,8 @@ class Progress(Announcer):
         if not self._seeded:
             self._seed(trials)
         self.standing.add(trial, result)
+        if result.get("iterations_since_restore") == 1:
+            self._printed.look(trial)
         if self.verbose >= 3:
             self._screen.line(f"{one_line(trial.name)} {self._summary(result)}")
 
@@ -156,6 +160,7 @@ class Progress(Announcer):
         self._event(3, f"{one_line(trial.name)} saved {Path(checkpoint.path).name}")
 
     def on_trial_complete(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        self._printed.look(trial)
         self._heard.pop(trial.trial_id, None)
         self._builder.pace.ended(trial.trial_id, self._clock.monotonic())
         self._event(
@@ -168,6 +173,7 @@ class Progress(Announcer):
         self._event(2, f"{one_line(trial.name)} failed and will be tried again{_why(trial)}")
 
     def on_trial_error(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
+        self._printed.look(trial)
         self._heard.pop(trial.trial_id, None)
         self._builder.pace.ended(trial.trial_id, self._clock.monotonic())
         self._failed.append(trial)
