@@ -15,7 +15,7 @@ TuneError
  ├── NotHereError (NotImplementedError)   a name of Ray's that has no counterpart here
  │    └── NoSuchAttributeError (AttributeError)
  ├── SerializationError (TypeError)       a trainable or config that cannot be shipped
- ├── MetricMissingError (KeyError)        a metric that scheduler or searcher need was never reported
+ ├── MetricMissingError (KeyError, ValueError)   a metric that is needed, or anything at all, was not reported
  ├── TrialError                           one trial failed
  │    ├── TrialTimeoutError (TimeoutError)
  │    └── TrialProcessDiedError           its process ended without a word
@@ -107,8 +107,8 @@ class SerializationError(TuneError, TypeError):
     """A trainable or a config cannot be shipped to a trial; the message names the variable."""
 
 
-class MetricMissingError(TuneError, KeyError):
-    """A metric that is needed was not reported; the message lists the nearest keys."""
+class MetricMissingError(TuneError, KeyError, ValueError):
+    """A metric that is needed was not reported; the message lists the nearest keys. Ray's is a ValueError."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

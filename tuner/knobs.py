@@ -110,8 +110,18 @@ def silent_after_s() -> float:
     return _seconds("TUNE_SILENT_AFTER_S", 300.0)
 
 
+def needs_reports() -> bool:
+    """TUNE_NEEDS_REPORTS=0: a function that returns and never reports anything has succeeded, as in Ray."""
+    return os.environ.get("TUNE_NEEDS_REPORTS", "1") != "0"
+
+
+def need_no_reports() -> None:
+    """What holds from now on where the environment does not say."""
+    os.environ.setdefault("TUNE_NEEDS_REPORTS", "0")
+
+
 def strict_metrics() -> bool:
-    """TUNE_DISABLE_STRICT_METRIC_CHECKING=1: a metric that is needed may be missing in the first result."""
+    """TUNE_DISABLE_STRICT_METRIC_CHECKING=1: a metric that is needed may be missing in all results."""
     return os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING", "0") != "1"
 
 

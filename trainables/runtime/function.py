@@ -11,6 +11,7 @@ from trainables import session
 from trainables.bundles import TrialResources
 from trainables.errors import InvalidSettingError, MetricError
 from trainables.runtime.attempt import Attempt
+from trainables.runtime.objective import is_objective, two_functions
 from trainables.runtime.saving_session import TrialExit
 
 _log = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ def check_signature(function: Callable[..., Any]) -> Second | None:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return None  # something built in: the call will say
+    if is_objective(function):
+        raise InvalidSettingError(two_functions(function))
     parameters = list(signature.parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)

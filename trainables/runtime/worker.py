@@ -21,6 +21,7 @@ from trainables.runtime.attempt import Attempt
 from trainables.runtime.class_loop import run_class
 from trainables.runtime.function import run_function
 from trainables.runtime.function_trainable import function_of, is_class_api
+from trainables.runtime.hints import hint_of
 from trainables.runtime.notice import Notice
 from trainables.runtime.reading import Reading
 from trainables.runtime.reuse import ResetRefusedError, Reuse
@@ -73,9 +74,9 @@ def run_job(
         except KeyboardInterrupt as error:
             if not own_process:
                 raise
-            message = _errored(attempt, error)
+            message = _errored(attempt, error, own_process)
         except BaseException as error:  # SystemExit too: the user's function called sys.exit()
-            message = _errored(attempt, error)
+            message = _errored(attempt, error, own_process)
         attempt.saver.close()  # waits: what is on its way counts for what is said now
         if reuse is not None and not isinstance(message, Finished):
             reuse.drop()
@@ -161,8 +162,15 @@ def _expire(attempt: Attempt) -> None:
     os._exit(0)
 
 
-def _errored(attempt: Attempt, error: BaseException) -> AttemptErrored:
+def _errored(attempt: Attempt, error: BaseException, own_process: bool) -> AttemptErrored:
     text = message_of(error)
+    hint = hint_of(error, attempt.job, own_process=own_process)
+    if hint is not None:
+        text += f" ({hint})"
+        error.add_note(hint)
+    trace = user_traceback(error)
+    if hint is not None and hint not in trace:
+        trace += f"{hint}\n"
     free = fs.free_bytes(attempt.job.directory)
     full = free is not None and free < _LOW_DISK
     told = isinstance(error, PublishError | TransferError) and errno_of(error) in DISK
@@ -171,7 +179,7 @@ def _errored(attempt: Attempt, error: BaseException) -> AttemptErrored:
     return AttemptErrored(
         type=type(error).__name__,
         message=text,
-        traceback=user_traceback(error),
+        traceback=trace,
         pickled=_pickled(error),
         retry=not isinstance(error, CheckpointBudgetError),
         disk=full or _blames_disk(error),

@@ -46,6 +46,7 @@ def install() -> None:
     importlib.import_module("ray")
     existing.use(Existing.ASIDE)
     knobs.return_on_interrupt()
+    knobs.need_no_reports()
     default.take_undeclared()
     FIRST.append("tuner.compat.in_trial")
 

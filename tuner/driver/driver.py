@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from trainables.checkpoint import Checkpoint
+from trainables.group.group_trainable import GroupTrainable
 from trainables.store import delete as store_delete
 from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
@@ -22,7 +23,7 @@ from tuner.driver.jobs import RunPlan
 from tuner.driver.loop import TrialLoop
 from tuner.driver.plugins import FactApplier, PluginSet
 from tuner.driver.signals import Signals
-from tuner.error import Interrupted, StorageFullError, SyncError
+from tuner.error import Interrupted, MetricMissingError, StorageFullError, SyncError
 from tuner.executors.base import Executor
 from tuner.experiment import events as ev
 from tuner.experiment.driver_log import DriverLog
@@ -38,6 +39,7 @@ from tuner.progress.counts import UnsavedWork
 from tuner.progress.live import Announcer
 from tuner.resources import memory_in_use
 from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
+from tuner.spec import Spec
 from tuner.syncer.drain import copy_inherited
 from tuner.syncer.replica import Replica
 from tuner.syncer.sink import ReplicaSink
@@ -79,6 +81,9 @@ class Run:
         try:
             return self._run()
         except Interrupted:
+            raise
+        except MetricMissingError as error:
+            error.add_note(f"to continue: {interruption.how_to_go_on(self.opened.paths.root)}")
             raise
         except KeyboardInterrupt:
             raise interruption.interrupted(self._analysis()) from None
@@ -146,6 +151,7 @@ class Run:
             only=self.caught_up.only,
             start_from=self._restore_directory(),
             replicated=place_for_workers(self.caught_up.replica, spec, self.opened.ownership),
+            needs_reports=_needs_reports(spec),
         )
         hosts, owned = self.executor.remote_hosts, self.caught_up.replica
         if owned is not None:
@@ -300,3 +306,8 @@ class Run:
         if self.missing:
             raise SyncError(missing, analysis, self.missing)
         return analysis
+
+
+def _needs_reports(spec: Spec) -> bool:
+    """Whether a run without any report is a mistake: a trainer of its own may have nothing to report."""
+    return knobs.needs_reports() and not spec.class_api and not isinstance(spec.trainable, GroupTrainable)

@@ -151,11 +151,26 @@ class Endings:
             if trial.save_due:
                 self.failed(run, _save_lost(trial))
             else:
-                self.transitions.end_trial(trial, None)
+                self._check_reported(trial)
+                self._end_well(trial)
         elif self.halted is None and (error := self._unsaved(trial)) is not None:
             self.failed(run, error)
         else:
             self.transitions.end_attempt(run, "halted" if self.halted else "paused")
+
+    def _check_reported(self, trial: Trial) -> None:
+        """Raises MetricMissingError for a function that reported nothing, where no trial of the run ever has."""
+        if not self._plan.needs_reports or self.halted is not None:
+            return
+        if not any(each.iteration or each.told for each in self._parts.state.trials):
+            raise self._parts.plugins.required.nothing_reported(trial)
+
+    def _end_well(self, trial: Trial) -> None:
+        """The trial ends. Raises MetricMissingError when it is the first, and has not reported what is needed."""
+        last = trial.last_result
+        self.transitions.end_trial(trial, None)
+        if self.halted is None:
+            self._parts.plugins.required.trial_has_ended(trial, last)
 
     def _end_stopped(self, run: LiveAttempt, event: Exited, error: ev.ErrorInfo | None) -> None:
         """A trial that was told to stop is gone, in whatever way: it has ended, unless its last save is missing."""
@@ -164,7 +179,7 @@ class Endings:
             if error is not None or event.reason == "timeout":
                 problem = "it was ended after trial_timeout_s" if error is None else f"{error.type}: {error.message}"
                 log.warning("%s had been told to stop and has ended; then: %s", trial.name, problem)
-            self.transitions.end_trial(trial, None)
+            self._end_well(trial)
         elif error is not None:
             self.failed(run, error)
         elif event.reason == "timeout" or isinstance(run.said, wire.Finished):

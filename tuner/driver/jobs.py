@@ -44,6 +44,8 @@ class RunPlan:
     replicated: Replicated | None = None
     """Where the workers of a trainer's group copy what they save, the experiment's key as its directory; None: they do
     not."""
+    needs_reports: bool = False
+    """A run in which a first trial ends, and none has reported anything, is a mistake."""
     original_cwd: Path = field(default_factory=Path.cwd)
     max_publish_failures: int = field(default_factory=knobs.max_publish_failures)
     grace_s: float = field(default_factory=knobs.grace_s)

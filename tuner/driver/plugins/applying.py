@@ -75,12 +75,12 @@ class FactApplier:
         stand where theirs would be others now.
         """
         everybody, self.plugins.callbacks = self.plugins.callbacks, self.plugins.callbacks.stateful()
-        self._replaying = True
+        self._replaying, self.plugins.required.live = True, False
         try:
             for fact in facts:
                 self.apply(fact)
         finally:
-            self._replaying, self.plugins.callbacks = False, everybody
+            self._replaying, self.plugins.callbacks, self.plugins.required.live = False, everybody, True
         stopper = self.plugins.stopper
         self.plugins.source.stopped = stopper is not None and stopper.stop_all()
 

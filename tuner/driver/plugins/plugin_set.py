@@ -10,7 +10,7 @@ from trainables.metrics import with_paths
 from tuner.callback import CallbackList
 from tuner.driver.plugins.calling import call, label
 from tuner.driver.plugins.directives import Directives
-from tuner.driver.plugins.required import RequiredMetrics, names_of
+from tuner.driver.plugins.required import RequiredMetrics
 from tuner.driver.plugins.trial_source import TrialSource
 from tuner.executors.base import Resources
 from tuner.experiment.blobs import Blobs
@@ -53,8 +53,7 @@ class PluginSet:
         self.searcher, self.scheduler, self.stopper, self.callbacks = searcher, scheduler, stopper, callbacks
         self.source, self.blobs = source, blobs
         self.directives = Directives(scheduler, fits)
-        used = (*names_of(searcher.metric), *names_of(scheduler.metric))
-        self.required = RequiredMetrics(metric, used=used, strict=strict_metrics)
+        self.required = RequiredMetrics(metric, searcher=searcher, scheduler=scheduler, strict=strict_metrics)
         self.has_room: Callable[[Trial], bool] = lambda trial: True
         """Whether a trial that waits would start if it were chosen; whoever starts them says so."""
         self.paused: set[str] = set()
@@ -86,8 +85,8 @@ class PluginSet:
         """
         journaled = trial.told_then if iteration == trial.told else "continue"
         reason = Reason(ReasonKind.DONE, trial.trainable_name, iteration) if result.get("done") else None
-        if self.required.unused:
-            self.required.look_for_unused(result)
+        if self.required.missing:
+            self.required.look_for_missing(trial, result)
         if self.stopper is not None and (self.source.stopped or not again or _goes_back(self.stopper)):
             reason = self._stops(self.stopper, trial, result, iteration, again) or reason
         stop = reason is not None

@@ -1,70 +1,154 @@
-"""What plug-ins need of the results: their metrics, and a scheduler's `time_attr`, have to be in the first one."""
+"""What a run needs of its results: the metric it is asked for, those of its plug-ins, and a scheduler's `time_attr`."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from trainables.metrics import MISSING, as_score, lookup, nearest_keys, score_of
+from trainables.automatic import DEFAULT_METRIC, AutomaticKeys
+from trainables.metrics import MISSING, as_score, lookup, metric_names, nearest_keys, score_of
+from trainables.near_misses import near_misses
 from tuner.driver.plugins.calling import label
 from tuner.error import MetricMissingError
+from tuner.experiment.trial import Trial
 from tuner.schedulers import TrialScheduler
 from tuner.search import Searcher
 from tuner.search.searcher import Metric
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 10
+"""A trial with so many results, none of which has a metric that nobody has reported yet, ends the run."""
+_AUTOMATIC = frozenset(AutomaticKeys().complete({}))
+
 
 class RequiredMetrics:
-    """Looks for what plug-ins go by. What the first result lacks is an error with the nearest keys.
+    """Looks for what searcher, scheduler and the run itself go by, until each has come once.
 
-    The run's own metric, where no plug-in uses it, is only warned of.
+    One that the first result lacks while it has a name that is meant as it, and any other that 10 results of a trial
+    lack, or a trial that has ended, is an error; a metric may come with some of the results only. While a journal is
+    replayed (`live` is False) nothing is an error: what is missing there may have been mended since.
     """
 
-    def __init__(self, metric: Metric, *, used: Sequence[str], strict: bool) -> None:
-        self.unused = set(names_of(metric)).difference(used)
-        """Metrics of the run that no plug-in goes by, until they were looked for."""
+    def __init__(self, metric: Metric, *, searcher: Searcher, scheduler: TrialScheduler, strict: bool) -> None:
+        self.live = True
         self.seen: set[str] = set()
+        self.warned: set[str] = set()
+        """Metrics that the first result had not, and that were spoken of."""
         self._strict = strict
         self._no_number: set[str] = set()
         """Metrics that were warned of because a result had something else there."""
+        self._without: dict[str, int] = {}
+        """Trial -> its results, as long as something is missing in all of them."""
+        own, plugins = set(names_of(metric)), (searcher, scheduler)
+        self._own = own.difference(name for plugin in plugins for name in names_of(plugin.metric))
+        """Metrics of the run that no plug-in goes by."""
+        self._needs: dict[str, str] = {name: f"metric={name!r} is" for name in self._own}
+        """Metric -> who needs it, in words."""
+        for plugin in plugins:
+            for name in names_of(plugin.metric) if self._insists(plugin) else ():
+                needed = f"{label(plugin)} needs the metric {name!r}, which is"
+                self._needs[name] = f"metric={name!r} is" if name in own else needed
 
-    def look_for_unused(self, result: dict[str, Any]) -> None:
-        """Warn once of a metric of the run that the first result lacks: "best" would go by nothing."""
-        for metric in sorted(name for name in self.unused if lookup(result, name) is MISSING):
+        self.missing = set(self._needs)
+        """What has not come yet."""
+
+    def has_come(self, names: Iterable[str]) -> None:
+        """Some result had these."""
+        self.seen.update(names)
+        self.missing -= self.seen
+
+    def look_for_missing(self, trial: Trial, result: dict[str, Any]) -> None:
+        """Look whether a result has what has not come yet. Raises MetricMissingError."""
+        found = {name: value for name in self.missing if (value := lookup(result, name)) is not MISSING}
+        self.has_come(found)
+        for name in [name for name, value in found.items() if name in self._own and value is not None]:
+            self._check_number("the run", name, found[name])
+        missing = sorted(self.missing)
+        if not missing or not self.live:
+            return
+        count = self._without[trial.trial_id] = self._without.get(trial.trial_id, 0) + 1
+        if self._strict:
+            self._refuse(missing, trial, result, count)
+        self._warn(missing, result)
+
+    def _refuse(self, missing: Sequence[str], trial: Trial, result: dict[str, Any], count: int) -> None:
+        for name in missing:
+            if DEFAULT_METRIC in result:
+                number = f"{result[DEFAULT_METRIC]!r:.60}, a number without a name"
+                raise MetricMissingError(
+                    f"{self._needs[name]} not in the result of {trial}, which is {number}; to name it, "
+                    f"{_reported_as(name)}"
+                )
+            if count == 1 and near_misses(name, metric_names(result)):
+                raise self._error(name, result, f"not in the first result of {trial}")
+            if count >= PATIENCE:
+                raise self._error(name, result, f"not in any of the first {count} results of {trial}")
+
+    def _warn(self, missing: Sequence[str], result: dict[str, Any]) -> None:
+        for name in [name for name in missing if name not in self.warned]:
+            self.warned.add(name)
+            strict = f"; the run ends where a trial ends without it, or has {PATIENCE} results without"
             log.warning(
-                "metric=%r: the first result does not have it, so no trial is the best until it comes; there are: %s",
-                metric,
-                ", ".join(nearest_keys(result, metric)),
+                "%s not in the first result; there are: %s%s",
+                self._needs[name],
+                _nearest(result, name),
+                strict if self._strict else "",
             )
-        self.unused.clear()
+
+    def trial_has_ended(self, trial: Trial, last: dict[str, Any]) -> None:
+        """Look whether all has come now that a trial has ended well. Raises MetricMissingError."""
+        self._without.pop(trial.trial_id, None)
+        if not self._strict or not self.missing:
+            return
+        reported = {**dict.fromkeys(trial.metric_summary), **last}  # before a resume, too
+        for name in sorted(self.missing):
+            if lookup(reported, name) is MISSING:
+                raise self._error(name, last, f"not in any result of {trial}, which has ended")
+            self.has_come([name])
+
+    def nothing_reported(self, trial: Trial) -> MetricMissingError:
+        """The error about a function that returned and has reported nothing."""
+        name = next(iter(self._needs), "loss")
+        return MetricMissingError(
+            f"{trial} returned and has reported nothing, so that there is no result. In {trial.trainable_name}: "
+            f'{_reported_as(name)}; then go on with resume="AUTO". TUNE_NEEDS_REPORTS=0 accepts functions that never '
+            "report"
+        )
+
+    def _error(self, name: str, result: dict[str, Any], problem: str) -> MetricMissingError:
+        near = near_misses(name, metric_names(result))
+        hint = f": did you mean {near[0]!r}? Reported were" if near else "; reported were"
+        return MetricMissingError(
+            f"{self._needs[name]} {problem}{hint}: {_nearest(result, name)}. Mend the name, here or in the trainable, "
+            'and go on with resume="AUTO"; TUNE_DISABLE_STRICT_METRIC_CHECKING=1 goes on without'
+        )
 
     def has_metric(self, plugin: Searcher | TrialScheduler, result: dict[str, Any]) -> bool:
-        """Whether a result has what the plug-in goes by. Raises MetricMissingError."""
+        """Whether a result has what the plug-in goes by."""
         for metric in names_of(plugin.metric):
             value = lookup(result, metric)
-            if type(value) is float and metric in self.seen:  # what nearly every one is
+            if type(value) is float:  # what nearly every one is
                 continue
             if value is MISSING:
-                if metric not in self.seen and self._insists(plugin):
-                    raise MetricMissingError(
-                        f"{label(plugin)} needs the metric {metric!r}, which the first result does not have; "
-                        f"reported were: {', '.join(nearest_keys(result, metric))}"
-                    )
                 return False
-            self.seen.add(metric)
-            if as_score(value) is None and metric not in self._no_number:
-                self._no_number.add(metric)
-                log.warning(
-                    "%s goes by the metric %r, and a result has %.60r, a %s and no number: such a result decides "
-                    "nothing",
-                    label(plugin),
-                    metric,
-                    value,
-                    type(value).__name__,
-                )
+            self._check_number(label(plugin), metric, value)
         return True
+
+    def _check_number(self, who: str, metric: str, value: Any) -> None:
+        if as_score(value) is not None or metric in self._no_number:
+            return
+        self._no_number.add(metric)
+        log.warning(
+            "%s goes by the metric %r, and a result has %.60r, a %s and no number: such a result decides nothing%s",
+            who,
+            metric,
+            value,
+            type(value).__name__,
+            f'; report {{"{metric}": float(x)}}' if isinstance(value, str) else "",
+        )
 
     def check_time(self, scheduler: TrialScheduler, result: dict[str, Any]) -> None:
         """Raises MetricMissingError where the first result lacks what the scheduler measures progress by."""
@@ -73,7 +157,7 @@ class RequiredMetrics:
             return
         if score_of(result, name) is not None:
             self.seen.add(name)
-        elif self._insists(scheduler):
+        elif self._insists(scheduler) and self._strict:
             there = lookup(result, name)
             problem = "does not have" if there is MISSING else f"has as {there!r}, which is no number"
             raise MetricMissingError(
@@ -82,7 +166,17 @@ class RequiredMetrics:
             )
 
     def _insists(self, plugin: object) -> bool:
-        return self._strict and getattr(plugin, "require_attrs", True)
+        return bool(getattr(plugin, "require_attrs", True))
+
+
+def _reported_as(name: str) -> str:
+    example = f"{{{json.dumps(name)}: x}}"
+    return f"call tune.report({example}), or return {example}"
+
+
+def _nearest(result: dict[str, Any], name: str) -> str:
+    own = {key: value for key, value in result.items() if key not in _AUTOMATIC}
+    return ", ".join(nearest_keys(own, name) or nearest_keys(result, name)) or "nothing"
 
 
 def names_of(metric: Metric) -> Sequence[str]:

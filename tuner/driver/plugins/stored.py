@@ -29,7 +29,7 @@ def save(plugins: PluginSet) -> dict[str, str]:
     states = {name: {"kind": _kind(plugin), "state": plugin.get_state()} for name, plugin in found.items()}
     beside = {
         "seen": sorted(plugins.required.seen),
-        "unused": sorted(plugins.required.unused),
+        "warned": sorted(plugins.required.warned),
         "ordered": plugins.directives.noted,
         "paused": sorted(plugins.paused),
     }
@@ -56,8 +56,8 @@ def load(plugins: PluginSet, state: ExperimentState) -> None:
             return
         saved = unpickling.loads(plugins.blobs.get(digest))
         if name == _BESIDE:
-            plugins.required.seen.update(saved["state"]["seen"])
-            plugins.required.unused.intersection_update(saved["state"]["unused"])
+            plugins.required.has_come(saved["state"]["seen"])
+            plugins.required.warned.update(saved["state"].get("warned", ()))
             plugins.directives.noted.update(saved["state"]["ordered"])
             plugins.paused.update(saved["state"].get("paused", ()))
             continue

@@ -79,10 +79,102 @@ def test_a_later_result_without_the_time_attribute_is_no_error(tmp_path):
     assert trial.status == "TERMINATED" and trial.last_result["t"] == 3
 
 
-def test_a_metric_that_only_the_run_goes_by_is_warned_of_once(tmp_path, caplog):
-    run(report({"loss": 1}, {"loss": 2}), tmp_path, metric="los", mode="min", num_samples=3)
+GOES_BY = [{}, {"scheduler": "asha"}, {"search_alg": "optuna", "config": {"x": tune.uniform(0, 1)}}]
+
+
+@pytest.mark.parametrize("plugin", GOES_BY, ids=["the run", "scheduler", "searcher"])
+def test_a_near_miss_ends_the_run_at_the_first_result_and_a_resume_goes_on(tmp_path, plugin):
+    trainable = report(*[{"loss": n, "acc": 1} for n in range(5)])
+    settings = {"num_samples": 3, "mode": "min", **plugin}
+    with pytest.raises(
+        MetricMissingError, match=r"'los' is not in the first result of train_.*did you mean 'loss'"
+    ) as no:
+        run(trainable, tmp_path, metric="los", **settings)
+    assert no.value.__notes__ and "name='e'" in no.value.__notes__[0] and isinstance(no.value, ValueError)
+    analysis = run(trainable, tmp_path, metric="loss", resume="AUTO", **settings)
+    assert [trial.status for trial in analysis.trials] == ["TERMINATED"] * 3
+
+
+@pytest.mark.parametrize("plugin", GOES_BY, ids=["the run", "scheduler", "searcher"])
+@pytest.mark.parametrize(
+    ("count", "said", "kept"),
+    [(9, "not in any result of train_.*_00000, which has ended", 9), (30, "not in any of the first 10 results of", 0)],
+)
+def test_a_metric_that_never_comes_ends_the_run_after_ten_results_or_a_trial(tmp_path, plugin, count, said, kept):
+    trainable = report(*[{"loss": n} for n in range(count)])
+    settings = {"num_samples": 2, "mode": "min", **plugin}
+    with pytest.raises(MetricMissingError, match=said + ".*reported were: loss.*resume=.AUTO"):
+        run(trainable, tmp_path, metric="accuracy", **settings)
+    seen = tune.ExperimentAnalysis(tmp_path / "e").trials[0]
+    assert seen.last_result["training_iteration"] == 9 and seen.is_finished() == bool(kept)
+    analysis = run(trainable, tmp_path, metric="loss", resume="AUTO", **settings)
+    assert [trial.status for trial in analysis.trials] == ["TERMINATED"] * 2
+    assert analysis.trials[0].last_result["training_iteration"] in (count, 1)  # ASHA stops it at the first
+
+
+@pytest.mark.parametrize("plugin", GOES_BY, ids=["the run", "scheduler", "searcher"])
+@pytest.mark.parametrize("every", [3, 10])
+def test_a_metric_that_comes_seldom_is_right(tmp_path, plugin, every):
+    results = [{"train_loss": n, **({"val_loss": n} if n % every == 0 else {})} for n in range(1, 12)]
+    settings = {"num_samples": 2, "metric": "val_loss", "mode": "max", **plugin}
+    assert {trial.status for trial in run(report(*results), tmp_path, **settings).trials} == {"TERMINATED"}
+
+
+def test_without_strict_checking_a_missing_metric_is_warned_of_once(tmp_path, caplog, monkeypatch):
+    monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
+    run(report(*[{"loss": 1}] * 12), tmp_path, metric="los", mode="min", num_samples=3)
     said = [text for text in warnings_of(caplog) if "metric='los'" in text]
-    assert len(said) == 1 and said[0].split("there are: ")[1].startswith("loss")
+    assert len(said) == 1 and said[0].endswith("there are: loss")
+
+
+def test_a_metric_that_was_mended_in_the_trainable_goes_on_after_ten_results(tmp_path):
+    with pytest.raises(MetricMissingError, match="first 10 results"):
+        run(Endless, tmp_path, metric="score", checkpoint_freq=1)
+    before = tune.ExperimentAnalysis(tmp_path / "e").trials[0].last_result["training_iteration"]
+
+    class Mended(Endless):
+        def step(self):
+            return {**super().step(), "score": 1.0}
+
+    Mended.__name__ = "Endless"
+    (trial,) = run(Mended, tmp_path, metric="score", checkpoint_freq=1, resume="AUTO", stop={"score": 1}).trials
+    assert (before, trial.last_result["training_iteration"], trial.status) == (9, 10, "TERMINATED")
+
+
+@pytest.mark.parametrize(
+    ("trainable", "metric", "said"),
+    [
+        (
+            lambda config: 0.5,
+            "loss",
+            r'which is 0.5, a number .*call tune.report\(\{"loss": x\}\), or return \{"loss": x',
+        ),
+        (lambda config: None, None, r'reported nothing.*call tune.report\(\{"loss": x\}\)'),
+        (lambda config: None, "acc", r'reported nothing.*call tune.report\(\{"acc": x\}\)'),
+    ],
+)
+def test_what_a_function_does_instead_of_reporting_is_told(tmp_path, trainable, metric, said):
+    with pytest.raises(MetricMissingError, match=said):
+        run(trainable, tmp_path, metric=metric, num_samples=2)
+    assert tune.ExperimentAnalysis(tmp_path / "e").trials[0].is_finished() is False
+    assert run(report({"acc": 1, "loss": 1}), tmp_path, metric=metric).trials[0].status == "TERMINATED"
+
+
+def test_a_function_may_report_nothing_where_that_is_said_or_another_trial_has(tmp_path, monkeypatch):
+    def some(config):
+        if config["n"] == 0:
+            tune.report({"loss": 1})
+
+    space = {"n": tune.grid_search([0, 1])}
+    assert {trial.status for trial in run(some, tmp_path, config=space).trials} == {"TERMINATED"}
+    monkeypatch.setenv("TUNE_NEEDS_REPORTS", "0")
+    assert run(lambda config: None, tmp_path, name="f").trials[0].status == "TERMINATED"
+
+
+def test_a_metric_of_the_run_that_is_a_string_is_warned_of_once(tmp_path, caplog):
+    run(report({"loss": "0.5"}, {"loss": "0.4"}), tmp_path, metric="loss", num_samples=2)
+    (said,) = warnings_of(caplog)
+    assert "the run goes by the metric 'loss'" in said and "'0.5', a str" in said and '{"loss": float(x)}' in said
 
 
 def test_a_metric_of_the_run_that_the_first_result_has_is_not_warned_of(tmp_path, caplog):
