@@ -94,7 +94,8 @@ def run(
         name: of the experiment, and of its directory under `storage_path`. None: the trainable's name and the date
             (with `resume="AUTO"` one without a date, so that the same script finds its run again).
         metric, mode: what searcher, scheduler and "best" go by: the name of a reported value, nested as "eval/auc",
-            and "min" or "max" (None: "max"). Lists of both for several objectives. metric=None: there is no best one.
+            and "min" or "max" (None: "max"). Lists of both for several objectives. metric=None: there is no best one. A
+            metric that no result has ends the run, unless TUNE_DISABLE_STRICT_METRIC_CHECKING=1.
         stop: when a trial has done enough: {"training_iteration": 10, "accuracy": 0.9, "loss": tune.at_most(0.1)} (a
             number stops at or above it, whichever comes first), a function `(trial_id, result) -> bool`, a `Stopper`,
             or a list. None: trials end by themselves.
@@ -175,6 +176,7 @@ def run(
         SettingError: a setting is not accepted; nothing was touched.
         ExperimentExistsError: the name is taken and `resume` is False.
         ResumeError: there is nothing to resume, or it does not fit.
+        MetricMissingError: `metric`, or one that a plug-in goes by, never comes, or nothing is reported; resumable.
         TrialsFailedError: a trial failed; `.analysis` holds all results.
         Interrupted: after Ctrl-C; `.analysis` holds what there is, and the same call continues. SIGTERM raises
             SystemExit(143).

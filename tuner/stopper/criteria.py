@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainables.metrics import MISSING, as_score, lookup, nearest_keys
+from trainables.metrics import MISSING, as_score, lookup, metric_names, nearest_keys
+from trainables.near_misses import near_misses
 from trainables.validation import checked_names
 from tuner.error import MetricMissingError, SettingError, require
 from tuner.experiment.reason import Reason, ReasonKind
@@ -114,9 +115,11 @@ class DictStopper(TrialStopper):
             self._found = True
             self._without.clear()
         for name in missing if not self._looked else ():
+            near = near_misses(name, metric_names(result))
             log.warning(
-                "stop: the first result has no metric %r, which decides nothing until it comes; there are: %s",
+                "stop: the first result has no metric %r, which decides nothing until it comes; %sthere are: %s",
                 name,
+                f"did you mean {near[0]!r}? " if near else "",
                 ", ".join(nearest_keys(result, name)),
             )
         self._looked = True
