@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from trainables.checkpoint import Checkpoint
-from trainables.group.group_trainable import GroupTrainable
 from trainables.store import delete as store_delete
 from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
@@ -19,7 +18,7 @@ from tuner.driver.attempts import LiveAttempt
 from tuner.driver.catch_up import CatchUp
 from tuner.driver.endings import Endings, HaltCause
 from tuner.driver.hooks import RunHooks
-from tuner.driver.jobs import RunPlan
+from tuner.driver.jobs import RunPlan, needs_reports
 from tuner.driver.loop import TrialLoop
 from tuner.driver.plugins import FactApplier, PluginSet
 from tuner.driver.signals import Signals
@@ -39,7 +38,6 @@ from tuner.progress.counts import UnsavedWork
 from tuner.progress.live import Announcer
 from tuner.resources import memory_in_use
 from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
-from tuner.spec import Spec
 from tuner.syncer.drain import copy_inherited
 from tuner.syncer.replica import Replica
 from tuner.syncer.sink import ReplicaSink
@@ -151,7 +149,7 @@ class Run:
             only=self.caught_up.only,
             start_from=self._restore_directory(),
             replicated=place_for_workers(self.caught_up.replica, spec, self.opened.ownership),
-            needs_reports=_needs_reports(spec),
+            needs_reports=needs_reports(spec),
         )
         hosts, owned = self.executor.remote_hosts, self.caught_up.replica
         if owned is not None:
@@ -306,8 +304,3 @@ class Run:
         if self.missing:
             raise SyncError(missing, analysis, self.missing)
         return analysis
-
-
-def _needs_reports(spec: Spec) -> bool:
-    """Whether a run without any report is a mistake: a trainer of its own may have nothing to report."""
-    return knobs.needs_reports() and not spec.class_api and not isinstance(spec.trainable, GroupTrainable)

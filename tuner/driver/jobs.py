@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainables import tagged
+from trainables.group.group_trainable import GroupTrainable
 from trainables.job import Job, Replicated
 from trainables.runtime.seeding import trial_seed
 from trainables.store import fs
@@ -52,6 +53,11 @@ class RunPlan:
     """After a SIGTERM: how long running trials have to save."""
     stop_grace_s: float = field(default_factory=knobs.stop_grace_s)
     """The same after any other early end."""
+
+
+def needs_reports(spec: Spec) -> bool:
+    """Whether a run without any report is a mistake: a trainer of its own may have nothing to report."""
+    return knobs.needs_reports() and not spec.class_api and not isinstance(spec.trainable, GroupTrainable)
 
 
 @dataclass(frozen=True, slots=True)
