@@ -115,11 +115,11 @@ class DictStopper(TrialStopper):
             self._found = True
             self._without.clear()
         for name in missing if not self._looked else ():
-            near = near_misses(name, metric_names(result))
+            meant = near_misses(name, metric_names(result))
             log.warning(
                 "stop: the first result has no metric %r, which decides nothing until it comes; %sthere are: %s",
                 name,
-                f"did you mean {near[0]!r}? " if near else "",
+                f"did you mean {meant[0]!r}? " if meant else "",
                 ", ".join(nearest_keys(result, name)),
             )
         self._looked = True
