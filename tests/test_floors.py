@@ -101,6 +101,7 @@ FLOORS = {
     "trainables.knobs": 1,
     "trainables.masking": 1,
     "trainables.metrics": 1,
+    "trainables.near_misses": 1,
     "trainables.places": 1,
     "trainables.printable": 1,
     "trainables.threads": 1,
