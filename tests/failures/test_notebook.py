@@ -66,7 +66,7 @@ class Kernel:
             kind, content = message["msg_type"], message["content"]
             if kind == "stream":
                 self.text += content["text"]
-            elif kind in ("display_data", "update_display_data"):
+            elif kind in ("display_data", "update_display_data", "execute_result"):
                 self.html.append(content["data"].get("text/html", ""))
             elif kind == "error":
                 if content["ename"] != "Interrupted":
@@ -101,7 +101,7 @@ def test_f37_an_interrupt_in_a_notebook_shows_three_lines_and_the_next_cell_goes
     assert "stopping: 1 trial saves what it can" in kernel.text and "returned" not in kernel.text
     assert len(kernel.stopped) == 3 and 'resume="AUTO"' in kernel.stopped[1]
     assert any("<table>" in html and "paused" in html for html in kernel.html)
-    assert any("best count" in html for html in kernel.html)
+    assert any("best count" in html and "<progress " in html for html in kernel.html)
 
     kernel.text = ""
     kernel.run(
@@ -112,7 +112,13 @@ def test_f37_an_interrupt_in_a_notebook_shows_three_lines_and_the_next_cell_goes
     )
     assert "then TERMINATED 3 0.1" in kernel.text
 
-    kernel.text = ""
+    kernel.text, kernel.html = "", []
+    kernel.run("again")
+    assert "<td" in kernel.html[0] and "1 trials (1 done), by count (max)" in kernel.html[0]
+    for shown in ("again.plot('history')", "again.plot()"):  # without nbformat, which plotly's own way there needs
+        kernel.run(f"sys.modules['nbformat'] = None\n{shown}")
+        assert kernel.html.pop().startswith("<iframe srcdoc=") and kernel.text == ""
+
     kernel.run("import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)")
     assert kernel.text.strip() == "True"  # the notebook's own again
 

@@ -56,6 +56,8 @@ class Showable(abc.ABC):
     ) -> Any:
         """Show the experiment: a plotly figure of one kind, or {name: figure} of all that show something.
 
+        A notebook shows either, without a network; elsewhere `.show()` of a figure opens a browser.
+
         Args:
             kind: "history" (of the best so far), "curves" (or "learning_curves"), "parallel", "importances", "slice",
                 "contour", "rank" (both of the six most important numeric parameters), "edf", "pareto", "timeline",

@@ -37,12 +37,16 @@ def figure(seen: PlotSource, kind: str, number: int = 0) -> go.Figure:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Optuna warns of trials without a value, and of what is experimental: a plot says what it shows by itself."""
-    import optuna
+    """Optuna warns of trials without a value, and of what is experimental: a plot says what it shows by itself.
 
-    with quiet(optuna.logging.ERROR), warnings.catch_warnings():
+    In a notebook its import warns of a progress bar that nobody draws.
+    """
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
+        import optuna
+
+        with quiet(optuna.logging.ERROR):
+            yield
 
 
 def pareto(seen: PlotSource, number: int) -> go.Figure:

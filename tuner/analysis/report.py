@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import PurePath
@@ -15,6 +14,7 @@ from trainables.printable import one_line
 from trainables.store import fs
 from trainables.transfer.open import open_backend, shown
 from tuner.analysis import scopes
+from tuner.analysis.plot_page import BUTTONS, Plots, document, shown_in_notebooks
 from tuner.analysis.plot_source import NothingToPlot, PlotSource, best_first, plotly
 from tuner.analysis.plots import KINDS, figure
 from tuner.error import SettingError, refused
@@ -28,34 +28,6 @@ IMAGES = (".png", ".svg", ".pdf", ".jpeg", ".webp")
 PAGES = (".html", ".htm")
 ROWS = 50
 """At most so many trials stand in the table, the first by rank."""
-
-BUTTONS = {"showSendToCloud": False, "plotlyServerURL": "", "displaylogo": False}
-"""No button of a page sends what it shows anywhere."""
-
-_STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #222; }
-table { border-collapse: collapse; font-size: 13px; } td, th { padding: .2em .8em .2em 0; text-align: left; }
-th { border-bottom: 1px solid #999; } td { border-bottom: 1px solid #eee; } .scroll { overflow-x: auto; }
-.left-out { color: #666; font-size: 13px; } h1 { margin-bottom: 0; }
-h2 { font-size: 18px; margin: 1.5em 0 0; }
-"""
-
-_DRAW = """
-const drawn = new IntersectionObserver(
-  all => all.filter(each => each.isIntersecting).forEach(each => draw(each.target)), {rootMargin: "400px"});
-function draw(place) {
-  drawn.unobserve(place);
-  const data = place.firstElementChild;
-  if (!data || data.tagName !== "SCRIPT") return;
-  data.remove();
-  const made = JSON.parse(data.textContent);
-  Plotly.newPlot(place, made.data, made.layout, {responsive: true, ...%s});
-}
-document.querySelectorAll(".plot").forEach(
-  place => place.getBoundingClientRect().top < innerHeight + 400 ? draw(place) : drawn.observe(place));
-addEventListener("beforeprint", () => document.querySelectorAll(".plot").forEach(draw));
-"""
-"""A plot is drawn when it comes near to what is in sight: all of them at once would take a browser many seconds."""
 
 
 def plot(seen: PlotSource, kind: str | None, path: str | PathLike[str] | None) -> Any:
@@ -73,7 +45,7 @@ def plot(seen: PlotSource, kind: str | None, path: str | PathLike[str] | None) -
         raise SettingError(f"kind={kind!r} shows nothing of this experiment: {reason}") from None
     if target is not None:
         write(made, target)
-    return made
+    return shown_in_notebooks(made)
 
 
 def _plot_all(seen: PlotSource, target: str | None) -> dict[str, go.Figure]:
@@ -87,7 +59,7 @@ def _plot_all(seen: PlotSource, target: str | None) -> dict[str, go.Figure]:
     elif target is not None:
         for name, each in made.items():
             write(each, f"{target}/{name.replace('/', '_')}.html")
-    return made
+    return Plots({name: shown_in_notebooks(each) for name, each in made.items()})
 
 
 def everything(seen: PlotSource) -> tuple[dict[str, go.Figure], dict[str, str]]:
@@ -164,37 +136,11 @@ def page(
     seen: PlotSource, facts: Mapping[str, Any], title: str, made: Mapping[str, go.Figure], left_out: Mapping[str, str]
 ) -> str:
     """The report: facts in words, a table of the trials, all plots, and why others are left out. plotly is in it."""
-    from plotly.offline import get_plotlyjs
-
     reasons = "".join(f"<li>{_safe(name)}: {_safe(reason)}</li>" for name, reason in left_out.items())
     said = "".join(f"<tr><th>{_safe(name)}</th><td>{_safe(value)}</td></tr>" for name, value in facts.items())
-    plots = "".join(_place(each) for each in made.values())
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_safe(title)}</title><style>{_STYLE}</style></head><body><h1>{_safe(title)}</h1>"
-        f'<div class="scroll"><table>{said}</table></div>{_trials(seen)}{plots}'
-        + (f'<div class="left-out">Left out:<ul>{reasons}</ul></div>' if reasons else "")
-        + (f"<script>{get_plotlyjs()}</script><script>{_DRAW % json.dumps(BUTTONS)}</script>" if plots else "")
-        + "</body></html>"
-    )
-
-
-def _place(made: go.Figure) -> str:
-    """Where a figure will be, as large as it will be, and its data as text that no parser of HTML looks into."""
-    from plotly.io.json import to_json_plotly
-
-    parts = made.to_plotly_json()
-    title = html.unescape(parts["layout"].pop("title", {}).get("text", ""))  # beside a figure's buttons it has no room
-    data = to_json_plotly(parts).replace("<", "\\u003c")
-    size = f"height: {made.layout.height or 450}px" + ("; min-width: 700px" if _is_wide(parts["layout"]) else "")
-    place = f'<div class="plot" style="{size}"><script type="application/json">{data}</script></div>'
-    return f'<h2>{_safe(title)}</h2><div class="scroll">{place}</div>'
-
-
-def _is_wide(layout: Mapping[str, Any]) -> bool:
-    """True for what nobody can read on a telephone's width: panels, and parallel axes."""
-    return "xaxis2" in layout or len(layout.get("xaxis", {}).get("tickvals", ())) > 4
+    before = f'<h1>{_safe(title)}</h1><div class="scroll"><table>{said}</table></div>{_trials(seen)}'
+    after = f'<div class="left-out">Left out:<ul>{reasons}</ul></div>' if reasons else ""
+    return document(title, made.values(), before=before, after=after)
 
 
 def _trials(seen: PlotSource) -> str:
