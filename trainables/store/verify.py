@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -110,12 +110,12 @@ def _hashed(published: Published, entries: Iterable[FileEntry]) -> Manifest:
     return published.manifest
 
 
-def problems(path: Path, *, files_only: bool = False) -> list[str]:
+def problems(path: Path, *, files_only: bool = False, progress: Callable[[int], None] | None = None) -> list[str]:
     """Everything that is wrong with a checkpoint, one sentence each; [] when it is as it was published.
 
     With `files_only` it lies where copies go: its empty directories are in the manifest alone, and whoever fetches it
     makes them again. A file that the manifest does not name is a problem here, though the checkpoint can be used all
-    the same.
+    the same. `progress` is told of the bytes that were read just now.
     """
     try:
         published = manifest.read(path)
@@ -125,7 +125,7 @@ def problems(path: Path, *, files_only: bool = False) -> list[str]:
     result = []
     for entry in published.manifest.files:
         try:
-            reason = _wrong(path, entry)
+            reason = _wrong(path, entry, progress)
         except CheckpointError as error:
             reason = str(error)
         result += [] if reason is None else [reason]
@@ -182,14 +182,14 @@ def _differing(published: Published, *, look_at_mtime: bool) -> list[tuple[FileE
     return found
 
 
-def _wrong(directory: Path, entry: FileEntry) -> str | None:
+def _wrong(directory: Path, entry: FileEntry, progress: Callable[[int], None] | None = None) -> str | None:
     """Why a file is not what was published; None when it is. Raises CheckpointError when it cannot be read just now."""
     path = directory / entry.name
     inner = entry.name.split("/")[:-1]
     if any(os.path.islink(directory.joinpath(*inner[:depth])) for depth in range(1, len(inner) + 1)):
         return f"{path} lies behind a symlink, which nobody published"
     try:
-        found = file_tree.fingerprint(path, entry.name)
+        found = file_tree.fingerprint(path, entry.name, progress=progress)
     except OSError as error:
         if error.errno not in manifest.NOT_THERE:
             raise manifest.unread(str(path), error) from error

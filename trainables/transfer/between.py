@@ -26,7 +26,7 @@ _AT_ONCE = 16
 """Files that are fetched at once to be compared."""
 
 
-def copy(source: Backend, key: str, target: Backend, to: str) -> Manifest:
+def copy(source: Backend, key: str, target: Backend, to: str, *, progress: Progress = unwatched) -> Manifest:
     """Copy the checkpoint `key` of one place to the key `to` of another. The same one there already is no error.
 
     Raises CheckpointNotFoundError, CheckpointCorruptError, CheckpointError when there is another one, TransferError.
@@ -35,9 +35,11 @@ def copy(source: Backend, key: str, target: Backend, to: str) -> Manifest:
     if _is_there(target, to, content.manifest):
         return content.manifest
     if isinstance(target, LocalBackend):
-        return remote_checkpoints.fetch(source, key, target.root / to, digest=content.digest).manifest
+        return remote_checkpoints.fetch(
+            source, key, target.root / to, digest=content.digest, progress=progress
+        ).manifest
     index = remote_checkpoints.ContentIndex()
-    remote_checkpoints.copy_payload(source, key, target, to, digest=content.digest, index=index)
+    remote_checkpoints.copy_payload(source, key, target, to, digest=content.digest, index=index, progress=progress)
     remote_checkpoints.copy_manifest(source, key, target, to, digest=content.digest)
     return content.manifest
 

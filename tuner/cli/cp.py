@@ -12,6 +12,7 @@ from trainables.transfer.open import open_backend, shown
 from tuner.cli import output, place
 from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment.paths import as_local_path
+from tuner.progress.task_bar import TaskBar
 
 
 def add(verbs: Any) -> None:
@@ -32,18 +33,23 @@ def run(arguments: argparse.Namespace) -> int:
         raise SettingError(f"{shown(arguments.target)!r} is not accepted: {shown(given)} cannot be copied into itself")
     with open_backend(above) as source, open_backend(into) as target:
         if name and source.exists(f"{name}/{MANIFEST_NAME}"):
-            size = copy_checkpoint(source, name, target, new).bytes
+            with TaskBar("copying", "checkpoint", say=_say).shown() as work:
+                size = copy_checkpoint(source, name, target, new, work).bytes
             output.say(f"{shown(target.url(new))}: a checkpoint, {output.size(size)}")
             return 0
         if not name or not source.exists(f"{name}/experiment.json"):
             raise ExperimentNotFoundError(f"{shown(given)} is neither an experiment nor a checkpoint")
-        with views.opened(given) as remote:
-            copied = copy_experiment(source, remote, target, new)
+        with views.opened(given) as remote, TaskBar("copying", "checkpoint", say=_say).shown() as work:
+            copied = copy_experiment(source, remote, target, new, work)
     output.complain("cp", *copied.problems)
     output.say(
         f"{shown(target.url(new))}: {output.counted(copied.checkpoints, 'checkpoint')}, {output.size(copied.bytes)}"
     )
     return 1 if copied.problems else 0
+
+
+def _say(line: str) -> None:
+    output.complain("cp", line)
 
 
 def _plain(given: str) -> PurePath:

@@ -49,6 +49,7 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from tuner.progress.task_bar import TaskBar
     from tuner.tools.prove.script import prove_script
 
     for name in ("kills", "concurrent"):
@@ -62,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         elif place.exists():
             raise SettingError(f"--keep {place} is there already; give a directory that is not")
         place.mkdir(parents=True, exist_ok=True)
+        work = stack.enter_context(TaskBar("proving", "result", say=_say).shown())
         verdict = prove_script(
             arguments.script,
             arguments.rest,
@@ -71,6 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
             concurrent=arguments.concurrent,
             ignore=arguments.ignore,
             say=output.say,
+            work=work,
         )
     output.say(verdict.text)
     return 0 if verdict.proven else 1
+
+
+def _say(line: str) -> None:
+    output.complain("prove", line)

@@ -9,6 +9,7 @@ from trainables.transfer.open import shown
 from tuner.cli import output, place
 from tuner.error import ExperimentNotFoundError, SettingError, SyncError
 from tuner.experiment.paths import ExperimentPaths, as_local_path
+from tuner.progress.task_bar import TaskBar
 
 
 def add(verbs: Any) -> None:
@@ -35,7 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
             root = place.experiment(arguments.experiment)
         except ExperimentNotFoundError:
             root = as_local_path(arguments.experiment)
-        fetched = sync.fetch(ExperimentPaths(root), place.whole(arguments.source))
+        with TaskBar("fetching", "checkpoint", say=_say).shown() as work:
+            fetched = sync.fetch(ExperimentPaths(root), place.whole(arguments.source), work=work)
         output.say(
             f"{root}: up to date with {shown(arguments.source)}; fetched: {output.counted(fetched, 'checkpoint')}"
         )
@@ -43,10 +45,15 @@ def run(arguments: argparse.Namespace) -> int:
     paths = ExperimentPaths(place.experiment(arguments.experiment))
     config = sync.copies_of(paths, **how) if arguments.to is None else sync.copy_at(paths, place.whole(arguments.to))
     try:
-        address, lacking = sync.push(paths, config)
+        with TaskBar("copying", "checkpoint", say=_say).shown() as work:
+            address, lacking = sync.push(paths, config, work=work)
     except SyncError as error:
         output.complain("sync", error)
         return 1
     output.complain("sync", *lacking)
     output.say(f"{address}: {'everything that is here is there' if lacking else 'complete'}")
     return 1 if lacking else 0
+
+
+def _say(line: str) -> None:
+    output.complain("sync", line)

@@ -25,6 +25,7 @@ from tuner.experiment.paths import ExperimentPaths, parse_pack
 from tuner.experiment.reader import load_with_journal, read_settings
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
+from tuner.progress.task_bar import TaskBar
 
 
 def add(verbs: Any) -> None:
@@ -38,11 +39,12 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     given = arguments.experiment
-    one = _checkpoint(given)
-    if one is not None:
-        found = one
-    else:
-        found = examine_elsewhere(given) if is_elsewhere(given) else examine(place.experiment(given))
+    with TaskBar("verifying", "checkpoint", say=lambda line: output.complain("verify", line)).shown() as work:
+        one = _checkpoint(given, work)
+        if one is not None:
+            found = one
+        else:
+            found = examine_elsewhere(given, work) if is_elsewhere(given) else examine(place.experiment(given), work)
     if arguments.json:
         output.say(output.as_json(found))
     else:
@@ -59,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if found["problems"] else 0
 
 
-def _checkpoint(given: str) -> dict[str, Any] | None:
+def _checkpoint(given: str, work: TaskBar) -> dict[str, Any] | None:
     """Look at the one checkpoint that is meant; None: it is none."""
     whole = place.whole(given)
     above, name = parent_and_name(whole)
@@ -73,14 +75,17 @@ def _checkpoint(given: str) -> dict[str, Any] | None:
                 return None
             remote = checkpoints.read_manifest(backend, name)
             found["bytes"] = remote.manifest.bytes
+            work.of(1, remote.manifest.bytes)
+            work.begin(remote.manifest.bytes)
             with tempfile.TemporaryDirectory(prefix="verify-") as directory:
-                checkpoints.fetch(backend, name, Path(directory) / "checkpoint", digest=remote.digest)
+                target = Path(directory) / "checkpoint"
+                checkpoints.fetch(backend, name, target, digest=remote.digest, progress=work.moved)
         except CheckpointError as error:
             found["problems"].append(str(error))
     return found
 
 
-def examine_elsewhere(uri: str) -> dict[str, Any]:
+def examine_elsewhere(uri: str, work: TaskBar) -> dict[str, Any]:
     """Look at all that a remote experiment holds: every file is fetched and hashed, and nothing of it is kept."""
     problems: list[str] = []
     with place.fact_log(uri, history=True) as (paths, address):
@@ -92,10 +97,11 @@ def examine_elsewhere(uri: str) -> dict[str, Any]:
     found: dict[str, Any] = {"path": address, "trials": len(state.trials), "checkpoints": 0, "bytes": 0}
     found |= {"notes": list(contents.notes), "problems": problems}
     above, name = parent_and_name(uri)
+    _expect(work, state)
     with open_backend(above) as backend:
         for trial in state.trials:
             with noted(backend.url(f"{name}/{trial.dirname}"), problems):
-                _trial_elsewhere(backend, f"{name}/{trial.dirname}", trial, found)
+                _trial_elsewhere(backend, f"{name}/{trial.dirname}", trial, found, work)
         blobs = _blobs_elsewhere(backend, f"{name}/blobs", problems)
         if lost := named.keys() - blobs:  # of one that is written to meanwhile they may have gone in order
             with place.fact_log(uri) as (paths, _):
@@ -105,7 +111,7 @@ def examine_elsewhere(uri: str) -> dict[str, Any]:
     return found | {"blobs": len(blobs)}
 
 
-def _trial_elsewhere(backend: Backend, key: str, trial: Trial, found: dict[str, Any]) -> None:
+def _trial_elsewhere(backend: Backend, key: str, trial: Trial, found: dict[str, Any], work: TaskBar) -> None:
     listing = checkpoints.listed(backend, key)
     journaled = {record.ref.name: record for record in trial.checkpoints}
     for remote in listing.complete:
@@ -114,14 +120,17 @@ def _trial_elsewhere(backend: Backend, key: str, trial: Trial, found: dict[str, 
         record = journaled.pop(remote.ref.name, None)
         if record is None:
             found["notes"].append(f"{backend.url(remote.key)} is complete but not in the journal")
+        work.begin(remote.manifest.bytes)
         with tempfile.TemporaryDirectory(prefix="verify-") as directory:
             try:
                 digest = record.digest if record is not None and record.digest else remote.digest
-                checkpoints.fetch(backend, remote.key, Path(directory) / "checkpoint", digest=digest)
+                target = Path(directory) / "checkpoint"
+                checkpoints.fetch(backend, remote.key, target, digest=digest, progress=work.moved)
             except CheckpointError as error:
                 found["problems"].append(str(error))
             except (OSError, ValueError) as error:
                 found["problems"].append(f"{backend.url(remote.key)} cannot be read: {said(error)}")
+        work.item()
     for broken in listing.broken:
         journaled.pop(broken.where.rpartition("/")[2], None)
         found["problems"].append(f"{backend.url(broken.where)}: {broken.reason}")
@@ -162,7 +171,7 @@ def _named(paths: ExperimentPaths, contents: JournalContents) -> dict[str, str]:
     return named
 
 
-def examine(path: Path) -> dict[str, Any]:
+def examine(path: Path, work: TaskBar) -> dict[str, Any]:
     """Look at everything that the experiment holds. Nothing is changed, nothing is unpickled."""
     paths = ExperimentPaths(path)
     problems: list[str] = []
@@ -177,15 +186,21 @@ def examine(path: Path) -> dict[str, Any]:
         for name in trials_with_results(paths, but=known)
     ]
     copy = not paths.lock.exists()  # no driver ever ran on it: of directories copies hold those with files only
+    _expect(work, state)
     for trial in state.trials:
         with noted(trial.directory, problems):
-            _trial(trial, found, copy=copy)
+            _trial(trial, found, work, copy=copy)
     blobs = _blobs(paths.blobs, problems)
     named = _named(paths, contents)
     if lost := named.keys() - blobs:  # of one that runs they may have gone in order
         lost &= _named(paths, read_journal(paths)).keys()
     problems += [f"{paths.blobs / blob} is missing: {named[blob]}" for blob in sorted(lost)]
     return found | {"blobs": len(blobs)}
+
+
+def _expect(work: TaskBar, state: ExperimentState) -> None:
+    here = [record for trial in state.trials for record in trial.checkpoints if record.here]
+    work.of(len(here), sum(record.bytes for record in here))
 
 
 def _history(paths: ExperimentPaths) -> list[str]:
@@ -203,13 +218,15 @@ def _history(paths: ExperimentPaths) -> list[str]:
     return problems
 
 
-def _trial(trial: Trial, found: dict[str, Any], *, copy: bool) -> None:
+def _trial(trial: Trial, found: dict[str, Any], work: TaskBar, *, copy: bool) -> None:
     listing = verify.scan(trial.directory)
     journaled = {record.ref.name: record for record in trial.checkpoints}
     for published in listing.complete:
         found["checkpoints"] += 1
         found["bytes"] += published.manifest.bytes
-        found["problems"] += verify.problems(published.path, files_only=copy)
+        work.begin(published.manifest.bytes)
+        found["problems"] += verify.problems(published.path, files_only=copy, progress=work.moved)
+        work.item()
         record = journaled.pop(published.ref.name, None)
         if record is None:
             found["notes"].append(f"{published.path} is complete but not in the journal (a resume decides about it)")

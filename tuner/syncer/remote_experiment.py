@@ -20,6 +20,7 @@ from tuner.error import ExperimentDamagedError
 from tuner.experiment import formats
 from tuner.experiment.paths import ExperimentPaths, is_history, is_trial_file, parse_checkpoint, parse_generation
 from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 from tuner.syncer.adoption import blobs_named
 
 log = logging.getLogger(__name__)
@@ -213,17 +214,25 @@ class RemoteExperiment:
         if names:
             self.call(transfer_jobs.FetchFiles(prefix=self.name, target=str(root), names=names))
 
-    def fetch_checkpoints(self, trials: Iterable[Trial]) -> int:
-        """Bring those that are kept and complete there to the trials' directories; returns how many."""
-        whole, fetched = complete(self.checkpoints()), 0
-        for trial in trials:
-            for record in trial.checkpoints:
-                path = trial.directory / record.ref.name
-                if record.ref.name in whole.get(trial.dirname, ()) and not fs.is_dir(path):
-                    key = f"{self.name}/{trial.dirname}/{record.ref.name}"
-                    self.call(transfer_jobs.FetchCheckpoint(key=key, target=str(path), digest=record.digest))
-                    fetched += 1
-        return fetched
+    def to_fetch(self, trials: Iterable[Trial]) -> list[tuple[Trial, CheckpointRecord]]:
+        """The checkpoints that are kept and complete there, and are not in the trials' directories."""
+        whole = complete(self.checkpoints())
+        return [
+            (trial, record)
+            for trial in trials
+            for record in trial.checkpoints
+            if record.ref.name in whole.get(trial.dirname, ()) and not fs.is_dir(trial.directory / record.ref.name)
+        ]
+
+    def fetch_checkpoints(self, trials: Iterable[Trial]) -> None:
+        """Bring all of these."""
+        for trial, record in self.to_fetch(trials):
+            self.fetch_checkpoint(trial, record)
+
+    def fetch_checkpoint(self, trial: Trial, record: CheckpointRecord) -> None:
+        """Bring one to its trial's directory."""
+        key, target = f"{self.name}/{trial.dirname}/{record.ref.name}", str(trial.directory / record.ref.name)
+        self.call(transfer_jobs.FetchCheckpoint(key=key, target=target, digest=record.digest))
 
     def remove_partials(self, incoming: Path) -> None:
         """Remove what killed uploads left from what came here whole, of a place that cannot list, and note it."""

@@ -26,6 +26,7 @@ from tuner.experiment.hostile import said
 from tuner.experiment.paths import ExperimentPaths, is_history, parse_generation
 from tuner.experiment.reader import lies_at, load_with_journal
 from tuner.experiment.state import ExperimentState
+from tuner.progress.task_bar import TaskBar
 from tuner.syncer.claim import encode_heartbeat, heartbeat_name
 from tuner.syncer.remote_experiment import JOURNAL, RemoteExperiment
 
@@ -43,7 +44,9 @@ class Copied:
     """Checkpoints that could not be copied, one line each."""
 
 
-def copy_experiment(source: Backend, remote: RemoteExperiment, target: Backend, to: str) -> Copied:
+def copy_experiment(
+    source: Backend, remote: RemoteExperiment, target: Backend, to: str, work: TaskBar | None = None
+) -> Copied:
     """Copy an experiment, dead or running, to the key `to` of another place.
 
     Args:
@@ -72,7 +75,7 @@ def copy_experiment(source: Backend, remote: RemoteExperiment, target: Backend, 
         _push(target, where, to, [key for key in rest if key.startswith("blobs/")])
         _push(target, beside, to, _under(beside, paths.journal))
         _push(target, where, to, [key for key in rest if not key.startswith("blobs/")])
-        copied = _checkpoints(source, remote, target, to, chosen)
+        copied = _checkpoints(source, remote, target, to, chosen, state, work or TaskBar("", ""))
         _push_generations(target, paths, to, problems)
         _push(target, beside, to, [paths.experiment_json.name])  # last: from now on it is an experiment
         target.delete([f"{to}/{_COPYING}"])
@@ -92,14 +95,18 @@ def check_room(target: Backend, to: str, known: Collection[str] = ()) -> None:
         )
 
 
-def copy_checkpoint(source: Backend, key: str, target: Backend, to: str) -> Manifest:
+def copy_checkpoint(source: Backend, key: str, target: Backend, to: str, work: TaskBar | None = None) -> Manifest:
     """Copy one checkpoint, every hash looked at on the way; the same one there already is no error.
 
     Raises SettingError when something else is there, CheckpointError, TransferError.
     """
     files = remote_checkpoints.read_manifest(source, key).manifest.files
     check_room(target, to, {MANIFEST_NAME, *(entry.name.partition("/")[0] for entry in files)})
-    return between.copy(source, key, target, to)
+    work = work or TaskBar("", "")
+    size = sum(entry.size for entry in files)
+    work.of(1, size)
+    work.begin(size)
+    return between.copy(source, key, target, to, progress=work.moved)
 
 
 def _begin(remote: RemoteExperiment, target: Backend, to: str) -> None:
@@ -138,12 +145,22 @@ def _is_plain(key: str, there: Mapping[str, Collection[str]]) -> bool:
 
 
 def _checkpoints(
-    source: Backend, remote: RemoteExperiment, target: Backend, to: str, chosen: Sequence[tuple[str, str]]
+    source: Backend,
+    remote: RemoteExperiment,
+    target: Backend,
+    to: str,
+    chosen: Sequence[tuple[str, str]],
+    state: ExperimentState,
+    work: TaskBar,
 ) -> Copied:
     copied = Copied()
+    sizes = {(trial.dirname, record.ref.name): record.bytes for trial in state.trials for record in trial.checkpoints}
+    work.of(len(chosen), sum(sizes.get(one, 0) for one in chosen))
     for dirname, name in chosen:
+        work.begin(sizes.get((dirname, name), 0))
         try:
-            content = between.copy(source, f"{remote.name}/{dirname}/{name}", target, f"{to}/{dirname}/{name}")
+            key = f"{dirname}/{name}"
+            content = between.copy(source, f"{remote.name}/{key}", target, f"{to}/{key}", progress=work.moved)
         except CheckpointError as error:
             copied.problems.append(str(error))
         except (ValueError, RecursionError) as error:  # a manifest that is none
@@ -151,6 +168,7 @@ def _checkpoints(
         else:
             copied.checkpoints += 1
             copied.bytes += content.bytes
+        work.item()
     return copied
 
 

@@ -29,6 +29,7 @@ from tuner.experiment.ownership import Ownership, beating
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import lies_at, load_state, read_settings, state_of
 from tuner.experiment.state import ExperimentState
+from tuner.progress.task_bar import TaskBar
 from tuner.syncer import views
 from tuner.syncer.adoption import adopt
 from tuner.syncer.claim import RemoteClaim, take_generation
@@ -97,7 +98,12 @@ def copy_at(paths: ExperimentPaths, uri: str) -> SyncConfig:
 
 
 def push(
-    paths: ExperimentPaths, config: SyncConfig, *, inline: bool = False, clock: Clock | None = None
+    paths: ExperimentPaths,
+    config: SyncConfig,
+    *,
+    inline: bool = False,
+    clock: Clock | None = None,
+    work: TaskBar | None = None,
 ) -> tuple[str, list[str]]:
     """Bring to a copy what it lacks; returns its address and lines about what is not here to be copied.
 
@@ -121,12 +127,12 @@ def push(
         try:
             if not take_generation(remote, ownership.record):
                 raise OwnedElsewhereError(f"{remote.uri} was claimed by another driver just now")
-            return remote.uri, _push(remote, config, paths, ownership, clock)
+            return remote.uri, _push(remote, config, paths, ownership, clock, work or TaskBar("", ""))
         finally:
             ownership.release()
 
 
-def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> int:
+def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None, work: TaskBar | None = None) -> int:
     """Bring here all that the copy has: journal, small files, and every checkpoint that is kept; returns how many.
 
     Raises OwnedElsewhereError beside a live driver here, ExperimentNotFoundError when there is no copy,
@@ -143,12 +149,14 @@ def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None) -> in
         ownership = claim(paths, clock=clock or SystemClock(), above=highest)
         try:
             with beating(ownership):
-                return _bring_here(remote, paths, Path(directory) / "incoming", relation)
+                return _bring_here(remote, paths, Path(directory) / "incoming", relation, work or TaskBar("", ""))
         finally:
             ownership.release()
 
 
-def _bring_here(remote: RemoteExperiment, paths: ExperimentPaths, incoming: Path, relation: Relation) -> int:
+def _bring_here(
+    remote: RemoteExperiment, paths: ExperimentPaths, incoming: Path, relation: Relation, work: TaskBar
+) -> int:
     if relation is Relation.NEWER:
         remote.fetch_rest(paths.root, have=lambda key: key.startswith("blobs/") and fs.exists(paths.root / key))
         fetch_log(remote, incoming)
@@ -157,7 +165,12 @@ def _bring_here(remote: RemoteExperiment, paths: ExperimentPaths, incoming: Path
             adopt(ExperimentPaths(incoming), paths)
     if remote.uploader.can.list:
         fetch_history(remote, paths.root)
-    return remote.fetch_checkpoints(load_state(paths).trials)
+    wanted = remote.to_fetch(load_state(paths).trials)
+    work.of(len(wanted), sum(record.bytes for _, record in wanted))
+    for trial, record in wanted:
+        remote.fetch_checkpoint(trial, record)
+        work.item(record.bytes)
+    return len(wanted)
 
 
 def _check_apart(uri: str, paths: ExperimentPaths) -> None:
@@ -184,7 +197,12 @@ def _diverged(remote: RemoteExperiment, paths: ExperimentPaths) -> ExperimentDiv
 
 
 def _push(
-    remote: RemoteExperiment, config: SyncConfig, paths: ExperimentPaths, ownership: Ownership, clock: Clock
+    remote: RemoteExperiment,
+    config: SyncConfig,
+    paths: ExperimentPaths,
+    ownership: Ownership,
+    clock: Clock,
+    work: TaskBar,
 ) -> list[str]:
     contents = read_journal(paths)
     state = state_of(paths, contents.snapshot, contents.bodies)
@@ -221,7 +239,8 @@ def _push(
             clock=clock,
         )
         replica.start(state, take_inventory(remote, state, new=False))
-        missing = _drain(replica, journal, state, ownership=ownership, clock=clock)
+        work.of(replica.backlog.checkpoints, replica.backlog.bytes)
+        missing = _drain(replica, journal, state, ownership=ownership, clock=clock, work=work)
     if missing:
         shown = "".join(f"\n  {line}" for line in missing)
         why = f"\n  the last error: {replica.trouble}" if replica.trouble else ""
@@ -235,13 +254,20 @@ def _push(
 
 
 def _drain(
-    replica: Replica, journal: JournalWriter, state: ExperimentState, *, ownership: Ownership, clock: Clock
+    replica: Replica,
+    journal: JournalWriter,
+    state: ExperimentState,
+    *,
+    ownership: Ownership,
+    clock: Clock,
+    work: TaskBar,
 ) -> list[str]:
     """Wait until everything is there; returns what did not arrive."""
 
     def take(facts: Sequence[ev.CheckpointCopied]) -> bool:
         for fact in facts:
             _tell(fact, journal, state)
+            work.item(_bytes_of(fact, state))
         journal.flush()
         return bool(facts)
 
@@ -251,6 +277,11 @@ def _drain(
         return replica.missing
     finally:
         replica.release()
+
+
+def _bytes_of(fact: ev.CheckpointCopied, state: ExperimentState) -> int:
+    kept = state.trial(fact.ref.trial_id).checkpoints
+    return sum(record.bytes for record in kept if record.ref == fact.ref)
 
 
 def _tell(fact: ev.AnyFact, journal: JournalWriter, state: ExperimentState) -> None:

@@ -74,11 +74,11 @@ def test_a_copy_that_was_cut_off_is_no_experiment_and_is_taken_up(
     experiment = ran(None, tmp_path / "results")
     real, left = between.copy, [3]
 
-    def dies(*arguments: Any) -> Any:
+    def dies(*arguments: Any, **named: Any) -> Any:
         left[0] -= 1
         if left[0] < 0:
             raise TransferError("the store is gone")
-        return real(*arguments)
+        return real(*arguments, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(between, "copy", dies)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,12 +12,14 @@ from pathlib import Path
 
 from trainables.starting import start_process
 from tuner.error import SettingError
+from tuner.progress.task_bar import TaskBar
 from tuner.tools.prove import run_records
 from tuner.tools.prove.run_records import KillPoint
 from tuner.tools.prove.run_watch import ProofPlan
 from tuner.tools.prove.verdict import Verdict, before_kills, judge
 
 SHOWN_LINES = 25
+LOOK_S = 1.0
 
 
 class _ScriptFailed(Exception):
@@ -33,6 +36,7 @@ def prove_script(
     concurrent: int = 1,
     ignore: Sequence[str] = (),
     say: Callable[[str], None] = lambda line: None,
+    work: TaskBar | None = None,
 ) -> Verdict:
     """Run a script that calls `tune.run` without a kill, then with kills, and compare.
 
@@ -45,41 +49,49 @@ def prove_script(
             and searchers decide.
         ignore: names of metrics and of values in checkpoints that do not count; patterns as in a shell.
         say: told how it goes, line by line.
+        work: shows how many results there are already, above which the lines are said.
 
     Raises SettingError when there is no such file.
     """
     if not script.is_file():
         raise SettingError(f"{script} is not there, or is no file")
 
-    def run(name: str, points: Sequence[KillPoint] = ()) -> Path:
+    bar = work or TaskBar("", "")
+
+    def tell(line: str) -> None:
+        bar.aside(say, line)
+
+    def run(name: str, points: Sequence[KillPoint] = (), results: int | None = None) -> Path:
+        bar.stage(f"proving: {name}", results)
         target = place / name
         target.mkdir()
         ProofPlan(seed, concurrent, points).write(target)
         bootstrap = [sys.executable, "-m", "tuner.tools.prove.bootstrap", str(target.absolute())]
-        _run([*bootstrap, str(script), *arguments], target, say)
+        _run([*bootstrap, str(script), *arguments], target, tell, bar)
         return target
 
     try:
-        say("running without a kill")
+        tell("running without a kill")
         whole = run("whole")
         early = before_kills(whole)
         if early is not None:
             return early
         points = run_records.points(run_records.of_place(whole), kills=kills, seed=seed)
         told = ", ".join(f"trial {point.trial} at iteration {point.iteration}" for point in points)
-        say(f"running again, to be killed at: {told}")
-        killed = run("killed", points)
+        tell(f"running again, to be killed at: {told}")
+        results = _results(whole)
+        killed = run("killed", points, results)
 
         def control() -> Path:
-            say("something differs; running without a kill once more, to see whether the script repeats itself")
-            return run("again")
+            tell("something differs; running without a kill once more, to see whether the script repeats itself")
+            return run("again", results=results)
 
         return judge(whole, killed, ignore=ignore, control=control)
     except _ScriptFailed as error:
         return Verdict(False, str(error))
 
 
-def _run(command: Sequence[str], place: Path, say: Callable[[str], None]) -> None:
+def _run(command: Sequence[str], place: Path, say: Callable[[str], None], work: TaskBar) -> None:
     """Start the script until a start ends without having been killed. Raises _ScriptFailed when that is not well."""
     starts = 0
     while True:
@@ -96,7 +108,7 @@ def _run(command: Sequence[str], place: Path, say: Callable[[str], None]) -> Non
                 what="the script",
             )
         try:
-            status = process.wait()
+            status = _waited(process, place, work)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -111,6 +123,21 @@ def _run(command: Sequence[str], place: Path, say: Callable[[str], None]) -> Non
             shown = "\n".join(f"    {line}" for line in lines)
             raise _ScriptFailed(f"the script ended {ended}{when}; it printed last:\n{shown}")
         return
+
+
+def _waited(process: subprocess.Popen[bytes], place: Path, work: TaskBar) -> int:
+    """The status that it ends with; how far it has come is shown meanwhile."""
+    while True:
+        try:
+            return process.wait(LOOK_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ValueError):  # a line is being written
+                work.at(_results(place))
+
+
+def _results(place: Path) -> int:
+    """How many results stand."""
+    return sum(len(trial.results) for trials in run_records.of_place(place).values() for trial in trials.values())
 
 
 def _kills(place: Path) -> int:
