@@ -201,7 +201,7 @@ class Checkpoint(OlderCheckpoint, CheckpointFacts):
 
     @property
     def filesystem(self) -> None:
-        """None: the URI says it."""
+        """None: the URI says it; as an object, `pyarrow.fs.FileSystem.from_uri(checkpoint.uri)` gives it."""
         return None
 
     @property

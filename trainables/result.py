@@ -94,7 +94,7 @@ class Result(SaysInstead):
 
     @property
     def filesystem(self) -> None:
-        """None: the files are local."""
+        """None: `path` is a path of this machine; as an object that is `pyarrow.fs.LocalFileSystem()`."""
         return None
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:

@@ -190,6 +190,11 @@ def test_f31_of_two_drivers_the_second_is_refused_with_the_owners_pid(tmp_path):
             second = stage.start("script.py", word)
             assert second.wait() == 1
             assert "OwnedElsewhereError" in second.output and f"pid {first.process.pid}" in second.output
+        third = stage.start("script.py")
+        assert third.wait() == 1
+        assert f"ExperimentExistsError: the experiment at {stage.results}/e is running (pid {first.process.pid} on" in (
+            third.output
+        )
         stage.let()
         assert "RESULT 2" in first.ends_well()
         assert "RESULT 2" in stage.run("script.py", "AUTO")

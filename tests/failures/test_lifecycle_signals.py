@@ -288,7 +288,7 @@ def test_f37_ctrl_c_once_stops_in_order_and_leaves_the_trials_resumable(tmp_path
         stopping = "stopping: 2 trials save what they can (at most 5 s, TUNE_STOP_GRACE_S); Ctrl-C again stops now\n"
         assert stopping in script.output and "RETURNED" not in script.output and "Traceback" not in script.output
         assert script.output.splitlines()[-3:] == [
-            "stopped by Ctrl-C: 0 of 2 trials had ended",
+            "stopped by Ctrl-C: 0 of 3 trials had ended",
             f"to continue: the same call with name='e' and resume=\"AUTO\", or Tuner.restore('{stage.results}/e', ...)",
             "results so far: `except tune.Interrupted as stopped: stopped.analysis`",
         ]

@@ -51,7 +51,7 @@ class ResultGrid(Showable):
 
     @property
     def filesystem(self) -> None:
-        """None: the files are local."""
+        """None: what is in it has paths of this machine; as an object that is `pyarrow.fs.LocalFileSystem()`."""
         return None
 
     @property

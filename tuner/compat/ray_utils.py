@@ -10,6 +10,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, TypeVar
@@ -24,6 +25,15 @@ from tuner.logger import default_loggers
 
 log = logging.getLogger("tuner")
 T = TypeVar("T")
+
+
+class Verbosity(IntEnum):
+    """Ray 1.13's names for what `verbose` accepts."""
+
+    V0_MINIMAL = 0
+    V1_EXPERIMENT = 1
+    V2_TRIAL_NORM = 2
+    V3_TRIAL_DETAILS = 3
 
 
 def date_str() -> str:

@@ -84,7 +84,7 @@ class Run:
             error.add_note(f"to continue: {interruption.how_to_go_on(self.opened.paths.root)}")
             raise
         except KeyboardInterrupt:
-            raise interruption.interrupted(self._analysis()) from None
+            raise interruption.interrupted(self._analysis(), total=self.plugins.source.total_samples) from None
 
     def _run(self) -> ExperimentAnalysis:
         self.reporter.announce(self.opened.start.note)
@@ -299,7 +299,7 @@ class Run:
         if halted is HaltCause.PREEMPTED:
             raise SystemExit(143)
         if raises:
-            raise interruption.interrupted(analysis, back=back)
+            raise interruption.interrupted(analysis, total=self.plugins.source.total_samples, back=back)
         leaving.raise_failures(self.spec, analysis, endings, folded=self.reporter.folds)
         if self.missing:
             raise SyncError(missing, analysis, self.missing)

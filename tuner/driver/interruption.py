@@ -34,15 +34,16 @@ def stopping(cause: HaltCause, running: int, grace_s: float) -> str:
     return f"ending early ({cause.value}): {saving} ({seconds})"
 
 
-def interrupted(analysis: ExperimentAnalysis, *, back: bool = False) -> Interrupted:
+def interrupted(analysis: ExperimentAnalysis, *, total: int = 0, back: bool = False) -> Interrupted:
     """The error for the user, which leaves no frames behind where nobody catches it.
 
     Args:
+        total: how many trials there were to be; 0: nobody knows.
         back: nothing had begun, and the experiment that it was to replace is back.
     """
     counts = [trial.status for trial in analysis.trials]
     ended = sum(status in (Trial.TERMINATED, Trial.ERROR) for status in counts)
-    lines = [f"stopped by Ctrl-C: {ended} of {formatting.counted(len(counts), 'trial')} had ended"]
+    lines = [f"stopped by Ctrl-C: {ended} of {formatting.counted(max(total, len(counts)), 'trial')} had ended"]
     if not back:
         lines.append(f"to continue: {how_to_go_on(Path(analysis.experiment_path))}")
     lines.append("results so far: `except tune.Interrupted as stopped: stopped.analysis`")

@@ -167,6 +167,10 @@ def _replaced(settings: Settings, local: LocalStanding) -> StartPlan:
         return StartPlan(Action.REPLACE, f"starting new because overwrite=True replaces the experiment at {root}")
     if settings.spec.name is not None and not local.told:
         return StartPlan(Action.REPLACE, f"starting new because the experiment at {root} never had a result")
+    if local.driver:
+        raise ExperimentExistsError(
+            f"the experiment at {root} is {local.driver}: wait for it or stop it, or give this run another name"
+        )
     raise ExperimentExistsError(
         f'there is an experiment with results at {root}: resume="AUTO" continues it, overwrite=True replaces it, '
         f"{_aside(settings)}another name leaves it alone"

@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tuner.experiment.existing import Existing
 from tuner.experiment.generations import read_records
 from tuner.experiment.incoming import beside
 from tuner.experiment.leftovers import trials_with_results
+from tuner.experiment.liveness import Liveness, last_driver
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import is_experiment, lies_at, load_state, read_settings
 from tuner.experiment.resume import Base
@@ -51,6 +52,8 @@ class LocalStanding:
     """The directories that are not there, its own first."""
     last: str | None = None
     """The id of its newest generation."""
+    driver: str = ""
+    """The driver that runs it, where one is seen to live; looked at only where the experiment stands in the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,9 @@ def survey(
     """
     with usable(settings.spec, paths):
         local = survey_local(settings.spec, paths)
+    if local.exists and local.told and settings.spec.resume_choice.base is Base.NEW:
+        seen = last_driver(paths, clock.time())
+        local = replace(local, driver=str(seen) if seen.liveness is Liveness.RUNNING else "")
     if connection is None:
         return StartStanding(local, None, restores)
     remote = connection.remote(paths.root.name)

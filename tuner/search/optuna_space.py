@@ -101,7 +101,10 @@ def distribution_of(domain: Domain, name: str = "") -> Any:
     if isinstance(domain, Given):
         return domain.distribution
     if domain.own_sampler is not None:
-        raise SettingError(f"OptunaSearch cannot search {name!r}: its samplers draw, and not the one of {domain}")
+        raise SettingError(
+            f"OptunaSearch cannot search {name!r}: its samplers draw, and not the one of {domain}; give it a domain "
+            "without one, or leave search_alg out, which draws with yours"
+        )
     if isinstance(domain, NormalFloat):
         return FloatDistribution(_TAIL, 1 - _TAIL)  # the quantile: uniform ones are normal values
     if isinstance(domain, Float):

@@ -18,6 +18,7 @@ import tuner as tune
 from tuner.error import SettingError
 from tuner.utils import date_str, deep_update, flatten_dict, unflattened_lookup
 from tuner.utils.callback import create_default_callbacks
+from tuner.utils.log import Verbosity
 from tuner.utils.util import (
     Tee,
     atomic_save,
@@ -43,6 +44,13 @@ def test_an_update_is_deep_and_what_was_written_is_found(old: dict[str, Any], ne
     assert made is old and new == kept
     for key, value in flatten_dict(new).items():
         assert unflattened_lookup(key, made) == value
+
+
+def test_the_names_of_what_verbose_accepts_are_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for level, printed in ((Verbosity.V0_MINIMAL, False), (Verbosity.V1_EXPERIMENT, True)):
+        tune.run(lambda config: {"a": 1}, verbose=level, storage_path=tmp_path, name=level.name, executor="inline")
+        assert bool(capsys.readouterr().out) == printed
+    assert [int(level) for level in Verbosity] == [0, 1, 2, 3]
 
 
 def test_a_key_that_may_not_come_in_is_named() -> None:

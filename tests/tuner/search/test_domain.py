@@ -189,7 +189,7 @@ def test_a_domain_that_does_not_say_how_it_draws_says_so() -> None:
 
 
 def test_optuna_does_not_take_another_sampler_silently() -> None:
-    with pytest.raises(SettingError, match=r"cannot search 't'.*its samplers draw"):
+    with pytest.raises(SettingError, match=r"cannot search 't'.*its samplers draw.*leave search_alg out"):
         OptunaSearch({"t": custom_space()["t"]}, metric="loss", mode="min").suggest("1")
 
 
