@@ -98,6 +98,7 @@ FLOORS = {
     "trainables.absent": 1,
     "trainables.automatic": 1,
     "trainables.door": 1,
+    "trainables.extras": 1,
     "trainables.knobs": 1,
     "trainables.masking": 1,
     "trainables.metrics": 1,

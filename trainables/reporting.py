@@ -12,6 +12,7 @@ from typing import Any, cast
 from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, MetricError, MissingExtraError
+from trainables.extras import how_to_install
 from trainables.validation import invalid, nearest_name
 
 Metrics = str | list[str] | dict[str, str] | None
@@ -26,7 +27,7 @@ def library(*names: str, extra: str) -> ModuleType:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise  # it is installed, and lacks something of its own
-    raise MissingExtraError(f'{names[0]} is not installed: pip install "tuner[{extra}]"')
+    raise MissingExtraError(f"{names[0]} is not installed: {how_to_install(extra)}")
 
 
 def checked_metrics(owner: str, metrics: Any) -> Metrics:

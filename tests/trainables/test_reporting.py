@@ -78,7 +78,7 @@ def test_in_a_group_only_rank_0_saves(rank: int, saved: dict[str, Any] | None) -
 
 def test_a_library_that_is_not_installed_is_named_with_its_extra() -> None:
     assert reporting.library("not_there_at_all", "json", extra="x").__name__ == "json"
-    with pytest.raises(MissingExtraError, match=r'not_there_at_all.part is not installed: pip install "tuner\[x\]"'):
+    with pytest.raises(MissingExtraError, match=r'not_there_at_all.part is not installed: pip install .*\[x\]"'):
         reporting.library("not_there_at_all.part", extra="x")
 
 

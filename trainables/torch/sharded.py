@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import Dataset, default_collate
 
 from trainables.errors import InvalidSettingError, MissingExtraError
+from trainables.extras import how_to_install
 from trainables.torch.ranks import checked_ranks
 from trainables.validation import flag, invalid, whole_number
 
@@ -239,7 +240,7 @@ def _pil_loader() -> Callable[[str], Any]:
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingExtraError('folders of images need PIL: pip install "tuner[vision]", or pass loader=') from error
+        raise MissingExtraError(f"folders of images need PIL: {how_to_install('vision')}, or pass loader=") from error
 
     def load(path: str) -> Any:
         with open(path, "rb") as file:

@@ -9,6 +9,7 @@ from trainables.checkpoint import Checkpoint
 from trainables.config import RunConfig, ScalingConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.errors import MissingExtraError
+from trainables.extras import how_to_install
 from trainables.group.framework import Framework
 from trainables.torch.launch import TorchBackend
 from trainables.torch.torch_config import TorchConfig
@@ -56,7 +57,7 @@ class TorchTrainer(DataParallelTrainer):
         import importlib.util
 
         if importlib.util.find_spec("torch") is None:
-            raise MissingExtraError("TorchTrainer needs torch: pip install tuner[torch]")
+            raise MissingExtraError(f"TorchTrainer needs torch: {how_to_install('torch')}")
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,

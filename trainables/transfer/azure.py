@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainables import errors, knobs
+from trainables.extras import how_to_install
 from trainables.transfer.clouds import BUSY, TRANSIENT, CloudBackend
 from trainables.transfer.local_files import Sink, Source
 
@@ -187,7 +188,7 @@ class AzureBackend(CloudBackend):
         try:
             from azure.identity import ClientSecretCredential, DefaultAzureCredential
         except ImportError as error:
-            raise errors.MissingExtraError(f'{self.uri} needs azure-identity: pip install "tuner[azure]"') from error
+            raise errors.MissingExtraError(f"{self.uri} needs azure-identity: {how_to_install('azure')}") from error
         if {"tenant_id", "client_id", "client_secret"} <= set(said):
             return ClientSecretCredential(said["tenant_id"], said["client_id"], said["client_secret"])
         return DefaultAzureCredential()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Self
 
 from trainables.errors import MissingExtraError
+from trainables.extras import how_to_install
 from trainables.transfer.backend import Entry, checked_key
 from trainables.transfer.objects import ObjectBackend, escaped, unescaped
 
@@ -40,7 +41,7 @@ class CloudBackend(ObjectBackend):
         try:
             self._library: Any = importlib.import_module(module)
         except ImportError as error:
-            raise MissingExtraError(f'{uri} needs {package}: pip install "tuner[{extra}]"') from error
+            raise MissingExtraError(f"{uri} needs {package}: {how_to_install(extra)}") from error
         self._lock = threading.Lock()
         self._made: Any = None
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainables import errors
+from trainables.extras import how_to_install
 from trainables.transfer.backend import Can, Entry
 from trainables.transfer.local_files import Sink, Source, on_disk
 from trainables.transfer.objects import ObjectBackend, escaped, unescaped
@@ -46,7 +47,7 @@ class FsspecBackend(ObjectBackend):
         try:
             import fsspec
         except ImportError as error:
-            raise errors.MissingExtraError(f'{self.uri} needs fsspec: pip install "tuner[fsspec]"') from error
+            raise errors.MissingExtraError(f"{self.uri} needs fsspec: {how_to_install('fsspec')}") from error
         try:
             filesystem, root = fsspec.url_to_fs(self._address, skip_instance_cache=True, use_listings_cache=False)
         except ImportError as error:  # fsspec names the package that is missing

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from trainables.errors import InvalidAddressError, InvalidSettingError
+from trainables.extras import how_to_install
 from trainables.places import kernels_filesystem
 from trainables.transfer.backend import Backend
 
@@ -259,7 +260,7 @@ def _known_to_fsspec() -> set[str]:
 
 def _unknown(scheme: str, place: str, known: set[str]) -> str:
     ours = ", ".join(f"{name}:// (tuner[{extra}])" for name, extra in EXTRAS.items() if name not in ("gcs", "abfss"))
-    others = ", ".join(sorted(known - set(EXTRAS))) if known else 'those of fsspec (pip install "tuner[fsspec]")'
+    others = ", ".join(sorted(known - set(EXTRAS))) if known else f"those of fsspec ({how_to_install('fsspec')})"
     return (
         f"{shown(place)}: the scheme {scheme!r} is not known. Known: {ours}, file://, user@host:/path, a directory, "
         f"and, where its package is installed, {others}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import LimitError, MissingExtraError, TransferError
+from trainables.extras import how_to_install
 from trainables.net.failed import DISK
 from trainables.starting import no_process, refused, signal_name, start
 
@@ -102,7 +103,7 @@ def _started(name: str, arguments: Sequence[str], stdin: bytes, on_output: Calla
         import sh
     except ImportError as error:
         raise MissingExtraError(
-            'running rsync and sync commands needs the library sh: pip install "tuner[rsync]"'
+            f"running rsync and sync commands needs the library sh: {how_to_install('rsync')}"
         ) from error
     options: dict[str, Any] = {"_out": on_output, "_out_bufsize": 0} if on_output else {}
     try:

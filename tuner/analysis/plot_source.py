@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import MissingExtraError
+from trainables.extras import how_to_install
 from trainables.metrics import rank_of
 from trainables.printable import one_line
 from tuner.analysis import scopes
@@ -43,7 +44,7 @@ def plotly() -> Any:
     try:
         import plotly.graph_objects as go
     except ImportError as error:
-        raise MissingExtraError('plots need plotly: pip install "tuner[plot]"') from error
+        raise MissingExtraError(f"plots need plotly: {how_to_install('plot')}") from error
     return go
 
 

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import MissingExtraError
+from trainables.extras import how_to_install
 from trainables.places import parent_and_name
 from trainables.printable import one_line
 from trainables.store import fs
@@ -93,7 +94,7 @@ def image(made: go.Figure, form: str) -> bytes:
     try:
         import kaleido  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError('plots as images need kaleido: pip install "tuner[plot]"') from error
+        raise MissingExtraError(f"plots as images need kaleido: {how_to_install('plot')}") from error
     try:
         drawn: bytes = made.to_image(format=form, width=1100, height=made.layout.height or 650)
     except RuntimeError as error:  # so are all of its errors about a browser

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from trainables.errors import MissingExtraError
+from trainables.extras import how_to_install
 from trainables.metrics import as_score
 from trainables.validation import checked_names
 from tuner.error import refused
@@ -66,7 +67,7 @@ class PB2(PopulationBasedTraining):
         seed: int | None = None,
     ) -> None:
         if find_spec("sklearn") is None:
-            raise MissingExtraError('PB2 needs scikit-learn: pip install "tuner[sklearn]"')
+            raise MissingExtraError(f"PB2 needs scikit-learn: {how_to_install('sklearn')}")
         self._bounds = _flat_bounds(hyperparam_bounds)
         super().__init__(
             time_attr=time_attr,

@@ -120,7 +120,7 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
         return None if name == "sklearn" else importlib.util.find_spec(name)
 
     monkeypatch.setattr(pb2_module, "find_spec", find)
-    with pytest.raises(MissingExtraError, match=r'pip install "tuner\[sklearn\]"'):
+    with pytest.raises(MissingExtraError, match=r'pip install .*\[sklearn\]"'):
         pb2()
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainables.errors import MissingExtraError
+from trainables.extras import how_to_install
 from trainables.validation import unknown_name
 from tuner import knobs
 from tuner.error import SettingError
@@ -37,7 +38,7 @@ def load() -> Any:
             become_ray(ray)
     except ImportError as error:
         raise MissingExtraError(
-            f"executor='ray' needs Ray, which is not installed ({error}): pip install 'tuner[ray]'"
+            f"executor='ray' needs Ray, which is not installed ({error}): {how_to_install('ray')}"
         ) from error
     return ray
 
