@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from trainables.printable import one_line
@@ -56,6 +57,8 @@ _UNPACK = """
 """
 _OF_NOTEBOOKS = ("plotly_mimetype", "plotly_mimetype+notebook")
 """What plotly chooses by itself in a notebook; who has chosen something else gets that."""
+_NEED_NBFORMAT = ("vscode", "jupyterlab", "nteract")
+"""What it chooses in editors that draw by themselves, and can only be told so where nbformat is installed."""
 
 
 class Plots(dict[str, Any]):
@@ -70,19 +73,22 @@ class Plots(dict[str, Any]):
 
 def shown_in_notebooks(made: go.Figure) -> go.Figure:
     """The figure, which a notebook shows. plotly's own way there needs nbformat, and an extension or a network."""
-    made._ipython_display_ = partial(_display, made)
+    made._ipython_display_ = partial(_show, made)
+    made.show = partial(_show, made)
     return made
 
 
-def _display(made: go.Figure) -> None:
+def _show(made: go.Figure, *given: Any, **options: Any) -> None:
     import plotly.io
 
-    if plotly.io.renderers.default not in _OF_NOTEBOOKS:
-        type(made)._ipython_display_(made)
+    renderer = plotly.io.renderers.default
+    without_nbformat = renderer in _NEED_NBFORMAT and find_spec("nbformat") is None
+    if given or options or not (renderer in _OF_NOTEBOOKS or without_nbformat):
+        type(made).show(made, *given, **options)
         return
     title = html.unescape(made.layout.title.text or "plot")
     height = (made.layout.height or 450) + 90
-    show: Any = sys.modules["IPython"].display.display  # it is IPython that asks
+    show: Any = sys.modules["IPython"].display.display  # its shell is why plotly has chosen that
     show({"text/html": framed(title, [made], height=height), "text/plain": f"Figure({title!r})"}, raw=True)
 
 

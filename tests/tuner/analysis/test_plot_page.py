@@ -8,6 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.tuner.analysis.harness import NASTY, needs_chromium, run_trials, tuned
 from tests.tuner.lab import Lab
 from tuner.analysis.plot_page import Plots, framed
@@ -27,6 +29,13 @@ def test_a_figure_is_copied_and_pickled_as_any_other(lab: Lab) -> None:
     made = lab.analysis().plot("curves")
 
     assert pickle.loads(pickle.dumps(made)) == made == copy.deepcopy(made)
+
+
+def test_what_show_is_told_goes_to_plotly(lab: Lab) -> None:
+    run_trials(lab, [2.0, 1.0])
+
+    with pytest.raises(ValueError, match="nobody"):
+        lab.analysis().plot("curves").show("nobody")
 
 
 @needs_chromium
