@@ -91,7 +91,7 @@ def execute(spec: Spec) -> ExperimentAnalysis:
             reporter.announce(f"warning: {line}")
             driver_log.add(line)
 
-        hooks = RunHooks(owned.spec, owned.paths.root, clock=clock, warn=warn)
+        hooks = RunHooks(owned.spec, owned.paths.root, clock=clock, warn=warn, say=reporter.announce)
         with hooks, owned.life:
             if hosts is not None:
                 owned.life.callback(hosts.release)

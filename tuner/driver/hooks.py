@@ -11,6 +11,7 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -33,11 +34,13 @@ INTERVAL_S = 10.0
 """Between two calls of `on_failure`, at least; what fails meanwhile is told together."""
 TOLD_FAILURES = 100
 """Failed trials that one call names at most."""
+QUICK_S = 1.0
+"""What takes longer at the end is spoken of."""
 LONGEST = 2000
 """Characters of an error."""
 
 Facts = dict[str, Any]
-Warn = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 def check_hooks(spec: Spec) -> None:
@@ -116,14 +119,15 @@ class FailureHook(Callback):
             return None
         return 1.0 if self._call is not None else max(0.0, self._next - self._clock.monotonic())
 
-    def flush(self, trials: Trials, state: str, warn: Warn) -> None:
+    def flush(self, trials: Trials, state: str, *, warn: Say, say: Say) -> None:
         """The run has ended: tell the rest, all within the time of one call."""
         until = self._clock.monotonic() + knobs.hook_timeout_s()
         while self._call is not None or self._waiting:
             if self._call is None:
                 self._begin(trials, state)
             assert self._call is not None
-            self._heard(finish(self._call, until - self._clock.monotonic()), warn)
+            waiting = partial(say, f"waiting for on_failure='{shown(self._hook)}'; Ctrl-C does not wait")
+            self._heard(finish(self._call, until - self._clock.monotonic(), waiting), warn)
 
     def _go_on(self, trials: Trials) -> None:
         if self._call is not None and self._call.wait(0):
@@ -136,7 +140,7 @@ class FailureHook(Callback):
         self._next = self._clock.monotonic() + INTERVAL_S
         self._call = begin(self._hook, self._facts.of("failure", state, trials, failed))
 
-    def _heard(self, trouble: str | None, warn: Warn) -> None:
+    def _heard(self, trouble: str | None, warn: Say) -> None:
         self._call = None
         if trouble is not None and not self._warned:
             self._warned = True
@@ -148,11 +152,12 @@ class RunHooks:
 
     Args:
         warn: says what went wrong with `on_end`, and with `on_failure` at the end.
+        say: says what is waited for.
         clock: of the run, for the time that is told.
     """
 
-    def __init__(self, spec: Spec, root: Path, *, clock: Clock, warn: Warn) -> None:
-        self._on_end, self._warn = spec.on_end, warn
+    def __init__(self, spec: Spec, root: Path, *, clock: Clock, warn: Say, say: Say) -> None:
+        self._on_end, self._warn, self._say = spec.on_end, warn, say
         self._facts = HookFacts(spec, root, clock)
         self.failing = None if spec.on_failure is None else FailureHook(spec.on_failure, self._facts, SystemClock())
         self.trials: Trials = ()
@@ -169,7 +174,7 @@ class RunHooks:
             return
         try:
             if self.failing is not None:
-                self.failing.flush(self.trials, self.state, self._warn)
+                self.failing.flush(self.trials, self.state, warn=self._warn, say=self._say)
             if self._on_end is not None:
                 self._tell_the_end(self._on_end, self.state, str(error) if isinstance(error, Exception) else None)
         except Exception as trouble:
@@ -178,7 +183,8 @@ class RunHooks:
     def _tell_the_end(self, hook: Hook, state: str, error: str | None) -> None:
         failed = [trial for trial in self.trials if trial.status == Trial.ERROR]
         call = begin(hook, self._facts.of("end", state, self.trials, failed, error))
-        if (trouble := finish(call, knobs.hook_timeout_s())) is not None:
+        waiting = partial(self._say, f"waiting for on_end='{shown(hook)}'; Ctrl-C does not wait")
+        if (trouble := finish(call, knobs.hook_timeout_s(), waiting)) is not None:
             self._warn(f"on_end='{shown(hook)}' {trouble}")
 
 
@@ -198,14 +204,17 @@ def begin(hook: Hook, facts: Facts) -> HookCall:
     return HookCall(hook, body, variables=variables, timeout_s=knobs.hook_timeout_s())
 
 
-def finish(call: HookCall, timeout_s: float) -> str | None:
-    """Wait for a call, but not for long; what went wrong."""
+def finish(call: HookCall, timeout_s: float, waiting: Callable[[], None]) -> str | None:
+    """Wait for a call, but not for long, and say so if it is not quick; what went wrong."""
     try:
-        # A command ends itself then, and is to say so.
-        if not call.wait(max(0.0, timeout_s) + 0.5):
+        if not call.wait(min(QUICK_S, timeout_s)):
+            waiting()
+        # Somewhat longer: a command that is late is ended by its own thread, which says so.
+        if not call.wait(max(0.0, timeout_s - QUICK_S) + 0.5):
             call.end()
     except KeyboardInterrupt:
         call.end()
+        call.wait(0.5)  # so that nothing of it is left behind
         return "was not waited for, because of Ctrl-C"
     return call.trouble
 

@@ -229,6 +229,25 @@ def test_the_command_line_gives_them_anew(tmp_path: Path, monkeypatch: pytest.Mo
     assert main(["run", str(config)]) == 2
 
 
+def test_ctrl_c_does_not_wait_for_a_hook(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    code = f"""
+import tuner as tune
+tune.run(lambda config: {{"x": 1}}, name="e", storage_path={str(tmp_path)!r}, executor="inline",
+         on_end="echo $$ > {pid}; exec sleep 1000")
+print("went on")
+"""
+    command = [sys.executable, "-u", "-c", code]
+    with subprocess.Popen(command, env=environment(tmp_path), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert any("waiting for on_end='echo" in line for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        said = process.stdout.read()
+        assert process.wait(60) == 0, "the run itself had ended"
+    assert "was not waited for, because of Ctrl-C" in said and "went on" in said
+    assert not psutil.pid_exists(int(pid.read_text()))
+
+
 def test_a_run_that_is_killed_tells_nobody_and_one_that_is_stopped_tells_how(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     command = [sys.executable, str(SCRIPTS / "hooked_run.py"), str(tmp_path / "results"), str(seen)]
