@@ -43,7 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
         output.say(f"no experiments in {storage}")
     else:
         first = ("name", "state", "best", "started", "trials", "done", "failed")
-        output.say(output.table(HEADER, map(_cells, rows), width=output.terminal_width(), first=first))
+        whole = ("best", "started")
+        output.say(output.table(HEADER, map(_cells, rows), width=output.terminal_width(), first=first, whole=whole))
     return 0
 
 

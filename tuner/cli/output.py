@@ -70,7 +70,12 @@ def terminal_width() -> int | None:
 
 
 def table(
-    header: Sequence[str], rows: Iterable[Sequence[Any]], *, width: int | None = None, first: Sequence[str] = ()
+    header: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    width: int | None = None,
+    first: Sequence[str] = (),
+    whole: Sequence[str] = (),
 ) -> str:
     """Columns as wide as their widest cell.
 
@@ -79,10 +84,13 @@ def table(
         width: characters that a line has at most: columns are cut, and those that do not fit are left out and named
             below. None: no limit.
         first: columns that matter most, in this order; then the others from the left.
+        whole: columns that are left out rather than cut.
     """
     cells = [[value(name) for name in header], *([value(cell) for cell in row] for row in rows)]
     full = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    widths = full if width is None else _fitted(full, width, [*map(header.index, first), *range(len(header))])
+    least = [room if name in whole else min(room, LEAST) for name, room in zip(header, full, strict=True)]
+    order = [*map(header.index, first), *range(len(header))]
+    widths = full if width is None else _fitted(full, least, width, order)
     shown = [column for column, room in enumerate(widths) if room]
     lines = [
         (" " * GAP).join(_cut(row[column], widths[column]).ljust(widths[column]) for column in shown).rstrip()
@@ -94,19 +102,22 @@ def table(
     return "\n".join(lines)
 
 
-def _fitted(full: Sequence[int], width: int, order: Iterable[int]) -> list[int]:
-    """The room of each column, 0 for those that are left out: taken by `order`, cut to share what there is."""
+def _fitted(full: Sequence[int], cut: Sequence[int], width: int, order: Iterable[int]) -> list[int]:
+    """The room of each column, 0 for those that are left out: taken by `order`, cut to share what there is.
+
+    `cut`: down to how much each.
+    """
     widths, left = [0] * len(full), width + GAP
     for column in dict.fromkeys(order):
         # The first one tells the rows apart: it is cut last.
-        least = min(full[column], LEAST if any(widths) else max(LEAST, width // 2)) + GAP
+        least = (cut[column] if any(widths) else min(full[column], max(cut[column], width // 2))) + GAP
         if least <= left or not any(widths):
             widths[column] = max(1, min(least, left) - GAP)
             left -= least
-    while left > 0 and (cut := [column for column, room in enumerate(widths) if 0 < room < full[column]]):
-        for column in cut[:left]:
+    while left > 0 and (short := [column for column, room in enumerate(widths) if 0 < room < full[column]]):
+        for column in short[:left]:
             widths[column] += 1
-        left -= len(cut[:left])
+        left -= len(short[:left])
     return widths
 
 

@@ -24,6 +24,12 @@ def brief(driver: LastDriver, run_ended: str | None) -> str:
     return text(LastDriver(driver.liveness), run_ended)
 
 
+def to_go_on(driver: LastDriver, run_ended: str | None) -> list[str]:
+    """What to do about one that was killed."""
+    killed = driver.liveness is Liveness.KILLED and run_ended is None
+    return ['resume="AUTO" in the same call goes on from its checkpoints'] if killed else []
+
+
 def note(driver: LastDriver, run_ended: str | None) -> str:
     """Why trials that have not ended do not go on; "" while the driver runs, and where nobody can tell."""
     if driver.liveness is Liveness.KILLED and run_ended is None:

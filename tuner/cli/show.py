@@ -99,7 +99,12 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
     rows = matching[: choice.limit]
     copies = copies_of(seen.state, seen.settings, seen.name)
     if not arguments.json:
-        told = [*map(_copy_text, copies), *_warned_text(seen.warned, seen.address), *_order_text(goal, choice)]
+        told = [
+            *run_state.to_go_on(seen.driver, seen.state.run_ended),
+            *map(_copy_text, copies),
+            *_warned_text(seen.warned, seen.address),
+            *_order_text(goal, choice),
+        ]
         table = trial_table.text_of(rows, goal, len(matching) - len(rows), output.terminal_width())
         output.say("\n".join([*_head(seen), *told, "", *(table or ["no trials of that state"] * bool(every))]))
         return
