@@ -31,6 +31,7 @@ FLOORS = {
     "tuner.utils": 20,
     "tuner.callback": 19,
     "tuner.executors": 19,
+    "tuner.orders": 19,
     "tuner.resume_config": 19,
     "tuner.schedulers": 19,
     "tuner.stopper": 19,

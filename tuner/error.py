@@ -10,6 +10,7 @@ TuneError
  ├── ExperimentDivergedError              two histories, each with facts that the other lacks
  ├── ResumeError                          a resume that cannot be done; nothing was touched
  ├── OwnedElsewhereError                  another driver owns the experiment
+ ├── OrderError (ValueError)              an order that cannot be read, or cannot be given there
  ├── StorageError (OSError)               results cannot be kept at that place
  │    └── StorageFullError                the disk is full
  ├── NotHereError (NotImplementedError)   a name of Ray's that has no counterpart here
@@ -81,6 +82,10 @@ class ExperimentDivergedError(TuneError):
 
 class ResumeError(TuneError):
     """A resume cannot be done. Nothing was touched."""
+
+
+class OrderError(TuneError, ValueError):
+    """An order to an experiment that cannot be read, or cannot be given there; the message says what is accepted."""
 
 
 class OwnedElsewhereError(TuneError):

@@ -17,6 +17,7 @@ from tuner.cli import (
     export,
     logs,
     ls,
+    order,
     output,
     prove,
     report,
@@ -35,7 +36,7 @@ from tuner.progress.warn_once import WarnOnce
 
 VERBS = (
     *(run, ls, show, best, logs, watch, diff, report, export, retention),
-    *(resume, verify, sync, cp, rm, prove, doctor, completion),
+    *(order, resume, verify, sync, cp, rm, prove, doctor, completion),
 )
 
 READING = ("ls", "show", "best", "logs", "watch", "diff", "report", "export", "retention", "verify", "sync", "cp")

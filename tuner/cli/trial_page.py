@@ -34,6 +34,7 @@ def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[st
         "result": trial.last_result,
         "failures": trial.num_failures,
         "reason": ended_because(trial),
+        "notes": [{"at": note.at, "text": note.text} for note in trial.notes],
         "error": None if error is None else f"{error.type}: {error.message}",
         "traceback": "" if error is None else error.traceback,
         "clones": [
@@ -86,6 +87,7 @@ def text_of(facts: dict[str, Any]) -> str:
         output.value(facts["path"]),
     ]
     lines += [f"ended: {output.value(facts['reason'])}"] if facts["reason"] else []
+    lines += [f"note, {output.time(note['at'])}: {output.value(note['text'])}" for note in facts["notes"]]
     lines += ["", "config"]
     lines += [f"  {output.value(key)} = {output.value(value)}" for key, value in facts["config"].items()]
     lines += ["", "last result"] + [

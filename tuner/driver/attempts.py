@@ -59,6 +59,8 @@ class LiveAttempt:
     """Its last word."""
     why: Reason | None = None
     """Why it is to pause, from the first time on that this was decided."""
+    save_asked: bool = False
+    """A user wants a checkpoint of it."""
     published: bool = False
     """It has a checkpoint of its own: what it started from is not needed any more."""
     open: set[CheckpointRef] = field(default_factory=set)

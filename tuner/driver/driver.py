@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -14,13 +12,13 @@ from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.driver import interruption, leaving
-from tuner.driver.attempts import LiveAttempt
 from tuner.driver.catch_up import CatchUp
 from tuner.driver.endings import Endings, HaltCause
 from tuner.driver.hooks import RunHooks
 from tuner.driver.jobs import RunPlan, needs_reports
 from tuner.driver.loop import TrialLoop
 from tuner.driver.plugins import FactApplier, PluginSet
+from tuner.driver.shown_progress import progress_facts
 from tuner.driver.signals import Signals
 from tuner.error import Interrupted, MetricMissingError, StorageFullError, SyncError
 from tuner.executors.base import Executor
@@ -32,11 +30,9 @@ from tuner.experiment.resume import Errored
 from tuner.experiment.state import ExperimentState
 from tuner.opening.apply import OwnedExperiment
 from tuner.opening.attach import place_for_workers
-from tuner.progress import ProgressFacts
+from tuner.orders.mailbox import Mailbox
 from tuner.progress import formatting as text
-from tuner.progress.counts import UnsavedWork
 from tuner.progress.live import Announcer
-from tuner.resources import memory_in_use
 from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
 from tuner.syncer.drain import copy_inherited
 from tuner.syncer.replica import Replica
@@ -180,9 +176,10 @@ class Run:
             retention=retention,
             clock=self.clock,
             copies=self.copies,
+            mailbox=None if self.executor.inline else Mailbox(self.opened.paths.root),
         )
         running = loop.attempts.running
-        self.reporter.facts = partial(self._progress, running)
+        self.reporter.facts = partial(progress_facts, self.state, self.copies, self.executor, running)
         loop.endings.on_halt = lambda cause, grace: self.reporter.announce(
             interruption.stopping(cause, len(running), grace)
         )
@@ -212,25 +209,6 @@ class Run:
         spec, root = self.spec, self.opened.paths.root
         return ExperimentAnalysis(
             root, trials=self.state.trials, metric=spec.metric, mode=spec.mode, settings=self.opened.description
-        )
-
-    def _progress(self, running: Mapping[str, LiveAttempt]) -> ProgressFacts:
-        backlog = self.copies.backlog
-        used: Counter[str] = Counter()
-        for run in running.values():
-            used.update(run.resources)
-        there = self.executor.total()
-        return ProgressFacts.by_status(
-            self.state.counts,
-            checkpoints=self.state.checkpoint_count,
-            checkpoint_bytes=self.state.checkpoint_bytes,
-            to_copy=backlog.checkpoints,
-            bytes_to_copy=backlog.bytes,
-            copy_error=backlog.error,
-            used=used,
-            total={name: amount for name, amount in there.items() if used.get(name) or (name == "cpu" and amount)},
-            memory=memory_in_use(),
-            unsaved=UnsavedWork.of(run.trial for run in running.values()),
         )
 
     # --- running and leaving -------------------------------------------------------------------------------

@@ -18,15 +18,18 @@ from tuner.driver.checkpoints import TrialCheckpoints
 from tuner.driver.endings import Endings, HaltCause
 from tuner.driver.fact_log import FULL_LOOK_S, FactLog
 from tuner.driver.jobs import RunPlan
+from tuner.driver.left_waiting import say_what_is_left
 from tuner.driver.parts import LoopParts, Timer
 from tuner.driver.plugins import FactApplier
 from tuner.driver.results import ResultHandler
+from tuner.driver.steering import Steering
 from tuner.error import StorageFullError
 from tuner.executors.base import Event, Executor, Exited, Message
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.ownership import HEARTBEAT_S, Ownership
 from tuner.experiment.trial import Trial
+from tuner.orders.mailbox import Mailbox
 from tuner.retention import Retention
 from tuner.retention.deleter import QUIET_S
 from tuner.syncer.sink import ReplicaSink
@@ -44,6 +47,7 @@ class TrialLoop:
 
     Args:
         applier: the state, caught up, and the plug-ins.
+        mailbox: where users put orders; None: nowhere.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class TrialLoop:
         retention: Retention,
         clock: Clock,
         copies: ReplicaSink | None = None,
+        mailbox: Mailbox | None = None,
     ) -> None:
         state, attempts = applier.state, Attempts()
         copies = ReplicaSink() if copies is None else copies
@@ -72,9 +77,7 @@ class TrialLoop:
             hosts=executor.remote_hosts,
         )
         waiting = Waiting(
-            trial
-            for trial in state.trials
-            if trial.status in (Trial.PENDING, Trial.PAUSED) and (plan.only is None or trial.trial_id in plan.only)
+            trial for trial in state.trials if trial.waits and (plan.only is None or trial.trial_id in plan.only)
         )
         self.attempts = attempts
         self._parts = parts = LoopParts(
@@ -83,6 +86,7 @@ class TrialLoop:
         self.endings = Endings(parts)
         self.admission = Admission(parts, self.endings)
         self.results = ResultHandler(parts, self.endings)
+        self.steering = Steering(parts, self.endings, mailbox)
         self._applier, self._facts, self._timers = applier, facts, parts.timers
         self._retention = retention
         self._looked_at = clock.monotonic()
@@ -118,7 +122,7 @@ class TrialLoop:
                 endings.halt(HaltCause.PREEMPTED)
             self._applier.turn += 1
         if endings.halted is None:
-            self._say_what_is_left()
+            say_what_is_left(self._parts, more=self.admission.more_to_come())
 
     def _begin(self, taken_up: Iterable[Trial], unsynced: Iterable[Trial]) -> None:
         """What is left to do of what the driver before had decided."""
@@ -130,6 +134,8 @@ class TrialLoop:
         self._timers[Timer.HEARTBEAT] = now + HEARTBEAT_S
         if (budget := parts.plan.spec.time_budget_s) is not None:
             self._timers[Timer.BUDGET] = now + budget
+        if self.steering.listens:
+            self._timers[Timer.ORDERS] = now + LOOK_S
         parts.checkpoints.take_over()
         for trial in taken_up:
             parts.checkpoints.forget(trial)
@@ -137,6 +143,7 @@ class TrialLoop:
             parts.waiting.remove(trial)  # an older version let it wait, or fail
             transitions.end_trial(trial, None)
         transitions.carry_out_noted()
+        self.steering.begin()
 
     def dispatch(self, events: Sequence[Event]) -> None:
         """Handle a batch of events; when this returns they are journaled and answered."""
@@ -149,6 +156,8 @@ class TrialLoop:
                 self.results.on_message(run, event.body)
             elif isinstance(event, Exited):
                 self._on_exit(run, event)
+        if self.steering.pending:
+            self.steering.settle()
         self._settle()
 
     def _on_exit(self, run: LiveAttempt, event: Exited) -> None:
@@ -178,20 +187,6 @@ class TrialLoop:
             return False
         self.endings.end_starved()
         return True
-
-    def _say_what_is_left(self) -> None:
-        """A run that ends although there is more to do says why."""
-        if self._parts.waiting:
-            log.warning(
-                "the run ends with %d trials that wait: no trial runs, and the scheduler chooses none of them",
-                len(self._parts.waiting),
-            )
-        elif self.admission.more_to_come():
-            log.warning(
-                "the run ends with %d trials: none runs any more, and the searcher has neither a config nor said that "
-                "there are no more",
-                len(self._parts.state.trials),
-            )
 
     # --- time -----------------------------------------------------------------------------------------------------
 
@@ -225,6 +220,9 @@ class TrialLoop:
                     self.endings.halt(HaltCause.BUDGET)
                 case Timer.GRACE:
                     self.endings.end_grace()
+                case Timer.ORDERS:
+                    self._timers[timer] = now + LOOK_S
+                    self.steering.look()
                 case Timer.FULL | Timer.STARVED:
                     pass  # the next turn tries to write again, or has those fail
                 case _:

@@ -26,6 +26,8 @@ class Timer(Enum):
     """`time_budget_s` is spent: the run is halted, and every trial may save."""
     GRACE = "grace"
     """A run that is halted waits no longer: what runs still is killed."""
+    ORDERS = "orders"
+    """Users may have ordered something."""
     FULL = "full"
     """The disk was full: the journal is tried again."""
     STARVED = "starved"

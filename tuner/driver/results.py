@@ -15,7 +15,7 @@ from tuner.driver.endings import Endings
 from tuner.driver.parts import LoopParts
 from tuner.driver.plugins import Heard
 from tuner.experiment import events as ev
-from tuner.experiment.reason import Reason
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.resume import raw
 from tuner.schedulers.base import Decision, Exploit, Reallocate
 
@@ -69,7 +69,7 @@ class ResultHandler:
         saves = report.saving is not None and refusal is None
         then, reason = self._then(run, heard, saves)
         if report.saving is None and self._class_api:
-            saves = self._class_saves(heard, then)
+            saves = self._class_saves(heard, then) or (run.save_asked and self._can_save)
             if self._endings.halted is not None and then == "continue" and saves:
                 then, reason = "pause", None  # a function decides itself: it may look at should_stop()
         if then == "stop":
@@ -78,7 +78,10 @@ class ResultHandler:
         answer = wire.Answer(
             then=then,
             save=saves and report.saving is None,
-            should_checkpoint=bool(heard.result.get("should_checkpoint")) or pausing or heard.verdict is Decision.SAVE,
+            should_checkpoint=bool(heard.result.get("should_checkpoint"))
+            or pausing
+            or run.save_asked
+            or heard.verdict is Decision.SAVE,
             should_stop=self._endings.halted is not None,
             budget_error=refusal,
         )
@@ -96,6 +99,7 @@ class ResultHandler:
         if then == "pause":
             self._transitions.redirect(trial, heard.verdict, reason)
         if saves:
+            run.save_asked = False
             self._facts.when_durable(partial(self._allow, run, report.iteration), seq)
         self._transitions.carry_out()
 
@@ -120,8 +124,9 @@ class ResultHandler:
         if isinstance(verdict, Exploit):
             return ("pause", reason) if self._transitions.donated(verdict) is not None else ("continue", None)
         pausing = run.phase in _PAUSING
-        if ordered is not None or verdict is Decision.PAUSE or isinstance(verdict, Reallocate):
-            run.why = run.why or reason
+        if ordered is not None or verdict is Decision.PAUSE or isinstance(verdict, Reallocate) or trial.held:
+            if run.why is None or run.why.kind is ReasonKind.ORDER:
+                run.why = reason or Reason(ReasonKind.ORDER, "you", heard.iteration)
             if not pausing:
                 self._attempts.enter(run, Phase.PAUSE_DUE)
                 pausing = True

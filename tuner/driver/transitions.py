@@ -36,8 +36,13 @@ class Transitions:
         self._attempts.enter(run, Phase.ENDED)
         self._facts.add(ev.AttemptEnded(trial.trial_id, run.number, why, error, self._parts.clock.time()))
         self._checkpoints.attempt_ended(trial)
-        self._waiting.add(trial)
+        self.wait(trial)
         self.carry_out_for(trial)
+
+    def wait(self, trial: Trial) -> None:
+        """The trial waits for room, unless a user holds it."""
+        if not trial.held:
+            self._waiting.add(trial)
 
     def end_trial(self, trial: Trial, error: ev.ErrorInfo | None, reason: Reason | None = None) -> None:
         """The trial is over, and with it the attempt that it may have."""
@@ -57,7 +62,8 @@ class Transitions:
     def starve(self, run: LiveAttempt, error: ev.ErrorInfo) -> None:
         """Let a trial wait that failed for want of space: again at once it would fail again."""
         log.warning("%s waits until something is deleted: %s", run.trial.name, error.message)
-        self._waiting.remove(run.trial)
+        if run.trial in self._waiting:
+            self._waiting.remove(run.trial)
         run.error = error
         self._attempts.enter(run, Phase.STARVED)
         self._parts.timers[Timer.STARVED] = self._parts.clock.monotonic() + FULL_PATIENCE_S
@@ -66,7 +72,7 @@ class Transitions:
         """Something was freed: who failed for want of space may try again."""
         for run in list(self._attempts.starved.values()):
             self._attempts.enter(run, Phase.ENDED)
-            self._waiting.add(run.trial)
+            self.wait(run.trial)
 
     def back_off(self, run: LiveAttempt) -> None:
         """Let a trial that failed again wait, without a slot: not at all the first time, then longer and longer."""
@@ -77,6 +83,8 @@ class Transitions:
         log.warning(
             "%s failed %d times in a row without a new result; it is tried again in %g s", run.trial.name, times, wait
         )
+        if run.trial.held:
+            return
         self._waiting.remove(run.trial)
         run.again_at = self._parts.clock.monotonic() + wait
         self._attempts.enter(run, Phase.BACKING_OFF)
@@ -86,7 +94,7 @@ class Transitions:
         for run in list(self._attempts.backing_off.values()):
             if run.again_at <= now:
                 self._attempts.enter(run, Phase.ENDED)
-                self._waiting.add(run.trial)
+                self.wait(run.trial)
                 self.carry_out_for(run.trial)
 
     # --- what the scheduler ordered -----------------------------------------------------------------------------

@@ -205,6 +205,41 @@ class TrialReopened(Fact, tag="reopened", frozen=True):
     anew: bool = False
 
 
+class OrderTaken(Fact, tag="order_taken", frozen=True):
+    """A user's order was taken up: it is done or refused by a later fact, in this life of a driver or another."""
+
+    id: str
+    order: msgspec.Raw
+    """As it was given, JSON."""
+    at: float
+
+
+class OrderAnswered(Fact, tag="order_answered", frozen=True):
+    """The effect of an order is there; or it has none."""
+
+    id: str
+    at: float
+    done: bool = True
+    why: str = ""
+    """What was found, or why it was refused."""
+
+
+class TrialHeld(Fact, tag="held", frozen=True):
+    """A user lets a trial wait, resumes included; or go again."""
+
+    trial: str
+    held: bool = True
+
+
+class TrialNoted(Fact, tag="noted", frozen=True):
+    """A user says something about a trial; it is the answer to that order too."""
+
+    trial: str
+    text: str
+    at: float
+    order: str
+
+
 class SearchEnded(Fact, tag="search_ended", frozen=True):
     """The searcher has nothing more to propose."""
 
@@ -241,6 +276,10 @@ AnyFact = Union[
     AttemptEnded,
     TrialEnded,
     TrialReopened,
+    OrderTaken,
+    OrderAnswered,
+    TrialHeld,
+    TrialNoted,
     SearchEnded,
     Idle,
     RunEnded,

@@ -37,6 +37,8 @@ def outcome(trial: Trial, note: str = "", *, brief: bool = True) -> str:
     """
     if trial.status == Trial.ERROR:
         return f"failed: {failure(trial)}"
+    if trial.held and not trial.is_finished():
+        return "pausing" if trial.status == Trial.RUNNING else "paused by you"
     if trial.status == Trial.PAUSED and trial.told_reason is not None:
         return trial.told_reason.sentence(paused=True, brief=brief)
     if trial.status == Trial.TERMINATED and trial.end_reason is not None:

@@ -81,6 +81,7 @@ class ExperimentPaths:
         self.set_aside = root / ".set-aside"
         self.taking_over = root / ".taking-over"
         self.moving_aside = root / ".moving-aside"
+        self.orders = root / "orders"
 
     @property
     def driver_logs(self) -> tuple[Path, Path]:

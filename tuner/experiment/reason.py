@@ -30,6 +30,8 @@ class ReasonKind(Enum):
     """It pauses to go on with other resources, from its latest checkpoint."""
     SAVE = "save"
     """It goes on, and is saved first."""
+    ORDER = "order"
+    """A user has ordered it: to stop, with its checkpoints as above; or to pause, until it is told to go."""
     DECIDED = "decided"
     """A stopper or scheduler that gives no reason decided so: what follows is what the decision says."""
     DONE = "done"

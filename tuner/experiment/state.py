@@ -14,6 +14,7 @@ from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
 from tuner.experiment.hostile import check_name, check_ref
+from tuner.experiment.order_records import Note, OrderRecord
 from tuner.experiment.trial import Trial, Trials
 from tuner.experiment.trial_records import CheckpointRecord, Clone, add_to_summary, tight
 
@@ -27,6 +28,8 @@ class Snapshot(msgspec.Struct, omit_defaults=True):
     plugins: dict[str, str] = {}
     """Plug-in -> hash of the blob with its state at this point."""
     generation: ev.GenerationStarted | None = None
+    orders: dict[str, OrderRecord] = {}
+    """What users have ordered, by id, oldest first."""
 
 
 class ExperimentState:
@@ -44,6 +47,7 @@ class ExperimentState:
         self.run_ended = snapshot.run_ended
         self.plugins = snapshot.plugins
         self.generation = snapshot.generation
+        self.orders = snapshot.orders
         self.borrowed: dict[str, CheckpointRef] = {}
         """Clones -> the donor's checkpoint that they start from, until they have one of their own."""
         self.counts = dict.fromkeys(("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"), 0)
@@ -62,7 +66,7 @@ class ExperimentState:
 
     def snapshot(self, plugins: dict[str, str]) -> bytes:
         """All of it, as JSON."""
-        whole = Snapshot(self._order, self.search_ended, self.run_ended, plugins, self.generation)
+        whole = Snapshot(self._order, self.search_ended, self.run_ended, plugins, self.generation, self.orders)
         return msgspec.json.encode(whole)
 
     @classmethod
@@ -314,6 +318,21 @@ class ExperimentState:
             trial.lineage = []
         self._status(trial, Trial.PENDING)
         self._borrows(trial)
+
+    # --- what users ordered ----------------------------------------------------------------------------
+
+    def _order_taken(self, fact: ev.OrderTaken) -> None:
+        self.orders[fact.id] = OrderRecord(tight(fact.order), fact.at)
+
+    def _order_answered(self, fact: ev.OrderAnswered) -> None:
+        self.orders[fact.id].answered("done" if fact.done else "refused", fact.why, fact.at)
+
+    def _held(self, fact: ev.TrialHeld) -> None:
+        self._by_id[fact.trial].held = fact.held
+
+    def _noted(self, fact: ev.TrialNoted) -> None:
+        self._by_id[fact.trial].notes += [Note(fact.at, fact.text)]
+        self._order_answered(ev.OrderAnswered(fact.order, fact.at))
 
     def _search_ended(self, fact: ev.SearchEnded) -> None:
         self.search_ended = fact.samples

@@ -19,8 +19,9 @@ from trainables.wire import CheckpointRef
 from tuner.error import SerializationError
 from tuner.experiment.blobs import Blobs, speak_of
 from tuner.experiment.events import NO_RAW, ErrorInfo
+from tuner.experiment.order_records import Note
 from tuner.experiment.ray_trial import RayTrial, TrialType
-from tuner.experiment.reason import Reason
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.trial_records import CheckpointRecord, Clone, Rest, Summary, tight
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,10 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
     error: ErrorInfo | None = None
     started_at: float | None = None
     ended_at: float | None = None
+    held: bool = False
+    """A user lets it wait: nobody chooses it until it is told to go."""
+    notes: list[Note] = []
+    """What users said of it, oldest first."""
     rests: list[Rest] = []
     """When it did not run since it first did, oldest first."""
 
@@ -227,10 +232,21 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
         return self.status in ("TERMINATED", "ERROR")
 
     @property
+    def waits(self) -> bool:
+        """It has not ended, does not run, and no user holds it."""
+        return self.status in (self.PENDING, self.PAUSED) and not self.held
+
+    @property
     def is_stopped(self) -> bool:
         """It was told to stop, and nothing that was to be saved then is missing: it never trains again."""
         decided = self.told_then == "stop" and self.iteration == self.told and bool(self.lineage)
         return decided and not self.save_due
+
+    @property
+    def is_paused_by_order(self) -> bool:
+        """What it was told last is to pause, and by a user: the scheduler is not told of that."""
+        reason = self.told_reason
+        return self.told_then == "pause" and reason is not None and reason.kind is ReasonKind.ORDER
 
     @property
     def is_behind(self) -> bool:

@@ -182,7 +182,7 @@ def _storage_setting(spec: Spec) -> str:
 
 
 def _ours(name: str) -> bool:
-    return name in ("generations", "journal", "blobs", "driver.log", "driver.log.1") or name.startswith(".")
+    return name in ("generations", "journal", "blobs", "orders", "driver.log", "driver.log.1") or name.startswith(".")
 
 
 def _survey_remote(

@@ -139,7 +139,7 @@ def _is_plain(key: str, there: Mapping[str, Collection[str]]) -> bool:
     parts = key.split("/")
     if is_history(key):
         return not parts[-1].startswith(".")
-    if parts[0] in JOURNAL or any(part.startswith(".") for part in parts):
+    if parts[0] in (*JOURNAL, "orders") or any(part.startswith(".") for part in parts):
         return False
     return len(parts) < 3 or parts[1] not in there.get(parts[0], ())
 

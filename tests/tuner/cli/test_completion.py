@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.tuner.replicated import answer
-from tuner.cli import VERBS, parser
+from tuner.cli import parser
 from tuner.cli.completion import SHELLS, described
 
-NAMES = {verb.__name__.rpartition(".")[2] for verb in VERBS}
+NAMES = {verb for verb, _ in described(parser())}
 
 
 @pytest.fixture

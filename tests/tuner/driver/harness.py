@@ -27,6 +27,7 @@ from tuner.experiment.naming import TrialNames
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
+from tuner.orders.mailbox import Mailbox
 from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
 from tuner.schedulers import FIFOScheduler, TrialScheduler
 from tuner.schedulers.base import Decision, Directive
@@ -196,6 +197,7 @@ class DriverHarness:
         copies: a replica.
         directories: trials have some.
         class_api: the trainable is a class.
+        mailbox: where users put orders.
         settings: of the run, of its configs and of the loop's plan.
     """
 
@@ -213,6 +215,7 @@ class DriverHarness:
         copies: ReplicaSink | None = None,
         directories: bool = False,
         class_api: bool = False,
+        mailbox: Mailbox | None = None,
         **settings: Any,
     ) -> None:
         paths = ExperimentPaths(root)
@@ -246,6 +249,7 @@ class DriverHarness:
             ),
             clock=self.clock,
             copies=copies,
+            mailbox=mailbox,
         )
 
     @property

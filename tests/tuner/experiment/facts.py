@@ -78,6 +78,8 @@ def life(dice: random.Random, length: int) -> Sequence[ev.AnyFact]:
 
 
 def _next(trial: Trial, state: ExperimentState, dice: random.Random) -> Sequence[ev.AnyFact]:
+    if dice.random() < 0.1:
+        return _ordered(trial, state, dice)
     if trial.is_finished():
         return [ev.TrialReopened(trial.trial_id, anew=dice.random() < 0.5)]
     if trial.status != Trial.RUNNING:
@@ -102,6 +104,18 @@ def _next(trial: Trial, state: ExperimentState, dice: random.Random) -> Sequence
             [ev.CheckpointCopied(record.ref, "s3://bucket/runs/e"), ev.LocalCopyDropped(record.ref)],
             [ev.CheckpointSetAside(record.ref, "a file is short")],
         ]
+    return dice.choice(ways)
+
+
+def _ordered(trial: Trial, state: ExperimentState, dice: random.Random) -> Sequence[ev.AnyFact]:
+    order = f"order-{len(state.orders):04d}"
+    taken = ev.OrderTaken(order, raw({"order": "note", "trial": trial.trial_id, "text": "flat"}), 600.0)
+    answered = ev.OrderAnswered(order, 601.0, dice.random() < 0.5, "so it is")
+    ways: list[Sequence[ev.AnyFact]] = [
+        [taken],
+        [taken, ev.TrialNoted(trial.trial_id, "flat", 601.0, order)],
+        [taken, ev.TrialHeld(trial.trial_id, dice.random() < 0.5), answered],
+    ]
     return dice.choice(ways)
 
 

@@ -180,8 +180,9 @@ class FactApplier:
 
     def _attempt_ended(self, fact: ev.AttemptEnded) -> None:
         self.state.apply(fact)
-        if fact.why == "paused":
-            self.plugins.on_pause(self.state.trial(fact.trial))
+        trial = self.state.trial(fact.trial)
+        if fact.why == "paused" and not trial.is_paused_by_order:
+            self.plugins.on_pause(trial)
 
     def _ended(self, fact: ev.TrialEnded) -> None:
         trial, failed = self.state.trial(fact.trial), fact.status == "ERROR"

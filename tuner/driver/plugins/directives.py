@@ -29,6 +29,8 @@ class Directives:
     def __init__(self, scheduler: TrialScheduler, fits: Callable[[Resources], object]) -> None:
         self.noted: dict[str, Directive] = {}
         self._scheduler, self._fits = scheduler, fits
+        self._commanded: set[str] = set()
+        """Trials whose directive is a user's: nothing that the scheduler orders replaces it."""
         self.news = False
         """Something was collected that nobody has looked at."""
 
@@ -37,7 +39,9 @@ class Directives:
         ordered = call(self._scheduler, "orders")
         if not ordered:
             return False
-        self.noted.update((directive.trial_id, directive) for directive in ordered)
+        for directive in ordered:
+            if directive.trial_id not in self._commanded:
+                self.noted[directive.trial_id] = directive
         self.news = True
         return True
 
@@ -46,6 +50,11 @@ class Directives:
         noted = self.noted.get(trial.trial_id)
         if noted is None or (isinstance(noted.what, Reallocate) and isinstance(what, Reallocate)):
             self.noted[trial.trial_id] = Directive(trial.trial_id, what, reason)
+
+    def command(self, directive: Directive) -> None:
+        """Hold what a user has ordered."""
+        self.noted[directive.trial_id] = directive
+        self._commanded.add(directive.trial_id)
 
     def done(self, fact: ev.AnyFact) -> None:
         """A directive is not held any longer than until this."""

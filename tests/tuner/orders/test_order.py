@@ -1,0 +1,70 @@
+"""Orders as values: what is read from JSON, and what is refused in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.error import OrderError
+from tuner.orders.order import NOTE_LENGTH, WORDS, StopOrder, check_id, encode, parse
+
+
+def test_an_order_is_read_as_it_was_written() -> None:
+    assert parse(b'{"order": "stop", "trial": "ab_00001"}') == StopOrder("ab_00001")
+    for kind in WORDS.values():
+        made = kind(**dict.fromkeys(kind.__struct_fields__, "1"))
+        assert parse(encode(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "accepted is JSON such as"),
+        (b"\xff", "accepted is JSON such as"),
+        (b"[" * 100_000, "accepted is JSON such as"),
+        (b"[1]", "accepted is JSON such as"),
+        (b'{"trial": "1"}', "accepted is JSON such as"),
+        (b'{"order": "stpo", "trial": "1"}', "there is no order 'stpo'.*; did you mean 'stop'"),
+        (b'{"order": ["stop"], "trial": "1"}', "there is no order"),
+        (b'{"order": "stop"}', "missing required field `trial`; 'stop' has trial"),
+        (b'{"order": "stop", "trial": 3}', "Expected `str`"),
+        (b'{"order": "stop", "trial": "3", "now": true}', "unknown field `now`"),
+        (b'{"order": "note", "trial": "3", "text": " "}', "1 to 10,000 characters"),
+        (json.dumps({"order": "note", "trial": "3", "text": "x" * (NOTE_LENGTH + 1)}).encode(), "1 to 10,000"),
+    ],
+)
+def test_what_is_not_accepted_is_said(body: bytes, said: str) -> None:
+    with pytest.raises(OrderError, match=said):
+        parse(body)
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(st.binary() | _json.map(lambda value: json.dumps(value).encode()))
+def test_anything_else_is_an_order_error_too(body: bytes) -> None:
+    with pytest.raises(OrderError):
+        parse(body)
+
+
+@given(st.dictionaries(st.sampled_from(["trial", "text", "x"]), _json), st.sampled_from(sorted(WORDS)))
+def test_so_is_a_word_with_other_fields(fields: dict[str, Any], word: str) -> None:
+    body = json.dumps({"order": word, **fields}).encode()
+    try:
+        order = parse(body)
+    except OrderError:
+        return
+    assert json.loads(encode(order)) == json.loads(body)
+
+
+@pytest.mark.parametrize("bad", ["", "1234567", "a" * 65, "../../etc/passwd", "ab cd efgh", "abcdefgh.answer", "é" * 9])
+def test_an_id_is_a_plain_file_name(bad: str) -> None:
+    with pytest.raises(OrderError, match="8 to 64 characters"):
+        check_id(bad)

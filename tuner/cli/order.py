@@ -1,0 +1,69 @@
+"""`tuner stop|pause|go|save|retry|note EXPERIMENT TRIAL`: say something to an experiment that runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tuner.cli import output, place
+from tuner.error import OrderError
+from tuner.experiment.paths import is_elsewhere
+from tuner.orders.giving import IF_DEAD, give
+from tuner.orders.mailbox import OrderState
+from tuner.orders.order import ALL, WORDS, OrderBody
+
+_HELP = {
+    "stop": f"end a trial, or '{ALL}', as if a stopper had said so",
+    "pause": "save a trial, free its slot, and let it wait for `go`",
+    "go": "let a paused trial go on",
+    "save": "have a trial save a checkpoint now",
+    "retry": "try a failed trial again, from its newest checkpoint",
+    "note": "keep a text with a trial",
+}
+
+
+def add(verbs: Any) -> None:
+    for word, kind in WORDS.items():
+        verb: argparse.ArgumentParser = verbs.add_parser(word, help=_HELP[word])
+        verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, or a name under ~/tuner_results")
+        verb.add_argument("trial", metavar="TRIAL", help="a trial's id, name or number")
+        if word == "note":
+            verb.add_argument("text", metavar="TEXT", nargs="+")
+        verb.add_argument("--id", dest="order_id", metavar="ID", help="the same id again is the same order")
+        verb.add_argument("--if-dead", choices=IF_DEAD, default="refuse", help="when no driver runs (refuse)")
+        verb.add_argument(
+            "--wait", nargs="?", type=_seconds, const=None, default=0.0, metavar="SECONDS", help="until it is done"
+        )
+        verb.add_argument("--json", action="store_true", help="print the answer for programs")
+        verb.set_defaults(run=partial(run, kind))
+
+
+def run(kind: Callable[..., OrderBody], arguments: argparse.Namespace) -> int:
+    if is_elsewhere(arguments.experiment):
+        raise OrderError(
+            f"{arguments.experiment} is a copy: orders are given in the directory where its driver runs, "
+            "on its machine or a disk that it shares"
+        )
+    fields = {"trial": arguments.trial} | ({"text": " ".join(arguments.text)} if "text" in arguments else {})
+    try:
+        order = kind(**fields)
+    except ValueError as error:
+        raise OrderError(str(error)) from None
+    root = place.experiment(arguments.experiment)
+    given = give(root, order, order_id=arguments.order_id, if_dead=arguments.if_dead)
+    given.wait(arguments.wait)
+    answer = given.answer
+    if arguments.json:
+        output.say(output.as_json({"id": answer.id, "state": answer.state.value, "why": answer.why}))
+    else:
+        output.say(f"{answer.state.value}{f': {answer.why}' if answer.why else ''}  (order {answer.id})")
+    return 1 if answer.state is OrderState.REFUSED else 0
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted are seconds from 0")
+    return value

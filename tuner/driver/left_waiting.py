@@ -1,0 +1,39 @@
+"""What is said of a run that ends although trials wait."""
+
+from __future__ import annotations
+
+import logging
+
+from tuner.driver.parts import LoopParts
+from tuner.progress import formatting as text
+
+log = logging.getLogger(__name__)
+
+
+def say_what_is_left(parts: LoopParts, *, more: bool) -> None:
+    """A run that ends although there is more to do says why.
+
+    Args:
+        more: the searcher may have more trials.
+    """
+    held = [trial for trial in parts.state.trials if trial.held and not trial.is_finished()]
+    if held:
+        few = ", ".join(str(trial.index) for trial in held[:5]) + (", ..." if len(held) > 5 else "")
+        log.warning(
+            "%s waits for you (trial %s): `tuner go %s %d --if-dead wait`, then run again",
+            text.counted(len(held), "trial"),
+            few,
+            parts.state.root,
+            held[0].index,
+        )
+    if parts.waiting:
+        log.warning(
+            "the run ends with %d trials that wait: no trial runs, and the scheduler chooses none of them",
+            len(parts.waiting),
+        )
+    elif more:
+        log.warning(
+            "the run ends with %d trials: none runs any more, and the searcher has neither a config nor said that "
+            "there are no more",
+            len(parts.state.trials),
+        )

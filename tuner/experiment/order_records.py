@@ -1,0 +1,27 @@
+"""What users ordered and said, as the state of an experiment holds it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class OrderRecord(msgspec.Struct, omit_defaults=True):
+    """What a user has ordered, and what came of it."""
+
+    order: msgspec.Raw
+    at: float
+    state: Literal["taken", "done", "refused"] = "taken"
+    why: str = ""
+    answered_at: float | None = None
+
+    def answered(self, state: Literal["done", "refused"], why: str, at: float) -> None:
+        self.state, self.why, self.answered_at = state, why, at
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What a user said of a trial."""
+
+    at: float
+    text: str

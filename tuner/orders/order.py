@@ -1,0 +1,99 @@
+"""What may be ordered, as values read from plain JSON: {"order": "stop", "trial": "ab12_00003"}."""
+
+from __future__ import annotations
+
+import re
+from typing import Union, get_args
+
+import msgspec
+
+from trainables.validation import nearest_name
+from tuner.error import OrderError
+from tuner.experiment.hostile import said
+
+ALL = "all"
+"""As the trial of a `stop`: every trial, and no new one is made."""
+NOTE_LENGTH = 10_000
+"""Characters of a note."""
+_ID = re.compile(r"[A-Za-z0-9-]{8,64}")
+
+
+class OrderBody(msgspec.Struct, frozen=True, tag_field="order", forbid_unknown_fields=True):
+    """Base of all orders."""
+
+    trial: str
+    """Its trial_id, name, directory's name, or number."""
+
+
+class StopOrder(OrderBody, tag="stop", frozen=True):
+    """The trial ends as if a stopper had said so; its checkpoints stay as the settings say."""
+
+
+class PauseOrder(OrderBody, tag="pause", frozen=True):
+    """The trial is saved, leaves its slot, and runs no more, resumes included, until it is told to go."""
+
+
+class GoOrder(OrderBody, tag="go", frozen=True):
+    """A trial that was told to pause waits for a slot again."""
+
+
+class SaveOrder(OrderBody, tag="save", frozen=True):
+    """The trial saves a checkpoint at its next step (class), or is asked to (function)."""
+
+
+class RetryOrder(OrderBody, tag="retry", frozen=True):
+    """A failed trial is tried again, from its newest checkpoint."""
+
+
+class NoteOrder(OrderBody, tag="note", frozen=True):
+    """A text is kept with the trial, and shown with it."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not self.text.strip() or len(self.text) > NOTE_LENGTH:
+            raise ValueError(f"text must have 1 to {NOTE_LENGTH:,} characters")
+
+
+AnyOrder = Union[StopOrder, PauseOrder, GoOrder, SaveOrder, RetryOrder, NoteOrder]
+
+WORDS: dict[str, type[OrderBody]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOrder)}
+"""Word -> the order."""
+
+_decode = msgspec.json.Decoder(AnyOrder).decode
+encode = msgspec.json.Encoder().encode
+
+
+def parse(data: bytes) -> AnyOrder:
+    """Read an order. Raises OrderError, which names what does not fit and what is accepted."""
+    try:
+        order: AnyOrder = _decode(data)
+        return order
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise OrderError(f"the order is not accepted: {_problem(data, error)}") from None
+
+
+def _problem(data: bytes, error: Exception) -> str:
+    try:
+        read = msgspec.json.decode(data)
+        word = read["order"]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
+        return f'{said(error)}; accepted is JSON such as {{"order": "stop", "trial": "ab12_00003"}}'
+    if not isinstance(word, str) or word not in WORDS:
+        near = nearest_name(word, WORDS) if isinstance(word, str) else None
+        hint = f"; did you mean {near!r}?" if near else ""
+        return f"there is no order {word!r:.60}; there are {', '.join(WORDS)}{hint}"
+    wanted = ", ".join(WORDS[word].__struct_fields__)
+    return f"{said(error)}; {word!r} has {wanted}"
+
+
+def check_id(given: str) -> str:
+    """An order's id as it is a file's name. Raises OrderError."""
+    if not is_id(given):
+        raise OrderError(f"id={given!r:.90} is not accepted; accepted are 8 to 64 characters of A-Z a-z 0-9 -")
+    return given
+
+
+def is_id(given: str) -> bool:
+    """Whether a file with that name (and .json) is an order's."""
+    return _ID.fullmatch(given) is not None
