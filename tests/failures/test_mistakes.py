@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from mistakes import Mistake, check
+from mistakes import BEGIN, Mistake, check
 from mistakes import place as place
 
 NOTHING_MADE = [
@@ -146,6 +148,8 @@ def test_a_mistake_in_the_call_is_said_at_once_and_nothing_is_made(row: Mistake,
 HERE = Path(__file__).parents[1]
 ELSEWHERE = {
     "PBT without checkpoints": "tuner/schedulers/test_schedulers_run.py: test_a_function_that_never_saves",
+    "CUDA in a trial without a GPU": "trainables/runtime/test_hints.py: test_who_asked_for_no_gpu_and_uses_one",
+    "a segfault, os._exit, SIGKILL": "tuner/driver/test_deaths.py: test_a_crash_has_the_stack",
     "a large closure": "failures/test_lifecycle_settings.py: test_f42_a_large_closure_is_named_stored_once",
     "the same name in two terminals": "failures/test_lifecycle_names.py: test_f31_of_two_drivers_the_second_is_refused",
     "two runs in threads": "failures/test_lifecycle_names.py: test_f31_two_experiments_of_one_process",
@@ -162,3 +166,9 @@ ELSEWHERE = {
 def test_a_row_that_is_held_elsewhere_is_there(where: str) -> None:
     file, name = where.split(": ")
     assert f"def {name}" in (HERE / file).read_text("utf-8")
+
+
+def test_python_without_assertions_runs_a_script_as_it_does_with_them(place: Path) -> None:
+    (place / "mistake.py").write_text(BEGIN + "print(tune.run(train, executor='inline', verbose=0).trials[0].status)\n")
+    ended = subprocess.run([sys.executable, "-O", "mistake.py"], capture_output=True, text=True, cwd=place)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "TERMINATED\n", "")

@@ -233,6 +233,36 @@ IN_TRIALS = [
         ("the grid is large: 100,000,000 combinations", "tune.choice", "of 100,000,000 trials"),
     ),
     Mistake(
+        "50,000 printed lines",
+        "def f(config):\n    for n in range(50_000): print(n)\n    tune.report({'a': 1})\n"
+        "tune.run(f, name='e', executor='local')",
+        None,
+        ("what trials print goes to files: tuner logs", "finished"),
+    ),
+    Mistake(
+        "the code has changed and nothing is left to run",
+        "def f(config): tune.report({'loss': 1})\ntune.run(f, name='e', verbose=0)\n"
+        "def f(config): tune.report({'loss': 2})\ntune.run(f, name='e', resume='AUTO')",
+        None,
+        ("the code of 'f' has changed", "nothing left to run", "with the older code of 'f'", "overwrite=True"),
+    ),
+    *(
+        Mistake(
+            f"tuner {arguments}",
+            "from tuner.cli import main\n"
+            "tune.run(train, name='e', metric='loss', mode='min', verbose=0)\n"
+            f"print('status', main({arguments.split()!r}))",
+            None,
+            (*said, "status 2"),
+        )
+        for arguments, said in {
+            "show results/e --metric los": ("'los'", "nearest first: loss"),
+            "report results/e --metric nope": ("'nope'", "loss"),
+            "retention results/e --policy best:1:los": ("'los'", "nearest first: loss"),
+            "report results/e -o x.pdf": ("'x.pdf' is not accepted", ".html"),
+        }.items()
+    ),
+    Mistake(
         "nested spaces",
         "def f(config): tune.report({'x': config['model']['layers'][1]['x']})\n"
         "space = {'model': {'layers': [1, {'x': tune.uniform(2, 3)}]}}\n"

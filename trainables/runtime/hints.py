@@ -19,6 +19,10 @@ _OBJECTIVE = (
     "a trainable gets its config, a dict; of an objective of Optuna the suggestions become a space f(trial), for "
     "OptunaSearch(f), and the rest a train(config) that reports"
 )
+_NO_GPU = (
+    'this trial asked for no GPU, and none is in its sight: resources_per_trial={"gpu": 1}, or tune.with_resources, '
+    "asks for one"
+)
 
 
 def hint_of(error: BaseException, job: Job, *, own_process: bool) -> str | None:
@@ -34,6 +38,8 @@ def hint_of(error: BaseException, job: Job, *, own_process: bool) -> str | None:
             return hint
         if isinstance(each, AttributeError) and isinstance(each.obj, dict) and suggests(each.name or ""):
             return _OBJECTIVE
+        if not (job.resources or {}).get("gpu") and _raised_in(each, "torch.cuda"):
+            return _NO_GPU
     return None
 
 
@@ -44,17 +50,18 @@ def _where(error: FileNotFoundError, job: Job) -> str | None:
         return None
     original = os.path.abspath(job.original_cwd)
     there = os.path.lexists(os.path.join(original, name))
-    if not there and _from_subprocess(error):
+    if not there and _raised_in(error, "subprocess"):
         return None  # a program, which is looked for elsewhere
     found = f", and {name!r} is in {original}" if there else ""
     return f"trials run in their own directory{found}: give an absolute path, or chdir_to_trial_dir=False"
 
 
-def _from_subprocess(error: BaseException) -> bool:
+def _raised_in(error: BaseException, module: str) -> bool:
+    """Whether an exception was raised by code of a module."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_globals is vars(sys.modules.get("subprocess", sys))
+    return trace is not None and module in sys.modules and trace.tb_frame.f_globals is vars(sys.modules[module])
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

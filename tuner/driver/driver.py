@@ -15,7 +15,7 @@ from tuner.driver import interruption, leaving
 from tuner.driver.catch_up import CatchUp
 from tuner.driver.endings import Endings, HaltCause
 from tuner.driver.hooks import RunHooks
-from tuner.driver.jobs import RunPlan, needs_reports
+from tuner.driver.jobs import RunPlan, needs_reports, restore_directory
 from tuner.driver.loop import TrialLoop
 from tuner.driver.plugins import FactApplier, PluginSet
 from tuner.driver.shown_progress import progress_facts
@@ -143,7 +143,7 @@ class Run:
             self.opened.temporary,
             int(self.opened.description["seed"]),
             only=self.caught_up.only,
-            start_from=self._restore_directory(),
+            start_from=restore_directory(self.start_from, self.opened.temporary),
             replicated=place_for_workers(self.caught_up.replica, spec, self.opened.ownership),
             needs_reports=needs_reports(spec),
         )
@@ -197,13 +197,6 @@ class Run:
             self.reporter.announce(f"copying {text.counted(len(origins), 'checkpoint')} to {replica.place}")
             copy_inherited(replica, tell, ownership=self.opened.ownership, clock=self.clock)
             journal.sync_now()
-
-    def _restore_directory(self) -> Path | None:
-        """Where the checkpoint of `restore=` lies; one from memory is written out for as long as the run takes."""
-        restore = self.start_from
-        if isinstance(restore, Checkpoint):
-            return Path(restore.to_directory(self.opened.temporary / "restore"))
-        return None if restore is None else Path(restore)
 
     def _analysis(self) -> ExperimentAnalysis:
         spec, root = self.spec, self.opened.paths.root

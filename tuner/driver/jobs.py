@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainables import tagged
+from trainables.checkpoint import Checkpoint
 from trainables.group.group_trainable import GroupTrainable
 from trainables.job import Job, Replicated
 from trainables.runtime.seeding import trial_seed
@@ -53,6 +54,13 @@ class RunPlan:
     """After a SIGTERM: how long running trials have to save."""
     stop_grace_s: float = field(default_factory=knobs.stop_grace_s)
     """The same after any other early end."""
+
+
+def restore_directory(restore: Path | Checkpoint | None, temporary: Path) -> Path | None:
+    """Where the checkpoint of `restore=` lies; one from memory is written out for as long as the run takes."""
+    if isinstance(restore, Checkpoint):
+        return Path(restore.to_directory(temporary / "restore"))
+    return None if restore is None else Path(restore)
 
 
 def needs_reports(spec: Spec) -> bool:

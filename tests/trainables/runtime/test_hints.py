@@ -39,6 +39,12 @@ def calls(config: Any) -> None:
     subprocess.run(["no-such-program"])
 
 
+def wants_cuda(config: Any) -> None:
+    import torch
+
+    torch.zeros(1).to("cuda")
+
+
 def suggests(config: Any) -> float:
     return float(helper(config))
 
@@ -82,6 +88,14 @@ def test_where_the_file_lies_beside_the_script_that_is_said(tmp_path: Path, monk
     last = run_trial(reads, tmp_path / "t", original_cwd=tmp_path).end
     assert isinstance(last, wire.AttemptErrored)
     assert f"'data/numbers.csv' is in {tmp_path}: give an absolute path, or chdir_to_trial_dir=False" in last.message
+
+
+def test_who_asked_for_no_gpu_and_uses_one_is_told_how_to_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # as in a trial that has none
+    for resources in ({"cpu": 1.0}, {"gpu": 1.0}):
+        last = run_trial(wants_cuda, tmp_path / str(len(resources)), resources=resources).end
+        assert isinstance(last, wire.AttemptErrored)
+        assert ('resources_per_trial={"gpu": 1}' in last.message) == ("gpu" not in resources)
 
 
 @pytest.mark.parametrize("own_process", [True, False])
