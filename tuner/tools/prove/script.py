@@ -20,6 +20,8 @@ from tuner.tools.prove.verdict import Verdict, before_kills, judge
 
 SHOWN_LINES = 25
 LOOK_S = 1.0
+NAMES = {"whole": "without a kill", "killed": "with kills", "again": "once more"}
+"""What the runs of a proof are called, by their directories."""
 
 
 class _ScriptFailed(Exception):
@@ -62,7 +64,7 @@ def prove_script(
         bar.aside(say, line)
 
     def run(name: str, points: Sequence[KillPoint] = (), results: int | None = None) -> Path:
-        bar.stage(f"proving: {name}", results)
+        bar.stage(f"proving: {NAMES[name]}", results)
         target = place / name
         target.mkdir()
         ProofPlan(seed, concurrent, points).write(target)
