@@ -10,7 +10,7 @@ from trainables.places import parent_and_name
 from trainables.printable import one_line
 from trainables.transfer.open import open_backend, shown
 from tuner.analysis import ExperimentAnalysis, scopes
-from tuner.analysis.reported import AUTOMATIC, check_reported
+from tuner.analysis.reported import AUTOMATIC, check_reported, reported
 from tuner.cli import output, place
 from tuner.cli.trial_table import goal_of
 from tuner.error import MetricMissingError, SettingError, TuneError
@@ -54,7 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _goal(found: ExperimentAnalysis, metric: str | None, mode: str | None) -> tuple[str, str]:
     goal = goal_of(found.settings, metric, mode)
     if not goal.metrics:
-        raise SettingError("best by which metric? This run had none: give --metric NAME --mode min, or max")
+        names = ", ".join(reported(found.trials)) or "none yet"
+        raise SettingError(
+            f"best by which metric? This run had none: give --metric NAME --mode min, or max; reported: {names}"
+        )
     name = goal.metrics[0]
     check_reported(name, found.trials)
     if goal.mode is None:

@@ -83,6 +83,8 @@ class _Source:
     label: str
     about: tuple[str, ...] = ()
     """Only lines that name one of these."""
+    first: bool = False
+    """What stands first needs no heading."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class _Look:
                     yield _Source(f"{trial.dirname}/{name}", trial.directory / name, label)
             return
         for name in dict.fromkeys((*self.files, TrialPaths(self.trial.directory).error_txt.name)):
-            yield _Source(name, self.trial.directory / name, f"==> {name} <==")
+            yield _Source(name, self.trial.directory / name, f"==> {name} <==", first=name == self.files[0])
         about = (self.trial.name, self.trial.trial_id)
         yield from (_Source(file.name, file, "==> driver.log <==", about) for file in logs)
 
@@ -142,7 +144,7 @@ class _Printer:
         self.anything = False
         self._lines = lines
         self._tails: dict[str, Tail] = {}
-        self._heading = f"==> {USUAL[0]} <=="
+        self._heading = ""
 
     def show(self, source: _Source, *, last: bool) -> None:
         """`last`: nothing more is written; half a line is shown too."""
@@ -152,9 +154,9 @@ class _Printer:
                 continue
             text = output.value(_COLOUR.sub("", line).expandtabs())
             if source.label.startswith("==>"):
-                if source.label != self._heading:
+                if source.label != self._heading and (self._heading or not source.first):
                     output.say(("\n" if self.anything else "") + source.label)
-                    self._heading = source.label
+                self._heading = source.label
             else:
                 text = f"{source.label} | {text}"
             output.say(text)

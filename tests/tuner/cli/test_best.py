@@ -62,6 +62,12 @@ def test_best_of_what_is_not_there_is_refused(
     assert said in capsys.readouterr().err
 
 
+def test_best_of_a_run_without_a_metric_asks_for_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tune.run(lambda config: {"loss": 1.0}, name="e", storage_path=tmp_path, executor="inline", verbose=0)
+    assert main(["best", str(tmp_path / "e")]) == 2
+    assert "give --metric NAME --mode min, or max; reported: loss\n" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_best_of_a_place_elsewhere(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ran(bucket, tmp_path / "results")

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import tuner as tune
 from tests.tuner.replicated import answer, refused
 from tuner.cli import main
 
@@ -132,6 +133,22 @@ def test_a_trials_output_its_errors_and_what_the_driver_warned_of_it(
 def test_of_a_replica_the_same_is_seen(watched: Watched, capsys: pytest.CaptureFixture[str]) -> None:
     there = (watched.place / "copy" / "waits").as_uri()
     assert answer(capsys, "logs", there, "1") == answer(capsys, "logs", watched.path, "1")
+
+
+def prints(config: dict[str, Any]) -> None:
+    print("out")
+    print("err", file=sys.stderr)
+    tune.report({"loss": 1.0})
+
+
+def test_files_of_a_users_own_are_read_and_none_outside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tune.run(prints, name="own", storage_path=tmp_path, log_to_file=("a.txt", "b.txt"), verbose=0)
+    assert answer(capsys, "logs", tmp_path / "own", "0") == "out\n\n==> b.txt <==\nerr\n"
+    described = tmp_path / "own" / "experiment.json"
+    (tmp_path / "secret").write_text("secret\n")
+    outside = json.loads(described.read_text()) | {"log_files": ["../../secret", str(tmp_path / "secret")]}
+    described.write_text(json.dumps(outside))
+    assert "secret" not in answer(capsys, "logs", tmp_path / "own", "0")
 
 
 def test_what_is_not_there_is_said(watched: Watched, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
