@@ -16,6 +16,7 @@ from tuner.driver.catch_up import CatchUp
 from tuner.driver.endings import Endings, HaltCause
 from tuner.driver.hooks import RunHooks
 from tuner.driver.jobs import RunPlan, needs_reports, restore_directory
+from tuner.driver.left_to_run import LeftToRun
 from tuner.driver.loop import TrialLoop
 from tuner.driver.plugins import FactApplier, PluginSet
 from tuner.driver.shown_progress import progress_facts
@@ -26,7 +27,6 @@ from tuner.experiment import events as ev
 from tuner.experiment.driver_log import DriverLog
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.leftovers import remove_set_aside
-from tuner.experiment.resume import Errored
 from tuner.experiment.state import ExperimentState
 from tuner.opening.apply import OwnedExperiment
 from tuner.opening.attach import place_for_workers
@@ -87,11 +87,7 @@ class Run:
         for line in self.opened.replica.notes if self.opened.replica is not None else ():
             self._warn(line)
         warnings = self.caught_up.replay()
-        attempts = sum(trial.attempt for trial in self.state.trials)
-        if self.opened.contents is not None:
-            errored = self.spec.resume_choice.errored is not Errored.SHOW
-            left = leaving.unfinished(self.state, errored=errored) or not self.plugins.source.all_created(self.state)
-            self.opened.start.write_description(runs=left)
+        left = LeftToRun(self.opened, self.state, self.plugins.source)
         self.driver_log.open(self.opened.paths)  # from here on the start is no more refused
         journal = JournalWriter(
             self.opened.paths,
@@ -119,15 +115,9 @@ class Run:
             raise
         finally:
             journal.close()
-        if attempts and loop.endings.halted is None and attempts == sum(trial.attempt for trial in self.state.trials):
-            self._say_nothing_was_left()
+        if loop.endings.halted is None and (line := left.nothing()) is not None:
+            self._warn(line)
         return self._leave(loop.endings)
-
-    def _say_nothing_was_left(self) -> None:
-        start = self.opened.start
-        if start.code_changed:
-            start.write_description(runs=False)  # a searcher may say only when it is asked that it has no more
-        self._warn(leaving.nothing_left(self.state.trials, self.spec.trainable_name, changed=start.code_changed))
 
     def _warn(self, line: str) -> None:
         self.reporter.announce(line)

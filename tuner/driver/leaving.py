@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import cloudpickle
 
@@ -12,7 +12,6 @@ from tuner.analysis import ExperimentAnalysis
 from tuner.driver.endings import Endings, HaltCause
 from tuner.error import TrialError, TrialProcessDiedError, TrialsFailedError, TrialTimeoutError
 from tuner.experiment import events as ev
-from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting as text
 from tuner.progress.failure_text import failure_text, headline
@@ -58,27 +57,6 @@ def _failures(failed: list[Trial], of: int, shown: str) -> str:
         f"{len(failed)} of {text.counted(of, 'trial')} failed: {names}{more}{first}\n{shown}\n"
         f'all of it: {failed[0].path}/error.txt\nresume="{word}" continues {them}'
     )
-
-
-def unfinished(state: ExperimentState, *, errored: bool) -> bool:
-    """Whether there are trials to go on with, failed ones among them if `errored`."""
-    words = (Trial.PENDING, Trial.RUNNING, Trial.PAUSED, *((Trial.ERROR,) if errored else ()))
-    return any(state.counts[word] for word in words)
-
-
-def nothing_left(trials: Sequence[Trial], trainable: str, *, changed: bool) -> str:
-    """What is said of a resume that had nothing to run.
-
-    Args:
-        changed: the trainable's code is another than that which the results are of.
-    """
-    failed = sum(trial.status == trial.ERROR for trial in trials)
-    had = f"{text.counted(len(trials), 'trial')} had ended before"
-    had += f' ({failed} failed: resume="AUTO+ERRORED" continues {"it" if failed == 1 else "them"})' if failed else ""
-    if changed:
-        older = f"with the older code of {trainable!r}, so that these are its results"
-        return f"nothing left to run: {had}, {older}; overwrite=True, or another name, runs anew"
-    return f"nothing left to run: {had}; a larger num_samples adds trials, overwrite=True or another name runs anew"
 
 
 def not_copied(uri: str, missing: list[str], trouble: str) -> str:

@@ -1,0 +1,52 @@
+"""What of a resumed experiment is left to run, and what is said where that is nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.driver.plugins import TrialSource
+from tuner.experiment.resume import Errored
+from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import Trial
+from tuner.opening.apply import OwnedExperiment
+from tuner.progress.formatting import counted
+
+
+class LeftToRun:
+    """Made when an experiment has been caught up; writes down what holds of it from now on."""
+
+    def __init__(self, opened: OwnedExperiment, state: ExperimentState, source: TrialSource) -> None:
+        self._opened, self._state = opened, state
+        self._attempts = self._begun()
+        if opened.contents is not None:
+            errored = opened.spec.resume_choice.errored is not Errored.SHOW
+            words = (Trial.PENDING, Trial.RUNNING, Trial.PAUSED, *((Trial.ERROR,) if errored else ()))
+            some = any(state.counts[word] for word in words) or not source.all_created(state)
+            opened.start.write_description(runs=some)
+
+    def nothing(self) -> str | None:
+        """After the run: that nothing was left, if so, and how to run anew."""
+        if not self._attempts or self._attempts != self._begun():
+            return None
+        start = self._opened.start
+        if start.code_changed:
+            start.write_description(runs=False)  # a searcher may say only when it is asked that it has no more
+        return nothing_left(self._state.trials, self._opened.spec.trainable_name, changed=start.code_changed)
+
+    def _begun(self) -> int:
+        return sum(trial.attempt for trial in self._state.trials)
+
+
+def nothing_left(trials: Sequence[Trial], trainable: str, *, changed: bool) -> str:
+    """What is said of a resume that had nothing to run.
+
+    Args:
+        changed: the trainable's code is another than that which the results are of.
+    """
+    failed = sum(trial.status == trial.ERROR for trial in trials)
+    had = f"{counted(len(trials), 'trial')} had ended before"
+    had += f' ({failed} failed: resume="AUTO+ERRORED" continues {"it" if failed == 1 else "them"})' if failed else ""
+    if changed:
+        older = f"with the older code of {trainable!r}, so that these are its results"
+        return f"nothing left to run: {had}, {older}; overwrite=True, or another name, runs anew"
+    return f"nothing left to run: {had}; a larger num_samples adds trials, overwrite=True or another name runs anew"
