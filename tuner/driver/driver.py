@@ -115,8 +115,8 @@ class Run:
             raise
         finally:
             journal.close()
-        if loop.endings.halted is None and (line := left.nothing()) is not None:
-            self._warn(line)
+        if loop.endings.halted is None and (said := left.nothing()) is not None:
+            self._warn(said)
         return self._leave(loop.endings)
 
     def _warn(self, line: str) -> None:
