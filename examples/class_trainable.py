@@ -28,16 +28,21 @@ class Walk(tune.Trainable):
 
 
 if __name__ == "__main__":
-    tuner = tune.Tuner(
-        Walk,
-        param_space={"lr": tune.uniform(0.01, 0.5)},
-        tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=4),
-        run_config=tune.RunConfig(
-            stop={"training_iteration": 20},
-            checkpoint_config=tune.CheckpointConfig(num_to_keep=2, checkpoint_frequency=5, checkpoint_at_end=True),
-            seed=1,
-        ),
-    )
+    place = "~/tuner_results/class_trainable"
+    if tune.Tuner.can_restore(place):  # continue, or show the results of what has ended
+        tuner = tune.Tuner.restore(place, Walk)
+    else:
+        tuner = tune.Tuner(
+            Walk,
+            param_space={"lr": tune.uniform(0.01, 0.5)},
+            tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=4),
+            run_config=tune.RunConfig(
+                name="class_trainable",
+                stop={"training_iteration": 20},
+                checkpoint_config=tune.CheckpointConfig(num_to_keep=2, checkpoint_frequency=5, checkpoint_at_end=True),
+                seed=1,
+            ),
+        )
     best = tuner.fit().get_best_result()
     print("best config:", best.config)
     print("best loss:", best.metrics["loss"])

@@ -43,6 +43,12 @@ class Waves(tune.Trainable):
 
 
 if __name__ == "__main__":
-    analysis = tune.run(Waves, config={"scores": [1, 3, 2, 5, 4]}, callbacks=[SaveTheBetter()])
+    analysis = tune.run(
+        Waves,
+        name="custom_callback",
+        resume="AUTO",
+        config={"scores": [1, 3, 2, 5, 4]},
+        callbacks=[SaveTheBetter()],
+    )
     (trial,) = analysis.trials
     print("saved at iterations", [record.iteration for record in trial.checkpoints])

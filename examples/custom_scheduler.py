@@ -66,6 +66,8 @@ class Line(tune.Trainable):
 if __name__ == "__main__":
     analysis = tune.run(
         Line,
+        name="custom_scheduler",
+        resume="AUTO",
         config={"slope": tune.grid_search([1, 2, 3, 4])},
         metric="x",
         mode="max",

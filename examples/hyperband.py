@@ -29,6 +29,8 @@ class Curve(tune.Trainable):
 if __name__ == "__main__":
     analysis = tune.run(
         Curve,
+        name="hyperband",
+        resume="AUTO",
         config={"speed": tune.uniform(0.02, 0.3), "height": tune.uniform(0.5, 1.0)},
         num_samples=20,
         metric="score",

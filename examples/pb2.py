@@ -29,6 +29,8 @@ class Hill(tune.Trainable):
 if __name__ == "__main__":
     analysis = tune.run(
         Hill,
+        name="pb2",
+        resume="AUTO",
         config={"rate": tune.uniform(0, 1), "momentum": tune.uniform(0, 1)},
         num_samples=4,
         metric="height",

@@ -30,6 +30,8 @@ class Chase(tune.Trainable):
 if __name__ == "__main__":
     analysis = tune.run(
         Chase,
+        name="pbt",
+        resume="AUTO",
         config={"rate": tune.uniform(0, 1)},
         num_samples=6,
         metric="score",

@@ -97,6 +97,12 @@ def test_the_first_example_is_proven(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert reader.place == Path.cwd()
 
 
+def test_every_example_continues_when_it_is_run_again() -> None:
+    scripts = [*(ROOT / "examples").glob("*.py")]
+    anew = [script.name for script in scripts if not re.search(r'resume="AUTO"|can_restore', script.read_text("utf-8"))]
+    assert len(scripts) > 10 and anew == []
+
+
 def test_the_picture_is_of_the_first_example() -> None:
     assert "(docs/live.svg)" in README.partition("\n## ")[0]
     picture = (ROOT / "docs" / "live.svg").read_text("utf-8")
