@@ -126,7 +126,8 @@ def test_a_failed_trial_is_tried_again_while_others_run_and_one_is_stopped(stage
     (stage.place / "mended").touch()
     assert ordered(stage, "retry", "1", capsys=capsys)[0] == "done"
     script.hear("two", 1)
-    assert ordered(stage, "save", "1", capsys=capsys)[1].startswith("checkpoint_")
+    saved = ordered(stage, "save", "1", "--pin", capsys=capsys)[1]
+    assert ordered(stage, "tag", f"1@{int(saved[11:17])}", "good", capsys=capsys) == ("done", saved)
     assert ordered(stage, "stop", "2", capsys=capsys)[1].startswith("stopped by you at ")
     assert ordered(stage, "stop", "nope", capsys=capsys) == (
         "refused",
@@ -134,6 +135,10 @@ def test_a_failed_trial_is_tried_again_while_others_run_and_one_is_stopped(stage
     )
     assert ordered(stage, "stop", "all", capsys=capsys)[0] == "done"
     printed = script.ends_well()
+    trial = tune.ExperimentAnalysis(str(stage.results / "e")).trials[1]
+    assert Path(trial.path, saved).is_dir() and [r.tags for r in trial.checkpoints if r.pinned] == [["good"]]
+    assert main(["show", str(stage.results / "e"), "1", "--why"]) == 0
+    assert "pinned, good" in capsys.readouterr().out
     assert all("stopped by you at" in line for line in printed.splitlines() if line.startswith("TRIAL"))
 
 

@@ -1,4 +1,4 @@
-"""`tuner stop|pause|go|save|retry|note EXPERIMENT TRIAL`: say something to an experiment that runs."""
+"""`tuner stop|pause|go|save|pin|unpin|tag|retry|note EXPERIMENT TRIAL`: say something to an experiment that runs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ _HELP = {
     "pause": "save a trial, free its slot, and let it wait for `go`",
     "go": "let a paused trial go on",
     "save": "have a trial save a checkpoint now",
+    "pin": "keep a checkpoint, whatever the settings say",
+    "unpin": "leave a checkpoint to the settings again; its tags go",
+    "tag": "give a checkpoint a name, and keep it",
     "retry": "try a failed trial again, from its newest checkpoint",
     "note": "keep a text with a trial",
 }
@@ -28,7 +31,14 @@ def add(verbs: Any) -> None:
     for word, kind in WORDS.items():
         verb: argparse.ArgumentParser = verbs.add_parser(word, help=_HELP[word])
         verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, or a name under ~/tuner_results")
-        verb.add_argument("trial", metavar="TRIAL", help="a trial's id, name or number")
+        if "iteration" in kind.__struct_fields__:
+            verb.add_argument("checkpoint", metavar="TRIAL@ITERATION", type=_checkpoint, help="as 3@40")
+        else:
+            verb.add_argument("trial", metavar="TRIAL", help="a trial's id, name or number")
+        if word == "tag":
+            verb.add_argument("tag", metavar="TAG")
+        if word == "save":
+            verb.add_argument("--pin", action="store_true", help="and keep it, whatever the settings say")
         if word == "note":
             verb.add_argument("text", metavar="TEXT", nargs="+")
         verb.add_argument("--id", dest="order_id", metavar="ID", help="the same id again is the same order")
@@ -46,9 +56,8 @@ def run(kind: Callable[..., OrderBody], arguments: argparse.Namespace) -> int:
             f"{arguments.experiment} is a copy: orders are given in the directory where its driver runs, "
             "on its machine or a disk that it shares"
         )
-    fields = {"trial": arguments.trial} | ({"text": " ".join(arguments.text)} if "text" in arguments else {})
     try:
-        order = kind(**fields)
+        order = kind(**_fields(arguments))
     except ValueError as error:
         raise OrderError(str(error)) from None
     root = place.experiment(arguments.experiment)
@@ -60,6 +69,22 @@ def run(kind: Callable[..., OrderBody], arguments: argparse.Namespace) -> int:
     else:
         output.say(f"{answer.state.value}{f': {answer.why}' if answer.why else ''}  (order {answer.id})")
     return 1 if answer.state is OrderState.REFUSED else 0
+
+
+def _fields(arguments: argparse.Namespace) -> dict[str, Any]:
+    given = vars(arguments)
+    if "checkpoint" in given:
+        trial, iteration = arguments.checkpoint
+        return {"trial": trial, "iteration": iteration, **({"tag": arguments.tag} if "tag" in given else {})}
+    fields = {name: given[name] for name in ("trial", "pin") if name in given}
+    return fields | ({"text": " ".join(arguments.text)} if "text" in given else {})
+
+
+def _checkpoint(text: str) -> tuple[str, int]:
+    trial, _, iteration = text.rpartition("@")
+    if not trial or not (iteration.isascii() and iteration.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted is TRIAL@ITERATION, as 3@40")
+    return trial, int(iteration)
 
 
 def _seconds(text: str) -> float:

@@ -59,6 +59,7 @@ class CheckpointsInUse:
                 used.add((start.trial_id, start.order))
             used |= {(ref.trial_id, ref.order) for ref in run.open}
         used |= set(self._safe.items())
+        used |= self._state.pinned
         return used | {(ref.trial_id, ref.order) for ref in self._state.borrowed.values()}
 
     def given_back(self, trial: Trial) -> CheckpointRef | None:

@@ -8,15 +8,16 @@ from the beginning by the next life; each order is such that this has the effect
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import assert_never
 
 import msgspec
 
+from tuner.driver import pins
 from tuner.driver.attempts import LiveAttempt, Phase
 from tuner.driver.endings import Endings
 from tuner.driver.parts import LoopParts
+from tuner.driver.pins import Effect
 from tuner.error import OrderError
 from tuner.experiment import events as ev
 from tuner.experiment.outcome import outcome
@@ -44,7 +45,7 @@ class Steering:
         self._parts, self._endings, self._transitions = parts, endings, endings.transitions
         self._state, self._facts, self._attempts = parts.state, parts.facts, parts.attempts
         self._waiting, self._mailbox = parts.waiting, mailbox
-        self.pending: dict[str, Callable[[], tuple[bool, str] | None]] = {}
+        self.pending: dict[str, Effect] = {}
         """Orders that are taken: what says whether the effect is there (True), never will be (False), and how."""
         self._unsaid: dict[str, OrderAnswer] = {}
         """Answers that could not be written, on a full disk, say."""
@@ -144,7 +145,7 @@ class Steering:
 
     # --- what -----------------------------------------------------------------------------------------------
 
-    def _carry_out(self, order_id: str, order: words.AnyOrder) -> Callable[[], tuple[bool, str] | None] | None:
+    def _carry_out(self, order_id: str, order: words.AnyOrder) -> Effect | None:
         """Begin what was ordered; returns what tells when it is there, None: it is answered. Raises OrderError."""
         if isinstance(order, words.StopOrder) and order.trial == words.ALL:
             return self._stop_all()
@@ -157,7 +158,13 @@ class Steering:
             case words.GoOrder():
                 return self._go(trial)
             case words.SaveOrder():
-                return self._save(trial)
+                return self._save(trial, pin=order.pin)
+            case words.PinOrder() | words.TagOrder():
+                return pins.pin(self._facts, trial, order)
+            case words.UnpinOrder():
+                there = pins.unpin(self._facts, trial, order.iteration)
+                self._parts.checkpoints.forget(trial)
+                return there
             case words.RetryOrder():
                 return self._retry(trial)
             case words.NoteOrder():
@@ -181,7 +188,7 @@ class Steering:
         if trial.is_finished():
             raise OrderError(f"{trial.name} has ended: {outcome(trial)}")
 
-    def _stop(self, trial: Trial) -> Callable[[], tuple[bool, str] | None]:
+    def _stop(self, trial: Trial) -> Effect:
         if trial.status == Trial.TERMINATED and trial.end_reason is not None:
             if trial.end_reason.kind is ReasonKind.ORDER:
                 return lambda: (True, outcome(trial))  # by this order, in an earlier life
@@ -192,7 +199,7 @@ class Steering:
         self._transitions.carry_out_for(trial)
         return lambda: (True, outcome(trial)) if trial.is_finished() else None
 
-    def _stop_all(self) -> Callable[[], tuple[bool, str] | None]:
+    def _stop_all(self) -> Effect:
         source = self._parts.plugins.source
         source.stopped = True
         if self._state.search_ended is None and source.num_samples >= 0:
@@ -208,7 +215,7 @@ class Steering:
 
         return is_there
 
-    def _pause(self, trial: Trial) -> Callable[[], tuple[bool, str] | None]:
+    def _pause(self, trial: Trial) -> Effect:
         self._check_unfinished(trial)
         if not trial.held:
             self._facts.add(ev.TrialHeld(trial.trial_id))
@@ -224,7 +231,7 @@ class Steering:
 
         return is_there
 
-    def _go(self, trial: Trial) -> Callable[[], tuple[bool, str] | None]:
+    def _go(self, trial: Trial) -> Effect:
         self._check_unfinished(trial)
         if not trial.held:
             raise OrderError(f"{trial.name} was not told to pause: it is {outcome(trial)}")
@@ -243,7 +250,7 @@ class Steering:
             run.why = None
             self._attempts.enter(run, Phase.TRAINING)
 
-    def _save(self, trial: Trial) -> Callable[[], tuple[bool, str] | None]:
+    def _save(self, trial: Trial, *, pin: bool) -> Effect:
         self._check_unfinished(trial)
         run = self._run_of(trial)
         run.save_asked = True
@@ -252,6 +259,8 @@ class Steering:
         def is_there() -> tuple[bool, str] | None:
             newest = trial.latest_checkpoint
             if newest is not None and newest.iteration > since:
+                if pin:
+                    self._facts.add(ev.CheckpointPinned(newest.ref))
                 return True, newest.ref.name
             if self._attempts.running.get(trial.trial_id) is not run:
                 return False, f"it does not run any more: {outcome(trial)}"
@@ -267,7 +276,7 @@ class Steering:
             raise OrderError(f"{trial.name} does not run; {has}")
         return run
 
-    def _retry(self, trial: Trial) -> Callable[[], tuple[bool, str] | None]:
+    def _retry(self, trial: Trial) -> Effect:
         if trial.status == Trial.TERMINATED:
             raise OrderError(f"{trial.name} has not failed: {outcome(trial)}")
         if trial.status == Trial.ERROR:

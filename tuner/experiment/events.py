@@ -240,6 +240,15 @@ class TrialNoted(Fact, tag="noted", frozen=True):
     order: str
 
 
+class CheckpointPinned(Fact, tag="pinned", frozen=True):
+    """A user wants a checkpoint to stay, or lets it go again, and its tags with it."""
+
+    ref: CheckpointRef
+    pinned: bool = True
+    tag: str = ""
+    """A name that it gets."""
+
+
 class SearchEnded(Fact, tag="search_ended", frozen=True):
     """The searcher has nothing more to propose."""
 
@@ -280,6 +289,7 @@ AnyFact = Union[
     OrderAnswered,
     TrialHeld,
     TrialNoted,
+    CheckpointPinned,
     SearchEnded,
     Idle,
     RunEnded,

@@ -14,7 +14,8 @@ from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
 from tuner.experiment.hostile import check_name, check_ref
-from tuner.experiment.order_records import Note, OrderRecord
+from tuner.experiment.order_records import OrderRecord
+from tuner.experiment.steered_state import SteeredState
 from tuner.experiment.trial import Trial, Trials
 from tuner.experiment.trial_records import CheckpointRecord, Clone, add_to_summary, tight
 
@@ -32,7 +33,7 @@ class Snapshot(msgspec.Struct, omit_defaults=True):
     """What users have ordered, by id, oldest first."""
 
 
-class ExperimentState:
+class ExperimentState(SteeredState):
     """Applies facts. The loop and a resume use the same one."""
 
     def __init__(self, root: Path, snapshot: Snapshot | None = None) -> None:
@@ -41,13 +42,12 @@ class ExperimentState:
         self.usual_resources: dict[str, float] = {}
         """What a trial gets that says nothing else, where a run has said so."""
         self._order: list[Trial] = snapshot.trials
-        self._by_id = {trial.trial_id: trial for trial in self._order}
+        super().__init__({trial.trial_id: trial for trial in self._order}, snapshot.orders)
         self.trials = Trials(self._by_id, self._order)
         self.search_ended = snapshot.search_ended
         self.run_ended = snapshot.run_ended
         self.plugins = snapshot.plugins
         self.generation = snapshot.generation
-        self.orders = snapshot.orders
         self.borrowed: dict[str, CheckpointRef] = {}
         """Clones -> the donor's checkpoint that they start from, until they have one of their own."""
         self.counts = dict.fromkeys(("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"), 0)
@@ -235,6 +235,7 @@ class ExperimentState:
         for position, record in enumerate(trial.checkpoints):
             if record.order == ref.order:
                 del trial.checkpoints[position]
+                self.pinned.discard((ref.trial_id, ref.order))
                 self.checkpoint_count -= 1
                 self.checkpoint_bytes -= record.bytes
                 self._borrows(trial)  # a clone that loses its only one goes on from the donor's, if that stands
@@ -318,21 +319,6 @@ class ExperimentState:
             trial.lineage = []
         self._status(trial, Trial.PENDING)
         self._borrows(trial)
-
-    # --- what users ordered ----------------------------------------------------------------------------
-
-    def _order_taken(self, fact: ev.OrderTaken) -> None:
-        self.orders[fact.id] = OrderRecord(tight(fact.order), fact.at)
-
-    def _order_answered(self, fact: ev.OrderAnswered) -> None:
-        self.orders[fact.id].answered("done" if fact.done else "refused", fact.why, fact.at)
-
-    def _held(self, fact: ev.TrialHeld) -> None:
-        self._by_id[fact.trial].held = fact.held
-
-    def _noted(self, fact: ev.TrialNoted) -> None:
-        self._by_id[fact.trial].notes += [Note(fact.at, fact.text)]
-        self._order_answered(ev.OrderAnswered(fact.order, fact.at))
 
     def _search_ended(self, fact: ev.SearchEnded) -> None:
         self.search_ended = fact.samples

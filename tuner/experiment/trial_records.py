@@ -61,6 +61,10 @@ class CheckpointRecord(msgspec.Struct, dict=True, omit_defaults=True):
     """Counts the experiment's saves in the order of the journal: clocks jump."""
     copies: list[str] = []
     """Replicas that hold it completely: the experiment's address at each."""
+    pinned: bool = False
+    """A user wants it to stay."""
+    tags: list[str] = []
+    """Names that users gave it."""
     here: bool = True
     """False: given up on this machine, where a replica holds it."""
 

@@ -15,6 +15,7 @@ ALL = "all"
 """As the trial of a `stop`: every trial, and no new one is made."""
 NOTE_LENGTH = 10_000
 """Characters of a note."""
+_TAG = re.compile(r"[A-Za-z0-9._-]{1,60}")
 _ID = re.compile(r"[A-Za-z0-9-]{8,64}")
 
 
@@ -40,6 +41,33 @@ class GoOrder(OrderBody, tag="go", frozen=True):
 class SaveOrder(OrderBody, tag="save", frozen=True):
     """The trial saves a checkpoint at its next step (class), or is asked to (function)."""
 
+    pin: bool = False
+
+
+class PinOrder(OrderBody, tag="pin", frozen=True):
+    """Retention leaves a checkpoint alone, whatever the settings say."""
+
+    iteration: int
+
+
+class UnpinOrder(OrderBody, tag="unpin", frozen=True):
+    """Retention decides about a checkpoint again; its tags go."""
+
+    iteration: int
+
+
+class TagOrder(OrderBody, tag="tag", frozen=True):
+    """A checkpoint gets a name of its own in the experiment, and is pinned."""
+
+    iteration: int
+    tag: str
+
+    def __post_init__(self) -> None:
+        if _TAG.fullmatch(self.tag) is None:
+            raise ValueError(
+                f"tag={self.tag!r:.90} is not accepted; accepted are 1 to 60 characters of A-Z a-z 0-9 . _ -"
+            )
+
 
 class RetryOrder(OrderBody, tag="retry", frozen=True):
     """A failed trial is tried again, from its newest checkpoint."""
@@ -55,7 +83,7 @@ class NoteOrder(OrderBody, tag="note", frozen=True):
             raise ValueError(f"text must have 1 to {NOTE_LENGTH:,} characters")
 
 
-AnyOrder = Union[StopOrder, PauseOrder, GoOrder, SaveOrder, RetryOrder, NoteOrder]
+AnyOrder = Union[StopOrder, PauseOrder, GoOrder, SaveOrder, PinOrder, UnpinOrder, TagOrder, RetryOrder, NoteOrder]
 
 WORDS: dict[str, type[OrderBody]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOrder)}
 """Word -> the order."""

@@ -147,10 +147,14 @@ class Chronicle:
         ended = trial is not None and trial.is_finished()
         return None if newest is None or ended or newest[0] <= ref.order else newest[1]
 
-    def in_use(self, trial_id: str) -> frozenset[Order]:
+    def used(self, trial_id: str) -> frozenset[Order]:
         """The orders of a trial's checkpoints that an attempt started from and has nothing newer than."""
         refs = (*self._reading.values(), *self.state.borrowed.values())
         return frozenset(ref.order for ref in refs if ref.trial_id == trial_id)
+
+    def in_use(self, trial_id: str) -> frozenset[Order]:
+        """Those, and the ones that users pinned."""
+        return self.used(trial_id) | {order for holder, order in self.state.pinned if holder == trial_id}
 
 
 def would_keep(steps: Iterable[RetentionStep], retention: TrialRetention) -> dict[str, list[CheckpointRecord]]:
@@ -176,12 +180,13 @@ def explain(chronicle: Chronicle, trial: Trial, policy: RetentionPolicy) -> list
     """
     lives = sorted(chronicle.lives.get(trial.trial_id, {}).values(), key=lambda life: life.record.order)
     reasons = reasons_to_keep([life.record for life in lives if not life.gone], policy)
-    users = dict.fromkeys(chronicle.in_use(trial.trial_id), "in use: an attempt started from it")
+    users = dict.fromkeys(chronicle.used(trial.trial_id), "in use: an attempt started from it")
     metrics = ranking_metrics(policy)
     told = []
     for life in lives:
         record = life.record
-        kept = [*reasons.get(record.order, ()), *filter(None, [users.get(record.order)])]
+        pinned = ["pinned", *record.tags] if record.pinned else []
+        kept = [*reasons.get(record.order, ()), *filter(None, [users.get(record.order)]), *pinned]
         told.append(
             {
                 "name": record.ref.name,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.tuner.driver.harness import DriverHarness, Says, plugin_set
+from trainables.config import CheckpointConfig
 from trainables.store import fs
 from tuner.driver.attempts import Phase
 from tuner.experiment import events as ev
@@ -18,6 +19,7 @@ from tuner.experiment.journal_format import parse_lines
 from tuner.experiment.outcome import outcome
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reason import ReasonKind
+from tuner.experiment.state import ExperimentState
 from tuner.orders.mailbox import Mailbox
 from tuner.schedulers.base import Decision, Directive
 
@@ -186,6 +188,30 @@ def test_a_save_is_made_at_the_next_step_and_named(run: Steered) -> None:
     run.report(trial, loss=1.0)
     run.exit(trial)
     assert run.said(run.order("save"))[0] == "refused"
+
+
+def test_a_pinned_checkpoint_stays_until_it_is_unpinned(tmp_path: Path) -> None:
+    run = Steered(tmp_path / "e", class_api=True, keep=CheckpointConfig(num_to_keep=1))
+    run.turn()
+    trial = run.trial()
+    save = run.order("save", pin=True)
+    for _ in range(4):
+        run.report(trial, loss=1.0, saves=True)
+    assert run.said(save)[0] == "done"
+    assert run.said(run.order("tag", iteration=4, tag="good")) == ("done", "checkpoint_000004")
+    assert "is train_ab_00000@4 already" in run.said(run.order("tag", iteration=1, tag="good"))[1]
+    run.report(trial, loss=1.0, saves=True)
+    assert [(record.iteration, record.tags) for record in trial.checkpoints] == [(1, []), (4, ["good"]), (5, [])]
+    assert run.said(run.order("unpin", iteration=1))[0] == "done"
+    run.order("unpin", iteration=4)
+    assert [record.iteration for record in trial.checkpoints] == [5]
+    assert run.said(run.order("pin", iteration=4)) == (
+        "refused",
+        "train_ab_00000 has no checkpoint of iteration 4; it has 5",
+    )
+    assert run.said(run.order("pin", iteration=5))[0] == "done"
+    state = ExperimentState.from_snapshot(tmp_path / "e", run.state.snapshot({}))
+    assert state.pinned == run.state.pinned == {(trial.trial_id, trial.checkpoints[0].order)}
 
 
 def test_a_failed_trial_is_tried_again_and_a_note_is_kept(run: Steered) -> None:

@@ -103,6 +103,7 @@ def _next(trial: Trial, state: ExperimentState, dice: random.Random) -> Sequence
             [ev.CheckpointForgotten(record.ref, "latest"), ev.CheckpointDeleted(record.ref)],
             [ev.CheckpointCopied(record.ref, "s3://bucket/runs/e"), ev.LocalCopyDropped(record.ref)],
             [ev.CheckpointSetAside(record.ref, "a file is short")],
+            [ev.CheckpointPinned(record.ref, dice.random() < 0.7, dice.choice(["", "good"]))],
         ]
     return dice.choice(ways)
 

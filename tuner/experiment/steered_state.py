@@ -1,0 +1,44 @@
+"""What users ordered, as far as it is state: orders and their answers, held trials, notes, pinned checkpoints."""
+
+from __future__ import annotations
+
+from tuner.experiment import events as ev
+from tuner.experiment.order_records import Note, OrderRecord
+from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import tight
+
+
+class SteeredState:
+    """The part of an experiment's state that users change by orders; one method per fact, called as its tag."""
+
+    def __init__(self, by_id: dict[str, Trial], orders: dict[str, OrderRecord]) -> None:
+        self._by_id = by_id
+        self.orders = orders
+        """What users have ordered, by id, oldest first."""
+        self.pinned = {
+            (trial.trial_id, record.order) for trial in by_id.values() for record in trial.checkpoints if record.pinned
+        }
+        """(trial id, order) of checkpoints that users want to stay."""
+
+    def _order_taken(self, fact: ev.OrderTaken) -> None:
+        self.orders[fact.id] = OrderRecord(tight(fact.order), fact.at)
+
+    def _order_answered(self, fact: ev.OrderAnswered) -> None:
+        self.orders[fact.id].answered("done" if fact.done else "refused", fact.why, fact.at)
+
+    def _held(self, fact: ev.TrialHeld) -> None:
+        self._by_id[fact.trial].held = fact.held
+
+    def _noted(self, fact: ev.TrialNoted) -> None:
+        self._by_id[fact.trial].notes += [Note(fact.at, fact.text)]
+        self._order_answered(ev.OrderAnswered(fact.order, fact.at))
+
+    def _pinned(self, fact: ev.CheckpointPinned) -> None:
+        trial, ref = self._by_id[fact.ref.trial_id], fact.ref
+        (record,) = (record for record in trial.checkpoints if record.order == ref.order)
+        record.pinned, record.tags = fact.pinned, [*record.tags, fact.tag] if fact.tag else record.tags
+        if fact.pinned:
+            self.pinned.add((ref.trial_id, ref.order))
+        else:
+            record.tags = []
+            self.pinned.discard((ref.trial_id, ref.order))
