@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.cli import place
 from tuner.clock import SystemClock
+from tuner.error import ExperimentNotFoundError
 from tuner.experiment.hostile import UNREADABLE, said
 from tuner.experiment.paths import ExperimentPaths, is_elsewhere
 
@@ -108,6 +109,8 @@ class WatchLoop:
         begun = self.clock.monotonic()
         try:
             self._seen, self._trouble = self._source.look(), ""
+        except ExperimentNotFoundError:  # it was removed
+            raise
         except UNREADABLE as error:
             if self._seen is None:
                 raise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,11 @@ import pytest
 
 from tests.tuner.progress.emulator import Emulator
 from tests.tuner.replicated import answer, refused
+from tuner.cli.watch import WatchLoop
+from tuner.error import ExperimentNotFoundError
+from tuner.experiment.paths import ExperimentPaths
+from tuner.progress.screen import PlainScreen
+from tuner.tools.watching import WatchedDirectory
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "tests" / "scripts" / "live_run.py"
@@ -108,6 +115,17 @@ def test_one_that_has_ended_is_shown_once(experiment: Path, capsys: pytest.Captu
     told = answer(capsys, "watch", experiment)
     assert "3 of 3 trials done, 12 results" in told and told.count("the run has ended: finished") == 1
     assert answer(capsys, "watch", experiment, "--once") == told
+
+
+def test_the_watching_ends_with_an_error_when_the_experiment_is_removed(experiment: Path) -> None:
+    (experiment / "generations" / "lock").unlink()
+    records = sorted((experiment / "generations").glob("*.json"))
+    records[-1].write_bytes(records[-1].read_bytes().replace(b'"state":"released"', b'"state":"held    "'))
+    watched = WatchLoop(WatchedDirectory(ExperimentPaths(experiment)), PlainScreen(io.StringIO()))
+    assert not watched.look(), "as if its driver had been killed after its last word"
+    shutil.rmtree(experiment)
+    with pytest.raises(ExperimentNotFoundError):
+        watched.look()
 
 
 def test_what_is_no_experiment_cannot_be_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
