@@ -19,6 +19,7 @@ FLOORS = {
     "tuner.tuner": 23,
     "tuner.driver": 22,
     "tuner.progress_reporter": 22,
+    "tuner.opened_experiment": 22,
     "tuner.tools": 24,
     "tuner.compat": 21,
     "tuner.opening": 21,

@@ -55,6 +55,7 @@ _EXPORTS = {
     "grid_search": "tuner.search.sample",
     "lograndint": "tuner.search.sample",
     "loguniform": "tuner.search.sample",
+    "open_experiment": "tuner.opened_experiment",
     "qlograndint": "tuner.search.sample",
     "qloguniform": "tuner.search.sample",
     "qrandint": "tuner.search.sample",

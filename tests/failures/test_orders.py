@@ -16,6 +16,7 @@ from lifecycle_scripts import Script, Stage
 
 import tuner as tune
 from tuner.cli import main
+from tuner.error import OrderError
 from tuner.orders.giving import give
 
 SCRIPT = """
@@ -46,7 +47,7 @@ class Counts(tune.Trainable):
 
 SCHEDULERS = {
     "fifo": lambda: FIFOScheduler(),
-    "hyperband": lambda: HyperBandScheduler(max_t=81),
+    "hyperband": lambda: HyperBandScheduler(max_t=729),
     "pbt": lambda: PopulationBasedTraining(perturbation_interval=5, hyperparam_mutations={"rate": [1, 3, 5]}),
 }
 
@@ -153,6 +154,37 @@ def test_beside_schedulers_that_compare_all_trials(stage: Stage, scheduler: str,
     (stage.place / "enough").touch()
     printed = stage.run("script.py", scheduler)
     assert "TRIAL 0 TERMINATED False" in printed and "stopped by you" in printed
+
+
+def test_in_python_it_is_read_and_steered(stage: Stage) -> None:
+    script = started(stage)
+    experiment = tune.open_experiment(stage.results / "e")
+    assert experiment.driver.startswith(f"running (pid {script.process.pid} on ")
+    trial = experiment.trials[0]
+    orders = [experiment.note(trial, "by hand"), experiment.save(trial, pin=True), experiment.pause(trial)]
+    assert [order.wait(30) for order in orders] == ["done"] * 3
+    assert experiment.order({"order": "go", "trial": trial.trial_id}, order_id="go-on-please").wait(30) == "done"
+    assert experiment.pause(2, order_id="go-on-please").state == "done"  # the first order with that id stands
+    now = experiment.refreshed()
+    assert [note.text for note in now.trials[0].notes] == ["by hand"] and experiment.trials[0].notes == []
+    assert [json.loads(bytes(record.order))["order"] for record in now.orders.values()] == [
+        "note",
+        "save",
+        "pause",
+        "go",
+    ]
+    changes = list(now.changes())
+    assert [change["n"] for change in changes] == list(range(1, len(changes) + 1))
+    taken = next(change["n"] for change in changes if change["kind"] == "order_taken")
+    later = list(now.changes(since=taken))
+    assert later[: len(changes) - taken] == changes[taken:] and later[0]["kind"] == "noted"
+    script.kill()
+    assert experiment.driver.startswith("killed")
+    with pytest.raises(OrderError, match="no driver runs"):
+        experiment.stop("all")
+    waits = experiment.stop("all", if_dead="wait")
+    stage.run("script.py", "fifo")
+    assert waits.state == "done" and {trial.status for trial in now.refreshed().trials} == {"TERMINATED", "ERROR"}
 
 
 def test_a_hundred_at_once_and_a_dead_driver(stage: Stage) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ from tuner.error import OrderError
 from tuner.experiment.paths import is_elsewhere
 from tuner.orders.giving import IF_DEAD, give
 from tuner.orders.mailbox import OrderState
-from tuner.orders.order import ALL, WORDS, OrderBody
+from tuner.orders.order import ALL, WORDS, OrderBody, made
 
 _HELP = {
     "stop": f"end a trial, or '{ALL}', as if a stopper had said so",
@@ -50,16 +49,13 @@ def add(verbs: Any) -> None:
         verb.set_defaults(run=partial(run, kind))
 
 
-def run(kind: Callable[..., OrderBody], arguments: argparse.Namespace) -> int:
+def run(kind: type[OrderBody], arguments: argparse.Namespace) -> int:
     if is_elsewhere(arguments.experiment):
         raise OrderError(
             f"{arguments.experiment} is a copy: orders are given in the directory where its driver runs, "
             "on its machine or a disk that it shares"
         )
-    try:
-        order = kind(**_fields(arguments))
-    except ValueError as error:
-        raise OrderError(str(error)) from None
+    order = made(kind, **_fields(arguments))
     root = place.experiment(arguments.experiment)
     given = give(root, order, order_id=arguments.order_id, if_dead=arguments.if_dead)
     given.wait(arguments.wait)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Union, get_args
+from typing import Any, TypeVar, Union, get_args
 
 import msgspec
 
@@ -24,6 +24,9 @@ class OrderBody(msgspec.Struct, frozen=True, tag_field="order", forbid_unknown_f
 
     trial: str
     """Its trial_id, name, directory's name, or number."""
+
+
+Body = TypeVar("Body", bound=OrderBody)
 
 
 class StopOrder(OrderBody, tag="stop", frozen=True):
@@ -99,6 +102,14 @@ def parse(data: bytes) -> AnyOrder:
         return order
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OrderError(f"the order is not accepted: {_problem(data, error)}") from None
+
+
+def made(kind: type[Body], **fields: Any) -> Body:
+    """An order of values that somebody gives. Raises OrderError for those that do not fit."""
+    try:
+        return kind(**fields)
+    except ValueError as error:
+        raise OrderError(str(error)) from None
 
 
 def _problem(data: bytes, error: Exception) -> str:

@@ -1,0 +1,139 @@
+"""`tuner.open_experiment`: an experiment that somebody else runs, or nobody: to read it, and to order something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tuner.analysis import ExperimentAnalysis
+from tuner.clock import SystemClock
+from tuner.error import OrderError
+from tuner.experiment.history import History
+from tuner.experiment.journal import read_journal
+from tuner.experiment.liveness import last_driver
+from tuner.experiment.order_records import OrderRecord
+from tuner.experiment.paths import ExperimentPaths, is_elsewhere
+from tuner.experiment.reader import load_state
+from tuner.experiment.replacing import standing
+from tuner.experiment.trial import Trial
+from tuner.orders import order as words
+from tuner.orders.giving import GivenOrder, give
+
+TrialName = Trial | str | int
+"""A trial, or its trial_id, name or number from 0."""
+
+
+class OpenedExperiment(ExperimentAnalysis):
+    """The trials and results of an experiment as they were when it was opened; and the words of `tuner stop`, ...
+
+    Each order returns at once; its `.state` is "waiting", "taken", "done" or "refused", `.why` says why, and
+    `.wait(timeout_s)` waits. Every one takes `order_id` (8 to 64 characters of A-Z a-z 0-9 -: the same id again is the
+    same order) and `if_dead` ("refuse", or "wait" for the next driver), and raises OrderError where it is not accepted.
+    """
+
+    def __init__(self, place: str | PathLike[str], **more: Any) -> None:
+        super().__init__(place, **more)
+        self._more = more
+
+    def refreshed(self) -> OpenedExperiment:
+        """The same experiment as it is now."""
+        return type(self)(self.experiment_path, **self._more)
+
+    @property
+    def driver(self) -> str:
+        """What has become of its last driver: "running (pid 71 on host)", "killed (...)", "ended"."""
+        return str(last_driver(self._paths(), SystemClock().time()))
+
+    @property
+    def orders(self) -> Mapping[str, OrderRecord]:
+        """What was ordered, by id, oldest first: `order` (JSON), `at`, `state`, `why`, `answered_at`."""
+        return load_state(self._paths()).orders
+
+    def changes(self, since: int = 0) -> Iterator[dict[str, Any]]:
+        """The facts of the journal after one, oldest first, as plain values with their number "n" and their "kind".
+
+        Args:
+            since: the number of the last fact that is known; 0: none. What was dropped of a long history is left out.
+        """
+        paths = standing(self._paths())
+        for fact in History(paths, read_journal(paths)).facts():
+            if fact.seq > since:
+                yield {"n": fact.seq, **msgspec.json.decode(fact.body)}
+
+    # --- orders ---------------------------------------------------------------------------------------------
+
+    def order(
+        self, order: Mapping[str, Any] | words.OrderBody, *, order_id: str | None = None, if_dead: str = "refuse"
+    ) -> GivenOrder:
+        """Any order, as in JSON: {"order": "stop", "trial": "3"}."""
+        return give(self._paths().root, order, order_id=order_id, if_dead=if_dead)
+
+    def stop(self, trial: TrialName, **how: Any) -> GivenOrder:
+        """End a trial, or "all", as if a stopper had said so."""
+        return self.order(words.StopOrder(_name(trial)), **how)
+
+    def pause(self, trial: TrialName, **how: Any) -> GivenOrder:
+        """Save a trial, free its slot, and let it wait, over resumes too, for `go`."""
+        return self.order(words.PauseOrder(_name(trial)), **how)
+
+    def go(self, trial: TrialName, **how: Any) -> GivenOrder:
+        """Let a paused trial go on."""
+        return self.order(words.GoOrder(_name(trial)), **how)
+
+    def save(self, trial: TrialName, *, pin: bool = False, **how: Any) -> GivenOrder:
+        """Have a trial save a checkpoint at its next step, and keep it whatever the settings say if `pin`."""
+        return self.order(words.SaveOrder(_name(trial), pin), **how)
+
+    def pin(self, trial: TrialName, iteration: int, **how: Any) -> GivenOrder:
+        """Keep the checkpoint of that iteration, whatever the settings say."""
+        return self.order(words.PinOrder(_name(trial), iteration), **how)
+
+    def unpin(self, trial: TrialName, iteration: int, **how: Any) -> GivenOrder:
+        """Leave a checkpoint to the settings again; its tags go."""
+        return self.order(words.UnpinOrder(_name(trial), iteration), **how)
+
+    def tag(self, trial: TrialName, iteration: int, tag: str, **how: Any) -> GivenOrder:
+        """Give a checkpoint a name in the experiment, 1 to 60 characters of A-Z a-z 0-9 . _ -, and keep it."""
+        return self.order(words.made(words.TagOrder, trial=_name(trial), iteration=iteration, tag=tag), **how)
+
+    def retry(self, trial: TrialName, **how: Any) -> GivenOrder:
+        """Try a failed trial again, from its newest checkpoint."""
+        return self.order(words.RetryOrder(_name(trial)), **how)
+
+    def note(self, trial: TrialName, text: str, **how: Any) -> GivenOrder:
+        """Keep a text with a trial."""
+        return self.order(words.made(words.NoteOrder, trial=_name(trial), text=text), **how)
+
+    def _paths(self) -> ExperimentPaths:
+        if is_elsewhere(self.experiment_path):
+            raise OrderError(
+                f"{self.experiment_path} is a copy: its driver, orders and changes are in the directory where it runs"
+            )
+        return ExperimentPaths(Path(self.experiment_path))
+
+
+def open_experiment(
+    place: str | PathLike[str], *, metric: str | None = None, mode: str | None = None
+) -> OpenedExperiment:
+    """Open an experiment to read it, and to steer it where it runs.
+
+    Args:
+        place: its directory or URI.
+        metric, mode: what is best; None: as the run had it.
+
+    Raises ExperimentNotFoundError if there is none.
+
+    Example:
+        >>> experiment = tune.open_experiment("~/tuner_results/my_run")
+        >>> experiment.pause(3).wait(60)
+        'done'
+    """
+    return OpenedExperiment(place, metric=metric, mode=mode)
+
+
+def _name(trial: TrialName) -> str:
+    return trial.trial_id if isinstance(trial, Trial) else str(trial)
