@@ -98,6 +98,7 @@ FLOORS = {
     "trainables.validation": 3,
     "trainables.errors": 2,
     "trainables.absent": 1,
+    "trainables.aliases": 1,
     "trainables.automatic": 1,
     "trainables.door": 1,
     "trainables.extras": 1,
@@ -112,7 +113,7 @@ FLOORS = {
     "trainables.warned": 1,
 }
 
-# A trainer's fit() / run() imports the tuner when it is called: the one door upstairs.
+# A trainer's fit() / run() imports the tuner when it is called, a name of Ray's its table: the one door upstairs.
 DOORS = {("trainables.door", "tuner")}
 
 

@@ -6,6 +6,7 @@ package costs nothing.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from typing import TYPE_CHECKING, Any
@@ -64,3 +65,25 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_MODULES})
+
+
+class _Finders:
+    """Stands for the finders of Ray's names until a module of ours is looked for, so that an import alone is quick."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if not name.startswith("trainables.") or name == "trainables.aliases":
+            return None
+        from trainables.aliases import install
+
+        with contextlib.suppress(ValueError):  # another thread was first
+            sys.meta_path.remove(self)
+        return install(_table).find_spec(name, path)
+
+
+def _table() -> Any:
+    from trainables.door import names_of_ray  # of a package, an import from it would ask for the name first
+
+    return names_of_ray()
+
+
+sys.meta_path.insert(0, _Finders())

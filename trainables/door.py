@@ -1,7 +1,8 @@
-"""The door upstairs: the one place where `trainables` reaches the driver, and only when a trainer is run.
+"""The door upstairs: the one place where `trainables` reaches the driver: to run a trainer, and for Ray's names.
 
-No module of `tuner` imports this one, nor one that imports it: what the driver needs of trainers lies in
-`trainables.tunable_trainer` and `trainables.group.group_trainable`.
+No module of `tuner` imports this one, nor one that imports it (but for the package itself, which does when a name is
+looked for that it does not have): what the driver needs of trainers lies in `trainables.tunable_trainer` and
+`trainables.group.group_trainable`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,3 +37,10 @@ def driver() -> Driver:
     from tuner.tuner import Tuner
 
     return Driver(Tuner, Callback, default_storage)
+
+
+def names_of_ray() -> ModuleType:
+    """The table of Ray's names, imported at this call: a script has looked for what `trainables` does not have."""
+    from tuner.compat import table
+
+    return table

@@ -109,10 +109,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"tuner.{name}")
     if not name.startswith("__"):
-        from tuner.compat import finder
-
         with contextlib.suppress(KeyError):
-            return finder.look_up(__name__, name)
+            return _aliases().look_up(__name__, name)
     text = f"module 'tuner' has no attribute {name!r}{_elsewhere(name)}"
     raise AttributeError(text, name=name, obj=sys.modules[__name__])  # with both, Python names the nearest
 
@@ -143,13 +141,25 @@ class _Names:
     """Stands for the finders of Ray's names until a module of ours is looked for, so that an import alone is quick."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name.startswith(("tuner.", "trainables.")) and not name.startswith("tuner.compat"):
-            from tuner.compat import finder
+        if not name.startswith("tuner.") or name.startswith("tuner.compat"):
+            return None
+        finder = _aliases().install(_table)
+        with contextlib.suppress(ValueError):  # another thread was first
+            sys.meta_path.remove(self)
+        return finder.find_spec(name, path)
 
-            with contextlib.suppress(ValueError):  # another thread was first
-                sys.meta_path.remove(self)
-            return finder.install().find_spec(name, path)
-        return None
+
+def _table() -> ModuleType:
+    from tuner.compat import table
+
+    return table
+
+
+def _aliases() -> Any:
+    from trainables import aliases
+
+    aliases.install(_table)
+    return aliases
 
 
 sys.meta_path.insert(0, _Names())

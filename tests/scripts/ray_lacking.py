@@ -3,9 +3,10 @@
 import importlib
 import json
 
-from tuner.compat import finder, table
+from trainables import aliases
+from tuner.compat import table
 
-finder.COMPLETED = frozenset()
+aliases.COMPLETED = frozenset()
 
 
 def has(module: object, name: str) -> bool:

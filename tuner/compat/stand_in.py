@@ -19,9 +19,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from trainables import aliases
 from trainables.validation import nearest_name
 from tuner import knobs
-from tuner.compat import examples, finder, table, utilities
+from tuner.compat import examples, table, utilities
 from tuner.error import SettingError
 from tuner.executors import LocalExecutor, RayExecutor, default
 from tuner.executors.local.pickled import FIRST
@@ -41,7 +42,7 @@ def install() -> None:
     if there is not None:
         place = getattr(there, "__file__", None) or "somewhere"
         raise SettingError(f"ray is imported already (from {place}): call tuner.compat.install() before, or not at all")
-    finder.install()
+    aliases.install(lambda: table)
     sys.meta_path.insert(0, _Finder())
     importlib.import_module("ray")
     existing.use(Existing.ASIDE)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.compat import finder, table
+from trainables import aliases
+from tuner.compat import table
 
 ROOT = Path(__file__).parents[3]
 NAMES = ROOT / "docs" / "ray_public.json"
@@ -109,7 +110,7 @@ def test_every_module_that_lacks_names_gets_them_and_no_other() -> None:
     script = ROOT / "tests" / "scripts" / "ray_lacking.py"
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert set(json.loads(done.stdout)) == finder.COMPLETED
+    assert set(json.loads(done.stdout)) == aliases.COMPLETED
 
 
 def test_no_module_is_said_to_be_where_it_is() -> None:

@@ -1,6 +1,7 @@
 """Finds modules that Ray has and that are no files here, as `tuner.tune_config`, and gives ours the names they lack.
 
-They are installed when the first module of ours is looked for; the table is read when it is first needed.
+The finders are installed when the first module of ours is looked for; the table of Ray's names, which is the driver's,
+is asked for when something is looked for that is not there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # each start of a program pays for what is imported here
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from importlib.abc import Loader
 else:
     Loader = object
@@ -62,6 +63,10 @@ COMPLETED = frozenset(
 """Modules of ours that lack names, or modules below them, which Ray's have at the same path: a test holds them."""
 
 
+_table: list[Callable[[], ModuleType]] = []
+"""How the table of Ray's names is reached: said at `install`."""
+
+
 class NameFinder:
     """The last to be asked: what nobody else has found is looked for in the table of Ray's modules."""
 
@@ -70,8 +75,7 @@ class NameFinder:
     ) -> ModuleSpec | None:
         if not fullname.startswith(("tuner.", "trainables.")):
             return None
-        from tuner.compat import table
-
+        table = _table[0]()
         theirs = [module for module in table.theirs_of(fullname) if table.is_known(module)]
         return ModuleSpec(fullname, _AliasLoader(theirs), is_package=True) if theirs else None
 
@@ -118,6 +122,9 @@ def complete(module: ModuleType) -> None:
                 problem = error
         else:
             problem = AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+        path = vars(module)["__path__"]
+        if path and PathFinder.find_spec(f"{module.__name__}.{name}", path) is not None:
+            raise problem  # `from package import module` asks for it so, and imports it then
         try:
             return look_up(module.__name__, name)
         except KeyError:
@@ -129,8 +136,7 @@ def complete(module: ModuleType) -> None:
 
 def look_up(ours: str, name: str) -> Any:
     """What a name is that Ray's module has, and ours at the same path has not. Raises KeyError."""
-    from tuner.compat import table
-
+    table = _table[0]()
     for theirs in table.theirs_of(ours) if not name.startswith("__") else ():
         if theirs in table.sections():
             try:
@@ -162,8 +168,7 @@ class AliasModule(ModuleType):
         self._theirs = theirs
 
     def __getattr__(self, name: str) -> Any:
-        from tuner.compat import table
-
+        table = _table[0]()
         if name == "__all__":
             return self.__dir__()
         if name.startswith("__"):
@@ -179,16 +184,20 @@ class AliasModule(ModuleType):
         raise AttributeError(table.unknown(self._theirs[0], name))
 
     def __dir__(self) -> list[str]:
-        from tuner.compat import table
-
+        table = _table[0]()
         return sorted({name for theirs in self._theirs for name in table.names_of(theirs)})
 
 
-def install() -> _Completing:
-    """Find such modules from now on; returns the finder that is asked first. Doing it twice changes nothing."""
+def install(table: Callable[[], ModuleType]) -> _Completing:
+    """Find such modules from now on; returns the finder that is asked first. Doing it twice changes nothing.
+
+    Args:
+        table: gives `tuner.compat.table`, when it is first needed.
+    """
     there = next((finder for finder in sys.meta_path if isinstance(finder, _Completing)), None)
     if there is not None:
         return there
+    _table.append(table)
     first = _Completing()
     sys.meta_path.insert(0, first)
     sys.meta_path.append(NameFinder())
