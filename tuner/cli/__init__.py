@@ -15,6 +15,7 @@ from tuner.cli import (
     diff,
     doctor,
     export,
+    log,
     logs,
     ls,
     order,
@@ -35,11 +36,25 @@ from tuner.experiment.hostile import UNREADABLE, said
 from tuner.progress.warn_once import WarnOnce
 
 VERBS = (
-    *(run, ls, show, best, logs, watch, diff, report, export, retention),
+    *(run, ls, show, best, log, logs, watch, diff, report, export, retention),
     *(order, resume, verify, sync, cp, rm, prove, doctor, completion),
 )
 
-READING = ("ls", "show", "best", "logs", "watch", "diff", "report", "export", "retention", "verify", "sync", "cp")
+READING = (
+    "ls",
+    "show",
+    "best",
+    "log",
+    "logs",
+    "watch",
+    "diff",
+    "report",
+    "export",
+    "retention",
+    "verify",
+    "sync",
+    "cp",
+)
 """Verbs that only read or copy what is there: whatever that is, they end without a traceback."""
 
 PROBLEMS = 1

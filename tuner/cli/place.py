@@ -13,7 +13,7 @@ from trainables.transfer.open import shown
 from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage, is_elsewhere
 from tuner.experiment.reader import is_experiment
-from tuner.experiment.trial import Trial
+from tuner.experiment.trial import Trial, find_trial
 
 
 def whole(given: str) -> str:
@@ -69,9 +69,9 @@ def experiments(storage: Path) -> list[Path]:
 
 def trial(trials: Sequence[Trial], given: str) -> Trial:
     """The trial of that id, name or number. Raises SettingError with the nearest."""
-    for each in trials:
-        if given in (each.trial_id, each.name, each.dirname, str(each.index)):
-            return each
+    found = find_trial(trials, given)
+    if found is not None:
+        return found
     near = difflib.get_close_matches(given, [each.trial_id for each in trials])
     hint = f"; did you mean {near[0]}?" if near else f"; there are {len(trials)}, numbered from 0"
     raise SettingError(f"there is no trial {given!r}{hint}")

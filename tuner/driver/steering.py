@@ -22,7 +22,7 @@ from tuner.error import OrderError
 from tuner.experiment import events as ev
 from tuner.experiment.outcome import outcome
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.experiment.trial import Trial
+from tuner.experiment.trial import Trial, find_trial
 from tuner.orders import order as words
 from tuner.orders.mailbox import ANSWERS_KEPT_S, Letter, Mailbox, OrderAnswer, OrderState
 from tuner.schedulers.base import Decision, Directive
@@ -174,11 +174,7 @@ class Steering:
                 assert_never(order)
 
     def _find(self, given: str) -> Trial:
-        found = self._state.trials.get(given)
-        if found is None and given.isascii() and given.isdigit() and int(given) < len(self._state.trials):
-            found = self._state.trials[int(given)]
-        if found is None:
-            found = next((trial for trial in self._state.trials if given in (trial.name, trial.dirname)), None)
+        found = find_trial(self._state.trials, given)
         if found is None:
             count = len(self._state.trials)
             raise OrderError(f"there is no trial {given!r:.80}; there are {count}, by id, name or number from 0")

@@ -338,3 +338,11 @@ class Trials(Sequence[Trial]):
 
     def get(self, trial_id: str) -> Trial | None:
         return self._by_id.get(trial_id)
+
+
+def find_trial(trials: Sequence[Trial], given: str) -> Trial | None:
+    """The trial of that id, name, directory's name or number, as people give it."""
+    known = trials.get(given) if isinstance(trials, Trials) else None
+    if known is not None:
+        return known
+    return next((one for one in trials if given in (one.trial_id, one.name, one.dirname, str(one.index))), None)

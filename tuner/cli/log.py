@@ -1,0 +1,160 @@
+"""`tuner log EXPERIMENT [TRIAL]`: its history as people read it: starts, ends, exploits, failures, orders."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from trainables.wire import CheckpointRef
+from tuner.cli import output, place
+from tuner.experiment import events as ev
+from tuner.experiment.history import History
+from tuner.experiment.hostile import UNREADABLE
+from tuner.experiment.outcome import ENDS
+from tuner.experiment.reader import load_with_journal
+from tuner.experiment.replacing import standing
+from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial import find_trial
+
+DESCRIPTION = """\
+Prints what has happened, oldest first, with its time: drivers, trials and why they ended, attempts that failed, who
+went on from whose checkpoint, and what users ordered and noted. Results and saves are left out: `tuner show` and
+`tuner show EXPERIMENT TRIAL --why` have them."""
+
+
+def add(verbs: Any) -> None:
+    verb: argparse.ArgumentParser = verbs.add_parser(
+        "log",
+        help="the history: starts, ends, exploits, failures, orders",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
+    verb.add_argument("trial", nargs="?", metavar="TRIAL", help="only of this one: its id, name or number")
+    verb.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    problems: list[str] = []
+    with place.fact_log(arguments.experiment, history=True) as (paths, _):
+        state, journal = load_with_journal(paths, problems)
+        wanted = None if arguments.trial is None else place.trial(state.trials, arguments.trial).trial_id
+        history = History(standing(paths), journal)
+        if not history.is_whole:
+            since = "" if history.since is None else f" before {output.time(history.since)}"
+            output.say(f"... what was{since} is not recorded any more")
+        for line in lines_of(history, state, wanted):
+            output.say(line)
+    output.complain("log", *problems, *journal.damaged, *history.notes)
+    return 1 if problems else 0
+
+
+def lines_of(history: History, state: ExperimentState, wanted: str | None = None) -> Iterator[str]:
+    """A line per fact that people want to know of.
+
+    Args:
+        wanted: a trial's id: only what is about it; None: all.
+    """
+    orders: dict[str, tuple[str, str | None]] = {}
+    for recorded in history.facts():
+        try:
+            fact = ev.decode(recorded.body)
+            told = _told(fact, _Names(state), orders)
+        except UNREADABLE:
+            continue  # whoever read the journal has named it
+        if told is None or (wanted is not None and told[1] != wanted):
+            continue
+        when = "-" if recorded.at is None else output.time(recorded.at)
+        yield f"{when}  {output.value(told[0])}"
+
+
+class _Names:
+    """How things are called in a line."""
+
+    def __init__(self, state: ExperimentState) -> None:
+        self._state = state
+
+    def trial(self, trial_id: str) -> str:
+        found = self._state.trials.get(trial_id)
+        return trial_id if found is None else f"trial {found.index}"
+
+    def find(self, given: str) -> str | None:
+        """A trial's id, as somebody called it."""
+        found = find_trial(self._state.trials, given)
+        return None if found is None else found.trial_id
+
+    def checkpoint(self, ref: CheckpointRef) -> str:
+        return f"{self.trial(ref.trial_id)}@{ref.iteration}"
+
+
+def _told(fact: ev.AnyFact, names: _Names, orders: dict[str, tuple[str, str | None]]) -> tuple[str, str | None] | None:
+    """A line, and the id of the trial that it is about; None: nobody wants to know."""
+    match fact:
+        case ev.GenerationStarted():
+            return f"driver {fact.generation} began", None
+        case ev.TrialCreated():
+            config = output.value(msgspec.json.decode(fact.evaluated)) if fact.evaluated != ev.NO_RAW else ""
+            return f"trial {fact.index} ({fact.trial}) created: {config}", fact.trial
+        case ev.AttemptStarted():
+            of = "anew" if fact.checkpoint is None else f"from {names.checkpoint(fact.checkpoint)}"
+            return (
+                (f"{names.trial(fact.trial)}: attempt {fact.attempt}, {of}", fact.trial) if fact.attempt > 1 else None
+            )
+        case ev.Exploited():
+            donor = names.checkpoint(fact.checkpoint)
+            return f"{names.trial(fact.trial)} goes on at {fact.iteration} as a clone of {donor}", fact.trial
+        case ev.Reallocated():
+            return f"{names.trial(fact.trial)} gets {output.value(fact.resources)}", fact.trial
+        case ev.RolledBack():
+            return f"{names.trial(fact.trial)} goes back to iteration {fact.iteration}", fact.trial
+        case ev.AttemptEnded():
+            error = "" if fact.error is None else f": {fact.error.type}: {fact.error.message.splitlines()[0]}"
+            return f"{names.trial(fact.trial)}: attempt {fact.attempt} {fact.why}{error}", fact.trial
+        case ev.TrialEnded():
+            why = "" if fact.reason is None else str(fact.reason)
+            ended = f"ended: {why}" if fact.status == "TERMINATED" else why or "failed"
+            return f"{names.trial(fact.trial)} {ended}", fact.trial
+        case ev.TrialReopened():
+            return f"{names.trial(fact.trial)} is tried again{', anew' if fact.anew else ''}", fact.trial
+        case ev.CheckpointSetAside():
+            return f"{names.checkpoint(fact.ref)} was set aside: {fact.problem}", fact.ref.trial_id
+        case ev.SearchEnded():
+            return "no more trials are made", None
+        case ev.RunEnded():
+            return f"the driver ended: {ENDS.get(fact.why, fact.why)}", None
+        case _:
+            return _of_users(fact, names, orders)
+
+
+def _of_users(
+    fact: ev.AnyFact, names: _Names, orders: dict[str, tuple[str, str | None]]
+) -> tuple[str, str | None] | None:
+    """What users ordered; results and saves are none of that."""
+    match fact:
+        case ev.OrderTaken():
+            orders[fact.id] = _ordered(fact, names)
+            return f"you: {orders[fact.id][0]}", orders[fact.id][1]
+        case ev.OrderAnswered():
+            said, about = orders.get(fact.id, (f"order {fact.id}", None))
+            return f"{said}: {'done' if fact.done else 'refused'}{', ' if fact.why else ''}{fact.why}", about
+        case ev.TrialNoted():
+            return f"{names.trial(fact.trial)}, note: {fact.text}", fact.trial
+        case ev.CheckpointPinned():
+            tag = f" as {fact.tag!r}" if fact.tag else ""
+            return f"{names.checkpoint(fact.ref)} {'pinned' if fact.pinned else 'unpinned'}{tag}", fact.ref.trial_id
+        case _:
+            return None
+
+
+def _ordered(fact: ev.OrderTaken, names: _Names) -> tuple[str, str | None]:
+    order = msgspec.json.decode(fact.order)
+    if not isinstance(order, dict):
+        return "an order that is none", None
+    given = str(order.get("trial", ""))
+    found = names.find(given)
+    about = f" {given}" if found is None else f" {names.trial(found)}"
+    at = f"@{order['iteration']}" if "iteration" in order else ""
+    return f"{order.get('order')}{about}{at}", found
