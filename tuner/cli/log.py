@@ -62,7 +62,7 @@ def lines_of(history: History, state: ExperimentState, wanted: str | None = None
     for recorded in history.facts():
         try:
             fact = ev.decode(recorded.body)
-            told = _told(fact, _Names(state), orders)
+            told = _told(fact, _Called(state), orders)
         except UNREADABLE:
             continue  # whoever read the journal has named it
         if told is None or (wanted is not None and told[1] != wanted):
@@ -71,7 +71,7 @@ def lines_of(history: History, state: ExperimentState, wanted: str | None = None
         yield f"{when}  {output.value(told[0])}"
 
 
-class _Names:
+class _Called:
     """How things are called in a line."""
 
     def __init__(self, state: ExperimentState) -> None:
@@ -90,7 +90,7 @@ class _Names:
         return f"{self.trial(ref.trial_id)}@{ref.iteration}"
 
 
-def _told(fact: ev.AnyFact, names: _Names, orders: dict[str, tuple[str, str | None]]) -> tuple[str, str | None] | None:
+def _told(fact: ev.AnyFact, names: _Called, orders: dict[str, tuple[str, str | None]]) -> tuple[str, str | None] | None:
     """A line, and the id of the trial that it is about; None: nobody wants to know."""
     match fact:
         case ev.GenerationStarted():
@@ -130,7 +130,7 @@ def _told(fact: ev.AnyFact, names: _Names, orders: dict[str, tuple[str, str | No
 
 
 def _of_users(
-    fact: ev.AnyFact, names: _Names, orders: dict[str, tuple[str, str | None]]
+    fact: ev.AnyFact, names: _Called, orders: dict[str, tuple[str, str | None]]
 ) -> tuple[str, str | None] | None:
     """What users ordered; results and saves are none of that."""
     match fact:
@@ -149,7 +149,7 @@ def _of_users(
             return None
 
 
-def _ordered(fact: ev.OrderTaken, names: _Names) -> tuple[str, str | None]:
+def _ordered(fact: ev.OrderTaken, names: _Called) -> tuple[str, str | None]:
     order = msgspec.json.decode(fact.order)
     if not isinstance(order, dict):
         return "an order that is none", None
