@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -24,19 +25,57 @@ def pytest_runtest_makereport(item: Any, call: Any) -> Any:
     return report
 
 
+class KeptCluster:
+    """The cluster that consecutive modules share, and one after it when a test has lost its head."""
+
+    def __init__(self, directories: pytest.TempPathFactory) -> None:
+        self._directories, self._stack = directories, ExitStack()
+        self._cluster: Cluster | None = None
+
+    def get(self) -> Cluster:
+        """Two hosts, both sound."""
+        if self._cluster is not None and self._cluster.lost:
+            self.close()
+        if self._cluster is None:
+            self._cluster = self._stack.enter_context(ray_cluster(self._directories.mktemp("cluster")))
+        self._cluster.mend()
+        return self._cluster
+
+    def empty(self) -> None:
+        """Let the next module find nothing of those before it."""
+        if self._cluster is not None and not self._cluster.lost:
+            self._cluster.mend()
+            self._cluster.empty()
+
+    def close(self) -> None:
+        self._cluster = None
+        self._stack.close()
+
+
+_KEPT = pytest.StashKey[KeptCluster]()
+_ON_CLUSTERS = pytest.StashKey[frozenset[Path]]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the cluster once the next test is in a module that uses none: it would only take memory and time."""
+    kept = item.session.stash.get(_KEPT, None)
+    if kept is None:
+        return
+    if _ON_CLUSTERS not in item.session.stash:
+        uses = frozenset(each.path for each in item.session.items if "cluster" in getattr(each, "fixturenames", ()))
+        item.session.stash[_ON_CLUSTERS] = uses
+    if nextitem is None or nextitem.path not in item.session.stash[_ON_CLUSTERS]:
+        kept.close()
+        del item.session.stash[_KEPT]
+
+
 @pytest.fixture(scope="module")
-def whole_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Cluster]]:
-    """whole_cluster(): the module's cluster of two hosts; another one when a test has harmed it."""
-    with ExitStack() as stack:
-        kept: list[Cluster] = []
-
-        def get() -> Cluster:
-            if not kept or any(host.harmed for host in kept[-1].hosts):
-                stack.close()
-                kept.append(stack.enter_context(ray_cluster(tmp_path_factory.mktemp("cluster"))))
-            return kept[-1]
-
-        yield get
+def whole_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Cluster]:
+    """whole_cluster(): two hosts, which as the modules beside this one have them; harmed hosts are replaced."""
+    kept = request.session.stash.setdefault(_KEPT, KeptCluster(tmp_path_factory))
+    kept.empty()
+    return kept.get
 
 
 @pytest.fixture

@@ -255,9 +255,32 @@ class Cluster:
             for driver in host.drivers:
                 driver.close()
             host.drivers.clear()
-        if added and not any(host.harmed for host in self.hosts[:hosts]):
+        if added and not self.lost:
             self.wait_for(*added, alive=False)
         del self.hosts[hosts:]
+
+    @property
+    def lost(self) -> bool:
+        """Whether its head was harmed: nothing but another cluster helps then."""
+        head = self.network.hosts[0]
+        return not isinstance(head, RayHost) or head.harmed
+
+    def mend(self) -> None:
+        """Put a new machine in the place of each host that a test has harmed: its name and address, an empty disk."""
+        for host in [host for host in self.hosts if host.harmed]:
+            host.kill()
+            host.drivers.clear()
+            self.wait_for(host, alive=False)
+            self.network.plug_anew(host)
+            self._begin(host)
+            self.start_ray(host, 2, None).ends(_START_S)
+            self.wait_for(host)
+            host.harmed = False
+
+    def empty(self) -> None:
+        """Remove what tests have left in the results and in the shared directory."""
+        for place in (self.shared, *(host.path(RESULTS) for host in self.hosts)):
+            subprocess.run(["rm", "-rf", "--", *place.iterdir()], check=True)
 
     def boot(self) -> RayHost:
         """One more host, without Ray yet."""
@@ -265,13 +288,18 @@ class Cluster:
         host = RayHost(**self.network.plug(), hostname=f"host{number}", cluster=self)
         self.hosts.append(host)
         self.network.hosts.append(host)
-        ip("-n", host.name, "link", "set", "lo", "up")
-        ip("-n", host.name, "route", "add", "default", "via", DRIVER)  # Ray asks the way to find out its own address
         directory = self.network.prepare(host, f"root:x:0:0::{_HOME}:/bin/sh", path=_ENVIRONMENT["PATH"])
         self.network.know(f"{host.hostname},{host.address}", directory)
         names = self.network.directory / "hosts"
         with names.open("a", encoding="ascii") as file:
             file.write("127.0.0.1 localhost\n" * (number == 1) + f"{host.address} {host.hostname}\n")
+        self._begin(host)
+        return host
+
+    def _begin(self, host: RayHost) -> None:
+        ip("-n", host.name, "link", "set", "lo", "up")
+        ip("-n", host.name, "route", "add", "default", "via", DRIVER)  # Ray asks the way to find out its own address
+        names, directory = self.network.directory / "hosts", self.network.directory / host.name
         seen = (self.directory, _REPOSITORY, Path(sys.prefix), Path(sys.base_prefix))
         kept = [path for path in seen if any(path.is_relative_to(place) for place in _MOUNTED)]
         sshd = f"/usr/sbin/sshd -D -e -f {directory}/sshd_config &"
@@ -282,7 +310,6 @@ class Cluster:
             bring="\n".join(f"mkdir -p {path}; mount --rbind /run/kept{path} {path}" for path in kept),
         )  # fmt: skip
         host.boot(script, "Server listening" if self.ssh else "ready", "--uts", "--ipc", "--mount-proc")
-        return host
 
     def start_ray(self, host: RayHost, cpus: int, resources: Mapping[str, float] | None) -> Driver:
         head = ["--head", f"--port={_PORT}", "--include-dashboard=false"]

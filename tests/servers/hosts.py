@@ -204,12 +204,21 @@ class Network:
         """A network namespace on the switch: the fields of a machine that is to be there."""
         number = len(self.hosts) + 2
         name, address = f"{self.driver}h{number}", f"10.77.0.{number}"
+        self._wire(name, address)
+        return {"name": name, "address": address, "network": self}
+
+    def plug_anew(self, machine: Machine) -> None:
+        """Give a machine that has ended a new network namespace under its old name and address."""
+        ip("-n", self.driver, "link", "del", machine.name)  # now: with the namespace it would go some time later
+        ip("netns", "del", machine.name)
+        self._wire(machine.name, machine.address)
+
+    def _wire(self, name: str, address: str) -> None:
         ip("netns", "add", name)
         ip("-n", self.driver, "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
         ip("-n", self.driver, "link", "set", name, "master", "switch", "up")
         ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
         ip("-n", name, "link", "set", "eth0", "up")
-        return {"name": name, "address": address, "network": self}
 
     def prepare(self, machine: Machine, user: str, *, port: int = 22, path: str) -> Path:
         """Lay out, in a directory, what an sshd needs; `user` is the line of the one that may log in."""
