@@ -125,6 +125,24 @@ def labelled() -> dict[str, Any]:
     return {"x": hp.uniform("how far", 0, 5), "n": hp.choice("n", [0, 3])}
 
 
+def numbered(cls: type[Searcher]) -> Any:
+    """A user's subclass: what it suggests depends on an attribute of its own."""
+
+    class Numbered(cls):  # type: ignore[misc, valid-type]
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            super().__init__(*arguments, **settings)
+            self.given: list[str] = []
+
+        def suggest(self, trial_id: str) -> Any:
+            config = super().suggest(trial_id)
+            if isinstance(config, dict):
+                self.given.append(trial_id)
+                config["nth"] = len(self.given)
+            return config
+
+    return Numbered
+
+
 UNIFORM = {"x": tune.uniform(0, 5), "n": tune.randint(0, 9)}
 SEARCHED: dict[str, tuple[int, Any, Callable[[], Searcher]]] = {
     "tpe": (9, UNIFORM, learning),
@@ -137,6 +155,10 @@ SEARCHED: dict[str, tuple[int, Any, Callable[[], Searcher]]] = {
     "hyperopt": (9, UNIFORM, lambda: HyperOptSearch(n_initial_points=3)),
     "hyperopt's own space": (9, {}, lambda: HyperOptSearch(labelled(), n_initial_points=3)),
     "bayesopt": (6, UNIFORM, lambda: BayesOptSearch(random_search_steps=4)),
+    "subclass of tpe": (9, UNIFORM, lambda: numbered(OptunaSearch)()),
+    "subclass of random": (6, UNIFORM, lambda: numbered(BasicVariantGenerator)()),
+    "subclass of a limiter": (6, UNIFORM, lambda: numbered(ConcurrencyLimiter)(BasicVariantGenerator(), 2)),
+    "subclass of hyperopt": (6, UNIFORM, lambda: numbered(HyperOptSearch)(n_initial_points=3)),
     "grid and random": (
         3,
         {

@@ -33,6 +33,7 @@ from tuner.search.variants import list_of_points
 
 if TYPE_CHECKING:
     import optuna
+    from optuna.trial import FrozenTrial
 
 
 @checked_names
@@ -141,7 +142,8 @@ class OptunaSearch(StudySearcher):
 
     def suggest(self, trial_id: str) -> Suggestion:
         study = self._ready()
-        if self._exhausted or grid_is_taken(self._sampler, study):
+        trial = self._begun(study, trial_id)
+        if trial is None and (self._exhausted or grid_is_taken(self._sampler, study)):
             return Searcher.FINISHED
         if self._sampler is None:
             import optuna
@@ -150,7 +152,6 @@ class OptunaSearch(StudySearcher):
         elif self._outdated:
             self._sampler.reseed_rng()
             self._outdated = False
-        trial = self._begun(study, trial_id)
         if trial is None:
             point = self._points[self._asked] if self._rewards is None and self._asked < len(self._points) else None
             if point is not None:
@@ -166,16 +167,20 @@ class OptunaSearch(StudySearcher):
         self._make_canonical(study, trial, config)
         return config
 
-    def _begun(self, study: optuna.Study, trial_id: str) -> optuna.Trial | None:
-        """What a driver asked for that was killed before it could write it down; what it drew stands."""
+    def _begun(self, study: optuna.Study, trial_id: str) -> optuna.Trial | FrozenTrial | None:
+        """What a driver asked for that was killed before it could write it down, or what is replayed: it stands."""
         import optuna
 
         number = self._find(study, trial_id)
-        if number is None or study.get_trials(deepcopy=False)[number].state is not states().RUNNING:
+        if number is None:
             return None
-        return optuna.trial.Trial(study, optuna_id(study, number))
+        self._outdated = True
+        there = study.get_trials(deepcopy=False)[number]
+        return there if there.state.is_finished() else optuna.trial.Trial(study, optuna_id(study, number))
 
-    def _make_canonical(self, study: optuna.Study, trial: optuna.Trial, config: Mapping[str, Any]) -> None:
+    def _make_canonical(
+        self, study: optuna.Study, trial: optuna.Trial | FrozenTrial, config: Mapping[str, Any]
+    ) -> None:
         """Let the study hold what a replay reads from the config: a value that was rounded differs from the draw."""
         if self._given_storage is not None:
             return  # it is never replayed: the storage has it

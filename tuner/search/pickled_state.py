@@ -6,7 +6,7 @@ import copy
 import os
 import pickle
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -154,7 +154,12 @@ def copied(plugin: Any) -> Any:
 
 def picklable_state(plugin: object) -> dict[str, Any]:
     """A plug-in's attributes, without those that cannot be pickled (locks, open files, clients)."""
-    state = dict(vars(plugin))
+    return picklable_attributes(vars(plugin))
+
+
+def picklable_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of them that can be pickled."""
+    state = dict(attributes)
     if _picklable(state):
         return state
     return {name: value for name, value in state.items() if _picklable(value)}

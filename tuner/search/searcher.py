@@ -8,12 +8,14 @@ from typing import Any, Final, Literal
 
 from trainables.metrics import score_of
 from tuner.error import SettingError, require
+from tuner.search.added_attributes import added_attributes
 from tuner.search.arguments import check_mode
 from tuner.search.domains import same
 from tuner.search.pickled_state import SavedToDirectory
 
 Metric = str | Sequence[str] | None
 Suggestion = dict[str, Any] | Literal["FINISHED"] | None
+_ADDED = "attributes of a subclass"
 DEFAULT_METRIC = "_metric"
 """The name under which `report(0.3)` reports, and what is searched by when only a mode is given."""
 
@@ -28,7 +30,10 @@ class Searcher(SavedToDirectory):
     - `suggest` is called once per trial. What it returns is the caller's: the searcher does not change it afterwards.
     - With the same seed and the same calls before it, `suggest` returns the same config, also in another process.
     - `get_state` / `set_state` carry everything that later suggestions depend on, but not the arguments of the
-      constructor. They are called between any two other calls; the state is pickled.
+      constructor. They are called between any two other calls; the state is pickled. As they stand, what a subclass of
+      a searcher of this package keeps in attributes of its own is in the state too.
+    - A class with a `suggest` of its own and no `replay_suggest` is asked `suggest` again where a resume replays a
+      trial; calls that gave no config are not repeated.
     - `on_trial_result` comes at most once per (trial, training_iteration). After `on_trial_complete` a trial may come
       back, if it failed and is continued; its results and another `on_trial_complete` follow then.
 
@@ -55,6 +60,11 @@ class Searcher(SavedToDirectory):
 
     _metric: Metric = None
     _mode: Metric = None
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if _first_with("suggest", cls) < _first_with("replay_suggest", cls):
+            cls.replay_suggest = Searcher.replay_suggest  # type: ignore[method-assign] # the other passes it by
 
     def __init__(self, metric: Metric = None, mode: Metric = None, **_: Any) -> None:
         check_metric_and_mode(type(self).__name__, metric, mode)
@@ -128,6 +138,15 @@ class Searcher(SavedToDirectory):
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """A trial ended: with its last result, or None if it had none; `error` says that it failed."""
 
+    def get_state(self) -> dict[str, Any]:
+        state = super().get_state()
+        added = added_attributes(self) if self._remembered is not None else {}
+        return state | {_ADDED: added} if added else state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state({name: value for name, value in state.items() if name != _ADDED})
+        self.__dict__.update(state.get(_ADDED, {}))
+
     def learn_from(self, trial: Any) -> str | None:
         """Learn from a finished trial of an earlier experiment. Returns why it could not, or None.
 
@@ -183,6 +202,11 @@ class Searcher(SavedToDirectory):
             learned += 1
         if not learned:
             raise SettingError(f"add_evaluated_trials: no finished trial has the metric {metric!r}")
+
+
+def _first_with(name: str, cls: type) -> int:
+    """The place of the class that defines a method, in the order in which they are asked."""
+    return next(place for place, each in enumerate(cls.__mro__) if name in vars(each))
 
 
 def names_of(metric: Metric) -> list[str]:
