@@ -109,6 +109,8 @@ def test_a_pause_outlives_two_drivers_and_goes_on_bit_for_bit(stage: Stage, caps
     assert f"TRIAL 0 PAUSED True None {paused_at}" in printed
     assert "1 trial waits for you (trial 0)" in printed
     order = give(stage.results / "e", {"order": "go", "trial": "0"}, if_dead="wait")
+    assert main(["show", str(stage.results / "e")]) == 0
+    assert "ordered: go 0 (waits for a driver)" in capsys.readouterr().out
     stage.unread()
     printed = stage.run("script.py", "fifo")
     assert any(line.endswith(f"00000 {paused_at}") for line in stage.unread() if line.startswith("loaded"))
@@ -125,7 +127,9 @@ def test_a_pause_outlives_two_drivers_and_goes_on_bit_for_bit(stage: Stage, caps
 def test_a_failed_trial_is_tried_again_while_others_run_and_one_is_stopped(stage: Stage, capsys: Any) -> None:
     script = started(stage)
     (stage.place / "mended").touch()
-    assert ordered(stage, "retry", "1", capsys=capsys)[0] == "done"
+    (stage.place / "script.py").touch()
+    state, why = ordered(stage, "retry", "1", capsys=capsys)
+    assert state == "done" and "script.py was edited since this driver began" in why
     script.hear("two", 1)
     saved = ordered(stage, "save", "1", "--pin", capsys=capsys)[1]
     assert ordered(stage, "tag", f"1@{int(saved[11:17])}", "good", capsys=capsys) == ("done", saved)

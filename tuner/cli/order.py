@@ -13,6 +13,9 @@ from tuner.orders.giving import IF_DEAD, give
 from tuner.orders.mailbox import OrderState
 from tuner.orders.order import ALL, WORDS, OrderBody, made
 
+USUAL_S = 3.0
+"""So long an answer is waited for: an order is taken up within a second, or refused."""
+WAIT = f"until it is done, at most so long (without it {USUAL_S:g} s)"
 _HELP = {
     "stop": f"end a trial, or '{ALL}', as if a stopper had said so",
     "pause": "save a trial, free its slot, and let it wait for `go`",
@@ -42,9 +45,7 @@ def add(verbs: Any) -> None:
             verb.add_argument("text", metavar="TEXT", nargs="+")
         verb.add_argument("--id", dest="order_id", metavar="ID", help="the same id again is the same order")
         verb.add_argument("--if-dead", choices=IF_DEAD, default="refuse", help="when no driver runs (refuse)")
-        verb.add_argument(
-            "--wait", nargs="?", type=_seconds, const=None, default=0.0, metavar="SECONDS", help="until it is done"
-        )
+        verb.add_argument("--wait", nargs="?", type=_seconds, const=None, default=USUAL_S, metavar="SECONDS", help=WAIT)
         verb.add_argument("--json", action="store_true", help="print the answer for programs")
         verb.set_defaults(run=partial(run, kind))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.analysis.reported import check_reported
-from tuner.cli import output, place, run_state, trial_page, trial_table
+from tuner.cli import open_orders, output, place, run_state, trial_page, trial_table
 from tuner.cli.trial_page import of_trial, sites, why
 from tuner.cli.trial_table import Choice, Goal, arranged, goal_of, row_of
 from tuner.clock import SystemClock
@@ -102,6 +102,7 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
         told = [
             *run_state.to_go_on(seen.driver, seen.state.run_ended),
             *map(_copy_text, copies),
+            *open_orders.lines_of(seen.address, seen.state),
             *_warned_text(seen.warned, seen.address),
             *_order_text(goal, choice),
         ]

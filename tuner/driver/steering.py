@@ -23,6 +23,7 @@ from tuner.experiment import events as ev
 from tuner.experiment.outcome import outcome
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.trial import Trial, find_trial
+from tuner.opening.trainable_code import edited_since
 from tuner.orders import order as words
 from tuner.orders.mailbox import ANSWERS_KEPT_S, Letter, Mailbox, OrderAnswer, OrderState
 from tuner.schedulers.base import Decision, Directive
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 TIDY_S = 3600.0
 """So often old answers are looked for."""
-_PAUSING = (Phase.PAUSE_DUE, Phase.PAUSED)
+SAVE = "save; a function that saves no checkpoint trains to its end"
 
 
 class Steering:
@@ -49,6 +50,9 @@ class Steering:
         """Orders that are taken: what says whether the effect is there (True), never will be (False), and how."""
         self._unsaid: dict[str, OrderAnswer] = {}
         """Answers that could not be written, on a full disk, say."""
+        self._until: dict[str, str] = {}
+        """Order -> what it waits for, where that may be long."""
+        self._began = parts.clock.time()
         self._tidy_at = 0.0
 
     @property
@@ -89,6 +93,7 @@ class Steering:
             found = is_there()
             if found is not None:
                 del self.pending[order_id]
+                self._until.pop(order_id, None)
                 self._answer(order_id, *found)
 
     # --- how ------------------------------------------------------------------------------------------------
@@ -113,7 +118,7 @@ class Steering:
         assert self._mailbox is not None
         record = self._state.orders[order_id]
         if record.state == "taken":
-            self._say(OrderAnswer(order_id, OrderState.TAKEN))
+            self._say(OrderAnswer(order_id, OrderState.TAKEN, self._until.get(order_id, "")))
         else:
             self._facts.when_durable(partial(self._say, OrderAnswer(order_id, OrderState(record.state), record.why)))
         self._facts.when_durable(partial(self._mailbox.done_with, order_id))
@@ -154,6 +159,7 @@ class Steering:
             case words.StopOrder():
                 return self._stop(trial)
             case words.PauseOrder():
+                self._until[order_id] = f"it pauses at its next {'step' if self._parts.plan.spec.class_api else SAVE}"
                 return self._pause(trial)
             case words.GoOrder():
                 return self._go(trial)
@@ -220,7 +226,8 @@ class Steering:
 
         def is_there() -> tuple[bool, str] | None:
             if trial.is_finished():
-                return False, f"it ended first: {outcome(trial)}"
+                saved = "" if trial.checkpoints else "; it had no checkpoint to pause with"
+                return False, f"it ended first: {outcome(trial)}{saved}"
             if not trial.held:
                 return False, "it was told to go before"
             return None if trial.trial_id in self._attempts.running else (True, f"at iteration {trial.iteration}")
@@ -232,7 +239,12 @@ class Steering:
         if not trial.held:
             raise OrderError(f"{trial.name} was not told to pause: it is {outcome(trial)}")
         self._let_go(trial)
-        return lambda: (True, f"from iteration {trial.iteration}")
+        return lambda: (True, self._next(trial))
+
+    def _next(self, trial: Trial) -> str:
+        """What comes after `go` or `retry`."""
+        run = "trains on" if trial.trial_id in self._attempts.running else "waits for a slot, then goes on"
+        return f"{run} from iteration {trial.iteration}"
 
     def _let_go(self, trial: Trial) -> None:
         """A trial that is held waits for room again, or trains on."""
@@ -278,4 +290,6 @@ class Steering:
         if trial.status == Trial.ERROR:
             self._facts.add(ev.TrialReopened(trial.trial_id))
             self._transitions.wait(trial)
-        return lambda: (True, f"from iteration {trial.iteration}")
+        edited = edited_since(self._parts.plan.spec.trainable, self._began)
+        old = f"; {edited} was edited since this driver began, which runs the code that it began with" if edited else ""
+        return lambda: (True, self._next(trial) + old)

@@ -39,7 +39,7 @@ def outcome(trial: Trial, note: str = "", *, brief: bool = True) -> str:
         return f"failed: {failure(trial)}"
     if trial.held and not trial.is_finished():
         return "pausing" if trial.status == Trial.RUNNING else "paused by you"
-    if trial.status == Trial.PAUSED and trial.told_reason is not None:
+    if trial.status == Trial.PAUSED and trial.told_reason is not None and not trial.is_paused_by_order:
         return trial.told_reason.sentence(paused=True, brief=brief)
     if trial.status == Trial.TERMINATED and trial.end_reason is not None:
         return trial.end_reason.sentence(brief=brief)

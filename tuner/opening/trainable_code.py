@@ -13,6 +13,7 @@ import dis
 import functools
 import hashlib
 import inspect
+import os
 import sys
 from collections.abc import Iterator
 from types import CodeType, FunctionType, MethodType
@@ -37,6 +38,22 @@ def fingerprint_of(trainable: Any) -> str:
         return ""
     digest = hashlib.blake2b(repr(sorted(found)).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{_version()}:{digest}"
+
+
+def edited_since(trainable: Any, at: float) -> str | None:
+    """A file of a trainable's code that was written to since then; None: there is none.
+
+    Args:
+        at: seconds since the epoch.
+    """
+    try:
+        roots = [root for root in _roots(trainable) if not _is_ours(root)]
+        for file in {inspect.getsourcefile(root) for root in roots}:
+            if file is not None and os.stat(file).st_mtime > at:
+                return file
+    except Exception:  # whatever a user's object does when it is looked at; a notebook's cell has no file
+        return None
+    return None
 
 
 def is_another(before: object, now: str) -> bool:

@@ -104,8 +104,8 @@ def give(
     last = last_driver(ExperimentPaths(root), SystemClock().time())
     if if_dead == "refuse" and last.liveness in (Liveness.ENDED, Liveness.KILLED):
         raise OrderError(
-            f"no driver runs {root} (the last one: {last}). Start it again and order then, or have the order wait for "
-            "that: if_dead='wait', on the command line --if-dead wait"
+            f"no driver runs {root} (the last one: {last}): --if-dead wait (if_dead='wait' in Python) has the order "
+            "wait for the next start"
         )
     Mailbox(root).put(given.id, body)
     return given

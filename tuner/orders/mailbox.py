@@ -151,6 +151,12 @@ class Mailbox:
                 self._set_aside(path, body)
         return letters
 
+    def waiting(self) -> list[Letter]:
+        """What nobody has taken up, the oldest first; for those who only look."""
+        files = (path for path in self._files() if is_id(path.name.removesuffix(_SUFFIX)))
+        read = ((path.name.removesuffix(_SUFFIX), _read(path)) for path in files)
+        return [Letter(name, body) for name, body in read if isinstance(body, bytes)]
+
     def _files(self) -> list[Path]:
         try:
             status = os.lstat(self.directory)

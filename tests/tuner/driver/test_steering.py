@@ -98,7 +98,11 @@ def test_a_paused_trial_is_saved_and_chosen_by_nobody_until_it_is_to_go(run: Ste
     assert (trial.status, outcome(trial)) == ("PAUSED", "paused by you") and run.said(order)[0] == "done"
     run.turn()
     assert trial.trial_id not in run.loop.attempts.running
-    assert run.said(run.order("go"))[0] == "done"
+    run.executor.slots = 1
+    assert run.said(run.order("go")) == ("done", "waits for a slot, then goes on from iteration 1")
+    assert outcome(trial) == "paused" and trial.trial_id not in run.loop.attempts.running
+    run.executor.slots = 2
+    run.turn()
     assert trial.trial_id in run.loop.attempts.running and trial.attempt == 2
     assert run.executor.launched[-1].job.checkpoint is not None
 
@@ -136,9 +140,10 @@ def test_a_function_that_does_not_save_shows_that_it_is_pausing(tmp_path: Path) 
     for _ in range(3):
         answer = run.report(run.trial(), loss=1.0)
         assert answer is not None and (answer.then, answer.should_checkpoint) == ("continue", True)
-    assert (outcome(run.trial()), run.said(order)[0]) == ("pausing", "taken")
+    assert outcome(run.trial()) == "pausing"
+    assert run.said(order)[1].startswith("it pauses at its next save; a function that saves no checkpoint")
     run.exit(run.trial())
-    assert run.said(order) == ("refused", "it ended first: returned")
+    assert run.said(order) == ("refused", "it ended first: returned; it had no checkpoint to pause with")
 
 
 def test_a_trial_that_is_held_and_fails_is_not_tried_again_before_it_is_to_go(tmp_path: Path) -> None:
