@@ -122,13 +122,13 @@ def open_experiment(
     """Open an experiment to read it, and to steer it where it runs.
 
     Args:
-        place: its directory or URI.
+        place: its directory or URI, or its name under the default storage.
         metric, mode: what is best; None: as the run had it.
 
     Raises ExperimentNotFoundError if there is none.
 
     Example:
-        >>> experiment = tune.open_experiment("~/tuner_results/my_run")
+        >>> experiment = tune.open_experiment("my_run")
         >>> experiment.pause(3).wait(60)
         'done'
     """

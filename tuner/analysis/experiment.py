@@ -91,18 +91,19 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
     """The trials of an experiment and what they came to.
 
     Args:
-        experiment_checkpoint_path: the experiment's directory: a path, with ~, file://, or a place elsewhere
-            ("s3://bucket/runs/mine"), whose journal and histories are brought here now, a checkpoint when it is used.
+        experiment_checkpoint_path: the experiment's directory: a path, with ~, file://, its name alone under the
+            default storage (what lies here comes first), or a place elsewhere ("s3://bucket/runs/mine"), whose journal
+            and histories are brought here now, a checkpoint when it is used.
         trials: its trials; None: read from the directory.
         metric, mode: what is best (`default_metric`, `default_mode` are Ray's names for them); None: as the run had it,
             or its searcher.
         settings: what experiment.json holds; None: read from it.
 
     Nothing is unpickled, and the history of a trial is read when it is asked for. Raises ExperimentNotFoundError if
-    there is no experiment.
+    there is no experiment, with the places looked at.
 
     Example:
-        >>> analysis = tune.ExperimentAnalysis("~/tuner_results/my_run")
+        >>> analysis = tune.ExperimentAnalysis("my_run")
         >>> analysis.get_best_config("loss", "min")
     """
 

@@ -14,6 +14,7 @@ from trainables.metrics import rank_of, score_of
 from trainables.result_history import flatten, frame
 from tuner.analysis import scopes
 from tuner.error import require
+from tuner.experiment.finding import find_experiment
 from tuner.experiment.outcome import ended_because
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import follow, load_state, read_settings
@@ -64,7 +65,11 @@ class LoadedExperiment:
             self._trials: Sequence[Trial] = state.trials if trials is None else trials
         else:
             root = as_local_path(experiment_checkpoint_path)
-            paths = ExperimentPaths(root.parent if root.is_file() else root)
+            if root.is_file():
+                root = root.parent
+            elif trials is None or settings is None:
+                root = find_experiment(experiment_checkpoint_path)
+            paths = ExperimentPaths(root)
             self._path = str(paths.root)
             self.settings = dict(read_settings(paths) if settings is None else settings)
             self._trials = load_state(paths).trials if trials is None else trials

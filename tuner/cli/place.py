@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,8 @@ from pathlib import Path
 from trainables.places import parent_and_name
 from trainables.transfer.open import shown
 from tuner.error import ExperimentNotFoundError, SettingError
-from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage, is_elsewhere
+from tuner.experiment.finding import find_experiment
+from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import is_experiment
 from tuner.experiment.trial import Trial, find_trial
 
@@ -23,14 +23,7 @@ def whole(given: str) -> str:
 
 def experiment(given: str) -> Path:
     """The directory of the experiment that `given` means. Raises ExperimentNotFoundError with the places looked at."""
-    places = [as_local_path(given)]
-    if os.sep not in given and "://" not in given:
-        places.append(default_storage() / given)
-    for place in places:
-        if is_experiment(ExperimentPaths(place)):
-            return place
-    looked = " nor at ".join(str(place) for place in places)
-    raise ExperimentNotFoundError(f"there is no experiment at {looked}")
+    return find_experiment(given)
 
 
 def target(given: str, name: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import tuner as tune
 from tests.tuner.analysis.harness import run_trials
 from tuner.analysis import ExperimentAnalysis, ResultGrid
 from tuner.analysis.loaded import LoadedExperiment, config_of, last_result
@@ -50,6 +51,20 @@ def test_a_path_without_an_experiment_says_so(tmp_path: Path) -> None:
         ExperimentAnalysis(tmp_path / "nothing")
     with pytest.raises(ExperimentNotFoundError, match="nothing"):
         ResultGrid(tmp_path / "nothing")
+
+
+def test_a_bare_name_is_found_here_and_under_the_default_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tune.run(lambda config: {"loss": 1.0}, name="experiment", storage_path=tmp_path, executor="inline", verbose=0)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("TUNE_RESULT_DIR", str(tmp_path))
+
+    for opened in (ExperimentAnalysis("experiment"), tune.open_experiment("experiment")):
+        assert opened.experiment_path == str(tmp_path / "experiment") and len(opened.trials) == 1
+    with pytest.raises(ExperimentNotFoundError, match=f"at {tmp_path}/work/experimen nor at {tmp_path}/experimen$"):
+        tune.open_experiment("experimen")
 
 
 def test_pandas_comes_only_with_a_frame() -> None:
