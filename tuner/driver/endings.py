@@ -211,6 +211,10 @@ class Endings:
         if said is not None and said.pickled:
             self.exceptions[trial.trial_id] = said.pickled
         retry = again and may_retry and (config.max_failures < 0 or trial.num_failures < config.max_failures)
+        if config.max_failures and self.halted is None:
+            tries = trial.num_failures + 1
+            of = max(config.max_failures + 1, tries) if config.max_failures > 0 else 0
+            error = msgspec.structs.replace(error, tries=tries, of=of)
         if self.halted is not None:
             self.transitions.end_attempt(run, "halted", error)
         elif retry and not config.fail_fast:

@@ -34,6 +34,10 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     traceback: str = ""
     disk: bool = False
     """What was to be saved is not on the disk, which was full, say: every resume takes the trial up again."""
+    tries: int = 0
+    """How many attempts have failed, this one included; 0: a trial is tried once, or an older version wrote it."""
+    of: int = 0
+    """How many may; 0: there is no end."""
 
 
 class GenerationStarted(Fact, tag="generation", frozen=True):

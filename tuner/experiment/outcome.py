@@ -29,20 +29,22 @@ def word(trial: Trial) -> str:
 
 
 def outcome(trial: Trial, note: str = "", *, brief: bool = True) -> str:
-    """How a trial stands, and why: "running", "failed: ValueError: no", "stopped by ASHA at 3: 4th of 5".
+    """How a trial stands, and why: "running", "failed (3 of 3 tries): OSError: no", "stopped by ASHA at 3: 4th of 5".
 
     Args:
         note: what is said of it besides its state.
         brief: without the value of the metric, which stands beside it.
     """
     if trial.status == Trial.ERROR:
-        return f"failed: {failure(trial)}"
+        return f"failed{tries(trial)}: {failure(trial)}"
     if trial.held and not trial.is_finished():
         return "pausing" if trial.status == Trial.RUNNING else "paused by you"
     if trial.status == Trial.PAUSED and trial.told_reason is not None and not trial.is_paused_by_order:
         return trial.told_reason.sentence(paused=True, brief=brief)
     if trial.status == Trial.TERMINATED and trial.end_reason is not None:
         return trial.end_reason.sentence(brief=brief)
+    if not note and trial.error is not None and trial.error.tries:
+        note = f"failed{tries(trial)}: {failure(trial)}"  # it is tried again
     return f"{word(trial)}: {note}" if note else word(trial)
 
 
@@ -54,10 +56,17 @@ def ended_because(trial: Trial) -> str | None:
 
 
 def failure(trial: Trial) -> str:
-    """Type and first line of what it failed with, and how often it was tried."""
+    """Type and first line of what it failed with."""
     error = trial.error
     if error is None:
         return "" if trial.end_reason is None else str(trial.end_reason)
     message = error.message.strip().splitlines()
-    said = f"{error.type}: {message[0]}" if message else error.type
-    return f"{said} ({trial.num_failures} times)" if trial.num_failures > 1 else said
+    return f"{error.type}: {message[0]}" if message else error.type
+
+
+def tries(trial: Trial) -> str:
+    """How often it was tried, of how often it may be: " (2 of 3 tries)"; "" where a trial is tried once."""
+    error = trial.error
+    if error is None or not error.tries:
+        return ""
+    return f" ({error.tries} of {error.of} tries)" if error.of else f" (tries: {error.tries})"

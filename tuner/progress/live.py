@@ -16,6 +16,7 @@ from tuner import knobs
 from tuner.callback import Callback, Trials
 from tuner.clock import Clock, SystemClock
 from tuner.experiment.events import ErrorInfo
+from tuner.experiment.outcome import tries
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
 from tuner.progress.counts import LastScores, ProgressFacts
@@ -170,14 +171,14 @@ class Progress(Announcer):
     def on_trial_recover(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         self._heard.pop(trial.trial_id, None)
         self._builder.pace.rested(trial.trial_id, self._clock.monotonic())
-        self._event(2, f"{one_line(trial.name)} failed and will be tried again{_why(trial)}")
+        self._event(2, f"{one_line(trial.name)} failed{tries(trial)} and will be tried again{_why(trial)}")
 
     def on_trial_error(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         self._printed.look(trial)
         self._heard.pop(trial.trial_id, None)
         self._builder.pace.ended(trial.trial_id, self._clock.monotonic())
         self._failed.append(trial)
-        self._event(1, f"{one_line(trial.name)} failed{_why(trial)}")
+        self._event(1, f"{one_line(trial.name)} failed{tries(trial)}{_why(trial)}")
 
     def on_rollback(self, trial: Trial, iteration: int) -> None:
         self.standing.again(trial)

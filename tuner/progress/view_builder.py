@@ -7,7 +7,7 @@ from typing import Any
 
 from trainables.metrics import MISSING, lookup
 from trainables.printable import one_line
-from tuner.experiment.outcome import failure, outcome, word
+from tuner.experiment.outcome import failure, outcome, tries, word
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
 from tuner.progress.counts import LastScores, ProgressFacts
@@ -163,7 +163,7 @@ def _of(trial: Trial, key: str) -> Any:
 
 def _failures(count: int, failed: Sequence[Trial]) -> str:
     newest = failed[-1]
-    return one_line(f"{count} failed, the last: trial {newest.index}: {failure(newest)}")
+    return one_line(f"{count} failed, the last: trial {newest.index}{tries(newest)}: {failure(newest)}")
 
 
 def _kept(facts: ProgressFacts) -> str:

@@ -11,6 +11,7 @@ from tests.tuner.driver.harness import DriverHarness, Says, plugin_set
 from trainables import wire
 from tuner.driver.endings import MAX_LOST, HaltCause
 from tuner.experiment import events as ev
+from tuner.experiment.outcome import outcome
 from tuner.schedulers.base import Decision, Directive
 
 ERRED = wire.AttemptErrored("ValueError", "no", "Traceback")
@@ -102,8 +103,10 @@ def test_a_failure_is_tried_again_at_once_then_later_and_later(tmp_path: Path) -
 def test_max_failures_counts_and_an_error_that_says_so_is_not_tried_again(tmp_path: Path) -> None:
     harness = DriverHarness(tmp_path / "a", max_failures=1).turn()
     harness.exit(harness.trial(), ERRED)
+    assert harness.trial().status == "RUNNING" and outcome(harness.trial()) == "running"
     harness.exit(harness.trial(), ERRED)
     assert end_of(harness) == ("ERROR", "ValueError") and harness.trial().num_failures == 1
+    assert outcome(harness.trial()).startswith("failed (2 of 2 tries): ValueError")
     harness = DriverHarness(tmp_path / "b", max_failures=9).turn()
     harness.exit(harness.trial(), REFUSED)
     assert end_of(harness) == ("ERROR", "CheckpointBudgetError")
@@ -123,6 +126,7 @@ def test_who_failed_for_want_of_space_waits_until_another_has_ended(tmp_path: Pa
     starved, other = harness.state.trials
     harness.exit(starved, FULL)
     assert list(harness.loop.attempts.starved) == [starved.trial_id] and starved.attempt == 1
+    assert outcome(starved) == "waiting: failed (tries: 1): OSError: no space"
     harness.exit(other)
     assert not harness.loop.attempts.starved and starved.attempt == 2
 
@@ -132,7 +136,7 @@ def test_who_waits_for_space_fails_when_nothing_runs_that_may_free_some(tmp_path
     harness.exit(harness.trial(), FULL)
     harness.loop.run()
     assert end_of(harness) == ("ERROR", "OSError")
-    assert harness.trial().error == ev.ErrorInfo("OSError", "no space", disk=True)
+    assert harness.trial().error == ev.ErrorInfo("OSError", "no space", disk=True, tries=1)
 
 
 def test_a_trial_that_is_to_end_ends_instead_of_trying_again(tmp_path: Path) -> None:

@@ -76,8 +76,13 @@ def test_why_a_trial_stands_where_it_does(lab: Any) -> None:
     assert ended_because(trial) == str(trial.end_reason)
     trial.status, trial.told_reason = "PAUSED", Reason(ReasonKind.WORSE, "HyperBandScheduler", 3, rank=2, of=3)
     assert outcome(trial) == "paused by HyperBand at 3: 2nd of 3"
-    trial.status, trial.error, trial.num_failures = "ERROR", ev.ErrorInfo("OSError", "\nno\nmore"), 3
-    assert outcome(trial) == "failed: OSError: no (3 times)"
+    trial.status, trial.error = "ERROR", ev.ErrorInfo("OSError", "\nno\nmore")
+    assert outcome(trial) == "failed: OSError: no"
+    trial.error = ev.ErrorInfo("OSError", "\nno\nmore", tries=3, of=3)
+    assert outcome(trial) == ended_because(trial) == "failed (3 of 3 tries): OSError: no"
+    trial.status, trial.error = "PENDING", ev.ErrorInfo("OSError", "no", tries=4)
+    assert outcome(trial) == "waiting: failed (tries: 4): OSError: no" and ended_because(trial) is None
+    assert outcome(trial, "its driver is dead") == "waiting: its driver is dead"
 
 
 @given(st.lists(st.tuples(st.sampled_from("rsed"), st.floats(0, 1)), max_size=25))
