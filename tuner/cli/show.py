@@ -15,14 +15,14 @@ from tuner.clock import SystemClock
 from tuner.error import SettingError
 from tuner.experiment import driver_log
 from tuner.experiment.driver_log import Warned
-from tuner.experiment.liveness import LastDriver, last_driver
+from tuner.experiment.liveness import LastDriver, Liveness, last_driver
 from tuner.experiment.outcome import WORDS
 from tuner.experiment.reader import load_with_journal, read_settings
 from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
 
 SHOWN = 200
-"""Characters of the last warning."""
+"""Characters of the last warning, and of the error that ended the driver."""
 
 
 def add(verbs: Any) -> None:
@@ -87,6 +87,14 @@ class _Seen:
     def name(self) -> str:
         return self.address.rstrip("/").rpartition("/")[2]
 
+    @property
+    def error(self) -> str | None:
+        """What ended its last driver, if that was an error."""
+        ended = self.state.run_ended == "failed" or self.state.run_ended is None
+        if self.driver.liveness is not Liveness.ENDED or not ended:
+            return None
+        return driver_log.what_ended(self.warned, self.driver.record.since if self.driver.record else 0.0)
+
 
 def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, problems: list[str]) -> None:
     goal, known = goal_of(seen.settings, arguments.metric, arguments.mode), len(problems)
@@ -112,6 +120,7 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
     facts: dict[str, Any] = {"name": seen.name, "path": seen.address, "settings": seen.settings, "copies": copies}
     facts |= {"trials": [{key: row[key] for key in row.keys() - {"result"}} for row in rows]}
     facts |= {"warnings": len(seen.warned), "state": run_state.text(seen.driver, seen.state.run_ended)}
+    facts |= {"error": seen.error}
     if arguments.warnings:
         facts["warned"] = [{"at": one.at, "level": one.level, "text": one.text} for one in seen.warned]
     output.say(output.as_json(facts))
@@ -122,7 +131,10 @@ def _head(seen: _Seen) -> list[str]:
     counts = ", ".join(f"{number} {WORDS[status]}" for status, number in state.counts.items() if number)
     kept = f"{output.counted(state.checkpoint_count, 'checkpoint')} kept, {output.size(state.checkpoint_bytes)}"
     trials = f"{output.counted(len(state.trials), 'trial')} ({counts or 'none yet'})"
-    return [output.value(seen.address), f"{run_state.text(seen.driver, state.run_ended)}; {trials}; {kept}"]
+    how = run_state.text(seen.driver, state.run_ended)
+    if seen.error is None:
+        return [output.value(seen.address), f"{how}; {trials}; {kept}"]
+    return [output.value(seen.address), output.value(f"{how}: {_cut(seen.error)}"), f"{trials}; {kept}"]
 
 
 def _order_text(goal: Goal, choice: Choice) -> list[str]:
@@ -164,9 +176,14 @@ def _copy_text(copy: dict[str, Any]) -> str:
 
 
 def _warned_text(warned: list[Warned], address: str) -> list[str]:
-    """How many warnings there are, and the last of them."""
+    """How many warnings there are, and the last of them; what ended a driver is said apart."""
+    warned = [one for one in warned if not one.ended]
     if not warned:
         return []
     number = output.counted(len(warned), "warning")
-    last = output.value(f"{warned[-1].at}: {warned[-1].text[:SHOWN]}")
+    last = output.value(f"{warned[-1].at}: {_cut(warned[-1].text)}")
     return [f"{number} (`tuner show {output.value(address)} --warnings`), the last at {last}"]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."

@@ -16,12 +16,12 @@ from tuner.driver.catch_up import CatchUp
 from tuner.driver.endings import Endings, HaltCause
 from tuner.driver.hooks import RunHooks
 from tuner.driver.jobs import RunPlan, needs_reports, restore_directory
-from tuner.driver.left_to_run import LeftToRun
+from tuner.driver.left_to_run import LeftToRun, how_far
 from tuner.driver.loop import TrialLoop
 from tuner.driver.plugins import FactApplier, PluginSet
 from tuner.driver.shown_progress import progress_facts
 from tuner.driver.signals import Signals
-from tuner.error import Interrupted, MetricMissingError, StorageFullError, SyncError
+from tuner.error import Interrupted, MetricMissingError, OwnedElsewhereError, StorageFullError, SyncError
 from tuner.executors.base import Executor
 from tuner.experiment import events as ev
 from tuner.experiment.driver_log import DriverLog
@@ -83,10 +83,13 @@ class Run:
             raise interruption.interrupted(self._analysis(), total=self.plugins.source.total_samples) from None
 
     def _run(self) -> ExperimentAnalysis:
-        self.reporter.announce(self.opened.start.note)
+        warnings = self.caught_up.replay()  # before the first line, which tells of what it finds
+        source = self.plugins.source
+        total = len(self.state.trials) if source.all_created(self.state) else source.total_samples
+        found = how_far(self.state, total, self.spec.resume_choice)
+        self.reporter.announce(self.opened.start.note + (f": {found}" if found else ""))
         for line in self.opened.replica.notes if self.opened.replica is not None else ():
             self._warn(line)
-        warnings = self.caught_up.replay()
         left = LeftToRun(self.opened, self.state, self.plugins.source)
         self.driver_log.open(self.opened.paths)  # from here on the start is no more refused
         journal = JournalWriter(
@@ -217,6 +220,10 @@ class Run:
                 why = "finished" if halted is None else halted.value
             except KeyboardInterrupt:
                 why = (loop.endings.halted or HaltCause.INTERRUPTED).value
+                raise
+            except Exception as error:
+                if not isinstance(error, OwnedElsewhereError):  # the log is another driver's now
+                    self.driver_log.add_end(error)
                 raise
             finally:
                 signals.leave()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.driver.plugins import TrialSource
-from tuner.experiment.resume import Errored
+from tuner.experiment.resume import Errored, Resume
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.opening.apply import OwnedExperiment
@@ -35,6 +35,41 @@ class LeftToRun:
 
     def _begun(self) -> int:
         return sum(trial.attempt for trial in self._state.trials)
+
+
+def how_far(state: ExperimentState, total: int, resume: Resume) -> str:
+    """What a resume finds: "8 of 20 trials had ended, 2 go on, 1 begins again, 9 are new"; "" where there is nothing.
+
+    Args:
+        total: how many trials there will be; -1: no end is known.
+        resume: what becomes of errored trials, and whether only they run.
+    """
+    if not state.trials:
+        return ""
+    ended, on, again, waiting = 0, 0, 0, 0
+    for trial in state.trials:
+        errored = trial.status == trial.ERROR and resume.errored is not Errored.SHOW
+        if trial.is_finished() and not errored:
+            ended += 1
+        elif errored and resume.errored is Errored.RESTART:
+            again += 1
+        elif resume.only_errored and not errored:
+            waiting += 1
+        elif trial.latest_checkpoint is not None:
+            on += 1
+        elif trial.attempt:
+            again += 1
+    count = len(state.trials)
+    new = 0 if resume.only_errored else max(total, count) - ended - on - again
+    said = [f"{ended} of {counted(max(total, count), 'trial')} had ended"]
+    for number, one, several in (
+        (on, "goes on", "go on"),
+        (again, "begins again", "begin again"),
+        (new, "is new", "are new"),
+        (waiting, "stays as it is", "stay as they are"),
+    ):
+        said += [f"{number} {one if number == 1 else several}"] if number else []
+    return ", ".join(said)
 
 
 def nothing_left(trials: Sequence[Trial], trainable: str, *, changed: bool) -> str:

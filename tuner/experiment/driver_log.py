@@ -12,7 +12,7 @@ import logging
 import os
 import re
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from trainables import warned
 from trainables.masking import masked
 from trainables.store import fs
 from tuner.clock import Clock
+from tuner.error import TuneError
 from tuner.experiment.paths import ExperimentPaths
 
 PACKAGES = ("tuner", "trainables")
@@ -31,6 +32,8 @@ OF_A_KIND = 100
 """So many warnings of one cause are written down in one driver's life; of those that follow only their number."""
 KEPT = 1000
 """So many lines wait until the experiment is open."""
+ENDED = logging.getLevelName(logging.CRITICAL)
+"""Level of the error that ended a driver, and of nothing else."""
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\\]")
 _LINE = re.compile(r"(?P<at>\d{4}-\d\d-\d\dT\S+) (?P<level>[A-Z]+) (?P<text>.*)")
 
@@ -43,6 +46,11 @@ class Warned:
     """ISO 8601, with its zone."""
     level: str
     text: str
+
+    @property
+    def ended(self) -> bool:
+        """It is the error that ended a driver."""
+        return self.level == ENDED
 
     def __str__(self) -> str:
         return f"{self.at} {self.level} {self.text}"
@@ -100,6 +108,13 @@ class DriverLog(logging.Handler):
         """Write down something that was said in another way; `at`: when, in seconds since the epoch."""
         with self._held:
             self._put(self._clock.time() if at is None else at, logging.getLevelName(level), text)
+
+    def add_end(self, error: Exception) -> None:
+        """Write down the first line of the error that ends the driver."""
+        said = str(error).strip().partition("\n")[0]
+        of_ours = isinstance(error, TuneError) and said
+        text = said if of_ours else f"{type(error).__name__}: {said}" if said else type(error).__name__
+        self.add(text, level=logging.CRITICAL)
 
     def emit(self, record: logging.LogRecord) -> None:
         cause = (record.name, str(record.msg)[:LINE])
@@ -204,6 +219,14 @@ _ESCAPED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", "\u2028": "\\u2
 def read(paths: ExperimentPaths) -> list[Warned]:
     """What both files say, the oldest first; what is no line of ours is left out."""
     return [Warned(*match.groups()) for line in _lines(paths) if (match := _LINE.fullmatch(line))]
+
+
+def what_ended(lines: Sequence[Warned], since: float) -> str | None:
+    """The error that ended the driver that began then, in seconds since the epoch; None: none is known."""
+    for line in reversed(lines):
+        if line.ended and datetime.datetime.fromisoformat(line.at).timestamp() >= since:
+            return line.text
+    return None
 
 
 def merge(paths: ExperimentPaths, incoming: ExperimentPaths) -> None:
