@@ -70,9 +70,14 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         del item.session.stash[_KEPT]
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if (kept := session.stash.get(_KEPT, None)) is not None:  # it was interrupted
+        kept.close()
+
+
 @pytest.fixture(scope="module")
 def whole_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Cluster]:
-    """whole_cluster(): two hosts, which as the modules beside this one have them; harmed hosts are replaced."""
+    """whole_cluster(): two hosts, the same as of the modules beside this one; harmed hosts are replaced."""
     kept = request.session.stash.setdefault(_KEPT, KeptCluster(tmp_path_factory))
     kept.empty()
     return kept.get

@@ -20,8 +20,11 @@ from trainables.errors import StoreBusyError
 ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
+    import signal
     import sys
     import tuner as tune
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell without a terminal ignores it for its jobs
 
     def train(config):
         tune.report({"loss": 1})
@@ -59,10 +62,10 @@ class Storm:
 
 
 def test_f22_a_storm_at_the_start_is_waited_out(storm, tmp_path, caplog):
-    storm.left = 5
+    storm.left = 3  # one try's two requests, and the first of the next
     with caplog.at_level(logging.WARNING):
         tune.run(train, name="e", storage_path=tmp_path, sync_config=tune.SyncConfig(upload_dir=storm.uri), verbose=0)
-    assert storm.refused == 5
+    assert storm.refused == 3
     waits = [line for line in caplog.messages if line.startswith("waiting for the store")]
     assert waits and "sync_timeout" in waits[0] and storm.uri in waits[0]
     assert len(tune.ExperimentAnalysis(f"{storm.uri}/e").trials) == 1
