@@ -28,6 +28,10 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 class Handler(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # an answer is one packet
+    def handle_expect_100(self):
+        goes_on = super().handle_expect_100()
+        self.wfile.flush()  # who asks whether to send waits a second for this
+        return goes_on
     def log(self, *arguments, **named):
         pass
 
