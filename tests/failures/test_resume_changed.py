@@ -10,6 +10,8 @@ import pytest
 
 import tuner as tune
 from tuner.driver.fact_log import FactLog
+from tuner.experiment import driver_log
+from tuner.experiment.paths import ExperimentPaths
 from tuner.schedulers import ASHAScheduler, FIFOScheduler
 from tuner.search import BasicVariantGenerator, ConcurrencyLimiter
 from tuner.search.optuna import OptunaSearch
@@ -170,6 +172,7 @@ def test_results_of_older_code_are_never_shown_without_a_word(tmp_path, capsys):
     assert again(tmp_path, capsys, 1, num_samples=2) == []
     (left,) = again(tmp_path, capsys, 1, num_samples=2)
     assert left.startswith("nothing left to run: 2 trials had ended before; a larger num_samples")
+    assert [line.is_warning for line in driver_log.read(ExperimentPaths(tmp_path / "e"))] == [False]
     for _ in range(2):  # until it runs
         changed, left = again(tmp_path, capsys, 2, num_samples=2)
         assert changed.startswith("the code of 'train' has changed")

@@ -68,7 +68,8 @@ def test_f03_a_damaged_checkpoint_is_named_in_the_log_of_a_silent_run(
 
     assert main(["show", str(path)]) == 0
     shown = capfd.readouterr().out
-    assert f"1 warning (`tuner show {path} --warnings`), the last at {line.at}: " in shown
+    at = line.at[:19].replace("T", " ")
+    assert f"1 warning (`tuner show {path} --warnings`), the last at {at}:\n  " in shown
     assert main(["show", str(path), "--warnings"]) == 0
     assert capfd.readouterr().out == f"{line}\n"
     assert main(["show", str(path), "--json", "--warnings"]) == 0

@@ -13,7 +13,8 @@ from tuner.cli import output
 SHELLS = ("bash", "zsh", "fish")
 
 DESCRIPTION = """\
-Prints a script for the shell. To use it now and in every shell that is opened later:
+Prints a script for the shell. To use it now and in every shell that is
+opened later:
   bash:  echo 'eval "$(tuner completion bash)"' >> ~/.bashrc
   zsh:   echo 'eval "$(tuner completion zsh)"' >> ~/.zshrc      (after compinit)
   fish:  tuner completion fish > ~/.config/fish/completions/tuner.fish"""

@@ -42,7 +42,6 @@ def add(verbs: Any) -> None:
         "diff",
         help="show in what two trials or two checkpoints differ",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verb.add_argument("a", metavar="A", help="EXPERIMENT/TRIAL, or a checkpoint")
     verb.add_argument("b", metavar="B", help="another one")

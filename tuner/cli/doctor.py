@@ -25,7 +25,6 @@ def add(verbs: Any) -> None:
         "doctor",
         help="check this machine, a cluster and a bucket before a long run",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verb.add_argument(
         "subject",

@@ -20,7 +20,6 @@ def add(verbs: Any) -> None:
         "export",
         help="write trials or results as CSV, Parquet or JSON lines",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
     verb.add_argument(

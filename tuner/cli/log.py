@@ -30,7 +30,6 @@ def add(verbs: Any) -> None:
         "log",
         help="the history: starts, ends, exploits, failures, orders",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
     verb.add_argument("trial", nargs="?", metavar="TRIAL", help="only of this one: its id, name or number")

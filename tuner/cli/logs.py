@@ -41,7 +41,6 @@ def add(verbs: Any) -> None:
         "logs",
         help="what a trial printed, and what the driver warned of",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
     verb.add_argument("trial", nargs="?", metavar="TRIAL", help="a trial's id, name or number")

@@ -6,7 +6,8 @@ import datetime
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from trainables import tagged
@@ -67,6 +68,27 @@ def terminal_width() -> int | None:
         return os.get_terminal_size(sys.stdout.fileno()).columns or None
     except (OSError, ValueError, AttributeError):
         return None
+
+
+def wrapped(text: str, width: int | None) -> str:
+    """Prose, line by line, broken between words where a line is wider; what follows stands further in.
+
+    Args:
+        width: of the terminal; None: nothing is broken, as programs read lines.
+    """
+    return "\n".join(text.split("\n") if width is None else map(_broken(width), text.split("\n")))
+
+
+def _broken(width: int) -> Callable[[str], str]:
+    def broken(line: str) -> str:
+        if len(line) <= width:
+            return line
+        further = " " * (len(line) - len(line.lstrip()) + 2)
+        return textwrap.fill(
+            line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False, tabsize=4
+        )
+
+    return broken
 
 
 def table(

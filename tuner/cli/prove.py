@@ -24,7 +24,6 @@ def add(verbs: Any) -> None:
         "prove",
         help="kill a script's training at random steps, and see that it continues as if nothing had happened",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="Arguments of the script itself come after --: tuner prove train.py --kills 3 -- --epochs 10",
     )
     verb.add_argument("script", metavar="SCRIPT", type=Path)
@@ -72,11 +71,15 @@ def run(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             concurrent=arguments.concurrent,
             ignore=arguments.ignore,
-            say=output.say,
+            say=_print,
             work=work,
         )
-    output.say(verdict.text)
+    _print(verdict.text)
     return 0 if verdict.proven else 1
+
+
+def _print(text: str) -> None:
+    output.say(output.wrapped(text, output.terminal_width()))
 
 
 def _say(line: str) -> None:

@@ -26,7 +26,6 @@ def add(verbs: Any) -> None:
         "rm",
         help="set an experiment aside, or delete it",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
     verb.add_argument("-y", "--yes", action="store_true", help="do not ask")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tuner.analysis.reported import check_reported
@@ -17,9 +18,11 @@ from tuner.experiment import driver_log
 from tuner.experiment.driver_log import Warned
 from tuner.experiment.liveness import LastDriver, Liveness, last_driver
 from tuner.experiment.outcome import WORDS
+from tuner.experiment.paths import is_elsewhere
 from tuner.experiment.reader import load_with_journal, read_settings
 from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
+from tuner.progress.trial_rows import cut
 
 SHOWN = 200
 """Characters of the last warning, and of the error that ended the driver."""
@@ -55,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     choice = Choice(arguments.sort, arguments.reverse, arguments.limit, arguments.status)
     problems: list[str] = []
     with place.fact_log(arguments.experiment, history=arguments.why, log=arguments.trial is None) as (paths, address):
-        warned = driver_log.read(standing(paths))
+        warned = [line for line in driver_log.read(standing(paths)) if line.is_warning]
         state, journal = load_with_journal(paths, problems)
         settings = dict(read_settings(paths))
         driver = last_driver(paths, SystemClock().time())
@@ -64,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     output.complain("show", *problems, *journal.damaged, *journal.notes, *explained.pop("notes", ()))
     if trial is not None:
         facts = of_trial(trial, address, settings) | explained
-        output.say(output.as_json(facts) if arguments.json else trial_page.text_of(facts))
+        page = "" if arguments.json else output.wrapped(trial_page.text_of(facts), output.terminal_width())
+        output.say(page or output.as_json(facts))
     elif arguments.warnings and not arguments.json:
         output.say("\n".join(map(str, warned)) or "no warnings")
         return 0
@@ -107,11 +111,13 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
     rows = matching[: choice.limit]
     copies = copies_of(seen.state, seen.settings, seen.name)
     if not arguments.json:
+        given = arguments.experiment
+        named = seen.address if is_elsewhere(given) else min(given, seen.address, key=len)
         told = [
             *run_state.to_go_on(seen.driver, seen.state.run_ended),
             *map(_copy_text, copies),
             *open_orders.lines_of(seen.address, seen.state),
-            *_warned_text(seen.warned, seen.address),
+            *_warned_text(seen.warned, named),
             *_order_text(goal, choice),
         ]
         table = trial_table.text_of(rows, goal, len(matching) - len(rows), output.terminal_width())
@@ -134,7 +140,7 @@ def _head(seen: _Seen) -> list[str]:
     how = run_state.text(seen.driver, state.run_ended)
     if seen.error is None:
         return [output.value(seen.address), f"{how}; {trials}; {kept}"]
-    return [output.value(seen.address), output.value(f"{how}: {_cut(seen.error)}"), f"{trials}; {kept}"]
+    return [output.value(seen.address), output.value(f"{how}: {cut(seen.error, SHOWN)}"), f"{trials}; {kept}"]
 
 
 def _order_text(goal: Goal, choice: Choice) -> list[str]:
@@ -175,15 +181,22 @@ def _copy_text(copy: dict[str, Any]) -> str:
     return f"{line}; {copy['lacking']} not there ({output.size(copy['lacking_bytes'])})"
 
 
-def _warned_text(warned: list[Warned], address: str) -> list[str]:
-    """How many warnings there are, and the last of them; what ended a driver is said apart."""
+def _warned_text(warned: list[Warned], named: str) -> list[str]:
+    """How many warnings there are, and the last of them, cut to the terminal; what ended a driver is said apart."""
     warned = [one for one in warned if not one.ended]
     if not warned:
         return []
     number = output.counted(len(warned), "warning")
-    last = output.value(f"{warned[-1].at}: {_cut(warned[-1].text)}")
-    return [f"{number} (`tuner show {output.value(address)} --warnings`), the last at {last}"]
+    width = output.terminal_width() or SHOWN
+    said = f"  {output.value(warned[-1].text[: SHOWN + 1])}"
+    return [
+        f"{number} (`tuner show {output.value(named)} --warnings`), the last at {_to_the_second(warned[-1].at)}:",
+        cut(said, min(SHOWN, width)),
+    ]
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
+def _to_the_second(at: str) -> str:
+    try:
+        return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError):  # the file was edited
+        return output.value(at)

@@ -36,7 +36,6 @@ def add(verbs: Any) -> None:
         "watch",
         help="show a run while it goes on, from anywhere",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
     verb.add_argument("--once", action="store_true", help="show how it stands now, and end")

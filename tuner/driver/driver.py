@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from functools import partial
 from pathlib import Path
 
@@ -119,12 +120,12 @@ class Run:
         finally:
             journal.close()
         if loop.endings.halted is None and (said := left.nothing()) is not None:
-            self._warn(said)
+            self._warn(said, logging.WARNING if self.opened.start.code_changed else logging.INFO)
         return self._leave(loop.endings)
 
-    def _warn(self, line: str) -> None:
+    def _warn(self, line: str, level: int = logging.WARNING) -> None:
         self.reporter.announce(line)
-        self.driver_log.add(line)
+        self.driver_log.add(line, level=level)
 
     # --- the parts --------------------------------------------------------------------------------------
 

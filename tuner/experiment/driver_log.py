@@ -52,6 +52,11 @@ class Warned:
         """It is the error that ended a driver."""
         return self.level == ENDED
 
+    @property
+    def is_warning(self) -> bool:
+        """Whether something may be wrong: a resume that finds nothing left to run is written down too."""
+        return self.level != logging.getLevelName(logging.INFO)
+
     def __str__(self) -> str:
         return f"{self.at} {self.level} {self.text}"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.cli import output
+from tuner.cli import output, parser
 
 CELLS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=30)
 
@@ -32,6 +34,22 @@ def test_values_are_short_and_on_one_line(thing: object, text: str) -> None:
 
 def test_a_newline_takes_no_table_apart() -> None:
     assert "\n" not in output.value("one\ntwo\x1b[2J") and "\x1b" not in output.value("one\ntwo\x1b[2J")
+
+
+@given(st.lists(st.lists(CELLS, min_size=1, max_size=20), max_size=4), st.integers(40, 120))
+def test_prose_breaks_between_words_and_loses_none(lines: list[list[str]], width: int) -> None:
+    text = "\n".join(f"  {' '.join(words)}" for words in lines)
+    wrapped = output.wrapped(text, width)
+    assert wrapped.split() == text.split() and all(len(line) <= width for line in wrapped.split("\n"))
+    assert output.wrapped(text, None) == text
+
+
+def test_every_help_fits_into_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    (verbs,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    assert len(verbs.choices) > 20
+    wide = [line for verb in verbs.choices.values() for line in verb.format_help().splitlines() if len(line) > 80]
+    assert not wide
 
 
 def test_what_json_has_not_is_tagged() -> None:
