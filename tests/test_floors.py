@@ -99,6 +99,7 @@ FLOORS = {
     "trainables.errors": 2,
     "trainables.absent": 1,
     "trainables.aliases": 1,
+    "trainables.arrow_filesystem": 3,
     "trainables.automatic": 1,
     "trainables.door": 1,
     "trainables.extras": 1,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from trainables import pickling
+from trainables.arrow_filesystem import filesystem_of
 from trainables.checkpoint_bytes import checked, is_pickle, one_file, packed, unpack
 from trainables.checkpoint_facts import METADATA_FILE, CheckpointFacts
 from trainables.checkpoint_files import as_local_path, copied, made
@@ -23,6 +24,8 @@ from trainables.store.fs import PathLike
 from trainables.store.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
     from trainables.transfer.cached import CachedCheckpoint
 
 DICT_FILE = "dict_checkpoint.pkl"
@@ -200,9 +203,12 @@ class Checkpoint(OlderCheckpoint, CheckpointFacts):
         return None if self._path is None else self._path.as_uri()
 
     @property
-    def filesystem(self) -> None:
-        """None: the URI says it; as an object, `pyarrow.fs.FileSystem.from_uri(checkpoint.uri)` gives it."""
-        return None
+    def filesystem(self) -> FileSystem:
+        """What it lies on, as an object of pyarrow, whose `from_uri(checkpoint.uri)` gives its path on that too.
+
+        Raises MissingExtraError without pyarrow, InvalidSettingError for a place that pyarrow does not know.
+        """
+        return filesystem_of(self.uri)
 
     @property
     def handed_over(self) -> bool:

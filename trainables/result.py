@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainables import tagged
 from trainables.absent import SaysInstead
+from trainables.arrow_filesystem import filesystem_of
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, InvalidSettingError, MetricError, TrainablesError
 from trainables.metrics import MISSING, lookup, nearest_keys, score_of
@@ -22,6 +23,7 @@ from trainables.store.retention import rank_key
 
 if TYPE_CHECKING:
     import pandas
+    from pyarrow.fs import FileSystem
 
 _ERROR_FILE = "error.txt"
 _FILES = (RESULT_FILE, PARAMS_FILE, _ERROR_FILE)
@@ -93,9 +95,9 @@ class Result(SaysInstead):
         return None if self.path is None else Path(self.path)
 
     @property
-    def filesystem(self) -> None:
-        """None: `path` is a path of this machine; as an object that is `pyarrow.fs.LocalFileSystem()`."""
-        return None
+    def filesystem(self) -> FileSystem:
+        """What `path` lies on, as an object of pyarrow. Raises MissingExtraError without pyarrow."""
+        return filesystem_of(self.path)
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:
         """The best of `best_checkpoints` by another metric; of equals the earlier, NaN only where nothing else is.

@@ -7,6 +7,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, overload
 
+from trainables.arrow_filesystem import filesystem_of
 from trainables.result import Result
 from tuner.analysis import scopes
 from tuner.analysis.experiment import ExperimentAnalysis, Showable
@@ -17,6 +18,7 @@ from tuner.experiment.trial import Trial
 
 if TYPE_CHECKING:
     import pandas
+    from pyarrow.fs import FileSystem
 
 _KINDS: dict[str, type[TrialError]] = {
     "TrialTimeoutError": TrialTimeoutError,
@@ -50,9 +52,9 @@ class ResultGrid(Showable):
         return self._analysis.experiment_path
 
     @property
-    def filesystem(self) -> None:
-        """None: what is in it has paths of this machine; as an object that is `pyarrow.fs.LocalFileSystem()`."""
-        return None
+    def filesystem(self) -> FileSystem:
+        """What `experiment_path` lies on, as an object of pyarrow. Raises MissingExtraError without pyarrow."""
+        return filesystem_of(self.experiment_path)
 
     @property
     def errors(self) -> list[TrialError]:

@@ -222,7 +222,7 @@ def test_a_grid_of_a_path_is_that_of_its_analysis(lab: Any) -> None:
     run_trials(lab, [0.5, 0.4])
     given = lab.analysis()
     grid = ResultGrid(given)
-    assert grid.filesystem is None and grid.experiment_path == given.experiment_path
+    assert grid.experiment_path == given.experiment_path
     (trial,) = grid.study.trials
     assert trial.values == [0.4]
     assert grid.plot("curves").data[0]["y"] == (0.5, 0.4)
