@@ -14,7 +14,7 @@ from tuner.cli import output, place, run_state
 from tuner.cli.trial_table import goal_of
 from tuner.clock import SystemClock
 from tuner.experiment.hostile import UNREADABLE, said
-from tuner.experiment.liveness import last_driver
+from tuner.experiment.liveness import Liveness, last_driver
 from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage, is_elsewhere
 from tuner.experiment.reader import load_with_journal, read_settings
 from tuner.experiment.trial import Trial
@@ -42,8 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
     elif not rows:
         output.say(f"no experiments in {storage}")
     else:
-        first = ("name", "state", "best", "started", "trials", "done", "failed")
+        first = ("name", "state", "best", "trials", "done", "failed")
         whole = ("best", "started")
+        # The date comes next, then what else there is.
         output.say(output.table(HEADER, map(_cells, rows), width=output.terminal_width(), first=first, whole=whole))
     return 0
 
@@ -101,10 +102,11 @@ def describe(path: Path) -> dict[str, Any]:
         row["state"] = row["lost"] = f"unreadable: {said(error)}"
         return row
     counts = state.counts
+    cut_off = counts["RUNNING"] if driver.liveness in (Liveness.KILLED, Liveness.ENDED) else 0
     return row | {
         "trials": len(state.trials),
-        "pending": counts["PENDING"],
-        "running": counts["RUNNING"],
+        "pending": counts["PENDING"] + cut_off,
+        "running": counts["RUNNING"] - cut_off,
         "paused": counts["PAUSED"],
         "done": counts["TERMINATED"],
         "failed": counts["ERROR"],

@@ -112,7 +112,7 @@ def table(
     full = [max(len(row[column]) for row in cells) for column in range(len(header))]
     least = [room if name in whole else min(room, LEAST) for name, room in zip(header, full, strict=True)]
     order = [*map(header.index, first), *range(len(header))]
-    widths = full if width is None else _fitted(full, least, width, order)
+    widths = full if width is None else _fitted(full, least, width, order, len(set(first)))
     shown = [column for column, room in enumerate(widths) if room]
     lines = [
         (" " * GAP).join(_cut(row[column], widths[column]).ljust(widths[column]) for column in shown).rstrip()
@@ -124,22 +124,26 @@ def table(
     return "\n".join(lines)
 
 
-def _fitted(full: Sequence[int], cut: Sequence[int], width: int, order: Iterable[int]) -> list[int]:
+def _fitted(full: Sequence[int], cut: Sequence[int], width: int, order: Iterable[int], first: int) -> list[int]:
     """The room of each column, 0 for those that are left out: taken by `order`, cut to share what there is.
 
-    `cut`: down to how much each.
+    Args:
+        cut: down to how much each.
+        first: of `order`, so many are as wide as they want to be before another one gets room.
     """
     widths, left = [0] * len(full), width + GAP
-    for column in dict.fromkeys(order):
-        # The first one tells the rows apart: it is cut last.
-        least = (cut[column] if any(widths) else min(full[column], max(cut[column], width // 2))) + GAP
-        if least <= left or not any(widths):
-            widths[column] = max(1, min(least, left) - GAP)
-            left -= least
-    while left > 0 and (short := [column for column, room in enumerate(widths) if 0 < room < full[column]]):
-        for column in short[:left]:
-            widths[column] += 1
-        left -= len(short[:left])
+    ordered = list(dict.fromkeys(order))
+    for columns in (ordered[:first], ordered[first:]):
+        for column in columns:
+            # The first one tells the rows apart: it is cut last.
+            least = (cut[column] if any(widths) else min(full[column], max(cut[column], width // 2))) + GAP
+            if least <= left or not any(widths):
+                widths[column] = max(1, min(least, left) - GAP)
+                left -= least
+        while left > 0 and (short := [column for column, room in enumerate(widths) if 0 < room < full[column]]):
+            for column in short[:left]:
+                widths[column] += 1
+            left -= len(short[:left])
     return widths
 
 

@@ -89,6 +89,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 def test_ls_tells_a_running_one_from_a_killed_one(watched: Watched) -> None:
     assert (watched.running["state"], watched.killed["state"]) == ("running", "killed")
+    assert watched.running["running"] > 0 and watched.killed["running"] == 0, "what ran waits for a resume"
     assert watched.running["best"] == {"metric": "loss", "value": 0.0, "trial": 0}
     row = said("ls", watched.place).splitlines()[1].split()
     assert row[0] == "waits" and row[3:8] == ["finished", "loss", "0", "3", "2"]

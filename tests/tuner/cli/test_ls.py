@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import tuner as tune
 from tests.tuner.replicated import answer, ran
 from trainables.transfer.open import open_backend
-from tuner.cli import main
+from tuner.cli import main, output
+from tuner.error import MetricMissingError
 
 
 def test_ls_counts_trials_and_checkpoints(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,3 +57,22 @@ def test_ls_lists_a_place_elsewhere(place: str, tmp_path: Path, capsys: pytest.C
     assert (rows["mine"]["trials"], rows["mine"]["done"], rows["mine"]["checkpoints"]) == (2, 2, 6)
     assert rows["mine"]["path"] == f"{place}/mine"
     assert "unreadable" in rows["broken"]["state"]
+
+
+def test_ls_in_a_narrow_terminal_shows_what_has_become_of_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(config: dict[str, float]) -> None:
+        tune.report({"loss": config["x"]})
+
+    settings = {"config": {"x": tune.uniform(0, 1)}, "num_samples": 2, "storage_path": tmp_path, "mode": "min"}
+    with pytest.raises(MetricMissingError):
+        tune.run(train, metric="los", name="typo", executor="inline", verbose=0, **settings)
+    tune.run(train, metric="loss", name="a", executor="inline", verbose=0, **settings)
+    monkeypatch.setattr(output, "terminal_width", lambda: 80)
+
+    header, *lines, _, hidden = answer(capsys, "ls", tmp_path).splitlines()
+
+    assert header.split() == ["name", "started", "state", "best", "trials", "done", "failed"]
+    assert any("the driver failed" in line for line in lines), "whole: there is room for it"
+    assert max(map(len, [header, *lines])) <= 80 and "running" in hidden
