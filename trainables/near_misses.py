@@ -50,7 +50,7 @@ def _is_slip(one: str, other: str) -> bool:
         return False
     short, long = sorted((one, other), key=len)
     if _undoubled(one) == _undoubled(other):
-        return len(short) >= 3
+        return len(short) >= 2
     if len(short) == len(long):
         wrong = [place for place, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
         swapped = len(wrong) == 2 and wrong[1] == wrong[0] + 1

@@ -26,6 +26,7 @@ MEANT = [
     ("scoe", "score"),
     ("reward_maen", "reward_mean"),
     ("accurac", "accuracy"),
+    ("ac", "acc"),
 ]
 BOTH_EXIST = [
     ("val_loss", "train_loss"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,10 @@ log = logging.getLogger(__name__)
 
 PATIENCE = 10
 """A trial with so many results, none of which has a metric that nobody has reported yet, ends the run."""
+LISTED = 10
+"""So many names of metrics are listed."""
+LIKE = 0.6
+"""How alike two names read at least, from 0 to 1, for one to be suggested for the other."""
 _AUTOMATIC = frozenset(AutomaticKeys().complete({}))
 
 
@@ -91,9 +96,11 @@ class RequiredMetrics:
         for name in [name for name in missing if name not in self.warned]:
             self.warned.add(name)
             strict = f"; the run ends where a trial ends without it, or has {PATIENCE} results without"
+            near = _meant(result, name)
             log.warning(
-                "%s not in the first result; there are: %s%s",
+                "%s not in the first result; %s: %s%s",
                 self._needs[name],
+                "there are" if near is None else f"did you mean {near!r}? There are",
                 _nearest(result, name),
                 strict if self._strict else "",
             )
@@ -119,8 +126,8 @@ class RequiredMetrics:
         )
 
     def _error(self, name: str, result: dict[str, Any], problem: str) -> MetricMissingError:
-        near = near_misses(name, metric_names(result))
-        hint = f": did you mean {near[0]!r}? Reported were" if near else "; reported were"
+        near = _meant(result, name)
+        hint = f": did you mean {near!r}? Reported were" if near is not None else "; reported were"
         return MetricMissingError(
             f"{self._needs[name]} {problem}{hint}: {_nearest(result, name)}. Mend the name, here or in the trainable, "
             'and go on with resume="AUTO"; TUNE_DISABLE_STRICT_METRIC_CHECKING=1 goes on without'
@@ -174,9 +181,23 @@ def _reported_as(name: str) -> str:
     return f"call tune.report({example}), or return {example}"
 
 
+def _own(result: dict[str, Any]) -> dict[str, Any]:
+    """What the user reported; what is reported of itself where that is nothing."""
+    return {key: value for key, value in result.items() if key not in _AUTOMATIC} or result
+
+
 def _nearest(result: dict[str, Any], name: str) -> str:
-    own = {key: value for key, value in result.items() if key not in _AUTOMATIC}
-    return ", ".join(nearest_keys(own, name) or nearest_keys(result, name)) or "nothing"
+    """All that was reported, nearest first, as far as a reader wants it."""
+    own = _own(result)
+    names = list(dict.fromkeys([*nearest_keys(own, name), *metric_names(own)]))
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return (", ".join(names[:LISTED]) or "nothing") + more
+
+
+def _meant(result: dict[str, Any], name: str) -> str | None:
+    """What the user most likely meant, also where that is not enough to end a run; None: nothing comes near."""
+    names = metric_names(_own(result))
+    return next(iter([*near_misses(name, names), *difflib.get_close_matches(name, names, 1, LIKE)]), None)
 
 
 def names_of(metric: Metric) -> Sequence[str]:

@@ -124,7 +124,7 @@ def test_without_strict_checking_a_missing_metric_is_warned_of_once(tmp_path, ca
     monkeypatch.setenv("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
     run(report(*[{"loss": 1}] * 12), tmp_path, metric="los", mode="min", num_samples=3)
     said = [text for text in warnings_of(caplog) if "metric='los'" in text]
-    assert len(said) == 1 and said[0].endswith("there are: loss")
+    assert len(said) == 1 and said[0].endswith("did you mean 'loss'? There are: loss")
 
 
 def test_a_metric_that_was_mended_in_the_trainable_goes_on_after_ten_results(tmp_path):
@@ -200,3 +200,17 @@ def test_f11_after_a_resume_from_a_snapshot_a_metric_that_came_before_may_be_mis
     assert list((tmp_path / "e" / "journal").glob("snapshot-*"))
     (trial,) = run(Seldom, tmp_path, scheduler=ASHAScheduler(max_t=50), resume=True, **settings).trials
     assert trial.status == "TERMINATED" and trial.last_result["training_iteration"] == 5
+
+
+@pytest.mark.parametrize(
+    ("metric", "reported", "said"),
+    [
+        ("ac", {"loss": 1, "acc": 1}, "first result of .*did you mean 'acc'. Reported were: acc, loss. Mend"),
+        ("los", {"acc": 1, "loss": 1}, "first result of .*did you mean 'loss'. Reported were: loss, acc. Mend"),
+        ("auc", {"loss": 1, "acc": 1}, "which has ended: did you mean 'acc'. Reported were: acc, loss. Mend"),
+        ("f1", {f"m{n}": 1 for n in range(12)}, "has ended; reported were: m1, m0, .*m9 and 2 more. Mend"),
+    ],
+)
+def test_all_that_was_reported_is_listed_and_the_nearest_is_suggested(tmp_path, metric, reported, said):
+    with pytest.raises(MetricMissingError, match=said):
+        run(report(reported), tmp_path, metric=metric, mode="min")
