@@ -45,12 +45,14 @@ def said_by(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout
 
 
-def as_written(name: str, home: Path) -> Path:
-    """The listing, with its places inside this test's directory."""
+def as_written(name: str, home: Path, *, steps: int = 8) -> Path:
+    """The listing, with its places inside this test's directory; what it imports saves so many steps."""
     script = home / "listing" / f"{name}.py"
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text((SEEDS / f"{name}.py").read_text().replace("/tmp/mypath", str(home / "mypath")))
-    (script.parent / "your_module.py").write_text((SEEDS / "your_module.py").read_text())
+    module = (SEEDS / "your_module.py").read_text()
+    assert module.count("range(start, 8)") == 1
+    (script.parent / "your_module.py").write_text(module.replace("range(start, 8)", f"range(start, {steps})"))
     return script
 
 
@@ -60,11 +62,13 @@ def checkpoints(place: Path) -> list[str]:
 
 
 EIGHT = [f"checkpoint_{step:06d}" for step in range(8)]
+FOUR = EIGHT[:4]
+"""Where a program or a connection is started for each checkpoint, and each takes a second."""
 BEST_FIVE = EIGHT[3:]
 
 BUCKETS = {
     "s001_cloud_storage": ("bucket-name", "sub-path/experiment_name", EIGHT),
-    "s001_cloud_custom_command": ("bucket-name", "sub-path/experiment_name", EIGHT),
+    "s001_cloud_custom_command": ("bucket-name", "sub-path/experiment_name", FOUR),
     "s001_cloud_checkpointing": ("my-checkpoints-bucket", "path/my-tune-exp", BEST_FIVE),
     "s001_cloud_restart": ("my-checkpoints-bucket", "path/my-tune-exp-restart", BEST_FIVE),
     "s002_storage_path": (

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from tests.listings import BEST_FIVE, BUCKETS, EIGHT, ROOT, as_written, checkpoints, environment, run, said_by
+from tests.listings import BEST_FIVE, BUCKETS, FOUR, ROOT, as_written, checkpoints, environment, run, said_by
 from tests.servers.forward import Answer, Forwarder
 from tests.servers.hosts import Network, network
 from tests.servers.s3 import ENVIRONMENT, empty, make_bucket, s3_server
@@ -82,7 +82,9 @@ def test_the_guides_listing_runs_as_written_and_its_bucket_holds_what_is_kept(
 ) -> None:
     bucket, where, kept = BUCKETS[name]
 
-    said_by(run(as_written(name, tmp_path), tmp_path, timeout=380, **cloud.environment))
+    script = as_written(name, tmp_path, steps=len(kept) if kept == FOUR else 8)
+
+    said_by(run(script, tmp_path, timeout=380, **cloud.environment))
 
     place = cloud.brought(bucket)
     (experiment,) = experiments(place)
@@ -100,14 +102,14 @@ def test_the_guides_listing_runs_as_written_and_its_bucket_holds_what_is_kept(
 def test_with_a_delete_template_the_guides_command_leaves_in_the_bucket_what_is_kept(
     tmp_path: Path, cloud: Cloud
 ) -> None:
-    script = as_written("s001_cloud_custom_command", tmp_path)
+    script = as_written("s001_cloud_custom_command", tmp_path, steps=4)
     text = script.read_text()
     given = text.replace("        syncer=", f"        delete_template={DELETE_LIKE!r},\n        syncer=")
     script.write_text(given.replace("    name=", "    keep_checkpoints_num=2,\n    name="))
 
     said_by(run(script, tmp_path, timeout=380, **cloud.environment))
 
-    assert checkpoints(cloud.brought("bucket-name")) == EIGHT[-2:]
+    assert checkpoints(cloud.brought("bucket-name")) == FOUR[-2:]
 
 
 def test_the_guides_paths_are_where_checkpoints_lie(tmp_path: Path, cloud: Cloud) -> None:
@@ -274,14 +276,14 @@ def test_the_guides_rsync_copies_to_a_host_and_the_run_goes_on_from_there(
     name: str, tmp_path: Path, net: Network
 ) -> None:
     host = net.host()
-    script = as_written(name, tmp_path)
+    script = as_written(name, tmp_path, steps=4)
     to_host(script, net, tmp_path)
 
     with net.enter():
         said_by(run(script, tmp_path))
 
     there = host.path("/srv/home/results/experiment_name")
-    assert checkpoints(there) == EIGHT
+    assert checkpoints(there) == FOUR
     for manifest in there.rglob(MANIFEST_NAME):
         verify.check(manifest.parent)
     shutil.rmtree(tmp_path / "tuner_results")
@@ -289,7 +291,7 @@ def test_the_guides_rsync_copies_to_a_host_and_the_run_goes_on_from_there(
     with net.enter():
         said = said_by(run(script, tmp_path))
     assert "resuming from worker@10.77.0.2:/srv/home/results/experiment_name" in said
-    assert [name[:17] for name in checkpoints(there)] == sorted(2 * EIGHT)
+    assert [name[:17] for name in checkpoints(there)] == sorted(2 * FOUR)
 
 
 @pytest.mark.root
