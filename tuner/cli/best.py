@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from trainables.checkpoint import Checkpoint
+from trainables.metrics import rank_of, score_of
 from trainables.places import parent_and_name
 from trainables.printable import one_line
 from trainables.transfer.open import open_backend, shown
@@ -25,6 +27,12 @@ def add(verbs: Any) -> None:
     verb.add_argument("--metric", metavar="NAME", help="instead of the experiment's own")
     verb.add_argument("--mode", choices=("min", "max"), help="which of it is best")
     verb.add_argument(
+        "--scope",
+        metavar="SCOPE",
+        default="last",
+        help="by which of a trial's results: last (the default), all (its best), avg, or last-5-avg with any number",
+    )
+    verb.add_argument(
         "--copy-to",
         metavar="DIR",
         help="copy its best checkpoint, every file verified, to a path or URI that is not there yet; with a slash at "
@@ -38,11 +46,12 @@ def run(arguments: argparse.Namespace) -> int:
     given = arguments.experiment
     found = ExperimentAnalysis(given if is_elsewhere(given) else place.experiment(given))
     metric, mode = _goal(found, arguments.metric, arguments.mode)
-    trial = scopes.best(found.trials, metric, mode, "last")
+    scopes.check(metric, mode, arguments.scope)
+    trial = scopes.best(found.trials, metric, mode, arguments.scope)
     if trial is None:
         raise MetricMissingError(f"there is no best trial: {found.why_not(metric)}")
     checkpoint = _best_checkpoint(found, trial, metric, mode)
-    facts = _facts(found, trial, metric, mode, checkpoint)
+    facts = _facts(found, trial, _Wanted(metric, mode, arguments.scope), checkpoint)
     if arguments.copy_to is not None:
         if checkpoint is None:
             raise TuneError(f"nothing is copied: trial {trial.index} has no checkpoint")
@@ -71,23 +80,51 @@ def _best_checkpoint(found: ExperimentAnalysis, trial: Trial, metric: str, mode:
     return best if isinstance(best, Checkpoint) else trial.checkpoint
 
 
-def _facts(
-    found: ExperimentAnalysis, trial: Trial, metric: str, mode: str, checkpoint: Checkpoint | None
-) -> dict[str, Any]:
+class _Wanted(NamedTuple):
+    """What is best, and by which of a trial's results."""
+
+    metric: str
+    mode: str
+    scope: str
+
+    def score(self, trial: Trial) -> float:
+        found = scopes.score(trial, *self)
+        assert found is not None  # it is the best, so that it has one
+        return found
+
+
+def _facts(found: ExperimentAnalysis, trial: Trial, wanted: _Wanted, checkpoint: Checkpoint | None) -> dict[str, Any]:
     return {
         "index": trial.index,
         "id": trial.trial_id,
         "name": trial.name,
         "of": len(found.trials),
-        "metric": metric,
-        "mode": mode,
-        "value": scopes.score(trial, metric, mode, "last"),
+        **wanted._asdict(),
+        "value": wanted.score(trial),
         "state": outcome(trial),
         "iteration": trial.iteration,
         "config": found.get_all_configs()[trial.path],
         "result": trial.last_result,
         "checkpoint": None if checkpoint is None else shown(_address(checkpoint)),
+        "better_before": _better_before(found.trials, wanted, wanted.score(trial)),
     }
+
+
+def _better_before(trials: Sequence[Trial], wanted: _Wanted, value: float) -> dict[str, Any] | None:
+    """The best of all results, where one that is no trial's last beats the last ones; the best checkpoint of it."""
+    if wanted.scope != "last":
+        return None
+    any_result = wanted._replace(scope="all")
+    trial = scopes.best(trials, *any_result)
+    if trial is None or rank_of(any_result.score(trial), wanted.mode) <= rank_of(value, wanted.mode):
+        return None
+    better: dict[str, Any] = {"index": trial.index, "value": any_result.score(trial), "checkpoint": None}
+    kept = [(score_of(record.metrics, wanted.metric), record) for record in trial.checkpoints]
+    ranked = [(rank_of(score, wanted.mode), score, record) for score, record in kept if score is not None]
+    best = max(ranked, key=lambda each: each[0], default=None)
+    if best is not None and best[0] > rank_of(value, wanted.mode):
+        better["checkpoint"] = {"name": best[2].ref.name, "value": best[1]}
+    return better
 
 
 def _address(checkpoint: Checkpoint) -> str:
@@ -108,11 +145,14 @@ def _copied(checkpoint: Checkpoint, target: str) -> str:
 
 def _text(facts: dict[str, Any]) -> str:
     metric = f"{output.value(facts['metric'])} {output.value(facts['value'])}"
-    of = f"the {'lowest' if facts['mode'] == 'min' else 'highest'} of {output.counted(facts['of'], 'trial')}"
+    rank = "lowest" if facts["mode"] == "min" else "highest"
+    of = f"by {_by(facts['scope'])} the {rank} of {output.counted(facts['of'], 'trial')}"
     lines = [
         f"trial {facts['index']} ({output.value(facts['name'])}): {metric}, {of}",
         f"iteration {facts['iteration']}, {output.value(facts['state'])}",
     ]
+    if (better := facts["better_before"]) is not None:
+        lines += [_better_text(facts["metric"], better)]
     own = {name: value for name, value in facts["result"].items() if name not in AUTOMATIC}
     for title, values in (("config", facts["config"]), ("last result", own)):
         lines += ["", title, *(f"  {output.value(key)} = {_whole(value)}" for key, value in values.items())]
@@ -120,6 +160,21 @@ def _text(facts: dict[str, Any]) -> str:
     if "copied_to" in facts:
         lines += [f"  copied, every file verified, to {output.value(facts['copied_to'])}"]
     return "\n".join(lines)
+
+
+def _by(scope: str) -> str:
+    few = scope.removeprefix("last-").removesuffix("-avg")
+    words = {"last": "its last result", "all": "its best result", "avg": "the mean of its results"}
+    return words.get(scope, f"the mean of its last {few} results")
+
+
+def _better_text(metric: str, better: dict[str, Any]) -> str:
+    saved = better["checkpoint"]
+    kept = "no better checkpoint is kept"
+    if saved is not None:
+        kept = f"its {saved['name']} is kept, with {output.value(saved['value'])}"
+    said = f"better before: {metric} {output.value(better['value'])} in trial {better['index']}"
+    return output.value(f"{said}, {kept}; --scope all goes by the best result")
 
 
 def _whole(value: Any) -> str:

@@ -23,6 +23,7 @@ def test_best_prints_what_the_analysis_calls_best(experiment: Path, capsys: pyte
     assert facts["checkpoint"] == analysis.best_checkpoint.path
     assert f"x = {analysis.best_config['x']!r}\n" in said, "with all digits"
     assert "the lowest of 3 trials\niteration 4, returned\n" in said and facts["checkpoint"] in said.splitlines()[-1]
+    assert ", by its last result the lowest" in said and facts["better_before"] is None
     worst = json.loads(answer(capsys, "best", experiment, "--mode", "max", "--json"))
     assert worst["value"] == max(trial.last_result["loss"] for trial in analysis.trials)
 
@@ -66,6 +67,33 @@ def test_best_of_a_run_without_a_metric_asks_for_one(tmp_path: Path, capsys: pyt
     tune.run(lambda config: {"loss": 1.0}, name="e", storage_path=tmp_path, executor="inline", verbose=0)
     assert main(["best", str(tmp_path / "e")]) == 2
     assert "give --metric NAME --mode min, or max; reported: loss\n" in capsys.readouterr().err
+
+
+def test_best_names_what_was_better_before_and_goes_by_any_scope(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(config: dict[str, list[float]]) -> None:
+        for loss in config["losses"]:
+            tune.report({"loss": loss}, checkpoint=tune.Checkpoint.from_dict({}))
+
+    losses = [[4.0, 0.5, 3.0], [2.0, 2.5, 2.0], [5.0, 1.0, 4.0]]
+    path, settings = tmp_path / "e", {"storage_path": tmp_path, "executor": "inline", "verbose": 0}
+    tune.run(train, config={"losses": tune.grid_search(losses)}, name="e", metric="loss", mode="min", **settings)
+
+    said = answer(capsys, "best", path)
+    assert said.startswith("trial 1 (") and "): loss 2, by its last result the lowest of 3 trials\n" in said
+    assert "\nbetter before: loss 0.5 in trial 0, its checkpoint_000002 is kept, with 0.5; --scope all goes" in said
+    best = {
+        scope: json.loads(answer(capsys, "best", path, "--scope", scope, "--json"))
+        for scope in ("all", "avg", "last-2-avg")
+    }
+    assert {scope: (facts["index"], facts["value"]) for scope, facts in best.items()} == {
+        "all": (0, 0.5),
+        "avg": (1, pytest.approx(6.5 / 3)),
+        "last-2-avg": (0, 1.75),
+    }
+    assert "loss 0.5, by its best result the lowest" in answer(capsys, "best", path, "--scope", "all")
+    assert "'all', 'last', 'avg' and 'last-5-avg'" in refused(capsys, "best", path, "--scope", "first")
 
 
 @pytest.mark.slow
