@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     if trial is None:
         raise MetricMissingError(f"there is no best trial: {found.why_not(metric)}")
     checkpoint = _best_checkpoint(found, trial, metric, mode)
-    facts = _facts(found, trial, _Wanted(metric, mode, arguments.scope), checkpoint)
+    facts = _facts(found, trial, _BestBy(metric, mode, arguments.scope), checkpoint)
     if arguments.copy_to is not None:
         if checkpoint is None:
             raise TuneError(f"nothing is copied: trial {trial.index} has no checkpoint")
@@ -80,7 +80,7 @@ def _best_checkpoint(found: ExperimentAnalysis, trial: Trial, metric: str, mode:
     return best if isinstance(best, Checkpoint) else trial.checkpoint
 
 
-class _Wanted(NamedTuple):
+class _BestBy(NamedTuple):
     """What is best, and by which of a trial's results."""
 
     metric: str
@@ -93,7 +93,7 @@ class _Wanted(NamedTuple):
         return found
 
 
-def _facts(found: ExperimentAnalysis, trial: Trial, wanted: _Wanted, checkpoint: Checkpoint | None) -> dict[str, Any]:
+def _facts(found: ExperimentAnalysis, trial: Trial, wanted: _BestBy, checkpoint: Checkpoint | None) -> dict[str, Any]:
     return {
         "index": trial.index,
         "id": trial.trial_id,
@@ -110,7 +110,7 @@ def _facts(found: ExperimentAnalysis, trial: Trial, wanted: _Wanted, checkpoint:
     }
 
 
-def _better_before(trials: Sequence[Trial], wanted: _Wanted, value: float) -> dict[str, Any] | None:
+def _better_before(trials: Sequence[Trial], wanted: _BestBy, value: float) -> dict[str, Any] | None:
     """The best of all results, where one that is no trial's last beats the last ones; the best checkpoint of it."""
     if wanted.scope != "last":
         return None
