@@ -24,10 +24,15 @@ def brief(driver: LastDriver, run_ended: str | None) -> str:
     return text(LastDriver(driver.liveness), run_ended)
 
 
-def to_go_on(driver: LastDriver, run_ended: str | None) -> list[str]:
-    """What to do about one that was killed."""
-    killed = driver.liveness is Liveness.KILLED and run_ended is None
-    return ['resume="AUTO" in the same call goes on from its checkpoints'] if killed else []
+def to_go_on(driver: LastDriver, run_ended: str | None, *, saved: bool) -> list[str]:
+    """What to do about one that was killed, or ended before it was finished.
+
+    Args:
+        saved: there are checkpoints to go on from.
+    """
+    if run_ended == "finished" or driver.liveness not in (Liveness.KILLED, Liveness.ENDED):
+        return []
+    return [f'resume="AUTO" in the same call goes on{" from its checkpoints" if saved else ""}']
 
 
 def note(driver: LastDriver, run_ended: str | None) -> str:

@@ -114,7 +114,7 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
         given = arguments.experiment
         named = seen.address if is_elsewhere(given) else min(given, seen.address, key=len)
         told = [
-            *run_state.to_go_on(seen.driver, seen.state.run_ended),
+            *run_state.to_go_on(seen.driver, seen.state.run_ended, saved=seen.state.checkpoint_count > 0),
             *map(_copy_text, copies),
             *open_orders.lines_of(seen.address, seen.state),
             *_warned_text(seen.warned, named),
@@ -136,11 +136,19 @@ def _head(seen: _Seen) -> list[str]:
     state = seen.state
     counts = ", ".join(f"{number} {WORDS[status]}" for status, number in state.counts.items() if number)
     kept = f"{output.counted(state.checkpoint_count, 'checkpoint')} kept, {output.size(state.checkpoint_bytes)}"
-    trials = f"{output.counted(len(state.trials), 'trial')} ({counts or 'none yet'})"
+    trials = f"{_number(seen)} ({counts or 'none yet'})"
     how = run_state.text(seen.driver, state.run_ended)
     if seen.error is None:
         return [output.value(seen.address), f"{how}; {trials}; {kept}"]
     return [output.value(seen.address), output.value(f"{how}: {cut(seen.error, SHOWN)}"), f"{trials}; {kept}"]
+
+
+def _number(seen: _Seen) -> str:
+    """Of trials; while the run is not finished, of how many."""
+    made, planned = len(seen.state.trials), seen.settings.get("trials_in_all")
+    if seen.state.run_ended == "finished" or not isinstance(planned, int) or planned <= made:
+        return output.counted(made, "trial")
+    return f"{made:,} of {output.counted(planned, 'trial')}"
 
 
 def _order_text(goal: Goal, choice: Choice) -> list[str]:

@@ -6,13 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainables import tagged
+from trainables.metrics import MISSING, lookup
+from trainables.printable import one_line
 from tuner.cli import output
+from tuner.cli.trial_table import goal_of
 from tuner.experiment.journal import JournalContents
-from tuner.experiment.outcome import ended_because
+from tuner.experiment.outcome import ended_because, outcome, word
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import replay
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
+
+ATTEMPTS = 10
+"""Lines of them at most."""
+_ENDED: dict[str, str] = {
+    "failed": "failed",
+    "preempted": "told to end (SIGTERM)",
+    "lost": "its process was lost",
+    "paused": "paused",
+    "halted": "the run ended",
+}
 
 
 def sites(record: CheckpointRecord, settings: Mapping[str, Any]) -> list[str]:
@@ -28,12 +41,14 @@ def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[st
         "id": trial.trial_id,
         "name": trial.name,
         "status": trial.status,
+        "state": word(trial) if trial.is_finished() else one_line(outcome(trial)),
         "iteration": trial.iteration,
         "path": f"{address}/{trial.dirname}",
         "config": tagged.loads(bytes(trial.raw_config)),
         "result": trial.last_result,
         "failures": trial.num_failures,
         "reason": ended_because(trial),
+        "attempts": _attempts(trial),
         "notes": [{"at": note.at, "text": note.text} for note in trial.notes],
         "error": None if error is None else f"{error.type}: {error.message}",
         "traceback": "" if error is None else error.traceback,
@@ -54,10 +69,26 @@ def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[st
                 "saved_at": record.saved_at,
                 "copies": sites(record, settings),
                 "here": record.here,
+                "metrics": _score(record, settings),
             }
             for record in trial.checkpoints
         ],
     }
+
+
+def _attempts(trial: Trial) -> list[dict[str, Any]]:
+    """Those that were not its last: why each ended, and from which iteration the next one went on, None: not yet."""
+    went_on = [None if rest.until is None or rest.until == trial.ended_at else rest.iteration for rest in trial.rests]
+    return [
+        {"why": rest.why, "iteration": rest.reached, "went_on_from": from_}
+        for rest, from_ in zip(trial.rests, went_on, strict=True)
+    ]
+
+
+def _score(record: CheckpointRecord, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The run's metrics in the result that a checkpoint belongs to."""
+    found = {name: lookup(record.metrics, name) for name in goal_of(settings).metrics}
+    return {name: value for name, value in found.items() if value is not MISSING}
 
 
 def why(trial: Trial, paths: ExperimentPaths, journal: JournalContents, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,10 +114,11 @@ def why(trial: Trial, paths: ExperimentPaths, journal: JournalContents, settings
 
 def text_of(facts: dict[str, Any]) -> str:
     lines = [
-        f"{output.value(facts['name'])}  {facts['status']}  iteration {facts['iteration']}",
+        f"{output.value(facts['name'])}  {output.value(facts['state'])}  iteration {facts['iteration']}",
         output.value(facts["path"]),
     ]
     lines += [f"ended: {output.value(facts['reason'])}"] if facts["reason"] else []
+    lines += _attempt_lines(facts["attempts"])
     lines += [f"note, {output.time(note['at'])}: {output.value(note['text'])}" for note in facts["notes"]]
     lines += ["", "config"]
     lines += [f"  {output.value(key)} = {output.value(value)}" for key, value in facts["config"].items()]
@@ -105,6 +137,17 @@ def text_of(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _attempt_lines(attempts: list[dict[str, Any]]) -> list[str]:
+    """The last ones, a line each."""
+    lines = []
+    for number, one in list(enumerate(attempts, 1))[-ATTEMPTS:]:
+        start = one["went_on_from"]
+        next_ = "not gone on since" if start is None else f"went on from iteration {start}" if start else "began anew"
+        lines.append(f"  {number}: {_ENDED.get(one['why'], one['why'])} after iteration {one['iteration']}; {next_}")
+    more = [f"  ... {len(attempts) - ATTEMPTS} before"] if len(attempts) > ATTEMPTS else []
+    return [f"earlier attempts: {len(attempts)}", *more, *lines] if attempts else []
+
+
 def _clone_text(item: dict[str, Any]) -> str:
     changed = ", ".join(
         f"{output.value(key)}: {output.value(before)} -> {output.value(after)}"
@@ -117,7 +160,12 @@ def _clone_text(item: dict[str, Any]) -> str:
 def _checkpoint_text(item: dict[str, Any]) -> str:
     where = "" if item["here"] else "  not here"
     copies = "".join(f"  at {output.value(place)}" for place in item["copies"])
-    return f"  {output.value(item['name'])}  {output.size(item['bytes'])}{where}{copies}"
+    scores = _scores_text(item["metrics"])
+    return f"  {output.value(item['name'])}  {output.size(item['bytes'])}{scores}{where}{copies}"
+
+
+def _scores_text(scores: Mapping[str, Any]) -> str:
+    return "".join(f"  {output.value(name)}={output.value(score)}" for name, score in scores.items())
 
 
 def _why_lines(facts: dict[str, Any]) -> list[str]:
@@ -130,7 +178,7 @@ def _why_lines(facts: dict[str, Any]) -> list[str]:
 
 
 def _why_text(item: dict[str, Any]) -> str:
-    scores = "".join(f"  {output.value(name)}={output.value(score)}" for name, score in item["metrics"].items())
+    scores = _scores_text(item["metrics"])
     rules = ", ".join(output.value(rule) for rule in item["why"])
     if item["fate"] == "kept":
         told = f"kept: {rules or 'it is to go at the next save'}"

@@ -166,7 +166,7 @@ def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path, encoding: str, v
     if verb[0] == "show":
         assert ("\\ud800" in text or "--json" in verb) and "\x1b" not in text
     if verb == ("show", "odd"):
-        assert text.count("returned") == 1 and len(text.splitlines()) == 6  # one says that there is a warning
+        assert text.count("returned") == 1 and len(text.splitlines()) == 7  # two say that there is a warning
         assert ("☃" if encoding == "utf-8" else "\\u2603") in text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,3 +120,46 @@ def test_show_names_no_copies_of_the_experiment_that_was_continued(
         [(there, 6, 0)] if new == "there" else []
     )
     assert [item["copies"] for item in trial["checkpoints"]] == [[there] if new == "there" else []] * 3
+
+
+def saves_and_fails(config: dict[str, Any]) -> None:
+    found = tune.get_checkpoint()
+    begun = found.to_dict()["step"] if found else 0
+    for step in range(begun + 1, 4):
+        saved = tune.Checkpoint.from_dict({"step": step}) if config["saves"] else None
+        tune.report({"loss": 1 / step}, checkpoint=saved)
+        if step == begun + 2:
+            raise ValueError("no luck")
+
+
+def test_show_of_a_trial_tells_its_attempts_and_the_metric_of_its_checkpoints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tune.run(
+        saves_and_fails, config={"saves": True}, metric="loss", mode="min", max_failures=1, name="e",
+        storage_path=tmp_path, executor="inline", verbose=0,
+    )  # fmt: skip
+    said = answer(capsys, "show", tmp_path / "e", "0")
+    facts = json.loads(answer(capsys, "show", tmp_path / "e", "0", "--json"))
+
+    assert said.splitlines()[0].split() == [facts["name"], "done", "iteration", "3"]
+    assert "\nended: returned\nearlier attempts: 1\n  1: failed after iteration 2; went on from iteration 2\n" in said
+    assert facts["attempts"] == [{"why": "failed", "iteration": 2, "went_on_from": 2}]
+    assert (facts["status"], facts["state"]) == ("TERMINATED", "done")
+    assert [item["metrics"] for item in facts["checkpoints"]] == [{"loss": 1 / step} for step in (1, 2, 3)]
+    assert "  loss=0.33333\n" in said
+
+
+@pytest.mark.parametrize(("saves", "how"), [(True, " from its checkpoints"), (False, "")])
+def test_show_says_how_one_that_was_not_finished_goes_on(
+    saves: bool, how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(tune.TuneError):
+        tune.run(
+            saves_and_fails, config={"saves": saves}, num_samples=3, fail_fast=True, name="e",
+            storage_path=tmp_path, executor="inline", verbose=0,
+        )  # fmt: skip
+    _, head, to_go_on, *_ = answer(capsys, "show", tmp_path / "e").splitlines()
+
+    assert head.startswith("stopped by fail_fast; 1 of 3 trials (1 failed); ")
+    assert to_go_on == f'resume="AUTO" in the same call goes on{how}'
