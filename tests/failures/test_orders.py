@@ -95,6 +95,8 @@ def ordered(stage: Stage, *words: str, capsys: Any = None) -> tuple[str, str]:
 
 def test_a_pause_outlives_two_drivers_and_goes_on_bit_for_bit(stage: Stage, capsys: Any) -> None:
     script = started(stage)
+    assert main(["pause", str(stage.results / "e"), "0", "--wait", "0"]) == 1, "it is not done"
+    capsys.readouterr()
     state, why = ordered(stage, "pause", "0", capsys=capsys)
     assert state == "done"
     paused_at = int(why.split()[-1])
@@ -108,6 +110,7 @@ def test_a_pause_outlives_two_drivers_and_goes_on_bit_for_bit(stage: Stage, caps
     printed = stage.run("script.py", "fifo")  # the others end; it waits still, and the run ends without it
     assert f"TRIAL 0 PAUSED True None {paused_at}" in printed
     assert "1 trial waits for you (trial 0)" in printed
+    assert "1 waits for your `tuner go`" in stage.run("script.py", "fifo")
     order = give(stage.results / "e", {"order": "go", "trial": "0"}, if_dead="wait")
     assert main(["show", str(stage.results / "e")]) == 0
     assert "ordered: go 0 (waits for a driver)" in capsys.readouterr().out

@@ -18,7 +18,7 @@ from tuner.analysis import scopes
 from tuner.analysis.plot_page import BUTTONS, Plots, document, shown_in_notebooks
 from tuner.analysis.plot_source import NothingToPlot, PlotSource, best_first, plotly
 from tuner.analysis.plots import KINDS, figure
-from tuner.error import SettingError, refused
+from tuner.error import SettingError, StorageError, refused
 from tuner.experiment.outcome import ended_because
 from tuner.experiment.paths import as_local_path, is_elsewhere
 
@@ -106,11 +106,14 @@ def image(made: go.Figure, form: str) -> bytes:
 
 
 def put(target: str, data: bytes) -> str:
-    """Write a file to a path or a URI, and return that as it may be shown."""
+    """Write a file to a path or a URI, and return that as it may be shown. Raises StorageError."""
     if not is_elsewhere(target):
         path = as_local_path(target)
-        fs.make_dirs(path.parent)
-        fs.replace_file(path, data)
+        try:
+            fs.make_dirs(path.parent)
+            fs.replace_file(path, data)
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written: {error.strerror}") from None
         return str(path)
     above, name = parent_and_name(target)
     with open_backend(above) as backend:

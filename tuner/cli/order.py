@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from tuner.orders.order import ALL, WORDS, OrderBody, made
 
 USUAL_S = 3.0
 """So long an answer is waited for: an order is taken up within a second, or refused."""
-WAIT = f"until it is done, at most so long (without it {USUAL_S:g} s)"
+WAIT = f"until it is done, at most so long; exit status 1 if it is not (without it {USUAL_S:g} s)"
 _HELP = {
     "stop": f"end a trial, or '{ALL}', as if a stopper had said so",
     "pause": "save a trial, free its slot, and let it wait for `go`",
@@ -45,7 +46,7 @@ def add(verbs: Any) -> None:
             verb.add_argument("text", metavar="TEXT", nargs="+")
         verb.add_argument("--id", dest="order_id", metavar="ID", help="the same id again is the same order")
         verb.add_argument("--if-dead", choices=IF_DEAD, default="refuse", help="when no driver runs (refuse)")
-        verb.add_argument("--wait", nargs="?", type=_seconds, const=None, default=USUAL_S, metavar="SECONDS", help=WAIT)
+        verb.add_argument("--wait", nargs="?", type=seconds, const=math.inf, default=None, metavar="SECONDS", help=WAIT)
         verb.add_argument("--json", action="store_true", help="print the answer for programs")
         verb.set_defaults(run=partial(run, kind))
 
@@ -59,13 +60,14 @@ def run(kind: type[OrderBody], arguments: argparse.Namespace) -> int:
     order = made(kind, **_fields(arguments))
     root = place.experiment(arguments.experiment)
     given = give(root, order, order_id=arguments.order_id, if_dead=arguments.if_dead)
-    given.wait(arguments.wait)
+    given.wait(USUAL_S if arguments.wait is None else None if math.isinf(arguments.wait) else arguments.wait)
     answer = given.answer
     if arguments.json:
         output.say(output.as_json({"id": answer.id, "state": answer.state.value, "why": answer.why}))
     else:
         output.say(f"{answer.state.value}{f': {answer.why}' if answer.why else ''}  (order {answer.id})")
-    return 1 if answer.state is OrderState.REFUSED else 0
+    late = arguments.wait is not None and answer.state is not OrderState.DONE
+    return 1 if late or answer.state is OrderState.REFUSED else 0
 
 
 def _fields(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -84,7 +86,7 @@ def _checkpoint(text: str) -> tuple[str, int]:
     return trial, int(iteration)
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     value = float(text)
     if not value >= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted are seconds from 0")

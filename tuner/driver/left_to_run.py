@@ -46,11 +46,13 @@ def how_far(state: ExperimentState, total: int, resume: Resume) -> str:
     """
     if not state.trials:
         return ""
-    ended, on, again, waiting = 0, 0, 0, 0
+    ended, on, again, waiting, held = 0, 0, 0, 0, 0
     for trial in state.trials:
         errored = trial.status == trial.ERROR and resume.errored is not Errored.SHOW
         if trial.is_finished() and not errored:
             ended += 1
+        elif trial.held:
+            held += 1
         elif errored and resume.errored is Errored.RESTART:
             again += 1
         elif resume.only_errored and not errored:
@@ -60,13 +62,14 @@ def how_far(state: ExperimentState, total: int, resume: Resume) -> str:
         elif trial.attempt:
             again += 1
     count = len(state.trials)
-    new = 0 if resume.only_errored else max(total, count) - ended - on - again
+    new = 0 if resume.only_errored else max(total, count) - ended - on - again - held
     said = [f"{ended} of {counted(max(total, count), 'trial')} had ended"]
     for number, one, several in (
         (on, "goes on", "go on"),
         (again, "begins again", "begin again"),
         (new, "is new", "are new"),
         (waiting, "stays as it is", "stay as they are"),
+        (held, "waits for your `tuner go`", "wait for your `tuner go`"),
     ):
         said += [f"{number} {one if number == 1 else several}"] if number else []
     return ", ".join(said)
@@ -79,7 +82,9 @@ def nothing_left(trials: Sequence[Trial], trainable: str, *, changed: bool) -> s
         changed: the trainable's code is another than that which the results are of.
     """
     failed = sum(trial.status == trial.ERROR for trial in trials)
-    had = f"{counted(len(trials), 'trial')} had ended before"
+    held = sum(trial.held and not trial.is_finished() for trial in trials)
+    had = f"{counted(len(trials) - held, 'trial')} had ended before"
+    had += f", {held} {'waits' if held == 1 else 'wait'} for your `tuner go`" if held else ""
     had += f' ({failed} failed: resume="AUTO+ERRORED" continues {"it" if failed == 1 else "them"})' if failed else ""
     if changed:
         older = f"with the older code of {trainable!r}, so that these are its results"

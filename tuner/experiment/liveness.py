@@ -51,7 +51,9 @@ def last_driver(paths: ExperimentPaths, now: float, processes: Processes | None 
     records = read_records(paths)
     if not records:
         return LastDriver(Liveness.UNKNOWN)
-    record = records[-1]
+    record = records.pop()
+    while record.released and records and not _has_facts(paths, record):
+        record = records.pop()  # a command that owned it for a moment, as `tuner rm`
     if record.released or _is_released_in_replica(paths, record.generation):
         return LastDriver(Liveness.ENDED, record)
     if seen.sees(record.owner):
@@ -60,6 +62,13 @@ def last_driver(paths: ExperimentPaths, now: float, processes: Processes | None 
         return LastDriver(Liveness.UNKNOWN, record)  # a copy: its files have times of their own
     silent = now - paths.generation(record.generation).stat().st_mtime
     return LastDriver(Liveness.KILLED if silent > STALE_S else Liveness.RUNNING, record)
+
+
+def _has_facts(paths: ExperimentPaths, record: GenerationRecord) -> bool:
+    """Whether that driver has written to the journal, or had it folded."""
+    names = fs.listdir(paths.journal) if fs.is_dir(paths.journal) else []
+    own = f"{record.generation:06d}-"
+    return any(name.startswith((own, f"snapshot-{own}")) for name in names)
 
 
 def _lives(paths: ExperimentPaths, record: GenerationRecord, processes: Processes) -> bool:

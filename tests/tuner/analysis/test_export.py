@@ -19,6 +19,8 @@ from tests.tuner.replicated import answer, refused
 from trainables.errors import MissingExtraError
 from trainables.result_history import read_line
 from tuner.analysis import export
+from tuner.analysis.report import put
+from tuner.error import StorageError
 
 
 def train(config: dict[str, Any]) -> None:
@@ -127,3 +129,9 @@ def test_parquet_takes_any_mix_of_values(rows: list[dict[str, Any]]) -> None:
     for key in read:
         there = [row.get(key) is not None for row in rows]
         assert read[key].notna().tolist() == there
+
+
+def test_what_cannot_be_written_is_said_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "a file").touch()
+    with pytest.raises(StorageError, match="a file/x.csv cannot be written: "):
+        put(str(tmp_path / "a file" / "x.csv"), b"")

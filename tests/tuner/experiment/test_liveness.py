@@ -33,6 +33,21 @@ def test_a_driver_runs_until_it_has_ended_or_is_killed(paths: ExperimentPaths, d
     assert seen(paths) is Liveness.KILLED
 
 
+def test_who_owned_it_for_a_moment_and_wrote_nothing_is_passed_over(
+    paths: ExperimentPaths, driver: Callable[[], Driver]
+) -> None:
+    other = driver()
+    other.order("claim", root=str(paths.root))
+    os.kill(other.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+    owner = claim(paths, clock=SystemClock())
+    owner.release()
+    assert seen(paths) is Liveness.KILLED
+    paths.journal.mkdir(exist_ok=True)
+    paths.segment(owner.generation, 1).touch()
+    assert seen(paths) is Liveness.ENDED
+
+
 def test_a_copy_of_what_runs_does_not_run(paths: ExperimentPaths, driver: Callable[[], Driver], tmp_path: Path) -> None:
     driver().order("claim", root=str(paths.root))
     shutil.copytree(paths.root, tmp_path / "copy")
