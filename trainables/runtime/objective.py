@@ -11,23 +11,32 @@ from types import CodeType
 from typing import Any
 
 _SHOWN = 6
+_PRUNES = ("report", "should_prune")
+_PRUNING = [
+    "# trial.report and trial.should_prune become tune.report at each step, and in tune.run",
+    "# scheduler=tune.schedulers.ASHAScheduler(), which stops bad trials",
+]
 _ANY = ['x = trial.suggest_float("x", 0, 1)']
 
 
 def is_objective(function: Callable[..., Any]) -> bool:
     """Whether a function asks its first argument for suggestions: `trial.suggest_float("lr", 1e-4, 1e-1)`."""
+    return _calls(function, suggests)
+
+
+def _calls(function: Callable[..., Any], wanted: Callable[[str], bool]) -> bool:
     code = getattr(inspect.unwrap(function), "__code__", None)
-    return code is not None and bool(code.co_argcount) and _asks(code, code.co_varnames[0])
+    return code is not None and bool(code.co_argcount) and _asks(code, code.co_varnames[0], wanted)
 
 
-def _asks(code: CodeType, first: str) -> bool:
-    """Whether code asks what is called `first`, in functions and comprehensions within it too."""
+def _asks(code: CodeType, first: str, wanted: Callable[[str], bool]) -> bool:
+    """Whether code asks what is called `first` for such a method, in functions and comprehensions within it too."""
     inner = [each for each in code.co_consts if isinstance(each, CodeType) and first in each.co_freevars]
-    if any(_asks(each, first) for each in inner):
+    if any(_asks(each, first, wanted) for each in inner):
         return True
     on_top = False
-    for step in dis.get_instructions(code) if any(map(suggests, code.co_names)) else ():
-        if on_top and isinstance(step.argval, str) and suggests(step.argval):
+    for step in dis.get_instructions(code) if any(map(wanted, code.co_names)) else ():
+        if on_top and isinstance(step.argval, str) and wanted(step.argval):
             return True
         on_top = step.opname.startswith("LOAD_") and step.argval == first
     return False
@@ -55,6 +64,7 @@ def two_functions(function: Callable[..., Any]) -> str:
             "",
             "search = OptunaSearch(space)             # from tuner.search.optuna",
             'tune.run(train, search_alg=search, metric="value", mode="min", num_samples=100)',
+            *(_PRUNING if _calls(function, _PRUNES.__contains__) else ()),
         ]
     )
 

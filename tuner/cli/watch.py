@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tuner.cli import place
@@ -25,6 +26,7 @@ never the run. It only reads: the journal in the experiment's directory, or with
 what was not copied yet. Where the output is no terminal, each start and end of a trial is a line. Exit status 0: the
 run has finished, and no trial failed; 1: it has ended otherwise; 130: Ctrl-C."""
 
+HOW_TO_LEAVE = "Ctrl-C ends the watching; the run goes on"
 PATIENCE = 10
 """Between two looks there is so many times the time that a look takes: a large journal is read more seldom."""
 SUMMARY_S = 30.0
@@ -136,8 +138,11 @@ class WatchLoop:
         self._screen.close()
 
     def _draw(self, seen: ObservedRun) -> None:
+        from tuner.progress.run_view import HeadLine
+
         if self._screen.lively:
-            self._screen.show(self._view(seen))
+            view = self._view(seen)
+            self._screen.show(replace(view, head=[*view.head, HeadLine(HOW_TO_LEAVE, "dim")]))
             return
         for line in self._events.since(seen):
             self._screen.line(line)

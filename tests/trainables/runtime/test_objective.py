@@ -84,6 +84,16 @@ def test_where_the_suggestions_are_not_plain_an_example_stands_for_them() -> Non
     assert 'trial.suggest_float("x", 0, 1)' in two_functions(suggests_in_a_loop)
 
 
+def test_pruning_becomes_a_scheduler() -> None:
+    def prunes(trial: Any) -> float:
+        x = trial.suggest_float("x", 0, 1)
+        trial.report(x, 1)
+        return float("nan") if trial.should_prune() else float(x)
+
+    assert two_functions(prunes).count("ASHAScheduler()") == 1 and "trial.should_prune" in two_functions(prunes)
+    assert "ASHAScheduler" not in two_functions(objective)
+
+
 def test_an_objective_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettingError, match="def space.trial(.|\n)*def train.config(.|\n)*OptunaSearch"):
         tune.run(objective, storage_path=tmp_path / "results")

@@ -139,7 +139,8 @@ def test_ctrl_c_ends_the_watching_and_leaves_the_last_view(tmp_path: Path) -> No
             [sys.executable, str(SCRIPT.with_name("when_there.py")), str(experiment), *WATCH], 80
         ) as terminal:
             terminal.until(waits)
+            assert "Ctrl-C ends the watching; the run goes on" in terminal.lines
             os.kill(terminal.process.pid, signal.SIGINT)
             assert terminal.ended() == 130
-        assert waits(terminal) and "Traceback" not in terminal.text
+        assert waits(terminal) and "Traceback" not in terminal.text and "Ctrl-C" not in terminal.text
         assert run.poll() is None, "the run goes on"
