@@ -38,8 +38,8 @@ class Result(SaysInstead):
         checkpoint: the latest one that is kept, or None.
         error: why it failed, or None.
         path: its directory.
-        end_reason: why it ended, as a sentence ("returned", "stop: loss 0.1 <= 0.2"); None: it has not, or that is not
-            known, as of one read by `from_path`.
+        end_reason: why it ended, as a sentence ("returned", "stop: loss 0.1 <= 0.2"), or what ended the run before it
+            ("stopped by you", "time budget spent"); None: it runs, or that is not known, as of one read by `from_path`.
         config: its resolved config, or a function that gets it when it is asked for; None: what `metrics` has under
             "config".
         best_checkpoints: (checkpoint, the result it belongs to), worst to best: exactly the best N.

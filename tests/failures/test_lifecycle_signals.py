@@ -462,11 +462,15 @@ def test_in_one_process_a_signal_and_a_budget_act_at_the_trials_next_result(tmp_
     trials = halted.value.analysis.trials
     assert [(trial.status, trial.iteration) for trial in trials[:1]] == [("PAUSED", 8)]
     assert len(halted.value.results) == len(trials)
+    assert halted.value.results[0].end_reason == "stopped by you"
     with pytest.raises(SystemExit) as left:
         tune.run(endless, name="preempted", config={"signal": signal.SIGTERM}, **given)
     assert left.value.code == 143
     spent = tune.run(endless, name="spent", config={"signal": 0}, time_budget_s=0.2, **given)
     assert [trial.status for trial in spent.trials[:1]] == ["PAUSED"]
+    assert spent.results_df["end_reason"].iloc[0] == "time budget spent"
+    stored = tune.ExperimentAnalysis(tmp_path / "preempted").results_df
+    assert stored["end_reason"].iloc[0] == "stopped by SIGTERM"
     assert {trial.attempt for trial in spent.trials[1:]} <= {0, 1}
 
 

@@ -117,7 +117,8 @@ def text_of(facts: dict[str, Any]) -> str:
         f"{output.value(facts['name'])}  {output.value(facts['state'])}  iteration {facts['iteration']}",
         output.value(facts["path"]),
     ]
-    lines += [f"ended: {output.value(facts['reason'])}"] if facts["reason"] else []
+    ended = facts["status"] in (Trial.TERMINATED, Trial.ERROR)  # of others the state says it
+    lines += [f"ended: {output.value(facts['reason'])}"] if facts["reason"] and ended else []
     lines += _attempt_lines(facts["attempts"])
     lines += [f"note, {output.time(note['at'])}: {output.value(note['text'])}" for note in facts["notes"]]
     lines += ["", "config"]

@@ -45,14 +45,26 @@ def outcome(trial: Trial, note: str = "", *, brief: bool = True) -> str:
         return trial.end_reason.sentence(brief=brief)
     if not note and trial.error is not None and trial.error.tries:
         note = f"failed{tries(trial)}: {failure(trial)}"  # it is tried again
+    note = note or left_by(trial) or ""
     return f"{word(trial)}: {note}" if note else word(trial)
 
 
 def ended_because(trial: Trial) -> str | None:
-    """Why a trial has ended, on one line: "returned", "stop: loss 0.1 <= 0.2"; None if it has not, or none knows."""
-    if not trial.is_finished() or (trial.status == Trial.TERMINATED and trial.end_reason is None):
+    """Why a trial has ended, on one line: "returned", "stop: loss 0.1 <= 0.2"; None if none knows.
+
+    Of one that has not ended it is what ended the run before it: "stopped by you"; None: nothing yet.
+    """
+    if not trial.is_finished():
+        return left_by(trial)
+    if trial.status == Trial.TERMINATED and trial.end_reason is None:
         return None
     return one_line(outcome(trial, brief=False))
+
+
+def left_by(trial: Trial) -> str | None:
+    """What ended the run while this trial had not ended: "stopped by you", "time budget spent"; None: nothing."""
+    why: str | None = None if trial.is_finished() else vars(trial).get("left")  # the state says it
+    return None if why is None or why == "finished" else one_line(ENDS.get(why, why))
 
 
 def failure(trial: Trial) -> str:

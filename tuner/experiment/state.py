@@ -63,6 +63,7 @@ class ExperimentState(SteeredState):
             self.checkpoint_count += len(trial.checkpoints)
             self.checkpoint_bytes += sum(record.bytes for record in trial.checkpoints)
             self._saves = max(self._saves, *(record.number for record in trial.checkpoints), 0)
+        self._leave(self.run_ended)
 
     def snapshot(self, plugins: dict[str, str]) -> bytes:
         """All of it, as JSON."""
@@ -109,6 +110,7 @@ class ExperimentState(SteeredState):
     def _generation(self, fact: ev.GenerationStarted) -> None:
         self.generation = fact
         self.run_ended = None
+        self._leave(None)
 
     def _created(self, fact: ev.TrialCreated) -> None:
         check_name(fact.dirname)
@@ -328,6 +330,13 @@ class ExperimentState(SteeredState):
 
     def _run_ended(self, fact: ev.RunEnded) -> None:
         self.run_ended = fact.why
+        self._leave(fact.why)
+
+    def _leave(self, why: str | None) -> None:
+        """Let each trial that has not ended know what ended the run before it."""
+        for trial in self._order:
+            if not trial.is_finished():
+                trial.__dict__["left"] = why
 
 
 _APPLY: dict[type, Callable[[ExperimentState, Any], None]] = {

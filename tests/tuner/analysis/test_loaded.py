@@ -16,8 +16,10 @@ from tuner.analysis import ExperimentAnalysis, ResultGrid
 from tuner.analysis.loaded import LoadedExperiment, config_of, last_result
 from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment import events as ev
+from tuner.experiment.outcome import ended_because, outcome
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reason import Reason, ReasonKind
+from tuner.experiment.state import ExperimentState
 
 
 def test_frames_hold_every_result_flat(lab: Any) -> None:
@@ -219,3 +221,26 @@ def test_frames_and_results_say_why_a_trial_ended(lab: Any) -> None:
     assert "end_reason='stop: loss 0.5 <= 0.6'" in repr(ResultGrid(analysis)[0])
     lab.report(running, loss=0.2, end_reason="mine")
     assert list(analysis.results_df["end_reason"]) == [*wanted[:2], "mine"], "a metric of that name"
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("interrupted", "stopped by you"), ("budget", "time budget spent"), ("preempted", "stopped by SIGTERM"),
+        ("fail_fast", "stopped by fail_fast"), ("failed", "the driver failed"), ("finished", None),
+    ],
+)  # fmt: skip
+def test_who_had_not_ended_when_the_run_did_says_what_ended_that(lab: Any, why: str, said: str | None) -> None:
+    run_trials(lab, [0.5], [0.4], ended=False)
+    done, left = lab.state.trials
+    lab.end(done)
+    lab.facts.apply(ev.AttemptEnded(left.trial_id, 1, "halted"))
+    lab.facts.apply(ev.RunEnded(why, 2.0))
+    grid = ResultGrid(lab.analysis())
+    assert grid[1].end_reason == said and grid[0].end_reason is None
+    assert (left.status, left.end_reason, grid.num_terminated) == ("PENDING", None, 1)
+    assert outcome(left) == (f"waiting: {said}" if said else "waiting")
+    again = ExperimentState.from_snapshot(lab.state.root, lab.state.snapshot({}))
+    assert [ended_because(trial) for trial in again.trials] == [None, said]
+    again.apply(ev.GenerationStarted(2))
+    assert ended_because(again.trials[1]) is None, "it goes on"
