@@ -47,7 +47,7 @@ def test_the_error_that_ended_a_driver_is_kept_and_a_resume_says_what_it_found(
     capsys.readouterr()
     assert main(["show", path]) == 0
     head = capsys.readouterr().out.splitlines()
-    assert "the driver failed: " in head[1] and "no xxx" in head[1] and head[1].endswith("xxx ...")
+    assert "the driver failed: " in head[1] and "no xxx" in head[1] and head[1].endswith("xx…")
     assert not any("and no more" in line or "1 warning" in line for line in head)
     assert main(["show", path, "--warnings"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
