@@ -117,7 +117,8 @@ def _names(metrics: Mapping[str, Any], prefix: str) -> Iterator[str]:
 
 
 def nearest_keys(metrics: Mapping[str, Any], name: str, *, limit: int = 5) -> list[str]:
-    """The reported names that read most like `name`, nearest first; when none comes near, the first `limit` of all."""
+    """The reported names that read most like `name`, nearest first; when none comes near, the first `limit` of all,
+    what is reported of itself last."""
     names = [key for key in metric_names(metrics) if key != name]
     wanted = name.lower()
     last = re.split(r"[/.]", wanted)[-1]
@@ -132,4 +133,8 @@ def nearest_keys(metrics: Mapping[str, Any], name: str, *, limit: int = 5) -> li
 
     rated = [(likeness(key), key) for key in names]
     near = sorted((pair for pair in rated if pair[0] >= 0.5), key=lambda pair: -pair[0])
-    return [key for _, key in near[:limit]] or names[:limit]
+    if near:
+        return [key for _, key in near[:limit]]
+    from trainables.automatic import AutomaticKeys  # sockets: only a mistake needs it
+
+    return sorted(names, key=AutomaticKeys().complete({}).__contains__)[:limit]

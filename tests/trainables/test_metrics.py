@@ -93,3 +93,9 @@ def test_the_nearest_key_comes_first(wrong: str, right: str) -> None:
 
 def test_without_a_near_key_the_first_ones_are_listed() -> None:
     assert nearest_keys({"aa": 1, "bb": 2, "cc": 3}, "zzzzzz", limit=2) == ["aa", "bb"]
+
+
+def test_what_is_reported_of_itself_comes_last_unless_it_is_near() -> None:
+    metrics = {"done": False, "training_iteration": 1, "acc": 1, "pid": 7}
+    assert nearest_keys(metrics, "zzzzzz", limit=2) == ["acc", "done"]
+    assert nearest_keys(metrics, "training_iterations")[0] == "training_iteration"

@@ -292,6 +292,8 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
             return "no trial has reported anything"
         if any(score_of(trial.last_result, metric) is not None for trial in self._trials):
             return f"{metric!r} is NaN in all trials, or infinite and those were to be left out (filter_nan_and_inf)"
+        if metric in sample:
+            return f"no trial has reported a number {metric!r}: it is {sample[metric]!r:.60}"
         near = ", ".join(nearest_keys(sample, metric))
         return f"no trial has reported a number {metric!r}; reported, nearest first: {near}"
 

@@ -167,10 +167,13 @@ class Endings:
 
     def _end_well(self, trial: Trial) -> None:
         """The trial ends. Raises MetricMissingError when it is the first, and has not reported what is needed."""
-        last = trial.last_result
+        required, last = self._parts.plugins.required, trial.last_result
+        anew = not trial.is_stopped and not (trial.checkpoints and trial.checkpoints[-1].iteration >= trial.iteration)
+        if self.halted is None and anew:
+            required.trial_ends(trial, last, anew=True)  # before the fact: a resume runs it with what was mended
         self.transitions.end_trial(trial, None)
-        if self.halted is None:
-            self._parts.plugins.required.trial_has_ended(trial, last)
+        if self.halted is None and not anew:
+            required.trial_ends(trial, last, anew=False)
 
     def _end_stopped(self, run: LiveAttempt, event: Exited, error: ev.ErrorInfo | None) -> None:
         """A trial that was told to stop is gone, in whatever way: it has ended, unless its last save is missing."""

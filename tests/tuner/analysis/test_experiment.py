@@ -90,7 +90,7 @@ def test_without_results_there_is_no_best_and_one_warning_says_why(lab: Any, cap
     ("values", "metric", "why"),
     [
         ([0.5], "losss", "no trial has reported a number 'losss'; reported, nearest first: loss"),
-        (["text"], "loss", "no trial has reported a number 'loss'; reported, nearest first: done"),
+        (["text"], "loss", "no trial has reported a number 'loss': it is 'text'"),
         ([math.nan], "loss", "'loss' is NaN in all trials, or infinite and those were to be left out"),
     ],
 )

@@ -45,6 +45,8 @@ class RequiredMetrics:
         self._strict = strict
         self._no_number: set[str] = set()
         """Metrics that were warned of because a result had something else there."""
+        self._none: set[str] = set()
+        """Metrics of the run that have come, but as None."""
         self._without: dict[str, int] = {}
         """Trial -> its results, as long as something is missing in all of them."""
         own, plugins = set(names_of(metric)), (searcher, scheduler)
@@ -68,10 +70,11 @@ class RequiredMetrics:
     def look_for_missing(self, trial: Trial, result: dict[str, Any]) -> None:
         """Look whether a result has what has not come yet. Raises MetricMissingError."""
         found = {name: value for name in self.missing if (value := lookup(result, name)) is not MISSING}
-        self.has_come(found)
+        self._none.update(name for name, value in found.items() if value is None and name in self._own)
+        self.has_come(name for name, value in found.items() if value is not None or name not in self._own)
         for name in [name for name, value in found.items() if name in self._own and value is not None]:
             self._check_number("the run", name, found[name])
-        missing = sorted(self.missing)
+        missing = sorted(self.missing - self._none)
         if not missing or not self.live:
             return
         count = self._without[trial.trial_id] = self._without.get(trial.trial_id, 0) + 1
@@ -105,16 +108,31 @@ class RequiredMetrics:
                 strict if self._strict else "",
             )
 
-    def trial_has_ended(self, trial: Trial, last: dict[str, Any]) -> None:
-        """Look whether all has come now that a trial has ended well. Raises MetricMissingError."""
+    def trial_ends(self, trial: Trial, last: dict[str, Any], *, anew: bool) -> None:
+        """Look whether all has come now that a trial ends well. Raises MetricMissingError.
+
+        Args:
+            trial: the trial, also one that has ended just now.
+            last: its last result.
+            anew: whether a resume runs it once more, so that what is mended in the trainable comes to its results.
+        """
         self._without.pop(trial.trial_id, None)
-        if not self._strict or not self.missing:
-            return
         reported = {**dict.fromkeys(trial.metric_summary), **last}  # before a resume, too
         for name in sorted(self.missing):
-            if lookup(reported, name) is MISSING:
-                raise self._error(name, last, f"not in any result of {trial}, which has ended")
-            self.has_come([name])
+            if name in self._none:
+                self._warn_of_none(trial, name)
+            elif not self._strict:
+                continue
+            elif lookup(reported, name) is MISSING:
+                raise self._error(name, last, f"not in any result of {trial}, which has ended", anew=anew)
+            else:
+                self.has_come([name])
+
+    def _warn_of_none(self, trial: Trial, name: str) -> None:
+        if name not in self._no_number:
+            self._no_number.add(name)
+            text = "%s None in all results of %s, which has ended: a trial without a number is no best trial"
+            log.warning(text, self._needs[name], trial)
 
     def nothing_reported(self, trial: Trial) -> MetricMissingError:
         """The error about a function that returned and has reported nothing."""
@@ -125,12 +143,17 @@ class RequiredMetrics:
             "report"
         )
 
-    def _error(self, name: str, result: dict[str, Any], problem: str) -> MetricMissingError:
+    def _error(self, name: str, result: dict[str, Any], problem: str, *, anew: bool = True) -> MetricMissingError:
         near = _meant(result, name)
         hint = f": did you mean {near!r}? Reported were" if near is not None else "; reported were"
+        mend = (
+            'Mend the name, here or in the trainable, and go on with resume="AUTO"'
+            if anew
+            else 'Mend the name here and go on with resume="AUTO", or in the trainable and begin anew with overwrite=True'
+        )
         return MetricMissingError(
-            f"{self._needs[name]} {problem}{hint}: {_nearest(result, name)}. Mend the name, here or in the trainable, "
-            'and go on with resume="AUTO"; TUNE_DISABLE_STRICT_METRIC_CHECKING=1 goes on without'
+            f"{self._needs[name]} {problem}{hint}: {_nearest(result, name)}. {mend}; "
+            "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 goes on without"
         )
 
     def has_metric(self, plugin: Searcher | TrialScheduler, result: dict[str, Any]) -> bool:

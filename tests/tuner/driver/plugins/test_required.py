@@ -97,19 +97,54 @@ def test_a_near_miss_ends_the_run_at_the_first_result_and_a_resume_goes_on(tmp_p
 
 @pytest.mark.parametrize("plugin", GOES_BY, ids=["the run", "scheduler", "searcher"])
 @pytest.mark.parametrize(
-    ("count", "said", "kept"),
-    [(9, "not in any result of train_.*_00000, which has ended", 9), (30, "not in any of the first 10 results of", 0)],
+    ("count", "said"),
+    [(9, "not in any result of train_.*_00000, which has ended"), (30, "not in any of the first 10 results of")],
 )
-def test_a_metric_that_never_comes_ends_the_run_after_ten_results_or_a_trial(tmp_path, plugin, count, said, kept):
+def test_a_metric_that_never_comes_ends_the_run_after_ten_results_or_a_trial(tmp_path, plugin, count, said):
     trainable = report(*[{"loss": n} for n in range(count)])
     settings = {"num_samples": 2, "mode": "min", **plugin}
     with pytest.raises(MetricMissingError, match=said + ".*reported were: loss.*resume=.AUTO"):
         run(trainable, tmp_path, metric="accuracy", **settings)
     seen = tune.ExperimentAnalysis(tmp_path / "e").trials[0]
-    assert seen.last_result["training_iteration"] == 9 and seen.is_finished() == bool(kept)
+    assert seen.last_result["training_iteration"] == 9 and not seen.is_finished()
     analysis = run(trainable, tmp_path, metric="loss", resume="AUTO", **settings)
     assert [trial.status for trial in analysis.trials] == ["TERMINATED"] * 2
     assert analysis.trials[0].last_result["training_iteration"] in (count, 1)  # ASHA stops it at the first
+
+
+@pytest.mark.parametrize("num_samples", [1, 3])
+def test_a_trial_that_ended_without_the_metric_runs_anew_once_that_is_mended_in_the_trainable(tmp_path, num_samples):
+    with pytest.raises(MetricMissingError, match='trainable, and go on with resume="AUTO"; TUNE'):
+        run(report({"acc": 1}), tmp_path, metric="loss", mode="min", num_samples=num_samples)
+    mended = run(
+        report({"loss": 1}), tmp_path, metric="loss", mode="min", num_samples=num_samples, name="e", resume="AUTO"
+    )
+    assert [trial.last_result["loss"] for trial in mended.trials] == [1] * num_samples
+    assert mended.best_trial is mended.trials[0]
+
+
+@pytest.mark.parametrize("way", [{"stop": {"training_iteration": 3}}, {"checkpoint_freq": 1, "stop": {"n": 3}}])
+def test_what_no_resume_can_run_once_more_is_said_to_need_a_new_beginning(tmp_path, way):
+    class Counts(Endless):
+        def step(self):
+            return {**super().step(), "n": self.n}
+
+    with pytest.raises(MetricMissingError, match='resume="AUTO", or in the trainable and begin anew with overwrite=T'):
+        run(Counts, tmp_path, metric="loss", mode="min", **way)
+    assert run(Counts, tmp_path, metric="accuracy", mode="max", resume="AUTO", **way).best_config == {}
+
+
+@pytest.mark.parametrize("plugin", GOES_BY, ids=["the run", "scheduler", "searcher"])
+def test_a_metric_that_is_none_in_all_results_is_warned_of_once(tmp_path, caplog, plugin):
+    trainable = report({"loss": None}, {"acc": 1, "loss": None})
+    run(trainable, tmp_path, metric="loss", mode="min", num_samples=2, **plugin)
+    (said,) = warnings_of(caplog)
+    assert "'loss'" in said and "None" in said
+
+
+def test_a_metric_that_is_none_at_first_only_is_not_warned_of(tmp_path, caplog):
+    run(report({"loss": None}, {"acc": 1}, {"loss": 2}), tmp_path, metric="loss", mode="min", num_samples=2)
+    assert warnings_of(caplog) == []
 
 
 @pytest.mark.parametrize("plugin", GOES_BY, ids=["the run", "scheduler", "searcher"])
