@@ -149,7 +149,7 @@ class RequiredMetrics:
         mend = (
             'Mend the name, here or in the trainable, and go on with resume="AUTO"'
             if anew
-            else 'Mend the name here and go on with resume="AUTO", or in the trainable and begin anew with overwrite=True'
+            else 'Mend the name here and go on with resume="AUTO", or in the trainable and run anew with overwrite=True'
         )
         return MetricMissingError(
             f"{self._needs[name]} {problem}{hint}: {_nearest(result, name)}. {mend}; "

@@ -129,7 +129,7 @@ def test_what_no_resume_can_run_once_more_is_said_to_need_a_new_beginning(tmp_pa
         def step(self):
             return {**super().step(), "n": self.n}
 
-    with pytest.raises(MetricMissingError, match='resume="AUTO", or in the trainable and begin anew with overwrite=T'):
+    with pytest.raises(MetricMissingError, match='resume="AUTO", or in the trainable and run anew with overwrite=T'):
         run(Counts, tmp_path, metric="loss", mode="min", **way)
     assert run(Counts, tmp_path, metric="accuracy", mode="max", resume="AUTO", **way).best_config == {}
 
