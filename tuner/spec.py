@@ -203,6 +203,7 @@ class Spec:
     trainable_name: str = _setting(default="")
     rerun: Rerun = _setting(default=Rerun())
     """What becomes of an experiment of that name; the environment says so."""
+    takes_max: bool = _setting(default=False)  # nobody has said which value of the metric is best
     resources_for: Callable[[Mapping[str, Any]], Any] | None = _setting()
     """What one trial asks for, from its config, where that is not the same for all; None from it: what all ask for."""
 
@@ -314,8 +315,7 @@ _CHECKS = {each.name: check for each in _ROWS if (check := each.metadata.get("ch
 
 def _related(values: Mapping[str, Any]) -> dict[str, Any]:
     """What settings say of one another. Raises SettingError."""
-    changed: dict[str, Any] = {}
-    trainable, resume = values["trainable"], parse(values["resume"])
+    trainable, resume, changed = values["trainable"], parse(values["resume"]), dict[str, Any]()
     asked, resources_for = values["resources_per_trial"], values["resources_for"]
     if asked is None and resources_for is None:
         asked = resources_of(trainable)
@@ -328,7 +328,8 @@ def _related(values: Mapping[str, Any]) -> dict[str, Any]:
     if values["overwrite"] and resume.base is not Base.NEW:
         raise SettingError(f"overwrite=True and resume={values['resume']!r} exclude each other: give one of them")
     if values["metric"] is not None and values["mode"] is None:
-        changed["mode"] = "max"
+        said = getattr(values["search_alg"], "mode", None) or getattr(values["scheduler"], "mode", None)
+        changed |= {"mode": said} if isinstance(said, (str, list, tuple)) else {"mode": "max", "takes_max": True}
     return changed | _places(values["storage_path"], values["sync_config"])
 
 

@@ -25,6 +25,7 @@ from tuner.driver.signals import Signals
 from tuner.error import Interrupted, MetricMissingError, OwnedElsewhereError, StorageFullError, SyncError
 from tuner.executors.base import Executor
 from tuner.experiment import events as ev
+from tuner.experiment import existing
 from tuner.experiment.driver_log import DriverLog
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.leftovers import remove_set_aside
@@ -89,6 +90,8 @@ class Run:
         total = len(self.state.trials) if source.all_created(self.state) else source.total_samples
         found = how_far(self.state, total, self.spec.resume_choice)
         self.reporter.announce(self.opened.start.note + (f": {found}" if found else ""))
+        if self.spec.takes_max and not existing.is_ray_script():
+            self._warn(f'mode="max" is taken for metric={self.spec.metric!r}; give mode="min" where lower is better')
         for line in self.opened.replica.notes if self.opened.replica is not None else ():
             self._warn(line)
         left = LeftToRun(self.opened, self.state, self.plugins.source)

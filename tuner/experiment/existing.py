@@ -40,6 +40,11 @@ def use(existing: Existing) -> None:
     _default = existing
 
 
+def is_ray_script() -> bool:
+    """This process runs what was written for Ray: only such a one has another default."""
+    return _default is not Existing.ERROR
+
+
 def chosen() -> Existing:
     """What holds. Raises SettingError for a variable that says none of them."""
     word = knobs.existing()

@@ -10,6 +10,9 @@ import pytest
 import tuner as tune
 from tuner.cli import main
 from tuner.error import MetricMissingError
+from tuner.experiment import driver_log, existing
+from tuner.experiment.paths import ExperimentPaths
+from tuner.schedulers import ASHAScheduler
 
 
 def trains(config: dict[str, Any]) -> None:
@@ -67,3 +70,32 @@ def test_a_metric_that_is_missing_is_what_a_finished_look_says(
     capsys.readouterr()
     assert main(["show", str(tmp_path / "e")]) == 0
     assert "the driver failed: metric='xx' is not in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("settings", "best", "warns"),
+    [
+        ({"metric": "x"}, 3, True),
+        ({"metric": "x", "mode": "max"}, 3, False),
+        ({"metric": "x", "scheduler": ASHAScheduler(metric="x", mode="min", grace_period=9)}, 0, False),
+        ({}, None, False),
+    ],
+)
+def test_a_mode_that_nobody_gave_is_spoken_of(
+    settings: dict[str, Any],
+    best: int | None,
+    warns: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(existing, "_default", existing.Existing.ERROR)
+    analysis = run(tmp_path, verbose=1, **settings)
+    said = 'mode="max" is taken for metric=\'x\'; give mode="min" where lower is better'
+    assert capsys.readouterr().out.count(said) == warns
+    assert [line.text for line in driver_log.read(ExperimentPaths(tmp_path / "e"))] == [said] * warns
+    assert best is None or analysis.best_config == {"n": best}
+
+    monkeypatch.setattr(existing, "_default", existing.Existing.ASIDE)
+    run(tmp_path, verbose=1, overwrite=True, **settings)
+    assert said not in capsys.readouterr().out, "Ray does not speak of it"
