@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import signal
@@ -13,11 +14,12 @@ from pathlib import Path
 import pytest
 
 import tuner as tune
-from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
+from tests.servers.s3 import ENVIRONMENT, make_bucket
 from tests.servers.s3_checksums import Answer, ChecksumProxy, refusal
 from trainables.errors import StoreBusyError
 
 ROOT = Path(__file__).parents[2]
+_NUMBERS = itertools.count(1)
 
 SCRIPT = """
     import signal
@@ -38,13 +40,13 @@ def train(config):
 
 
 @pytest.fixture
-def storm(monkeypatch):
+def storm(moto, monkeypatch):
     """A bucket behind a server that refuses as many requests as `storm.left` says."""
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
-    with s3_server() as port, ChecksumProxy(port) as proxy:
+    with ChecksumProxy(moto) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        made = Storm(f"s3://{make_bucket(port, 'runs')}", proxy)
+        made = Storm(f"s3://{make_bucket(moto, f'storm-{next(_NUMBERS)}')}", proxy)
         proxy.refuse = made.refuse
         yield made
 
