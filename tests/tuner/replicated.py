@@ -20,8 +20,9 @@ from tuner.cli import main
 _NUMBERS = itertools.count()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[int]:
+    """Of all tests below the conftest that names it: each has a bucket of its own."""
     with s3_server() as port:
         yield port
 

@@ -12,10 +12,8 @@ import numpy
 import pytest
 
 import tuner as tune
-from tests.tuner.replicated import answer, bucket, cache, refused, server
+from tests.tuner.replicated import answer, refused
 from tuner.cli import main
-
-__all__ = ["bucket", "cache", "server"]
 
 
 class Marks:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.tuner.replicated import answer, bucket, cache, contents, ran, refused, server
+from tests.tuner.replicated import answer, contents, ran, refused
 from trainables.transfer.open import open_backend
 from tuner.cli import main
 from tuner.clock import SystemClock
@@ -22,8 +22,6 @@ from tuner.experiment.lock import claim
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import is_experiment
 from tuner.tools.remove import REMOVED, remove, remove_replica
-
-__all__ = ["bucket", "cache", "server"]
 
 
 @pytest.fixture(scope="module")

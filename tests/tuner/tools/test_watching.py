@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.tuner.experiment.harness import write_record
-from tests.tuner.replicated import bucket, cache, ran, server
+from tests.tuner.replicated import ran
 from trainables.transfer.open import open_backend
 from tuner.clock import VirtualClock
 from tuner.error import ExperimentNotFoundError
 from tuner.experiment.ownership import STALE_S
 from tuner.experiment.paths import ExperimentPaths
 from tuner.tools.watching import WatchedDirectory, WatchedReplica, source_at
-
-__all__ = ["bucket", "cache", "server"]
 
 
 def test_what_was_not_written_to_is_not_read_again(tmp_path: Path) -> None:
