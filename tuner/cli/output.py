@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from trainables import tagged
 from trainables.printable import one_line, printable
 from tuner.error import TuneError
+from tuner.progress.encoding import encoding_of, escaped
 from tuner.progress.formatting import counted as counted
 from tuner.progress.formatting import size as size
 
@@ -27,9 +28,10 @@ def say(line: str, file: TextIO | None = None) -> None:
     Raises TuneError when the output takes nothing, as a full disk; nothing more is written there then.
     """
     stream = file or sys.stdout
-    encoding = getattr(stream, "encoding", None) or "utf-8"
+    if stream is None:
+        return  # the program was started without
     try:
-        print(printable(line).encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
+        print(escaped(printable(line), encoding_of(stream)), file=stream, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:

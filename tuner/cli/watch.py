@@ -46,8 +46,9 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tuner.progress.screen import fitting_screen
+    from tuner.progress.steady_screen import SteadyScreen
 
-    screen = fitting_screen()
+    screen = SteadyScreen(fitting_screen())
     with _source(arguments.experiment) as source:
         watching = WatchLoop(source, screen)
         try:

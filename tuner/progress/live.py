@@ -24,6 +24,7 @@ from tuner.progress.failure_text import failure_text
 from tuner.progress.printed import PrintedHint
 from tuner.progress.run_view import RunView
 from tuner.progress.screen import Screen, Status, fitting_screen
+from tuner.progress.steady_screen import SteadyScreen
 from tuner.progress.table import Columns, build
 from tuner.progress.view_builder import ViewBuilder
 from tuner.progress.warn_once import WarnOnce
@@ -98,11 +99,10 @@ class Progress(Announcer):
         self.verbose = verbose
         self.columns = columns or Columns(metric=metric, mode=mode)
         self.standing = LastScores(self.columns.metric, self.columns.mode)
-        self._screen = screen or fitting_screen()
+        self._screen = screen or SteadyScreen(fitting_screen())
         self._clock = clock or SystemClock()
         self._warnings = WarnOnce(self._screen.line, repeat=verbose >= 3)
         self._silent_after = knobs.silent_after_s()
-        self._interval = min(self._screen.interval, self._silent_after)
         self._heard: dict[str, _Heard] = {}
         self._printed = PrintedHint(self._screen.line if verbose < 3 else None)
         self._failed: list[Trial] = []
@@ -112,7 +112,7 @@ class Progress(Announcer):
         self._seeded = False
         self._news = True
         self._start = self._clock.monotonic()
-        self._due = self._start + self._interval
+        self._due = self._start + min(self._screen.interval, self._silent_after)
 
     @property
     def folds(self) -> bool:
@@ -131,7 +131,7 @@ class Progress(Announcer):
         super().setup()
         self._builder.total = max(0, info.get("total_num_samples") or 0)
         self._start = self._clock.monotonic()
-        self._due = self._start + self._interval
+        self._due = self._start + min(self._screen.interval, self._silent_after)
 
     def on_trial_start(self, iteration: int, trials: Trials, trial: Trial, **info: Any) -> None:
         now = self._clock.monotonic()
@@ -186,7 +186,7 @@ class Progress(Announcer):
     def on_step_end(self, iteration: int, trials: Trials, **info: Any) -> None:
         now = self._clock.monotonic()
         if now >= self._due:
-            self._due = now + self._interval
+            self._due = now + min(self._screen.interval, self._silent_after)
             self.look(trials)
 
     def next_refresh(self) -> float | None:

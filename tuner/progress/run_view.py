@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tuner.progress.encoding import escaped
 from tuner.progress.trial_rows import GAP, FittedRows, TrialRow, cut, fitted
 
 if TYPE_CHECKING:
@@ -74,6 +75,16 @@ class RunView:
         if self.hidden:
             drawn.append(Text(f"... and {self.hidden} more"))
         return drawn
+
+    def within(self, encoding: str) -> RunView:
+        """The same with escapes for what an encoding lacks."""
+        return replace(
+            self,
+            head=[replace(line, text=escaped(line.text, encoding)) for line in self.head],
+            rows=[row.within(encoding) for row in self.rows],
+            failed=[row.within(encoding) for row in self.failed],
+            metric=None if self.metric is None else escaped(self.metric, encoding),
+        )
 
     def brief(self) -> str:
         return "  ".join(line.text for line in self.head)

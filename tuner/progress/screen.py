@@ -7,10 +7,11 @@ import html
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
 from trainables.printable import one_line, printable
+from tuner.progress.encoding import EncodableStream, drawable, encoding_of, escaped
 from tuner.progress.table import TrialTable
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ class Drawable(Protocol):
 
     def plain(self) -> str:
         """As lines of text."""
+
+    def within(self, encoding: str) -> Drawable:
+        """The same with escapes for what an encoding lacks, before it is fitted to a width."""
 
     def html(self) -> str:
         """For a notebook, everything escaped."""
@@ -53,6 +57,12 @@ class Status:
 
     def plain(self) -> str:
         return "\n".join([*([self.grid.plain()] if self.grid.rows else []), *self.told])
+
+    def within(self, encoding: str) -> Status:
+        cells = [[escaped(cell, encoding) for cell in row] for row in (self.grid.header, *self.grid.rows)]
+        return Status(
+            [escaped(line, encoding) for line in self.told], replace(self.grid, header=cells[0], rows=cells[1:])
+        )
 
     def html(self) -> str:
         return "".join(f"<div>{html.escape(one_line(line))}</div>" for line in self.told) + self.grid.html()
@@ -104,12 +114,7 @@ class PlainScreen:
         self._stream = stream
 
     def line(self, text: str) -> None:
-        stream = self._stream or sys.stdout  # looked up late: pytest and notebooks replace it
-        try:
-            stream.write(printable(text) + "\n")
-            stream.flush()
-        except (OSError, ValueError):
-            pass  # a closed pipe is no reason to end a run
+        self._write(escaped(printable(text), encoding_of(self._get_stream())))
 
     def fold(self, heading: str, brief: str, whole: str) -> None:
         self.line(f"{heading}\n{brief}")
@@ -118,10 +123,24 @@ class PlainScreen:
         self.line(look.brief())
 
     def final(self, look: Drawable) -> None:
-        self.line(look.plain())
+        encoding = encoding_of(self._get_stream())
+        self._write(drawable(printable(look.within(encoding).plain()), encoding))
 
     def close(self) -> None:
         pass
+
+    def _write(self, text: str) -> None:
+        stream = self._get_stream()
+        if stream is None:
+            return  # the program was started without
+        try:
+            stream.write(text + "\n")
+            stream.flush()
+        except (OSError, ValueError):
+            pass  # a closed pipe is no reason to end a run
+
+    def _get_stream(self) -> TextIO | None:
+        return self._stream or sys.stdout  # looked up late: pytest and notebooks replace it
 
 
 class TerminalScreen:
@@ -162,6 +181,7 @@ class TerminalScreen:
     def final(self, look: Drawable) -> None:
         self.close()
         console = self._get_console()
+        look = look.within(console.encoding)
         for each in [*look.trials(console.width), *look.lines(console.width)]:
             console.print(each)
 
@@ -179,6 +199,7 @@ class TerminalScreen:
         from rich.console import Group
 
         console = self._get_console()
+        look = look.within(console.encoding)
         lines = look.lines(console.width)
         return Group(*lines, *look.trials(console.width)[: max(1, console.height - len(lines) - 1)])
 
@@ -193,13 +214,18 @@ class TerminalScreen:
             self._print(text)
 
     def _print(self, text: str) -> None:
-        self._get_console().print(printable(text), markup=False, highlight=False, emoji=False, soft_wrap=True)
+        console = self._get_console()
+        console.print(
+            escaped(printable(text), console.encoding), markup=False, highlight=False, emoji=False, soft_wrap=True
+        )
 
     def _get_console(self) -> Console:
         if self._console is None:
             from rich.console import Console
 
-            self._console = Console()
+            plain = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
+            has_all = encoding_of(plain).lower().startswith("utf")
+            self._console = Console() if has_all else Console(file=cast(TextIO, EncodableStream(plain)))
         return self._console
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from tuner.progress.encoding import escaped
 
 GAP = 2
 LONGEST_NAME = 16
@@ -31,6 +33,20 @@ class TrialRow:
     parameters: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
     """Others that it reported."""
+
+    def within(self, encoding: str) -> TrialRow:
+        """The same with escapes for what an encoding lacks."""
+
+        def each(named: Mapping[str, str]) -> dict[str, str]:
+            return {escaped(key, encoding): escaped(value, encoding) for key, value in named.items()}
+
+        return replace(
+            self,
+            metric=escaped(self.metric, encoding),
+            standing=escaped(self.standing, encoding),
+            parameters=each(self.parameters),
+            metrics=each(self.metrics),
+        )
 
 
 @dataclass(frozen=True, slots=True)

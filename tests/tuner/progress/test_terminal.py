@@ -68,10 +68,11 @@ def test_what_is_seen_of_a_run_that_is_killed_resumed_and_resized(tmp_path: Path
         assert "running" not in terminal.text
 
 
-def test_no_colour_where_none_is_wanted(tmp_path: Path) -> None:
+def test_no_colour_where_none_is_wanted_and_no_glyphs_that_the_encoding_lacks(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
-    with started(tmp_path, 100, NO_COLOR="1") as terminal:
+    with started(tmp_path, 100, NO_COLOR="1", PYTHONIOENCODING="ascii") as terminal:
         assert terminal.ended() == 0
+        assert terminal.raw.isascii() and "########" in terminal.text
         assert "9 of 9 trials done" in terminal.text
         assert terminal.colours("ValueError") == {"default"}
 
