@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from trainables.validation import parse_bytes
 from tuner.error import refused, require
 
+_SWITCH = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
+
 
 def result_dir() -> str | None:
     """TUNE_RESULT_DIR, or Ray's RAY_AIR_LOCAL_CACHE_DIR: where experiments go when no `storage_path` is given."""
@@ -60,12 +62,12 @@ def callback_classes() -> list[str]:
 
 def dated_names() -> bool:
     """TUNE_DISABLE_DATED_SUBDIR=1: the name of a run that is given none has no date."""
-    return os.environ.get("TUNE_DISABLE_DATED_SUBDIR", "") in ("", "0")
+    return not _switch("TUNE_DISABLE_DATED_SUBDIR", False)
 
 
 def handles_interrupts() -> bool:
     """TUNE_DISABLE_SIGINT_HANDLER=1: Ctrl-C is KeyboardInterrupt at once, and not an end in order."""
-    return os.environ.get("TUNE_DISABLE_SIGINT_HANDLER", "") in ("", "0")
+    return not _switch("TUNE_DISABLE_SIGINT_HANDLER", False)
 
 
 def hook_timeout_s() -> float:
@@ -80,12 +82,12 @@ def slow_after_s() -> float:
 
 def disable_loggers() -> bool:
     """TUNE_DISABLE_AUTO_CALLBACK_LOGGERS=1: no result.json, progress.csv and TensorBoard files unless asked for."""
-    return os.environ.get("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "") not in ("", "0")
+    return _switch("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", False)
 
 
 def disable_tensorboard() -> bool:
     """TUNE_DISABLE_TENSORBOARD=1: no TensorBoard files unless asked for."""
-    return os.environ.get("TUNE_DISABLE_TENSORBOARD", "") not in ("", "0")
+    return _switch("TUNE_DISABLE_TENSORBOARD", False)
 
 
 def stop_grace_s() -> float:
@@ -112,7 +114,7 @@ def silent_after_s() -> float:
 
 def needs_reports() -> bool:
     """TUNE_NEEDS_REPORTS=0: a function that returns and never reports anything has succeeded, as in Ray."""
-    return os.environ.get("TUNE_NEEDS_REPORTS", "1") != "0"
+    return _switch("TUNE_NEEDS_REPORTS", True)
 
 
 def need_no_reports() -> None:
@@ -122,7 +124,7 @@ def need_no_reports() -> None:
 
 def strict_metrics() -> bool:
     """TUNE_DISABLE_STRICT_METRIC_CHECKING=1: a metric that is needed may be missing in all results."""
-    return os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING", "0") != "1"
+    return not _switch("TUNE_DISABLE_STRICT_METRIC_CHECKING", False)
 
 
 def max_publish_failures() -> int:
@@ -136,7 +138,7 @@ def max_publish_failures() -> int:
 
 def chdir_to_trial_dir() -> bool:
     """TUNE_CHDIR_TO_TRIAL_DIR=0 (or Ray's RAY_CHDIR_TO_TRIAL_DIR=0): trials stay in the driver's working directory."""
-    return os.environ.get("TUNE_CHDIR_TO_TRIAL_DIR", os.environ.get("RAY_CHDIR_TO_TRIAL_DIR", "1")) != "0"
+    return _switch("TUNE_CHDIR_TO_TRIAL_DIR", _switch("RAY_CHDIR_TO_TRIAL_DIR", True))
 
 
 def grace_s() -> float:
@@ -168,6 +170,26 @@ def history_bytes() -> int:
     """TUNE_HISTORY_BYTES: what the packed history of a journal may take ("64MB"); default 256 MB, 0: none is kept."""
     text = os.environ.get("TUNE_HISTORY_BYTES") or "256MB"
     return 0 if text.strip() == "0" else parse_bytes(text, name="TUNE_HISTORY_BYTES")
+
+
+def check_switches() -> None:
+    """Refuse a knob that is switched neither on nor off, before anything is made. Raises SettingError."""
+    for knob in (
+        dated_names,
+        handles_interrupts,
+        disable_loggers,
+        disable_tensorboard,
+        needs_reports,
+        strict_metrics,
+        chdir_to_trial_dir,
+    ):
+        knob()
+
+
+def _switch(name: str, default: bool) -> bool:
+    text = os.environ.get(name, "").strip()
+    require(not text or text.lower() in _SWITCH, name, text, "accepted are 1, true, yes, on and 0, false, no, off")
+    return _SWITCH[text.lower()] if text else default
 
 
 def _seconds(name: str, default: float, accepted: str = "seconds from 0 on") -> float:

@@ -208,6 +208,7 @@ class Spec:
     """What one trial asks for, from its config, where that is not the same for all; None from it: what all ask for."""
 
     def __post_init__(self) -> None:
+        knobs.check_switches()
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         if given["restore"] is None and isinstance(given["trainable"], TunableTrainer):
             given["restore"] = given["trainable"].resume_from_checkpoint

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import tuner as tune
 from tuner import knobs
 from tuner.error import SettingError
 
@@ -45,3 +47,43 @@ def test_d20_what_a_run_does_after_ctrl_c_is_one_of_two(monkeypatch: pytest.Monk
     monkeypatch.setenv("TUNE_ON_INTERRUPT", "stay")
     with pytest.raises(SettingError, match="TUNE_ON_INTERRUPT='stay' is not accepted; accepted are raise and return"):
         knobs.on_interrupt()
+
+
+SWITCHES = {
+    "TUNE_DISABLE_DATED_SUBDIR": knobs.dated_names,
+    "TUNE_DISABLE_SIGINT_HANDLER": knobs.handles_interrupts,
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": knobs.disable_loggers,
+    "TUNE_DISABLE_TENSORBOARD": knobs.disable_tensorboard,
+    "TUNE_NEEDS_REPORTS": knobs.needs_reports,
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": knobs.strict_metrics,
+    "TUNE_CHDIR_TO_TRIAL_DIR": knobs.chdir_to_trial_dir,
+    "RAY_CHDIR_TO_TRIAL_DIR": knobs.chdir_to_trial_dir,
+}
+
+
+@pytest.mark.parametrize(("name", "knob"), SWITCHES.items())
+def test_what_is_on_or_off_is_one_of_eight_words_or_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, knob: Callable[[], bool]
+) -> None:
+    said = {}
+    for text in ("", "1", "0", "true", "yes", "ON", "False", "no", " off "):
+        monkeypatch.setenv(name, text)
+        said[text.strip().lower()] = knob()
+    on, off = said["1"], said["0"]
+    assert on is not off and [said[word] for word in ("true", "yes", "on")] == [on] * 3
+    assert [said[word] for word in ("false", "no", "off")] == [off] * 3
+    monkeypatch.delenv(name)
+    assert said[""] is knob()
+    monkeypatch.setenv(name, "nonsense")
+    with pytest.raises(SettingError, match=f"{name}='nonsense' is not accepted; accepted are 1, true, yes, on and 0, "):
+        knob()
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_such_a_word_is_refused_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setenv(name, "nonsense")
+    with pytest.raises(SettingError, match=f"{name}='nonsense'"):
+        tune.run(lambda config: None, storage_path=tmp_path / "results", name="e")
+    assert not (tmp_path / "results").exists()
