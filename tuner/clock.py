@@ -9,6 +9,9 @@ from typing import Protocol
 class Clock(Protocol):
     """Tells the time. Everything below the loop gets its clock from outside."""
 
+    virtual: bool
+    """It moves when it is told to: nobody outside of this process lives by it."""
+
     def time(self) -> float:
         """Seconds since the epoch, for what people read."""
 
@@ -21,6 +24,8 @@ class Clock(Protocol):
 
 class SystemClock:
     """The machine's own clock."""
+
+    virtual = False
 
     def time(self) -> float:
         return time.time()
@@ -44,6 +49,8 @@ class VirtualClock:
         >>> clock.monotonic()
         90.0
     """
+
+    virtual = True
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
         self._start = start

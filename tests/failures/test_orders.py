@@ -194,6 +194,18 @@ def test_in_python_it_is_read_and_steered(stage: Stage) -> None:
     assert waits.state == "done" and {trial.status for trial in now.refreshed().trials} == {"TERMINATED", "ERROR"}
 
 
+def test_trials_that_run_in_the_drivers_own_process_are_steered_too(tmp_path: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for count in range(3):
+            tune.report({"count": count})
+
+    settings: dict[str, Any] = {"name": "e", "storage_path": tmp_path, "executor": "inline", "verbose": 0}
+    tune.run(train, num_samples=2, **settings)
+    order = tune.open_experiment(tmp_path / "e").note(0, "again", if_dead="wait")
+    analysis = tune.run(train, num_samples=3, resume="AUTO", **settings)
+    assert order.state == "done" and [note.text for note in analysis.trials[0].notes] == ["again"]
+
+
 def test_a_hundred_at_once_and_a_dead_driver(stage: Stage) -> None:
     script = started(stage)
     root = stage.results / "e"

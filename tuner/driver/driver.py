@@ -173,7 +173,7 @@ class Run:
             retention=retention,
             clock=self.clock,
             copies=self.copies,
-            mailbox=None if self.executor.inline else Mailbox(self.opened.paths.root),
+            mailbox=None if self.clock.virtual else Mailbox(self.opened.paths.root),
         )
         running = loop.attempts.running
         self.reporter.facts = partial(progress_facts, self.state, self.copies, self.executor, running)
