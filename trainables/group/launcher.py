@@ -69,8 +69,9 @@ class ForkLauncher:
     def start(self, size: int, entry: Callable[[int], bool], ended: Callable[[], None], node: NodeRanks) -> None:
         self._first = node.first
         for rank in range(node.first, node.first + size):
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
             try:
                 pid = os.fork()
             except OSError as error:

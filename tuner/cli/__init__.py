@@ -117,7 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.say(f"tuner {given.verb}: {error}", sys.stderr)
         return REFUSED if isinstance(error, (ValueError, FileNotFoundError, FileExistsError)) else PROBLEMS
     except BrokenPipeError:  # `tuner ls | head`
-        sys.stderr.close()
+        if sys.stderr is not None:
+            sys.stderr.close()
         return PROBLEMS
     except KeyboardInterrupt:
         return 130

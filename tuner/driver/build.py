@@ -29,6 +29,7 @@ from tuner.error import ExperimentExistsError, OwnedElsewhereError, SettingError
 from tuner.executors import default
 from tuner.executors.base import Executor, Resources
 from tuner.executors.local.pickled import check_picklable
+from tuner.executors.local.process_tree import fill_standard_descriptors
 from tuner.executors.pool import check_fits, declared
 from tuner.experiment.blobs import Blobs, trust
 from tuner.experiment.driver_log import DriverLog
@@ -65,6 +66,7 @@ def change_every_run(change: Change) -> None:
 
 def execute(spec: Spec) -> ExperimentAnalysis:
     """Run the experiment that `spec` describes, from wherever it stands, and return its results."""
+    fill_standard_descriptors()  # before anything is opened
     with ExitStack() as ends:
         driver_log = ends.enter_context(DriverLog(SystemClock()).attached())
         variables.tell_of_vain()

@@ -163,11 +163,13 @@ def _finish() -> None:
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a full disk, or the user closed it: nobody is left to tell
-            stream.flush()
+            if stream is not None:
+                stream.flush()
 
 
 def _status(leaving: SystemExit) -> int:
     if leaving.code is None or isinstance(leaving.code, int):
         return (leaving.code or 0) & 0xFF
-    sys.stderr.write(f"{leaving.code}\n")  # as the interpreter does
+    if sys.stderr is not None:
+        sys.stderr.write(f"{leaving.code}\n")  # as the interpreter does
     return 1

@@ -73,8 +73,9 @@ def unpickle(path: str) -> Any:
 
 def settle() -> None:
     """Last step before the first fork: what is there now is not to be touched by the children's collectors."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # it is None where the driver was started without
+            stream.flush()
     gc.collect()
     gc.freeze()
 

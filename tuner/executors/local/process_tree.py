@@ -24,6 +24,14 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(error, f"prctl({option}): {os.strerror(error)}")
 
 
+def fill_standard_descriptors() -> None:
+    """Have 0, 1 and 2 be something: of a program that was started without (`>&-`) the next file that is opened, as a
+    lock or the journal, would have such a number, and whatever a library in C prints would be written there."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+
+
 def die_with_parent(parent: int, signum: int) -> None:
     """Have the kernel send `signum` to this process when `parent` dies; exits if it is already dead.
 
