@@ -111,8 +111,14 @@ def __getattr__(name: str) -> Any:
     if not name.startswith("__"):
         with contextlib.suppress(KeyError):
             return _aliases().look_up(__name__, name)
-    text = f"module 'tuner' has no attribute {name!r}{_elsewhere(name)}"
-    raise AttributeError(text, name=name, obj=sys.modules[__name__])  # with both, Python names the nearest
+    here = sys.modules[__name__]
+    called = "ray.tune" if getattr(sys.modules.get("ray"), "tune", None) is here else __name__
+    text = f"module {called!r} has no attribute {name!r}{_elsewhere(name)}"
+    try:
+        raise AttributeError(text, name=name, obj=here)  # with both, Python names the nearest
+    except AttributeError as error:
+        error.__traceback__ = None
+        raise  # bare: this frame, which is not the user's, is not added again
 
 
 def _elsewhere(name: str) -> str:

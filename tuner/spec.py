@@ -266,8 +266,7 @@ class Spec:
     def _check_saving(self) -> None:
         """Refuse to have a trainable save that cannot, or that decides by itself."""
         for setting in ("checkpoint_frequency", "checkpoint_at_end"):
-            value = getattr(self.checkpoint_config, setting)
-            if not value:
+            if not (value := getattr(self.checkpoint_config, setting)):
                 continue
             if not self.class_api:
                 raise SettingError(

@@ -143,3 +143,11 @@ def test_what_an_error_on_purpose_came_from_is_cut_too() -> None:
 )
 def test_what_is_a_library(file: str, library: bool) -> None:
     assert is_library(file) is library
+
+
+@pytest.mark.parametrize("call", [lambda: tune.choice([]), lambda: tune.grid_search([]), lambda: tune.uniform(1, 0)])
+def test_a_domain_and_a_name_that_are_refused_show_the_line_that_has_them_alone(call) -> None:
+    for mistake in (call, lambda: tune.nosuch):
+        with pytest.raises((SettingError, AttributeError)) as no:
+            mistake()
+        assert {entry.path.name for entry in no.traceback} == {"test_user_frames.py"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from trainables.user_frames import from_the_call
 from trainables.validation import no_effect
 from tuner.error import SettingError
 from tuner.search import bounds
@@ -28,6 +29,7 @@ BOUNDED = ("uniform", "quniform", "loguniform", "qloguniform", "randint", "qrand
 """The domains of numbers between bounds."""
 
 
+@from_the_call
 def uniform(lower: float, upper: float) -> Domain:
     """A float, uniform from `lower` to `upper`.
 
@@ -37,18 +39,21 @@ def uniform(lower: float, upper: float) -> Domain:
     return Float(*bounds.bounds("uniform", lower, upper))
 
 
+@from_the_call
 def quniform(lower: float, upper: float, q: float) -> Domain:
     """A float, uniform, rounded to multiples of `q`; both bounds are multiples of `q` and can come."""
     low, high = bounds.bounds("quniform", lower, upper)
     return Float(low, high, q=bounds.step("quniform", low, high, q))
 
 
+@from_the_call
 def loguniform(lower: float, upper: float, base: Any = _MISSING) -> Domain:
     """A float whose logarithm is uniform: 1e-4 to 1e-3 comes as often as 1e-3 to 1e-2. `base` has no effect."""
     _no_base("loguniform", base)
     return Float(*bounds.bounds("loguniform", lower, upper, log=True), log=True)
 
 
+@from_the_call
 def qloguniform(lower: float, upper: float, q: float, base: Any = _MISSING) -> Domain:
     """A float whose logarithm is uniform, rounded to multiples of `q`; both bounds are multiples of `q`."""
     _no_base("qloguniform", base)
@@ -56,11 +61,13 @@ def qloguniform(lower: float, upper: float, q: float, base: Any = _MISSING) -> D
     return Float(low, high, log=True, q=bounds.step("qloguniform", low, high, q))
 
 
+@from_the_call
 def randn(mean: float = 0.0, sd: float = 1.0) -> Domain:
     """A float, normally distributed."""
     return NormalFloat(bounds.number("randn", "mean", mean), bounds.positive("randn", "sd", sd))
 
 
+@from_the_call
 def qrandn(mean: float, sd: float, q: float) -> Domain:
     """A float, normally distributed, rounded to multiples of `q`."""
     return NormalFloat(
@@ -68,6 +75,7 @@ def qrandn(mean: float, sd: float, q: float) -> Domain:
     )
 
 
+@from_the_call
 def randint(lower: int, upper: int) -> Domain:
     """An int from `lower` to `upper - 1`.
 
@@ -77,23 +85,27 @@ def randint(lower: int, upper: int) -> Domain:
     return Integer(*bounds.whole_bounds("randint", lower, upper))
 
 
+@from_the_call
 def qrandint(lower: int, upper: int, q: int = 1) -> Domain:
     """A multiple of `q` from `lower` to `upper`, `upper` included."""
     return _quantized("qrandint", lower, upper, q, log=False)
 
 
+@from_the_call
 def lograndint(lower: int, upper: int, base: Any = _MISSING) -> Domain:
     """An int from `lower` to `upper - 1` whose logarithm is uniform. `base` has no effect."""
     _no_base("lograndint", base)
     return Integer(*bounds.whole_bounds("lograndint", lower, upper, log=True), log=True)
 
 
+@from_the_call
 def qlograndint(lower: int, upper: int, q: int, base: Any = _MISSING) -> Domain:
     """A multiple of `q` from `lower` to `upper`, `upper` included, whose logarithm is uniform."""
     _no_base("qlograndint", base)
     return _quantized("qlograndint", lower, upper, q, log=True)
 
 
+@from_the_call
 def choice(categories: Iterable[Any]) -> Domain:
     """One of the values. Dicts and lists among them may hold domains, which are drawn where that branch is taken.
 
@@ -103,6 +115,7 @@ def choice(categories: Iterable[Any]) -> Domain:
     return Categorical(tuple(bounds.listed("choice", categories, "categories", to="choose from")))
 
 
+@from_the_call
 def sample_from(func: Callable[..., Any]) -> Domain:
     """What `func` says. It may look at the other values, also those that are functions themselves.
 
@@ -113,6 +126,7 @@ def sample_from(func: Callable[..., Any]) -> Domain:
     return Function(func)
 
 
+@from_the_call
 def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
     """Every one of the values, combined with every one of all other grids.
 

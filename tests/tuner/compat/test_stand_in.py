@@ -150,6 +150,24 @@ def test_a_name_of_ray_is_compared_by_its_signature(theirs: str, line: str, monk
         assert found.state == "missing" or "does not take `new_one`" in found.said
 
 
+@pytest.mark.parametrize(
+    ("code", "frames", "last"),
+    [
+        ("def f():\n    1/0\nf()", 2, "ZeroDivisionError: division by zero"),
+        ("x = = 1", 1, "SyntaxError: invalid syntax"),
+        ("from ray import tune\ntune.nosuch", 1, "AttributeError: module 'ray.tune' has no attribute 'nosuch'"),
+        ("from ray import tune\ntune.choice([])", 1, "choice([]): there is nothing to choose from"),
+    ],
+)
+def test_the_error_of_a_script_shows_its_own_frames_and_no_others(
+    tmp_path: Path, code: str, frames: int, last: str
+) -> None:
+    (tmp_path / "script.py").write_text(code)
+    done = python("-m", "tuner.compat", "script.py", cwd=tmp_path)
+    assert done.returncode == 1 and last in done.stderr.splitlines()[-1]
+    assert [line.count("script.py") for line in done.stderr.splitlines() if '  File "' in line] == [1] * frames
+
+
 def test_a_module_of_a_package_runs_as_one(tmp_path: Path) -> None:
     package = tmp_path / "mine"
     package.mkdir()
