@@ -178,7 +178,7 @@ class Run:
         running = loop.attempts.running
         self.reporter.facts = partial(progress_facts, self.state, self.copies, self.executor, running)
         loop.endings.on_halt = lambda cause, grace: self.reporter.announce(
-            interruption.stopping(cause, len(running), grace)
+            interruption.stopping(cause, len(running), grace, inline=inline)
         )
         return loop
 

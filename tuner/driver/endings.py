@@ -51,6 +51,7 @@ class Endings:
         """The trial whose failure ended everything (`fail_fast`), and why it failed."""
         self.on_halt: Callable[[HaltCause, float], None] = lambda why, grace: None
         """Told when that begins, and how many seconds trials have."""
+        self._is_told = False
         self.exceptions: dict[str, bytes] = {}
         """What trials raised, pickled."""
         self._parts, self._plan, self._checkpoints = parts, parts.plan, parts.checkpoints
@@ -63,17 +64,26 @@ class Endings:
             return
         self.halted = why
         self.transitions.try_again(math.inf)  # they wait for the resume now
-        grace = self._plan.grace_s if why is HaltCause.PREEMPTED else self._plan.stop_grace_s
-        self._parts.timers[Timer.GRACE] = self._parts.clock.monotonic() + grace
+        self._parts.timers[Timer.GRACE] = self._parts.clock.monotonic() + self._grace(why)
         for run in list(self._parts.attempts.running.values()):
             if run.trial.trial_id not in self._parts.attempts.prepared:
                 self._parts.executor.tell(run.trial.trial_id, wire.Halt())
-        self.on_halt(why, grace)
+        self._tell(why)
 
     def ask(self, why: HaltCause) -> None:
         """`halt` at the next turn of the loop; for signal handlers."""
         if self.asked is None:
             self.asked = why
+            if self._parts.executor.is_in_users_code:  # that turn may be far, and nothing of the loop is under way
+                self._tell(why)
+
+    def _tell(self, why: HaltCause) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self.on_halt(why, self._grace(why))
+
+    def _grace(self, why: HaltCause) -> float:
+        return self._plan.grace_s if why is HaltCause.PREEMPTED else self._plan.stop_grace_s
 
     @property
     def halting(self) -> bool:

@@ -25,8 +25,19 @@ def how_to_go_on(root: Path) -> str:
     return f'the same call with name={root.name!r} and resume="AUTO", or Tuner.restore({str(root)!r}, ...)'
 
 
-def stopping(cause: HaltCause, running: int, grace_s: float) -> str:
-    """What is said at once when a run is told to end."""
+def stopping(cause: HaltCause, running: int, grace_s: float, *, inline: bool = False) -> str:
+    """What is said at once when a run is told to end.
+
+    Args:
+        cause: why.
+        running: how many trials.
+        grace_s: seconds that they have.
+        inline: whether they run in this process, where nothing ends them between two reports.
+    """
+    if inline and running:
+        if cause is HaltCause.INTERRUPTED:
+            return "stopping at the trial's next report; Ctrl-C again stops now"
+        return f"ending early ({cause.value}) at the trial's next report"
     saving = f"{formatting.counted(running, 'trial')} {'saves what it' if running == 1 else 'save what they'} can"
     if cause is HaltCause.INTERRUPTED:
         return f"stopping: {saving} (at most {grace_s:g} s, TUNE_STOP_GRACE_S); Ctrl-C again stops now"

@@ -131,6 +131,11 @@ class Executor(Protocol):
     """A process may go on with another attempt (`Launch.reuse`), and `end_idle` does something."""
 
     @property
+    def is_in_users_code(self) -> bool:
+        """Whether a trial's own code runs just now in the loop's thread, and not the loop; for signal handlers."""
+        return False
+
+    @property
     def remote_hosts(self) -> RemoteHosts | None:
         """The other hosts on which attempts run; None: they run on this one."""
         return None

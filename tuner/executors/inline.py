@@ -53,6 +53,10 @@ class InlineExecutor(Executor):
     def start(self, trainable: Any, *, lock_fds: Sequence[int] = (), marker: str = "", temporary: Path) -> None:
         self._trainable = trainable
 
+    @property
+    def is_in_users_code(self) -> bool:
+        return self._link is not None and self._link.is_working
+
     def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:
         return not self._queue and self._link is None
 
@@ -102,6 +106,7 @@ class InlineExecutor(Executor):
             if not link.killed:
                 if launch.reuse and self._reuse is None:
                     self._reuse = Reuse(in_place=True)
+                link.is_working = True
                 run_job(job, self._trainable, link, own_process=False, reuse=self._reuse)
             link.deliver(link.take_posted())
         except ConnectionError:
@@ -128,6 +133,8 @@ class _InlineLink:
         self.killed = False
         self.failure: BaseException | None = None
         """What the loop raised: the driver's failure, not the trial's."""
+        self.is_working = False
+        """The trial's code runs, and has not called the loop."""
         self._attempt = attempt
         self._dispatch = dispatch
         self._thread = threading.get_ident()
@@ -139,10 +146,12 @@ class _InlineLink:
     def deliver(self, events: Sequence[Event]) -> None:
         """Hand events to the loop. Raises ConnectionError, as a socket would, when it has failed."""
         if self.failure is None and events:
+            working, self.is_working = self.is_working, False
             try:
                 self._dispatch(events)
             except BaseException as error:
                 self.failure = error
+            self.is_working = working
         if self.failure is not None:
             raise ConnectionError("the driver has failed") from self.failure
 
@@ -182,7 +191,9 @@ class _InlineLink:
 
     def wait_durable(self, iteration: int) -> None:
         if self._durable < iteration and threading.get_ident() == self._thread:
+            working, self.is_working = self.is_working, False
             self._dispatch([])  # the loop settles what is due
+            self.is_working = working
         if self._durable < iteration:
             raise RuntimeError(f"the journal is durable up to iteration {self._durable}, not {iteration}")
 

@@ -136,8 +136,8 @@ class PlainScreen:
         try:
             stream.write(text + "\n")
             stream.flush()
-        except (OSError, ValueError):
-            pass  # a closed pipe is no reason to end a run
+        except (OSError, ValueError, RuntimeError):
+            pass  # a closed pipe is no reason to end a run, nor is a print that a signal handler has interrupted
 
     def _get_stream(self) -> TextIO | None:
         return self._stream or sys.stdout  # looked up late: pytest and notebooks replace it

@@ -5,7 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+import tuner as tune
 from tuner.driver.endings import HaltCause
 from tuner.driver.interruption import stopping
 
@@ -37,3 +42,25 @@ def test_a_prompt_stays() -> None:
 def test_what_is_said_at_once() -> None:
     assert stopping(HaltCause.INTERRUPTED, 1, 5.0).startswith("stopping: 1 trial saves what it can (at most 5 s")
     assert "TUNE_GRACE_S" in stopping(HaltCause.PREEMPTED, 2, 30.0)
+    assert stopping(HaltCause.INTERRUPTED, 1, 5.0, inline=True).startswith(
+        "stopping at the trial's next report; Ctrl-C"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_is_said_while_the_step_of_an_inline_trial_goes_on(
+    number: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+
+    def long_step(config: dict[str, Any]) -> None:
+        tune.report({"loss": 1})
+        signal.raise_signal(number)
+        said.append(capsys.readouterr().out)  # the step goes on
+        tune.report({"loss": 2})
+        tune.report({"loss": 3})
+
+    with pytest.raises((tune.Interrupted, SystemExit)):
+        tune.run(long_step, storage_path=tmp_path, executor="inline", metric="loss")
+    assert "at the trial's next report" in said[0]
+    assert "at the trial's next report" not in capsys.readouterr().out, "it is said once"
