@@ -26,6 +26,11 @@ class FunctionStopper(TrialStopper):
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return bool(self._function(trial_id, result))
 
+    @property
+    def called_now(self) -> str:
+        """The function's name, for an error that it raises."""
+        return f"stop={getattr(self._function, '__qualname__', type(self._function).__qualname__)}"
+
     @classmethod
     def is_valid_function(cls, function: Any) -> bool:
         """True if it can be called with (trial_id, result)."""
@@ -51,19 +56,29 @@ class CombinedStopper(Stopper):
         for stopper in stoppers:
             require(isinstance(stopper, Stopper), "CombinedStopper: stopper", stopper, "all are Stoppers")
         self._stoppers = stoppers
+        self._asked: Stopper | None = None
 
     @property
     def stoppers(self) -> tuple[Stopper, ...]:
         return self._stoppers
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool | Reason:
-        # All are asked, also after a yes: each counts for itself.
-        answers = [(stopper(trial_id, result), stopper) for stopper in self._stoppers]
+        answers = []
+        for stopper in self._stoppers:  # all, also after a yes: each counts for itself
+            self._asked = stopper
+            answers.append((stopper(trial_id, result), stopper))
+        self._asked = None
         answer, stopper = next(((answer, stopper) for answer, stopper in answers if answer), (False, self))
         if isinstance(answer, Reason) or not answer:
             return answer
         kind = ReasonKind.EXPERIMENT if stopper.stop_all() else ReasonKind.CRITERION
         return Reason(kind, type(stopper).__name__)
+
+    @property
+    def called_now(self) -> str | None:
+        """Which of them is asked, for an error that it raises."""
+        named: str | None = getattr(self._asked, "called_now", None)
+        return named or (f"{type(self._asked).__qualname__}.__call__" if self._asked is not None else None)
 
     def stop_all(self) -> bool:
         return True in [stopper.stop_all() for stopper in self._stoppers]

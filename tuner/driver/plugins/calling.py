@@ -15,7 +15,9 @@ def call(plugin: object, method: str, *arguments: Any, **named: Any) -> Any:
 
 
 def blame(error: Exception, plugin: object, what: str) -> None:
-    error.add_note(f"raised by {label(plugin)}.{what}")
+    """Say in the traceback whose error it is, by the name that the user knows, and how to go on."""
+    who = getattr(plugin, "called_now", None) or f"{label(plugin)}.{what}"
+    error.add_note(f'raised by {who}; resume="AUTO" continues the run')
 
 
 def label(plugin: object) -> str:

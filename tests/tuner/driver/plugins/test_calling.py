@@ -11,7 +11,7 @@ from tests.tuner.driver.harness import DriverHarness, Proposer, plugin_set
 from tuner.callback import Callback
 from tuner.schedulers import FIFOScheduler
 from tuner.search import ConcurrencyLimiter
-from tuner.stopper import FunctionStopper
+from tuner.stopper import CombinedStopper, FunctionStopper, NoopStopper
 
 
 class Mine(Exception):
@@ -28,6 +28,10 @@ class Fails(FIFOScheduler):
 
 class Speechless(Proposer):
     suggest = raises
+
+
+class Stops(NoopStopper):
+    __call__ = raises
 
 
 class Forgets(Proposer):
@@ -47,7 +51,9 @@ def ended(tmp_path: Path, **plugins: Any) -> None:
         ({"searcher": ConcurrencyLimiter(Speechless(), 2)}, "raised by Speechless.suggest('ab_00000')"),
         ({"searcher": Forgets()}, "raised by Forgets.on_trial_complete"),
         ({"scheduler": Fails()}, "raised by Fails.on_trial_result"),
-        ({"stopper": FunctionStopper(raises)}, "raised by FunctionStopper.__call__"),
+        ({"stopper": FunctionStopper(raises)}, "raised by stop=raises"),
+        ({"stopper": CombinedStopper(NoopStopper(), FunctionStopper(raises))}, "raised by stop=raises"),
+        ({"stopper": CombinedStopper(NoopStopper(), Stops())}, "raised by Stops.__call__"),
     ],
 )
 def test_what_a_plug_in_raises_is_its_own_error_with_its_name(
@@ -55,7 +61,7 @@ def test_what_a_plug_in_raises_is_its_own_error_with_its_name(
 ) -> None:
     with pytest.raises(Mine) as caught:
         ended(tmp_path, **plugins)
-    assert caught.value.__notes__ == [note]
+    assert caught.value.__notes__ == [f'{note}; resume="AUTO" continues the run']
 
 
 def test_what_a_callback_raises_is_told_under_its_name(tmp_path: Path) -> None:
