@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 
 from tuner.driver.parts import LoopParts
+from tuner.driver.plugins.calling import label
+from tuner.error import SettingError
 from tuner.progress import formatting as text
 
 log = logging.getLogger(__name__)
@@ -15,6 +17,9 @@ def say_what_is_left(parts: LoopParts, *, more: bool) -> None:
 
     Args:
         more: the searcher may have more trials.
+
+    Raises:
+        SettingError: the searcher may have, and has never given any.
     """
     held = [trial for trial in parts.state.trials if trial.held and not trial.is_finished()]
     if held:
@@ -30,6 +35,12 @@ def say_what_is_left(parts: LoopParts, *, more: bool) -> None:
         log.warning(
             "the run ends with %d trials that wait: no trial runs, and the scheduler chooses none of them",
             len(parts.waiting),
+        )
+    elif more and not parts.state.trials:
+        name = label(parts.plugins.searcher)
+        raise SettingError(
+            f"{name} has made no trial: {name}.suggest returned None, none now, and there is no trial whose "
+            "result could change that; accepted are a config (a dict) and Searcher.FINISHED (never again)"
         )
     elif more:
         log.warning(

@@ -11,6 +11,7 @@ import pytest
 from tests.tuner.driver.harness import DriverHarness, Proposer, plugin_set
 from tuner.callback import Callback
 from tuner.driver.endings import HaltCause
+from tuner.error import SettingError
 from tuner.executors import SimulatedExecutor
 from tuner.executors.base import Exited
 from tuner.experiment import events as ev
@@ -136,10 +137,12 @@ def test_a_run_that_ends_although_there_is_more_to_do_says_why(
 
     class Silent(Proposer):
         def suggest(self, trial_id: str) -> Any:
-            return None
+            return None if self.made >= self.count else super().suggest(trial_id)
 
-    simulated(tmp_path / "silent", searcher=Silent()).loop.run()
+    simulated(tmp_path / "silent", searcher=Silent(1)).loop.run()
     assert "the searcher has neither a config nor said that there are no more" in caplog.text
+    with pytest.raises(SettingError, match="Silent has made no trial: Silent.suggest returned None"):
+        simulated(tmp_path / "nothing", searcher=Silent(0)).loop.run()
 
 
 def test_an_exit_of_another_attempt_is_not_this_ones(tmp_path: Path) -> None:
