@@ -117,6 +117,8 @@ class Endings:
     def on_exit(self, run: LiveAttempt, event: Exited) -> None:
         """The process of an attempt is gone: its trial ends, waits, or tries again."""
         error = self._error_of(run, event)
+        if error is not None:
+            self._parts.check_owner()  # that its directory is gone is the reason then, and not what it died of
         if run.phase is Phase.STOPPED:
             self._end_stopped(run, event, error)
         elif error is not None:

@@ -15,6 +15,7 @@ import pytest
 
 import tuner as tune
 from trainables.wire import AttemptErrored, Finished, Preempted, SaveFailed, SavePublished
+from tuner.error import OwnedElsewhereError
 from tuner.executors import InlineExecutor
 from tuner.executors.base import Dispatch, Event, Exited, Message
 from tuner.experiment import events as ev
@@ -326,3 +327,16 @@ def test_ctrl_c_ends_the_wait(tmp_path: Path) -> None:
         signal.signal(signal.SIGALRM, before)
     trials = stopped.value.analysis.trials
     assert [(trial.status, trial.num_failures) for trial in trials] == [("PENDING", 4)]
+
+
+def test_a_trial_that_dies_because_the_directory_is_gone_is_no_failure_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def removes(config: dict[str, Any]) -> None:
+        tune.report({"n": 1})
+        shutil.rmtree(tmp_path / "e")
+        raise ValueError("what comes of it")
+
+    with pytest.raises(OwnedElsewhereError, match="e was removed or replaced"):
+        tune.run(removes, name="e", storage_path=tmp_path, executor="inline", verbose=1)
+    assert "what comes of it" not in capsys.readouterr().out
