@@ -101,16 +101,20 @@ __all__ = sorted([*_EXPORTS, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    module = _EXPORTS.get(name)
-    if module is not None:
-        value = getattr(importlib.import_module(module), _RENAMED.get(name, name))
-        globals()[name] = value
-        return value
-    if name in _MODULES:
-        return importlib.import_module(f"tuner.{name}")
-    if not name.startswith("__"):
-        with contextlib.suppress(KeyError):
-            return _aliases().look_up(__name__, name)
+    try:
+        module = _EXPORTS.get(name)
+        if module is not None:
+            value = getattr(importlib.import_module(module), _RENAMED.get(name, name))
+            globals()[name] = value
+            return value
+        if name in _MODULES:
+            return importlib.import_module(f"tuner.{name}")
+        if not name.startswith("__"):
+            with contextlib.suppress(KeyError):
+                return _aliases().look_up(__name__, name)
+    except KeyboardInterrupt as stop:  # the first `tune.run` imports for half a second: no frame of that says anything
+        stop.__traceback__, stop.__suppress_context__ = None, True
+        raise
     here = sys.modules[__name__]
     called = "ray.tune" if getattr(sys.modules.get("ray"), "tune", None) is here else __name__
     text = f"module {called!r} has no attribute {name!r}{_elsewhere(name)}"

@@ -21,6 +21,25 @@ from tuner.driver.interruption import interrupted
 raise interrupted(ExperimentAnalysis("/somewhere/e", trials=[], metric=None, mode=None, settings={}))
 """
 
+STARTS = """
+import signal, sys
+import tuner as tune
+
+class CtrlC:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tuner.driver.build":
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC())
+try:
+    tune.run(lambda config: None, num_samples=-5)
+except KeyboardInterrupt:
+    if sys.argv[1] == "goes on":
+        tune.run(lambda config: None, num_samples=-5)
+    raise
+"""
+
 
 def ended(*flags: str) -> subprocess.CompletedProcess[str]:
     said = "print('still', 'here')\n"
@@ -31,6 +50,18 @@ def test_a_script_ends_of_the_signal_with_three_lines() -> None:
     done = ended()
     assert done.returncode == -signal.SIGINT
     assert len(done.stderr.splitlines()) == 3 and done.stderr.startswith("stopped by Ctrl-C: 0 of 0 trials")
+
+
+def test_a_script_that_has_not_begun_ends_with_the_line_of_its_call() -> None:
+    done = subprocess.run([sys.executable, "-c", STARTS, "ends"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGINT
+    first, call, last = done.stderr.splitlines()
+    assert call == '  File "<string>", line 13, in <module>' and last == "KeyboardInterrupt"
+
+
+def test_who_catches_that_can_call_again() -> None:
+    done = subprocess.run([sys.executable, "-c", STARTS, "goes on"], capture_output=True, text=True, timeout=60)
+    assert "num_samples=-5" in done.stderr.splitlines()[-1]
 
 
 def test_a_prompt_stays() -> None:
