@@ -26,7 +26,9 @@ def plain_metrics(metrics: Mapping[Any, Any]) -> dict[Any, Any]:
     try:
         "".join(metrics).encode()
     except UnicodeEncodeError:
-        raise MetricError(f"{[*metrics]!r} holds half of a character (a lone surrogate), which no file can") from None
+        half = next(key for key in metrics if any("\ud800" <= each <= "\udfff" for each in key))
+        text = f"the metric {half!r} has half of a character (a lone surrogate) in its name, which no file can hold"
+        raise MetricError(text) from None
     if set(map(type, metrics.values())) <= SCALARS:
         return dict(metrics)
     return {key: _metric(value, (str(key),)) for key, value in metrics.items()}

@@ -250,3 +250,10 @@ def test_reading_and_writing_imports_nothing_heavy() -> None:
     code += "print([m for m in ('numpy', 'torch', 'cloudpickle') if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("half", ["\ud800", "a\udfffb"])
+def test_a_name_with_half_of_a_character_is_refused_alone(half: str) -> None:
+    with pytest.raises(MetricError) as no:
+        plain_metrics({"loss": 1.0, "\U0001f600": 2, half: 3, "acc": 4})
+    assert repr(half) in str(no.value) and "loss" not in str(no.value) and "acc" not in str(no.value)
