@@ -60,7 +60,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """What an uninterrupted run with that seed draws."""
     seen = []
     tune.run(
-        lambda config: seen.append(config["x"]),
+        lambda config: {"x": seen.append(config["x"]) or config["x"]},
         config={"x": tune.uniform(0, 1), "storage": ""},
         num_samples=script.TRIALS,
         seed=script.SEED,

@@ -517,6 +517,9 @@ def test_every_fact_reads_back_as_it_was_written():
         "anew": True,
         "done": True,
         "raised": True,
+        "held": False,
+        "pinned": False,
+        "order": some,
         "at": 1.5,
         "reason": Reason(ReasonKind.WORSE, "ASHA", 4, "loss", 1.5, 3, 4, 0.5),
     }

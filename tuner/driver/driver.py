@@ -115,15 +115,13 @@ class Run:
             for line in warnings:
                 self._warn(line)
             loop = self._loop(journal)
-            self._drive(loop, journal)
+            self._drive(loop, journal, left)
         except StorageFullError:
             with contextlib.suppress(StorageFullError):  # the same once more, behind a second traceback
                 journal.close()
             raise
         finally:
             journal.close()
-        if loop.endings.halted is None and (said := left.nothing()) is not None:
-            self._warn(said, logging.WARNING if self.opened.start.code_changed else logging.INFO)
         return self._leave(loop.endings)
 
     def _warn(self, line: str, level: int = logging.WARNING) -> None:
@@ -203,7 +201,7 @@ class Run:
 
     # --- running and leaving -------------------------------------------------------------------------------
 
-    def _drive(self, loop: TrialLoop, journal: JournalWriter) -> None:
+    def _drive(self, loop: TrialLoop, journal: JournalWriter, left: LeftToRun) -> None:
         why = "failed"
         ownership = self.opened.ownership
         total = self.plugins.source.total_samples
@@ -247,6 +245,8 @@ class Run:
                         f"waiting for {text.counted(backlog.checkpoints, 'checkpoint')} to be copied "
                         f"({text.size(backlog.bytes)}); Ctrl-C does not wait"
                     )
+                if why == "finished" and (said := left.nothing()) is not None:
+                    self._warn(said, logging.WARNING if self.opened.start.code_changed else logging.INFO)
                 self.driver_log.count_rest()  # now: it is copied with the rest
                 self.missing = loop.copy_rest(lambda: signals.hurried)
                 loop.close()

@@ -86,7 +86,8 @@ class CSVLoggerCallback(RowLogger):
             return file.encode(result.values())
         if not header:
             file.header = tuple(result)
-            return file.encode(file.header) + file.encode(result.values())
+            file.head = file.encode(file.header)
+            return file.encode(result.values())
         new = [key for key in result if key not in header]
         if new and file.widenings >= MAX_WIDENINGS:
             if file.widenings == MAX_WIDENINGS:

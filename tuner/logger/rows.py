@@ -42,10 +42,13 @@ class RowFile:
         self._last = 0
         self.late = b""
         """Rows that the disk refused, to be tried again."""
+        self.head = b""
+        """What is to stand before the next row, and is none."""
 
     def append(self, row: bytes) -> None:
         """Raises OSError when the disk refuses; then the row is in memory and will be tried again."""
-        data = self.late + row if self.late else row
+        data = self.late + self.head + row if self.late or self.head else row
+        self.head = b""
         try:
             fs.write(self._fd, data)
         except OSError:

@@ -126,7 +126,7 @@ class EveryHost:
 class SpokenExecutor:
     """Starts nothing: the test says what happens, and reads what was launched, told and killed."""
 
-    inline, max_concurrent = True, None
+    inline, max_concurrent, is_in_users_code = True, None, False
 
     def __init__(self, clock: VirtualClock, slots: float, remote_hosts: Any, directories: bool) -> None:
         self.clock, self.slots, self.remote_hosts, self.directories = clock, slots, remote_hosts, directories

@@ -93,9 +93,14 @@ def test_the_last_row_says_done_of_a_function_that_returned_and_not_of_one_that_
         run.report(trial, loss=2)
     run.end(good)
     run.end(bad, ErrorInfo("ValueError", "no"))
+    short = run.trial()
+    run.report(short, loss=1)
+    run.end(short)
 
     assert [row["done"] for row in json_rows(good)] == [False, True]
     assert [row["done"] for row in csv_rows(good)] == ["False", "True"]
+    assert [row["done"] for row in json_rows(short)] == [True]
+    assert [(row["loss"], row["done"]) for row in csv_rows(short)] == [("1", "True")], "the header stays"
     assert good.last_result["done"] is True
     assert [row["done"] for row in json_rows(bad)] == [False, False]
     assert bad.last_result["done"] is False

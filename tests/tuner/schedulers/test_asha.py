@@ -131,7 +131,8 @@ def test_a_missing_time_attribute_is_named_once(caplog: pytest.LogCaptureFixture
         play(scheduler, [("a", 1, 2.0), ("b", 1, 1.0)])
     (record,) = caplog.records
     assert (
-        "a result has no number 'timesteps', so it decides nothing; it has: training_iteration" in record.getMessage()
+        "a result has no number 'timesteps', so it decides nothing; it has: acc, training_iteration"
+        in record.getMessage()
     )
 
 
