@@ -21,6 +21,8 @@ def complete(loggers: Sequence[Callback], trial: Trial, standing: StandingResult
 
     Returns the iterations whose results are neither in `standing` nor in a file: their rows say that they are missing.
     """
+    if trial.status == Trial.TERMINATED and trial.iteration in standing.results:
+        standing.results[trial.iteration] = msgspec.Raw(tagged.dumps(trial.last_result))  # that it is the last one
     missing: list[int] = []
     keepers = [each for each in loggers if isinstance(each, (RowLogger, TBXLoggerCallback))]
     for logger in sorted(keepers, key=lambda each: not isinstance(each, JsonLoggerCallback)):  # it has all of them
