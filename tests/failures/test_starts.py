@@ -166,10 +166,10 @@ def test_f29_the_temporary_directory_goes_with_the_run(tmp_path, monkeypatch):
     seen = []
     real = Run.run
 
-    def spied(self):
+    def spied(self, hooks):
         seen.append(self.opened.temporary)
         assert self.opened.temporary.is_dir()
-        return real(self)
+        return real(self, hooks)
 
     monkeypatch.setattr(Run, "run", spied)
     run(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from trainables.tracking.wandb_run import WandbTrainableMixin, setup_wandb, wand
 
 
 @pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")  # its threads for telemetry never end
+    yield
+    wandb.teardown()  # what it keeps of the environment is not for the tests that follow
 
 
 def test_a_function_has_its_own_run_in_the_trial(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ from tuner.tracking import wandb_file
 wandb = pytest.importorskip("wandb")
 
 from tuner.tracking.wandb import WandbLoggerCallback  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def forgotten_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Neither what wandb keeps of the environment nor its threads for telemetry are for the tests that follow."""
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    yield
+    wandb.teardown()
 
 
 def files_of(directory: Path) -> list[Path]:
