@@ -98,6 +98,7 @@ class _AimTracker(Tracker):
                     continue
                 how = {"epoch": result.get("epoch"), "context": result.get("context")}
                 run.handle.track(value, name=_PATH + key, step=step, **how)
+            run.given = iteration
 
     def update_config(self, run: OpenRun, config: Mapping[str, Any], iteration: int) -> None:
         run.handle["hparams"] = flatten(plain_config(config))

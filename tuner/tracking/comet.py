@@ -113,6 +113,7 @@ class _CometTracker(Tracker):
                 elif within(key, _CURVES):
                     run.handle.log_curve(key, x=range(len(flat[key])), y=flat[key], step=step)
             run.handle.log_metrics(numbers(result, left_out=_LEFT_OUT | _SYSTEM | _OTHER), step=step)
+            run.given = step
         if self._settings.online:
             run.handle.flush()
 

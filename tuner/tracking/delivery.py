@@ -168,12 +168,20 @@ class Delivery:
             if passed <= mark.sent:
                 return False
             shaped: list[Row] = [(iteration, self._shape(row)) for iteration, row in rows]
-            self._tracker.send(opened, shaped)
-            mark.sent = passed
-            if self._tracker.keeps_at_once:
-                mark.safe = passed
-            write_mark(line.path, mark)
+            try:
+                self._tracker.send(opened, shaped)
+            except BaseException:
+                if opened.given > mark.sent:
+                    self._sent(line, opened.given)
+                raise
+            self._sent(line, passed)
         return True
+
+    def _sent(self, line: _Line, reached: int) -> None:
+        line.mark.sent = reached
+        if self._tracker.keeps_at_once:
+            line.mark.safe = reached
+        write_mark(line.path, line.mark)
 
     def _new(self, line: _Line, saves: Sequence[SaveDue]) -> list[SaveDue]:
         return [save for save in saves if save.number > line.mark.saved]

@@ -64,6 +64,8 @@ class OpenRun:
     """The library's own."""
     reached: int | None
     """The last iteration that the tracker has; None: it cannot say, and what was sent counts."""
+    given: int = 0
+    """The last iteration that `send` gave to the library: what comes after it is sent again if `send` raises."""
 
 
 Row = tuple[int, dict[str, Any]]
@@ -100,7 +102,7 @@ class Tracker(abc.ABC):
 
     @abc.abstractmethod
     def send(self, run: OpenRun, rows: Sequence[Row]) -> None:
-        """Give results to the library."""
+        """Give results to the library, and note each in `run.given` once it has been."""
 
     def update_config(self, run: OpenRun, config: Mapping[str, Any], iteration: int) -> None:
         """The trial goes on with another config after that iteration."""

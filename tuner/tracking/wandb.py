@@ -163,6 +163,7 @@ class _WandbTracker(Tracker):
             if self._settings.log_config:
                 logged |= numbers({"config": run.run.config}, left_out=self._left_out)
             run.handle.log(logged, step=iteration, commit=True)
+            run.given = iteration
 
     def update_config(self, run: OpenRun, config: Mapping[str, Any], iteration: int) -> None:
         plain = {key: value for key, value in plain_config(config).items() if key not in self._settings.excludes}

@@ -44,6 +44,7 @@ class RecordingTracker(Tracker):
             held.append(line)
             if self.keeps_at_once:
                 _append(path, held.pop())
+            run.given = step
 
     def update_config(self, run: OpenRun, config: Mapping[str, Any], iteration: int) -> None:
         _append(run.handle[0], {"changed": dict(config), "at": iteration})

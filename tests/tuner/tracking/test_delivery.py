@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.tuner.tracking.recording import RecordingTracker, lines, steps
@@ -103,6 +103,8 @@ OPERATIONS = st.lists(
 
 
 @settings(max_examples=50)
+@example(operations=["report", "report", "deliver", "down", "save", "deliver"], at_once=True, small=False)
+@example(operations=["report", "report", "deliver", "down", "save", "deliver"], at_once=False, small=False)
 @given(operations=OPERATIONS, at_once=st.booleans(), small=st.booleans())
 def test_each_step_arrives_once_and_none_is_void(operations: list[str], at_once: bool, small: bool) -> None:
     before = module.AT_ONCE
