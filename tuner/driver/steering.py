@@ -105,8 +105,7 @@ class Steering:
             self._confirm(letter.id)
             return
         try:
-            words.parse(letter.body)
-            body = letter.body
+            body = words.encode(words.parse(letter.body))  # as it was given it may have several lines: a fact has one
         except OrderError:
             body = b"null"  # it may be no JSON at all
         self._facts.add(ev.OrderTaken(letter.id, msgspec.Raw(body), self._parts.clock.time()))

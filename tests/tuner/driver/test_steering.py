@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.tuner.driver.harness import DriverHarness, Says, plugin_set
 from trainables.config import CheckpointConfig
@@ -22,6 +25,14 @@ from tuner.experiment.reason import ReasonKind
 from tuner.experiment.state import ExperimentState
 from tuner.orders.mailbox import Mailbox
 from tuner.schedulers.base import Decision, Directive
+
+_orders = st.one_of(
+    st.builds(lambda word, trial: {"order": word, "trial": trial}, st.sampled_from(["stop", "pause", "go"]), st.text()),
+    st.builds(
+        lambda text: {"order": "note", "trial": "0", "text": text},
+        st.text(min_size=1).filter(lambda text: bool(text.strip())),
+    ),
+)
 
 
 class Steered(DriverHarness):
@@ -244,6 +255,24 @@ def test_what_cannot_be_done_is_refused_with_why(run: Steered, body: bytes, said
     state, why = run.said("some-order")
     assert state == "refused" and said in why
     assert not run.mailbox.is_waiting("some-order")
+
+
+@given(order=_orders, indent=st.sampled_from([None, 1, "\t"]), around=st.text(" \n\t\r", max_size=5))
+@settings(max_examples=25, deadline=None)
+def test_however_it_was_written_an_order_is_one_line_of_the_journal(
+    order: dict[str, Any], indent: Any, around: str
+) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place, "e")
+        run = Steered(root, plugin_set(num_samples=2), class_api=True)
+        run.turn()
+        run.mailbox.put("some-order", f"{around}{json.dumps(order, indent=indent)}{around}".encode())
+        run.look()
+        run.journal.close()
+        (segment,) = ExperimentPaths(root).journal.glob("*.jsonl")
+        lines, rest = parse_lines(segment.read_bytes())
+        assert rest == 0 and [ev.decode(body) for _, body in lines] == run.facts
+        assert [json.loads(bytes(record.order)) for record in run.state.orders.values()] == [order]
 
 
 def test_a_known_id_gets_its_first_answer(run: Steered) -> None:
