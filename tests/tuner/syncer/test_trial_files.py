@@ -129,3 +129,20 @@ def test_one_job_at_a_time_and_without_artifacts_what_the_loggers_write(tmp_path
     assert job.groups == [(str(trial.directory), "e/t", ["result.json"])]
     scene.files.ended(trial)
     assert not scene.files.start_jobs(0.0)  # one is under way
+
+
+def test_f20_what_was_renamed_while_it_was_on_its_way_goes_there_too(tmp_path: Path) -> None:
+    trial, scene = trial_in(tmp_path / "e"), Scene(tmp_path / "e", SyncConfig())
+    (trial.directory / "error.txt").write_text("no")
+    scene.files.started(trial)
+    scene.files.period()
+    assert scene.files.start_jobs(0.0)
+    (trial.directory / "error.txt").rename(trial.directory / "error_recovered.txt")
+    trial.status = Trial.TERMINATED
+    scene.files.ended(trial)
+    scene.submitted.end()
+    assert scene.files.start_jobs(0.0)
+    scene.submitted.end()
+    assert scene.files.start_jobs(0.0)
+    job = scene.submitted.end()
+    assert isinstance(job, transfer_jobs.Delete) and job.keys == ["e/t/error.txt"]

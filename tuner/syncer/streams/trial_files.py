@@ -170,7 +170,7 @@ class TrialFiles(Stream):
             if well and names:
                 for name in sorted((self._there.pop(trial.dirname, set()) - names) & RENAMED):
                     self._is_void(trial.directory / name)
-                if trial.status != Trial.TERMINATED:
+                if trial.status != Trial.TERMINATED or trial.trial_id in self._dirty:  # it is looked at again
                     self._there[trial.dirname] = names
             if not well:
                 self._dirty.setdefault(trial.trial_id, trial)
