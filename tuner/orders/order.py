@@ -13,6 +13,8 @@ from tuner.experiment.hostile import said
 
 ALL = "all"
 """As the trial of a `stop`: every trial, and no new one is made."""
+TRIAL_LENGTH = 500
+"""Characters of what a trial is called: an order is kept for good."""
 NOTE_LENGTH = 10_000
 """Characters of a note."""
 _TAG = re.compile(r"[A-Za-z0-9._-]{1,60}")
@@ -99,9 +101,11 @@ def parse(data: bytes) -> AnyOrder:
     """Read an order. Raises OrderError, which names what does not fit and what is accepted."""
     try:
         order: AnyOrder = _decode(data)
-        return order
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OrderError(f"the order is not accepted: {_problem(data, error)}") from None
+    if len(order.trial) > TRIAL_LENGTH:
+        raise OrderError(f"trial={order.trial!r:.60} is not accepted; a trial is called by its id, name or number")
+    return order
 
 
 def made(kind: type[Body], **fields: Any) -> Body:

@@ -34,6 +34,7 @@ def test_an_order_is_read_as_it_was_written() -> None:
         (b'{"order": "stop"}', "missing required field `trial`; 'stop' has trial"),
         (b'{"order": "stop", "trial": 3}', "Expected `str`"),
         (b'{"order": "stop", "trial": "3", "now": true}', "unknown field `now`"),
+        (json.dumps({"order": "stop", "trial": "x" * 501}).encode(), "called by its id, name or number"),
         (b'{"order": "note", "trial": "3", "text": " "}', "1 to 10,000 characters"),
         (json.dumps({"order": "note", "trial": "3", "text": "x" * (NOTE_LENGTH + 1)}).encode(), "1 to 10,000"),
     ],
