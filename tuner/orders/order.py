@@ -24,6 +24,10 @@ _ID = re.compile(r"[A-Za-z0-9-]{8,64}")
 class OrderBody(msgspec.Struct, frozen=True, tag_field="order", forbid_unknown_fields=True):
     """Base of all orders."""
 
+
+class TrialOrder(OrderBody, frozen=True):
+    """Base of those about one trial."""
+
     trial: str
     """Its trial_id, name, directory's name, or number."""
 
@@ -31,37 +35,37 @@ class OrderBody(msgspec.Struct, frozen=True, tag_field="order", forbid_unknown_f
 Body = TypeVar("Body", bound=OrderBody)
 
 
-class StopOrder(OrderBody, tag="stop", frozen=True):
+class StopOrder(TrialOrder, tag="stop", frozen=True):
     """The trial ends as if a stopper had said so; its checkpoints stay as the settings say."""
 
 
-class PauseOrder(OrderBody, tag="pause", frozen=True):
+class PauseOrder(TrialOrder, tag="pause", frozen=True):
     """The trial is saved, leaves its slot, and runs no more, resumes included, until it is told to go."""
 
 
-class GoOrder(OrderBody, tag="go", frozen=True):
+class GoOrder(TrialOrder, tag="go", frozen=True):
     """A trial that was told to pause waits for a slot again."""
 
 
-class SaveOrder(OrderBody, tag="save", frozen=True):
+class SaveOrder(TrialOrder, tag="save", frozen=True):
     """The trial saves a checkpoint at its next step (class), or is asked to (function)."""
 
     pin: bool = False
 
 
-class PinOrder(OrderBody, tag="pin", frozen=True):
+class PinOrder(TrialOrder, tag="pin", frozen=True):
     """Retention leaves a checkpoint alone, whatever the settings say."""
 
     iteration: int
 
 
-class UnpinOrder(OrderBody, tag="unpin", frozen=True):
+class UnpinOrder(TrialOrder, tag="unpin", frozen=True):
     """Retention decides about a checkpoint again; its tags go."""
 
     iteration: int
 
 
-class TagOrder(OrderBody, tag="tag", frozen=True):
+class TagOrder(TrialOrder, tag="tag", frozen=True):
     """A checkpoint gets a name of its own in the experiment, and is pinned."""
 
     iteration: int
@@ -74,11 +78,11 @@ class TagOrder(OrderBody, tag="tag", frozen=True):
             )
 
 
-class RetryOrder(OrderBody, tag="retry", frozen=True):
+class RetryOrder(TrialOrder, tag="retry", frozen=True):
     """A failed trial is tried again, from its newest checkpoint."""
 
 
-class NoteOrder(OrderBody, tag="note", frozen=True):
+class NoteOrder(TrialOrder, tag="note", frozen=True):
     """A text is kept with the trial, and shown with it."""
 
     text: str
@@ -103,7 +107,7 @@ def parse(data: bytes) -> AnyOrder:
         order: AnyOrder = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OrderError(f"the order is not accepted: {_problem(data, error)}") from None
-    if len(order.trial) > TRIAL_LENGTH:
+    if isinstance(order, TrialOrder) and len(order.trial) > TRIAL_LENGTH:
         raise OrderError(f"trial={order.trial!r:.60} is not accepted; a trial is called by its id, name or number")
     return order
 
