@@ -193,3 +193,13 @@ def test_importing_the_module_of_run_does_not_hide_the_function() -> None:
 def test_a_mistyped_name_is_told_the_nearest(code: str, meant: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].endswith(f"Did you mean: '{meant}'?")
+
+
+def test_from_tuner_import_tune_is_the_package_also_after_its_module_was_asked_for() -> None:
+    code = (
+        "from tuner import tune; import tuner, tuner.tune; from tuner import tune as again\n"
+        "assert tune is again is tuner and tune.Tuner is tuner.Tuner and tune.schedulers.ASHAScheduler"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr

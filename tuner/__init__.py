@@ -137,12 +137,15 @@ class _Package(ModuleType):
     """Keeps `tuner.run` the function: importing the module of that name would put the module there."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _EXPORTS and isinstance(value, ModuleType)):
+        if not ((name in _EXPORTS or name == "tune") and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return importlib.import_module, (self.__name__,)  # trainables name it as a global, and are shipped
 
+
+tune = sys.modules[__name__]
+"""`from tuner import tune`, as a hand writes that has written `from ray import tune` for years."""
 
 sys.modules[__name__].__class__ = _Package
 
