@@ -12,12 +12,17 @@ PEERS_STAMP := $(PEERS)/.stamp
 PROGRAMS := .venv-programs
 PROGRAMS_STAMP := $(PROGRAMS)/.stamp
 WORKERS ?= 2
+# What the page of `tuner ui` loads beside our own modules.
+VENDORED := tuner/ui/static/vendor/uplot.js
+HAS_NPM := command -v npm >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nodejs npm >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-peers soak gpu bench programs lint format docs clean
+.PHONY: help run web test test-peers soak gpu bench programs lint format docs clean
 
 help:
 	@echo "make run     tune a CNN on the UCI digits; killed or finished, running it again continues it"
+	@echo "make web     fetch the libraries of the page of tuner ui (npm)"
 	@echo "make test    the test suite (installs what it needs)"
 	@echo "make test-peers   the tests of trackers and searchers whose packages do not install beside the others"
 	@echo "make soak    the fault tests at their full size (hours)"
@@ -66,8 +71,7 @@ $(SYSTEM): $(STAMP)
 	@command -v gcc >/dev/null && command -v mkfs.ext4 >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev e2fsprogs >/dev/null; } || \
 	  echo "gcc and e2fsprogs could not be installed: bad clocks and power cuts are skipped"
-	@command -v npm >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nodejs npm >/dev/null; } || true
+	@$(HAS_NPM) || true
 	@npm install --silent --no-audit --no-fund --prefix $(VENV)/node azurite@3.35.0 || \
 	  echo "azurite could not be installed with npm: what needs Azure's server is skipped"
 	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
@@ -78,7 +82,15 @@ $(SYSTEM): $(STAMP)
 run: $(STAMP)
 	$(BIN)/python examples/digits_asha.py
 
+web: $(VENDORED)
+
+$(VENDORED): web/package.json web/package-lock.json web/vendor.mjs
+	@$(HAS_NPM) || true
+	npm ci --silent --no-audit --no-fund --prefix web
+	node web/vendor.mjs
+
 test: $(STAMP) $(SYSTEM)
+	@$(MAKE) --no-print-directory web || echo "npm could not fetch the page's libraries: what needs tuner ui is skipped"
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -rs $(ARGS)
 
 test-peers: $(PEERS_STAMP)
@@ -112,5 +124,5 @@ docs: $(STAMP)
 	$(BIN)/python docs/check.py
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(PEERS) $(PROGRAMS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(PEERS) $(PROGRAMS) web/node_modules tuner/ui/static/vendor build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
