@@ -59,12 +59,14 @@ class Steering:
 
     def begin(self) -> None:
         """Do again what earlier drivers had taken up, and say again what they answered; then look for more."""
-        if self._mailbox is not None and self._mailbox.is_open():
-            now = self._parts.clock.time()
-            for order_id, record in self._state.orders.items():
-                if record.state == "taken":
+        if self._mailbox is not None:
+            now, is_open = self._parts.clock.time(), self._mailbox.is_open()
+            for order_id, record in list(self._state.orders.items()):
+                if record.state == "taken":  # on another machine too, where nobody has ever said anything
                     self._obey(order_id, bytes(record.order))
-                elif now - (record.answered_at or 0.0) < ANSWERS_KEPT_S and self._mailbox.answer(order_id) is None:
+                elif not is_open or now - (record.answered_at or 0.0) >= ANSWERS_KEPT_S:
+                    pass
+                elif self._mailbox.answer(order_id) is None:
                     self._say(OrderAnswer(order_id, OrderState(record.state), record.why))
         self.look()
 
@@ -119,6 +121,8 @@ class Steering:
 
     def _say(self, answer: OrderAnswer) -> None:
         assert self._mailbox is not None
+        if not self._mailbox.is_open():
+            return  # taken away, or it never was here: whoever asks finds it in the journal
         try:
             self._mailbox.reply(answer)
             self._unsaid.pop(answer.id, None)
@@ -158,7 +162,9 @@ class Steering:
             case words.GoOrder():
                 return self._trials.go(trial)
             case words.SaveOrder():
-                return self._trials.save(trial, pin=order.pin)
+                if trial.trial_id not in self._parts.attempts.running:
+                    self._until[order_id] = "it saves when it runs again"
+                return self._trials.save(trial, pin=order.pin, after=self._state.orders[order_id].saves)
             case words.PinOrder() | words.TagOrder():
                 return pins.pin(self._facts, trial, order)
             case words.UnpinOrder():

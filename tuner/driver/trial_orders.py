@@ -14,6 +14,7 @@ from tuner.experiment import events as ev
 from tuner.experiment.outcome import outcome
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord
 from tuner.opening.trainable_code import edited_since
 from tuner.schedulers.base import Decision, Directive
 
@@ -80,7 +81,8 @@ class TrialOrders:
         if not trial.held:
             raise OrderError(f"{trial.name} was not told to pause: it is {outcome(trial)}")
         self._let_go(trial)
-        return lambda: (True, self._next(trial))
+        self._transitions.carry_out_for(trial)  # what the scheduler has decided meanwhile
+        return lambda: (True, outcome(trial) if trial.is_finished() else self._next(trial))
 
     def _next(self, trial: Trial) -> str:
         """What comes after `go` or `retry`."""
@@ -99,31 +101,35 @@ class TrialOrders:
             run.why = None
             self._attempts.enter(run, Phase.TRAINING)
 
-    def save(self, trial: Trial, *, pin: bool) -> Effect:
+    def save(self, trial: Trial, *, pin: bool, after: int) -> Effect:
+        """A trial that waits for a slot saves when it runs, unless all that it has come to is saved.
+
+        Args:
+            after: how many checkpoints the experiment had saved when this was ordered.
+        """
         self._check_unfinished(trial)
-        run = self._run_of(trial)
-        run.save_asked = True
-        since = trial.iteration
+        first, since = self._attempts.running.get(trial.trial_id), trial.iteration
+        asked: LiveAttempt | None = None
+
+        def is_new(record: CheckpointRecord) -> bool:
+            in_flight = first is not None and record.ref.attempt == first.number and record.iteration <= since
+            return record.number > after and not in_flight
 
         def is_there() -> tuple[bool, str] | None:
-            newest = trial.latest_checkpoint
-            if newest is not None and newest.iteration > since:
-                if pin:
+            nonlocal asked
+            newest, run = trial.latest_checkpoint, self._attempts.running.get(trial.trial_id)
+            if newest is not None and (is_new(newest) or (run is None and _is_all(newest, trial))):
+                if pin and not newest.pinned:
                     self._facts.add(ev.CheckpointPinned(newest.ref))
                 return True, newest.ref.name
-            if self._attempts.running.get(trial.trial_id) is not run:
-                return False, f"it does not run any more: {outcome(trial)}"
+            if run is None and (trial.is_finished() or trial.held):
+                has = "it has no checkpoint" if newest is None else f"its newest checkpoint is {newest.ref.name}"
+                return False, f"it does not run: {outcome(trial)}; {has}"
+            if run is not None and run is not asked:
+                asked, run.save_asked = run, True
             return None
 
         return is_there
-
-    def _run_of(self, trial: Trial) -> LiveAttempt:
-        run = self._attempts.running.get(trial.trial_id)
-        if run is None:
-            newest = trial.latest_checkpoint
-            has = "it has no checkpoint" if newest is None else f"its newest checkpoint is {newest.ref.name}"
-            raise OrderError(f"{trial.name} does not run; {has}")
-        return run
 
     def retry(self, trial: Trial) -> Effect:
         if trial.status == Trial.TERMINATED:
@@ -134,3 +140,8 @@ class TrialOrders:
         edited = edited_since(self._parts.plan.spec.trainable, self._began)
         old = f"; {edited} was edited since this driver began, which runs the code that it began with" if edited else ""
         return lambda: (True, self._next(trial) + old)
+
+
+def _is_all(newest: CheckpointRecord, trial: Trial) -> bool:
+    """Whether a trial that does not run has nothing that is not saved."""
+    return newest.iteration == trial.iteration and trial.next_start is None

@@ -15,6 +15,8 @@ class OrderRecord(msgspec.Struct, omit_defaults=True):
     state: Literal["taken", "done", "refused"] = "taken"
     why: str = ""
     answered_at: float | None = None
+    saves: int = 0
+    """How many checkpoints the experiment had saved when it was taken."""
 
     def answered(self, state: Literal["done", "refused"], why: str, at: float) -> None:
         self.state, self.why, self.answered_at = state, why, at

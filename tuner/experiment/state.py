@@ -31,6 +31,8 @@ class Snapshot(msgspec.Struct, omit_defaults=True):
     generation: ev.GenerationStarted | None = None
     orders: dict[str, OrderRecord] = {}
     """What users have ordered, by id, oldest first."""
+    saves: int = 0
+    """Checkpoints so far; those that were kept tell it of older journals."""
 
 
 class ExperimentState(SteeredState):
@@ -51,7 +53,8 @@ class ExperimentState(SteeredState):
         self.borrowed: dict[str, CheckpointRef] = {}
         """Clones -> the donor's checkpoint that they start from, until they have one of their own."""
         self.counts = dict.fromkeys(("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"), 0)
-        self.checkpoint_count = self.checkpoint_bytes = self._saves = 0
+        self.checkpoint_count = self.checkpoint_bytes = 0
+        self._saves = snapshot.saves
         for trial in self._order:
             check_name(trial.dirname)
             for ref in (*(record.ref for record in trial.checkpoints), *trial.forgotten, trial.started_from):
@@ -67,7 +70,9 @@ class ExperimentState(SteeredState):
 
     def snapshot(self, plugins: dict[str, str]) -> bytes:
         """All of it, as JSON."""
-        whole = Snapshot(self._order, self.search_ended, self.run_ended, plugins, self.generation, self.orders)
+        whole = Snapshot(
+            self._order, self.search_ended, self.run_ended, plugins, self.generation, self.orders, self._saves
+        )
         return msgspec.json.encode(whole)
 
     @classmethod

@@ -15,13 +15,15 @@ class SteeredState:
         self._by_id = by_id
         self.orders = orders
         """What users have ordered, by id, oldest first."""
+        self._saves = 0
+        """Counts checkpoints, as they are saved."""
         self.pinned = {
             (trial.trial_id, record.order) for trial in by_id.values() for record in trial.checkpoints if record.pinned
         }
         """(trial id, order) of checkpoints that users want to stay."""
 
     def _order_taken(self, fact: ev.OrderTaken) -> None:
-        self.orders[fact.id] = OrderRecord(tight(fact.order), fact.at)
+        self.orders[fact.id] = OrderRecord(tight(fact.order), fact.at, saves=self._saves)
 
     def _order_answered(self, fact: ev.OrderAnswered) -> None:
         self.orders[fact.id].answered("done" if fact.done else "refused", fact.why, fact.at)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from trainables.store import fs
+from tuner.clock import SystemClock
 from tuner.error import OrderError
 from tuner.experiment.hostile import UNREADABLE
 from tuner.experiment.paths import ExperimentPaths
@@ -31,6 +32,8 @@ MAX_BYTES = 1024 * 1024
 AT_ONCE = 100
 """Orders that are taken at one look, which there is once a second."""
 ANSWERS_KEPT_S = 86_400.0
+_LATER = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT)
+"""What says nothing about a file: at the next look it may be read."""
 _SUFFIX, _ANSWER = ".json", ".answer.json"
 _SET_ASIDE = "set-aside"
 
@@ -74,6 +77,8 @@ class Mailbox:
         self.directory = ExperimentPaths(root).orders
         self._root = root
         self._spoken = False
+        self._stays: set[str] = set()
+        """Rubbish that cannot be set aside."""
 
     # --- whoever orders -------------------------------------------------------------------------------------
 
@@ -91,6 +96,8 @@ class Mailbox:
             staged = self.directory / f".{order_id}.{uuid.uuid4().hex}"
             try:
                 fs.write_file(staged, body, fsync=True, exclusive=True)
+                self._share(staged)
+                _date(staged)
                 self._place(staged, self.directory / f"{order_id}{_SUFFIX}")
             finally:
                 fs.remove_quietly(staged)
@@ -111,14 +118,32 @@ class Mailbox:
         fs.fsync_dir(target.parent)
 
     def _make(self) -> None:
-        """As open as the experiment itself is to its group, and to nobody else."""
+        """As open as the experiment itself is to its group, and to nobody else; it appears with its rights."""
         if fs.exists(self.directory):
             return
-        shared = os.stat(self._root).st_mode & stat.S_IWGRP
-        with contextlib.suppress(FileExistsError):
-            fs.mkdir(self.directory, 0o700)
-            if shared:
-                fs.chmod(self.directory, 0o2770)
+        experiment = os.stat(self._root)
+        staged = self._root / f".{self.directory.name}.{uuid.uuid4().hex}"
+        fs.mkdir(staged, 0o700)
+        try:
+            if os.geteuid() == 0:
+                os.chown(staged, experiment.st_uid, experiment.st_gid)
+            elif experiment.st_mode & stat.S_IWGRP:
+                os.chown(staged, -1, experiment.st_gid)
+            if experiment.st_mode & stat.S_IWGRP:
+                fs.chmod(staged, 0o2770)
+            fs.rename(staged, self.directory)
+        except OSError as error:
+            fs.remove_quietly(staged)
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # else somebody was faster
+                raise
+
+    def _share(self, path: Path) -> None:
+        """A file that the owner of the directory can read, and its group where that may order: whatever the umask."""
+        directory = os.lstat(self.directory)
+        if os.geteuid() == 0 and directory.st_uid != 0:
+            os.chown(path, directory.st_uid, directory.st_gid)
+        if directory.st_mode & stat.S_IWGRP:
+            fs.chmod(path, 0o660)
 
     def answer(self, order_id: str) -> OrderAnswer | None:
         """What was said to an order; None: nothing, or it was more than a day ago."""
@@ -141,9 +166,7 @@ class Mailbox:
     def take(self) -> list[Letter]:
         """The orders that lie there, the oldest first, at most `AT_ONCE`; they stay until they are `done_with`."""
         letters: list[Letter] = []
-        for path in self._files():
-            if len(letters) == AT_ONCE:
-                break
+        for path in [path for path in self._files() if path.name not in self._stays][:AT_ONCE]:
             body = _read(path) if is_id(path.name.removesuffix(_SUFFIX)) else "its name is not that of an order"
             if isinstance(body, bytes):
                 letters.append(Letter(path.name.removesuffix(_SUFFIX), body))
@@ -158,29 +181,37 @@ class Mailbox:
         return [Letter(name, body) for name, body in read if isinstance(body, bytes)]
 
     def _files(self) -> list[Path]:
-        try:
-            status = os.lstat(self.directory)
-        except OSError:
+        if not fs.exists(self.directory):
             return []  # nobody has ever said anything
-        if not stat.S_ISDIR(status.st_mode) or status.st_mode & stat.S_IWOTH:
-            if not self._spoken:
-                self._spoken = True
-                log.warning("%s is open to everybody, or no directory: orders in it are not read", self.directory)
+        if not self.is_open():
+            self._say_once("%s is open to everybody, or no directory: orders in it are not read", self.directory)
             return []
         found = []
-        with contextlib.suppress(OSError):  # taken away meanwhile; at the next look it is here, or gone
+        try:
             for entry in os.scandir(self.directory):
                 if entry.name.startswith(".") or entry.name.endswith(_ANSWER) or entry.name == _SET_ASIDE:
                     continue
-                found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+                with contextlib.suppress(FileNotFoundError):  # taken back meanwhile
+                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+        except OSError as error:  # a transient one, or it is somebody else's
+            if error.errno in (errno.EACCES, errno.EPERM):
+                self._say_once("orders in %s cannot be read: %s", self.directory, error.strerror)
         return [self.directory / name for _, name in sorted(found)]
 
+    def _say_once(self, text: str, *arguments: object) -> None:
+        if not self._spoken:
+            self._spoken = True
+            log.warning(text, *arguments)
+
     def _set_aside(self, path: Path, why: str) -> None:
-        aside = self.directory / _SET_ASIDE
-        with contextlib.suppress(OSError):
+        aside, shown = self.directory / _SET_ASIDE, repr(str(path))[1:-1]
+        try:
             fs.make_dirs(aside)
-            fs.rename(path, aside / f"{uuid.uuid4().hex[:8]}-{path.name[-200:]}")
-            log.warning("%s is no order: %s; it was set aside", path, why)
+            fs.rename(path, aside / f"{uuid.uuid4().hex[:8]}-{os.fsdecode(os.fsencode(path.name)[-200:])}")
+            log.warning("%s is no order: %s; it was set aside", shown, why)
+        except OSError as error:
+            self._stays.add(path.name)
+            log.warning("%s is no order: %s; it cannot be set aside: %s", shown, why, error.strerror)
 
     def done_with(self, order_id: str) -> None:
         """The order is kept elsewhere."""
@@ -188,14 +219,26 @@ class Mailbox:
 
     def reply(self, answer: OrderAnswer) -> None:
         """Write an answer in place of the one before. Raises OSError."""
-        fs.replace_file(self.directory / f"{answer.id}{_ANSWER}", msgspec.json.encode(answer))
+        staged = self.directory / f".{answer.id}.{uuid.uuid4().hex}"  # a name that nobody can have made a link of
+        try:
+            fs.write_file(staged, msgspec.json.encode(answer), fsync=True, exclusive=True)
+            self._share(staged)
+            fs.rename(staged, self.directory / f"{answer.id}{_ANSWER}")
+        except OSError:
+            fs.remove_quietly(staged)
+            raise
+        fs.fsync_dir(self.directory)
 
     def is_open(self) -> bool:
-        """Whether somebody has ever said something."""
-        return fs.is_dir(self.directory)
+        """Whether somebody has ever said something, in a directory that is not everybody's."""
+        try:
+            mode = os.lstat(self.directory).st_mode
+        except OSError:
+            return False
+        return stat.S_ISDIR(mode) and not mode & stat.S_IWOTH
 
     def forget_answers(self, now: float) -> None:
-        """Remove answers that are older than a day.
+        """Remove answers that are older than a day, and what killed processes had begun to write.
 
         Args:
             now: seconds since the epoch.
@@ -208,7 +251,7 @@ class Mailbox:
     def _answers(self) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             for name in fs.listdir(self.directory):
-                if name.endswith(_ANSWER):
+                if name.endswith(_ANSWER) or name.startswith("."):
                     yield self.directory / name
 
 
@@ -219,6 +262,8 @@ def _read(path: Path) -> bytes | str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
+        if error.errno in _LATER:
+            return None
         return "it is a link" if error.errno == errno.ELOOP else f"it cannot be opened ({error.strerror})"
     try:
         status = os.fstat(fd)
@@ -229,6 +274,16 @@ def _read(path: Path) -> bytes | str | None:
         with open(fd, "rb", closefd=False) as file:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
-        return f"it cannot be read ({error.strerror})"
+        return None if error.errno in _LATER else f"it cannot be read ({error.strerror})"
     finally:
         os.close(fd)
+
+
+_newest = 0
+
+
+def _date(path: Path) -> None:
+    """Of two orders of one process the later one is newer: a file system counts in steps that both fit into."""
+    global _newest
+    _newest = max(int(SystemClock().time() * 1e9), _newest + 1_000)
+    os.utime(path, ns=(_newest, _newest))

@@ -11,6 +11,7 @@ from tests.tuner.driver.harness import Says, plugin_set
 from tests.tuner.driver.steered import Steered
 from trainables.config import CheckpointConfig
 from tuner.driver.attempts import Phase
+from tuner.experiment import events as ev
 from tuner.experiment.outcome import outcome
 from tuner.experiment.reason import ReasonKind
 from tuner.experiment.state import ExperimentState
@@ -198,3 +199,73 @@ def test_a_failed_trial_is_tried_again_and_a_note_is_kept(run: Steered) -> None:
     assert trial.status == "RUNNING"
     run.order("note", text="looks flat")
     assert [note.text for note in trial.notes] == ["looks flat"]
+
+
+def test_a_save_is_done_once_though_its_driver_was_killed_after_it(tmp_path: Path) -> None:
+    run = Steered(tmp_path / "e", plugin_set(), class_api=True)
+    run.turn()
+    trial = run.trial()
+    run.report(trial, saves=True)
+    save = run.order("save", pin=True)
+    run.report(trial, loss=1.0)
+    run.say(trial, run.publish(trial, 2))
+    assert run.said(save) == ("done", "checkpoint_000002")
+    facts = [fact for fact in run.facts if not isinstance(fact, ev.OrderAnswered | ev.CheckpointPinned)]
+    again = Steered(tmp_path / "again", plugin_set(), class_api=True, facts=facts)
+    again.loop.endings.transitions.end_attempt(again.loop.attempts.begin(again.trial(), {}), "halted")
+    again.turn()  # where nobody has ever said anything: on another machine, say
+    assert [(record.iteration, record.pinned) for record in again.trial().checkpoints] == [(1, False), (2, True)]
+    assert again.state.orders[save].state == "done" and not again.mailbox.is_open()
+    answer = again.report(again.trial(), loss=1.0)
+    assert answer is not None and not answer.save
+
+
+def test_a_save_that_no_trial_has_heard_of_is_asked_of_its_next_attempt(tmp_path: Path) -> None:
+    run = Steered(tmp_path / "e", plugin_set(num_samples=2), slots=1, class_api=True, max_failures=1)
+    run.turn()
+    run.loop.admission._create()
+    trial, late = run.trial(), run.order("save", 1)
+    assert run.said(late) == ("taken", "it saves when it runs again")
+    for _ in range(3):
+        run.report(trial, loss=1.0)
+    save = run.order("save")
+    run.exit(trial, status=1)
+    assert run.said(save)[0] == "taken"
+    run.exit(run.trial(1) if run.trial(1).status == "RUNNING" else trial)
+    running = run.state.trial(next(iter(run.loop.attempts.running)))
+    run.loop.dispatch(())
+    answer = run.report(running, loss=1.0)
+    assert answer is not None and answer.save
+    run.say(running, run.publish(running, 1))
+    assert run.said(save if running is trial else late) == ("done", "checkpoint_000001")
+    run.exit(running)
+
+
+def test_a_save_of_what_waits_and_is_saved_is_there_already(run: Steered) -> None:
+    trial = run.trial()
+    run.order("pause")
+    run.report(trial, loss=1.0)
+    run.say(trial, run.publish(trial, 1))
+    run.exit(trial)
+    assert run.said(run.order("save", pin=True)) == ("done", "checkpoint_000001")
+    assert trial.checkpoints[0].pinned
+    run.order("pause", 1)
+    run.exit(run.trial(1), reason="lost")
+    state, why = run.said(run.order("save", 1))
+    assert state == "refused" and why.startswith("it does not run: ") and why.endswith("it has no checkpoint")
+
+
+def test_what_a_scheduler_ordered_of_a_held_trial_comes_first_when_it_is_to_go(tmp_path: Path) -> None:
+    scheduler = Says()
+    run = Steered(tmp_path / "e", plugin_set(scheduler=scheduler, num_samples=2), class_api=True)
+    run.turn()
+    trial = run.trial()
+    run.order("pause")
+    run.report(trial, loss=1.0)
+    run.say(trial, run.publish(trial, 1))
+    run.exit(trial)
+    scheduler.ordered.append(Directive(trial.trial_id, Decision.STOP))
+    run.report(run.trial(1), loss=1.0)
+    assert trial.status == "PAUSED"
+    state, why = run.said(run.order("go"))
+    assert state == "done" and trial.status == "TERMINATED" and why == outcome(trial)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
+import socket
 import stat
 import threading
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tuner.orders.mailbox import ANSWERS_KEPT_S, AT_ONCE, MAX_BYTES, Mailbox, OrderAnswer, OrderState
+from tuner.error import OrderError
+from tuner.orders.mailbox import ANSWERS_KEPT_S, AT_ONCE, MAX_BYTES, Mailbox, OrderAnswer, OrderState, _read
 
 BODY = b'{"order": "stop", "trial": "0"}'
 
@@ -117,3 +122,111 @@ def test_answers_are_removed_after_a_day(mailbox: Mailbox) -> None:
     assert mailbox.is_waiting("first-order")
     mailbox.forget_answers(time.time() + ANSWERS_KEPT_S + 1)
     assert mailbox.answer("newer-order") is None
+
+
+def test_orders_of_one_process_are_taken_as_they_were_given(mailbox: Mailbox) -> None:
+    given = [f"order-{number:05d}" for number in reversed(range(50))]
+    for order_id in given:
+        mailbox.put(order_id, BODY)  # many within one step of the file system's clock
+    assert [letter.id for letter in mailbox.take()] == given
+
+
+@pytest.mark.root
+def test_a_group_orders_whatever_the_umask_and_root_orders_for_the_owner(mailbox: Mailbox, tmp_path: Path) -> None:
+    team, root = 4242, tmp_path / "team"
+    root.mkdir()
+    os.chown(root, 1001, team)
+    root.chmod(0o2775)
+    place = Path(os.path.realpath(tmp_path))
+    while place != place.parent:  # others reach it
+        place.chmod(place.stat().st_mode | 0o011)
+        place = place.parent
+
+    def member(order_id: str) -> None:
+        Mailbox(root).put(order_id, BODY)
+
+    def owner() -> None:
+        box = Mailbox(root)
+        assert [letter.body for letter in box.take()] == [BODY] * 2
+        box.reply(OrderAnswer("first-order", OrderState.DONE))
+        box.done_with("first-order")
+
+    def reads() -> None:
+        answer = Mailbox(root).answer("first-order")
+        assert answer is not None and answer.state is OrderState.DONE
+        assert [letter.id for letter in Mailbox(root).waiting()] == ["second-order"]
+
+    def stranger() -> None:
+        with pytest.raises(OrderError, match="no order can be given at .*Permission denied"):
+            Mailbox(root).put("third-order", BODY)
+
+    as_user(1002, team, lambda: member("first-order"))
+    as_user(1003, team, lambda: member("second-order"))
+    as_user(1001, team, owner)
+    as_user(1002, team, reads)
+    as_user(1004, 1004, stranger)
+    os.chown(mailbox.directory.parent, 1001, 1001)
+    mailbox.put("roots-order", BODY)  # by root, before anybody else has
+
+    def alone() -> None:
+        assert [letter.id for letter in Mailbox(mailbox.directory.parent).take()] == ["roots-order"]
+
+    as_user(1001, 1001, alone)
+
+
+def as_user(uid: int, gid: int, call: Callable[[], None]) -> None:
+    """Call it in a process of that user, who keeps files to himself."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([gid])
+            os.setgid(uid)  # his own group is another one
+            os.setuid(uid)
+            os.umask(0o077)
+            call()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_what_cannot_be_set_aside_is_named_once_and_what_is_busy_later(
+    mailbox: Mailbox, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailbox.put("good-order", BODY)
+    (mailbox.directory / "set-aside").write_text("in its place")
+    (mailbox.directory / os.fsdecode(b"\xff\xfe.json")).write_bytes(BODY)
+    (mailbox.directory / ("\u20ac" * 80 + ".json")).write_bytes(BODY)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(mailbox.directory / "socket-order.json"))
+    with caplog.at_level(logging.WARNING):
+        assert len(mailbox.take()) == len(mailbox.take()) == 1
+        assert [record.getMessage().count("it cannot be set aside") for record in caplog.records] == [1, 1, 1]
+        caplog.records[0].getMessage().encode()
+        (mailbox.directory / "set-aside").unlink()
+        caplog.clear()
+        again = Mailbox(mailbox.directory.parent)
+        assert len(again.take()) == 1 and len(os.listdir(mailbox.directory / "set-aside")) == 3
+    listener.close()
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        listing = os.scandir(mailbox.directory)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1, limit[1]))
+        assert _read(mailbox.directory / "good-order.json") is None  # too many open files: nobody's fault
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        listing.close()
+    assert len(mailbox.take()) == 1
+
+
+def test_an_answer_is_written_into_no_file_that_somebody_made_a_link_of(mailbox: Mailbox, tmp_path: Path) -> None:
+    mailbox.put("first-order", BODY)
+    (tmp_path / "mine").write_text("mine")
+    for name in (".first-order.answer.json.tmp", "first-order.answer.json"):
+        (mailbox.directory / name).symlink_to(tmp_path / "mine")
+    mailbox.reply(OrderAnswer("first-order", OrderState.DONE))
+    assert (tmp_path / "mine").read_text() == "mine"
+    answer = mailbox.answer("first-order")
+    assert answer is not None and answer.state is OrderState.DONE
