@@ -11,6 +11,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from trainables import addresses
+
 if TYPE_CHECKING:
     from trainables.checkpoint import Checkpoint as Checkpoint
     from trainables.config import CheckpointConfig as CheckpointConfig
@@ -86,4 +88,11 @@ def _table() -> Any:
     return names_of_ray()
 
 
+def _checkpoint_at(address: addresses.CheckpointAddress) -> Any:
+    from trainables.door import checkpoint_at
+
+    return checkpoint_at(address)
+
+
 sys.meta_path.insert(0, _Finders())
+addresses.install(_checkpoint_at)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from trainables import pickling
+from trainables.addresses import address_in
 from trainables.arrow_filesystem import filesystem_of
 from trainables.checkpoint_bytes import checked, is_pickle, one_file, packed, unpack
-from trainables.checkpoint_facts import METADATA_FILE, CheckpointFacts
+from trainables.checkpoint_facts import METADATA_FILE, CheckpointFacts, place_of
 from trainables.checkpoint_files import as_local_path, copied, made
 from trainables.checkpoint_older import OlderCheckpoint
 from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError
@@ -25,8 +26,6 @@ from trainables.store.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
-
-    from trainables.transfer.cached import CachedCheckpoint
 
 DICT_FILE = "dict_checkpoint.pkl"
 _PACKED = "fs_checkpoint"
@@ -48,7 +47,9 @@ class Checkpoint(OlderCheckpoint, CheckpointFacts):
         {'epoch': 3}
 
     Args:
-        path: directory that holds the files, or its URI ("s3://bucket/..."). It is not looked at before it is used.
+        path: directory that holds the files, or its URI ("s3://bucket/..."), or an address in an experiment:
+            "first@best" is what was tagged so, "first@3@40" that of trial 3 and iteration 40; the experiment is a path,
+            a name, or a URI. A path that exists is one, also with an @. It is not looked at before it is used.
             What lies elsewhere is fetched then, hashed, and kept in `~/.cache/tuner/checkpoints` (TUNE_CACHE_DIR says
             where else), where it may be removed at any time; credentials and endpoints come from the environment.
         filesystem: must be None; a URI says it.
@@ -61,8 +62,11 @@ class Checkpoint(OlderCheckpoint, CheckpointFacts):
             raise InvalidSettingError(
                 f"Checkpoint({os.fspath(path)!r}, filesystem={filesystem!r}) is not accepted: a URI says it all"
             )
-        self._elsewhere: CachedCheckpoint | None = _elsewhere(os.fspath(path)) if is_elsewhere(path) else None
-        self._path: Path | None = as_local_path(path) if self._elsewhere is None else None
+        self._address = address_in(path)
+        if self._address is None:
+            self._path, self._elsewhere = place_of(os.fspath(path))
+        elif is_elsewhere(path):
+            place_of(os.fspath(path))  # raises for a place where there cannot be one
         self._data: dict[str, Any] | None = None
         self._packed: bytes | None = None
         self._metadata: dict[str, Any] = {}
@@ -111,8 +115,8 @@ class Checkpoint(OlderCheckpoint, CheckpointFacts):
         the cache.
         """
         checkpoint = cls(uri)
-        if digest and checkpoint._elsewhere is not None:
-            checkpoint._elsewhere = _elsewhere(uri, digest)
+        if digest and is_elsewhere(uri):
+            checkpoint._path, checkpoint._elsewhere = place_of(uri, digest)
         return checkpoint
 
     @classmethod
@@ -272,6 +276,8 @@ class Checkpoint(OlderCheckpoint, CheckpointFacts):
         return self.fetched().path
 
     def __repr__(self) -> str:
+        if self.unread_address:
+            return f"{type(self).__name__}(path={self.unread_address!r})"
         if not self.in_memory:
             return f"{type(self).__name__}(path={self.path!r})"
         held = f"keys={sorted(map(str, self._data))}" if self._data is not None else f"bytes={len(self._packed or b'')}"
@@ -282,7 +288,9 @@ class Checkpoint(OlderCheckpoint, CheckpointFacts):
         from trainables import html_tables
 
         found: dict[str, Any] = {}
-        if self._path is not None:
+        if self.unread_address:
+            found = {"at": self.unread_address}
+        elif self._path is not None:
             found = {"path": self.path, **self._published()}
         elif self._elsewhere is not None:
             found = {"at": self.path}
@@ -330,8 +338,3 @@ class TrainingResult(str):
         """The directory as a checkpoint."""
         return Checkpoint(str(self))
 
-
-def _elsewhere(uri: str, digest: str = "") -> CachedCheckpoint:
-    from trainables.transfer.cached import CachedCheckpoint
-
-    return CachedCheckpoint(uri, digest)

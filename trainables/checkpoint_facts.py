@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainables.addresses import CheckpointAddress, checkpoint_of
+from trainables.checkpoint_files import as_local_path
 from trainables.errors import CheckpointError, CheckpointNotFoundError
+from trainables.masking import masked
+from trainables.places import is_elsewhere
 from trainables.store import fs, manifest
 from trainables.store.manifest import MANIFEST_NAME, Manifest
 
@@ -17,12 +22,41 @@ if TYPE_CHECKING:
 METADATA_FILE = ".metadata.json"
 
 
+def place_of(place: str, digest: str = "") -> tuple[Path | None, CachedCheckpoint | None]:
+    """A directory of this machine, or a place elsewhere, which is not connected to yet."""
+    if not is_elsewhere(place):
+        return as_local_path(place), None
+    from trainables.transfer.cached import CachedCheckpoint
+
+    return None, CachedCheckpoint(place, digest)
+
+
 class CheckpointFacts:
     """The part of `Checkpoint` that says what it is and does not open its files."""
 
-    _path: Path | None
-    _elsewhere: CachedCheckpoint | None
     _metadata: dict[str, Any]
+    _address: CheckpointAddress | None = None
+    """What it was called, where that may be an address in an experiment, and is looked for when it is used."""
+
+    @functools.cached_property
+    def _path(self) -> Path | None:
+        return self._place[0]
+
+    @functools.cached_property
+    def _elsewhere(self) -> CachedCheckpoint | None:
+        return self._place[1]
+
+    @functools.cached_property
+    def _place(self) -> tuple[Path | None, CachedCheckpoint | None]:
+        """The directory, or the place elsewhere, that its address means. Raises CheckpointNotFoundError."""
+        assert self._address is not None
+        found = checkpoint_of(self._address)
+        return place_of(self._address.anchored(self._address.text)) if found is None else (found._path, found._elsewhere)
+
+    @property
+    def unread_address(self) -> str:
+        """The address that it was made of, without a password, until it is used; "" of all others."""
+        return masked(self._address.text) if self._address is not None and "_path" not in self.__dict__ else ""
 
     @property
     def path(self) -> str:

@@ -1,4 +1,5 @@
-"""The door upstairs: the one place where `trainables` reaches the driver: to run a trainer, and for Ray's names.
+"""The door upstairs: the one place where `trainables` reaches the driver: to run a trainer, for Ray's names, and for
+the checkpoint that an address in an experiment means.
 
 No module of `tuner` imports this one, nor one that imports it (but for the package itself, which does when a name is
 looked for that it does not have): what the driver needs of trainers lies in `trainables.tunable_trainer` and
@@ -11,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainables.addresses import CheckpointAddress
     from tuner.callback import Callback
     from tuner.tuner import Tuner
 
@@ -44,3 +46,14 @@ def names_of_ray() -> ModuleType:
     from tuner.compat import table
 
     return table
+
+
+def checkpoint_at(address: CheckpointAddress) -> Any:
+    """The checkpoint that EXPERIMENT@TAG means, for which a journal is read; None: it names no experiment.
+
+    A trial's process comes here too where its code uses such an address.
+    """
+    from tuner.addresses import checkpoint_at
+
+    found = checkpoint_at(address)
+    return None if found is None else found.checkpoint

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainables.addresses import address_in
 from trainables.automatic import AutomaticKeys
 from trainables.checkpoint import DICT_FILE, Checkpoint, TrainingResult
 from trainables.checkpoint_facts import METADATA_FILE
@@ -249,16 +250,16 @@ def make(kind: type[Trainable], job: Job, keys: AutomaticKeys) -> Trainable:
 
 
 def save_of(given: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
-    """The checkpoint of a save, from its path or URI, or the path of a file in it."""
+    """The checkpoint of a save, from its path, URI or address in an experiment, or the path of a file in it."""
     if isinstance(given, Checkpoint) or is_elsewhere(given):
         return given if isinstance(given, Checkpoint) else Checkpoint(given)
     path = as_local_path(given)
     for directory in path.parents if path.is_file() else ():
         if fs.exists(directory / MANIFEST_NAME) or fs.exists(directory / METADATA_FILE):
             return Checkpoint(directory)
-    if not path.is_dir():
+    if not path.is_dir() and address_in(given) is None:
         raise CheckpointNotFoundError(f"there is no checkpoint directory {path}")
-    return Checkpoint(path)
+    return Checkpoint(path if path.is_dir() else given)
 
 
 def take_over(trainable: Trainable, job: Job, keys: AutomaticKeys) -> bool:

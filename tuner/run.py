@@ -133,8 +133,8 @@ def run(
             none.
         max_failures: how often a trial goes on from its newest checkpoint after it failed; -1: always.
         fail_fast: True: the first failure ends the experiment; "raise": and what the trial raised is raised.
-        restore: what to start from: a checkpoint (a path, a URI, a `Checkpoint`) for every trial, or an experiment
-            (its path or URI) that is continued under this name. None: from nothing.
+        restore: what to start from: a checkpoint (a path, a URI, "first@best", a `Checkpoint`) for every trial, or an
+            experiment (its path or URI) that is continued under this name. None: from nothing.
         resume: False: start; "AUTO": continue the experiment of that name, or start it; True, "LOCAL", "REMOTE":
             continue the one that is here, or in the copy; "PROMPT": ask; "ERRORED_ONLY": only trials that failed.
             "+ERRORED" and "+RESTART_ERRORED" behind a word take up failed trials too. None: as TUNE_EXISTING says,

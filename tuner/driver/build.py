@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trainables.addresses import address_in
 from trainables.checkpoint import Checkpoint
 from trainables.group.group_trainable import GroupTrainable
 from trainables.store import fs, verify
@@ -229,14 +230,14 @@ def _resources_for(
 def _restored_checkpoint(restore: Any) -> Path | Checkpoint | None:
     """`restore=` as the directory of a checkpoint that was looked at, or as a checkpoint in memory.
 
-    One that lies elsewhere is fetched.
+    One that lies elsewhere is fetched, and what an address in an experiment means is found.
     """
     if isinstance(restore, Checkpoint):
         if restore.in_memory:
             return restore
     elif restore is None:
         return None
-    elif isinstance(restore, (str, os.PathLike)) and is_elsewhere(restore):
+    elif isinstance(restore, (str, os.PathLike)) and (is_elsewhere(restore) or address_in(restore) is not None):
         restore = Checkpoint(restore)
     path = as_local_path(restore.fetched().path if isinstance(restore, Checkpoint) else restore)
     if is_published(path):

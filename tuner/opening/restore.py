@@ -26,6 +26,7 @@ from trainables.store import fs
 from trainables.transfer import transfer_jobs
 from trainables.transfer.client import ProcessClient, TransferClient
 from trainables.transfer.open import check_scheme, shown
+from tuner.addresses import is_address
 from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.generations import decode_record, encode_record
@@ -67,7 +68,9 @@ def experiment_to_restore(restore: Any) -> RestoreSource | None:
                 f"restore={shown(os.fspath(restore))!r} names no experiment; accepted: "
                 '"scheme://bucket/path/experiment", "host:/path/experiment", a directory, or a SyncConfig'
             )
-        return None if name.startswith("checkpoint_") else RemoteSource(SyncConfig(upload_dir=place), name)
+        if name.startswith("checkpoint_") or is_address(restore):
+            return None
+        return RemoteSource(SyncConfig(upload_dir=place), name)
     path = as_local_path(restore)
     return path if is_experiment(ExperimentPaths(path)) else None
 
