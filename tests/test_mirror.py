@@ -11,6 +11,7 @@ LARGE = 120
 """Lines, above which a module is to have tests of its own. What an `__init__` names is held by `test_exports.py`."""
 
 COVERED_BY: dict[str, str] = {
+    "trainables/checkpoint_facts": "tests/trainables/test_checkpoint.py",
     "tuner/opened_experiment": "tests/failures/test_orders.py",
     "tuner/cli/trial_page": "tests/tuner/cli/test_show.py",
 }

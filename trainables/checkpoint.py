@@ -337,4 +337,3 @@ class TrainingResult(str):
     def checkpoint(self) -> Checkpoint:
         """The directory as a checkpoint."""
         return Checkpoint(str(self))
-

@@ -51,7 +51,9 @@ class CheckpointFacts:
         """The directory, or the place elsewhere, that its address means. Raises CheckpointNotFoundError."""
         assert self._address is not None
         found = checkpoint_of(self._address)
-        return place_of(self._address.anchored(self._address.text)) if found is None else (found._path, found._elsewhere)
+        return (
+            place_of(self._address.anchored(self._address.text)) if found is None else (found._path, found._elsewhere)
+        )
 
     @property
     def unread_address(self) -> str:

@@ -7,7 +7,7 @@ whatever stands in it; and where several parts of an address name experiments, t
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from trainables.places import is_elsewhere, parent_and_name
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer.open import open_backend, shown
 from trainables.validation import nearest_name
-from tuner.error import ExperimentNotFoundError, SettingError
+from tuner.error import ExperimentNotFoundError, OrderError, SettingError
 from tuner.experiment.finding import find_experiment
 from tuner.experiment.paths import ExperimentPaths, as_local_path
 from tuner.experiment.reader import load_state
@@ -62,6 +62,23 @@ def checkpoint_at(given: str | os.PathLike[str] | CheckpointAddress) -> FoundChe
 def is_address(given: str | os.PathLike[str]) -> bool:
     """Whether it names a checkpoint of an experiment that is there. Raises CheckpointNotFoundError if that has none."""
     return checkpoint_at(given) is not None
+
+
+def ordered(given: str, trials: Callable[[], Sequence[Trial]]) -> tuple[str, int]:
+    """(trial, iteration) of a checkpoint as orders name it: "3@40", or by its tag.
+
+    Args:
+        trials: those of the experiment, read where they are needed: for a tag.
+
+    Raises OrderError for what is neither, CheckpointNotFoundError for a tag that there is not.
+    """
+    selector = Selector.read(given) if isinstance(given, str) else None
+    if selector is None:
+        raise OrderError(f"checkpoint={given!r:.90} is not accepted; accepted are TRIAL@ITERATION, as 3@40, and a tag")
+    if not selector.tag:
+        return selector.trial, selector.iteration
+    trial, record = selected(trials(), selector)
+    return trial.trial_id, record.iteration
 
 
 def selected(trials: Sequence[Trial], selector: Selector, *, of: str = "") -> tuple[Trial, CheckpointRecord]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tuner.addresses import ordered
 from tuner.analysis import ExperimentAnalysis
 from tuner.clock import SystemClock
 from tuner.error import OrderError
@@ -88,17 +89,22 @@ class OpenedExperiment(ExperimentAnalysis):
         """Have a trial save a checkpoint at its next step, and keep it whatever the settings say if `pin`."""
         return self.order(words.SaveOrder(_name(trial), pin), **how)
 
-    def pin(self, trial: TrialName, iteration: int, **how: Any) -> GivenOrder:
-        """Keep the checkpoint of that iteration, whatever the settings say."""
-        return self.order(words.PinOrder(_name(trial), iteration), **how)
+    def pin(self, checkpoint: str, **how: Any) -> GivenOrder:
+        """Keep a checkpoint, TRIAL@ITERATION (as "3@40") or its tag, whatever the settings say."""
+        return self.order(words.PinOrder(*self._checkpoint(checkpoint)), **how)
 
-    def unpin(self, trial: TrialName, iteration: int, **how: Any) -> GivenOrder:
-        """Leave a checkpoint to the settings again; its tags go."""
-        return self.order(words.UnpinOrder(_name(trial), iteration), **how)
+    def unpin(self, checkpoint: str, **how: Any) -> GivenOrder:
+        """Leave a checkpoint, TRIAL@ITERATION or its tag, to the settings again; all its tags go."""
+        return self.order(words.UnpinOrder(*self._checkpoint(checkpoint)), **how)
 
-    def tag(self, trial: TrialName, iteration: int, tag: str, **how: Any) -> GivenOrder:
-        """Give a checkpoint a name in the experiment, 1 to 60 characters of A-Z a-z 0-9 . _ -, and keep it."""
-        return self.order(words.made(words.TagOrder, trial=_name(trial), iteration=iteration, tag=tag), **how)
+    def tag(self, checkpoint: str, tag: str, **how: Any) -> GivenOrder:
+        """Give a checkpoint, TRIAL@ITERATION, a name in the experiment, and keep it: EXPERIMENT@TAG is its address.
+
+        Args:
+            tag: 1 to 60 characters of A-Z a-z 0-9 . _ -
+        """
+        trial, iteration = self._checkpoint(checkpoint)
+        return self.order(words.made(words.TagOrder, trial=trial, iteration=iteration, tag=tag), **how)
 
     def retry(self, trial: TrialName, **how: Any) -> GivenOrder:
         """Try a failed trial again, from its newest checkpoint."""
@@ -107,6 +113,9 @@ class OpenedExperiment(ExperimentAnalysis):
     def note(self, trial: TrialName, text: str, **how: Any) -> GivenOrder:
         """Keep a text with a trial."""
         return self.order(words.made(words.NoteOrder, trial=_name(trial), text=text), **how)
+
+    def _checkpoint(self, given: str) -> tuple[str, int]:
+        return ordered(given, lambda: load_state(self._paths()).trials)
 
     def _paths(self) -> ExperimentPaths:
         if is_elsewhere(self.experiment_path):

@@ -17,7 +17,9 @@ from tuner.progress.task_bar import TaskBar
 
 def add(verbs: Any) -> None:
     verb: argparse.ArgumentParser = verbs.add_parser("cp", help="copy an experiment or a checkpoint to another place")
-    verb.add_argument("source", metavar="SRC", help="a path, a URI, or an experiment's name under ~/tuner_results")
+    verb.add_argument(
+        "source", metavar="SRC", help="a path, a URI, an experiment's name under ~/tuner_results, or EXPERIMENT@TAG"
+    )
     verb.add_argument("target", metavar="DST", help="its new path or URI; with a slash at the end: under that")
     verb.set_defaults(run=run)
 
@@ -58,6 +60,8 @@ def _plain(given: str) -> PurePath:
 
 
 def _source(given: str) -> str:
+    if (addressed := place.checkpoint(given)) is not None:
+        return addressed
     try:
         return given if is_elsewhere(given) else str(place.experiment(given))
     except ExperimentNotFoundError:

@@ -16,6 +16,7 @@ from trainables.places import parent_and_name
 from trainables.result_history import flatten
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer.open import open_backend, shown
+from tuner.addresses import checkpoint_at
 from tuner.cli import output, place
 from tuner.error import SettingError, TuneError
 from tuner.experiment.hostile import UNREADABLE, said
@@ -27,7 +28,8 @@ from tuner.experiment.trial import Trial
 DESCRIPTION = """\
 Compares two trials, of one experiment or of two: config and last metrics; or two checkpoints: files, and tensors and
 values in them, as far as torch, numpy or safetensors wrote them. Each of A and B is EXPERIMENT/TRIAL (a number, id or
-name: digits/7), EXPERIMENT/TRIAL/CHECKPOINT, or a checkpoint's path or URI; B may be a mere trial, of A's experiment.
+name: digits/7), EXPERIMENT/TRIAL/CHECKPOINT, EXPERIMENT@TAG, EXPERIMENT@TRIAL@ITERATION, or a checkpoint's path or URI;
+B may be a mere trial, of A's experiment.
 Exit status 0: they are the same; 1: they differ; 2: they cannot be compared."""
 
 SAME, DIFFERENT, ERROR = 0, 1, 2
@@ -99,6 +101,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def subject(given: str, beside: Subject | None = None) -> Subject:
     """What an argument means. Raises SettingError, and what reading an experiment raises."""
+    found = checkpoint_at(given)
+    if found is not None:
+        address = f"{shown(found.experiment)}/{found.trial.dirname}/{found.record.ref.name}"
+        return Subject(address, found.trial, found.experiment, found.checkpoint)
     if beside is not None and beside.experiment and "/" not in given and not as_local_path(given).exists():
         return _of_experiment(beside.experiment, given)
     if _is_checkpoint(given):
@@ -110,13 +116,13 @@ def subject(given: str, beside: Subject | None = None) -> Subject:
     if parse_checkpoint(last) is None:
         return _of_experiment(above, last)
     above, _, trial = above.rpartition("/")
-    found = _of_experiment(above, trial).trial
-    assert found is not None
-    for record in found.checkpoints:
+    of = _of_experiment(above, trial).trial
+    assert of is not None
+    for record in of.checkpoints:
         if record.ref.name == last:
-            return Subject(f"{above}/{found.dirname}/{last}", found, above, found.open_checkpoint(record))
-    names = ", ".join(record.ref.name for record in found.checkpoints)
-    raise SettingError(f"{found.name} has no checkpoint {last!r}; it has: {names or 'none'}")
+            return Subject(f"{above}/{of.dirname}/{last}", of, above, of.open_checkpoint(record))
+    names = ", ".join(record.ref.name for record in of.checkpoints)
+    raise SettingError(f"{of.name} has no checkpoint {last!r}; it has: {names or 'none'}")
 
 
 def _is_checkpoint(given: str) -> bool:

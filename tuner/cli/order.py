@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from tuner.addresses import ordered
 from tuner.cli import output, place
 from tuner.error import OrderError
-from tuner.experiment.paths import is_elsewhere
+from tuner.experiment.paths import ExperimentPaths, is_elsewhere
+from tuner.experiment.reader import load_state
 from tuner.orders.giving import IF_DEAD, give
 from tuner.orders.mailbox import OrderState
 from tuner.orders.order import ALL, WORDS, OrderBody, made
@@ -35,7 +38,7 @@ def add(verbs: Any) -> None:
         verb: argparse.ArgumentParser = verbs.add_parser(word, help=_HELP[word])
         verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, or a name under ~/tuner_results")
         if "iteration" in kind.__struct_fields__:
-            verb.add_argument("checkpoint", metavar="TRIAL@ITERATION", type=_checkpoint, help="as 3@40")
+            verb.add_argument("checkpoint", metavar="CHECKPOINT", help="TRIAL@ITERATION, as 3@40, or its tag")
         else:
             verb.add_argument("trial", metavar="TRIAL", help="a trial's id, name or number")
         if word == "tag":
@@ -57,8 +60,8 @@ def run(kind: type[OrderBody], arguments: argparse.Namespace) -> int:
             f"{arguments.experiment} is a copy: orders are given in the directory where its driver runs, "
             "on its machine or a disk that it shares"
         )
-    order = made(kind, **_fields(arguments))
     root = place.experiment(arguments.experiment)
+    order = made(kind, **_fields(arguments, root))
     given = give(root, order, order_id=arguments.order_id, if_dead=arguments.if_dead)
     given.wait(USUAL_S if arguments.wait is None else None if math.isinf(arguments.wait) else arguments.wait)
     answer = given.answer
@@ -70,20 +73,13 @@ def run(kind: type[OrderBody], arguments: argparse.Namespace) -> int:
     return 1 if late or answer.state is OrderState.REFUSED else 0
 
 
-def _fields(arguments: argparse.Namespace) -> dict[str, Any]:
+def _fields(arguments: argparse.Namespace, root: Path) -> dict[str, Any]:
     given = vars(arguments)
     if "checkpoint" in given:
-        trial, iteration = arguments.checkpoint
+        trial, iteration = ordered(arguments.checkpoint, lambda: load_state(ExperimentPaths(root)).trials)
         return {"trial": trial, "iteration": iteration, **({"tag": arguments.tag} if "tag" in given else {})}
     fields = {name: given[name] for name in ("trial", "pin") if name in given}
     return fields | ({"text": " ".join(arguments.text)} if "text" in given else {})
-
-
-def _checkpoint(text: str) -> tuple[str, int]:
-    trial, _, iteration = text.rpartition("@")
-    if not trial or not (iteration.isascii() and iteration.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted is TRIAL@ITERATION, as 3@40")
-    return trial, int(iteration)
 
 
 def seconds(text: str) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainables.places import parent_and_name
 from trainables.transfer.open import shown
+from tuner.addresses import checkpoint_at
 from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment.finding import find_experiment
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
@@ -19,6 +20,15 @@ from tuner.experiment.trial import Trial, find_trial
 def whole(given: str) -> str:
     """A path or URI as it does not depend on where the command is typed."""
     return given if is_elsewhere(given) else str(as_local_path(given))
+
+
+def checkpoint(given: str) -> str | None:
+    """The path or URI of the checkpoint that EXPERIMENT@TAG, or EXPERIMENT@TRIAL@ITERATION, means; None: it is none."""
+    found = checkpoint_at(given)
+    if found is None:
+        return None
+    uri = found.checkpoint.uri
+    return uri if uri is not None and is_elsewhere(uri) else str(found.checkpoint.path)
 
 
 def experiment(given: str) -> Path:

@@ -31,7 +31,9 @@ from tuner.progress.task_bar import TaskBar
 def add(verbs: Any) -> None:
     verb: argparse.ArgumentParser = verbs.add_parser("verify", help="check every manifest and every hash")
     verb.add_argument(
-        "experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results; or a checkpoint's"
+        "experiment",
+        metavar="EXPERIMENT",
+        help="a path, a URI, or a name under ~/tuner_results; or a checkpoint's, as first@best",
     )
     verb.add_argument("--json", action="store_true", help="for programs")
     verb.set_defaults(run=run)
@@ -63,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _checkpoint(given: str, work: TaskBar) -> dict[str, Any] | None:
     """Look at the one checkpoint that is meant; None: it is none."""
-    whole = place.whole(given)
+    whole = place.checkpoint(given) or place.whole(given)
     above, name = parent_and_name(whole)
     if not name:
         return None
