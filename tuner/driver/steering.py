@@ -66,8 +66,10 @@ class Steering:
                     self._obey(order_id, bytes(record.order))
                 elif not is_open or now - (record.answered_at or 0.0) >= ANSWERS_KEPT_S:
                     pass
-                elif self._mailbox.answer(order_id) is None:
-                    self._say(OrderAnswer(order_id, OrderState(record.state), record.why))
+                else:
+                    said = OrderAnswer(order_id, OrderState(record.state), record.why)
+                    if self._mailbox.answer(order_id) != said:  # the driver was killed before it could
+                        self._say(said)
         self.look()
 
     def look(self) -> None:

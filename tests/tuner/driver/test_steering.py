@@ -19,7 +19,7 @@ from trainables.store import fs
 from tuner.experiment import events as ev
 from tuner.experiment.journal_format import parse_lines
 from tuner.experiment.paths import ExperimentPaths
-from tuner.orders.mailbox import Mailbox
+from tuner.orders.mailbox import Mailbox, OrderAnswer, OrderState
 
 _orders = st.one_of(
     st.builds(lambda word, trial: {"order": word, "trial": trial}, st.sampled_from(["stop", "pause", "go"]), st.text()),
@@ -76,6 +76,16 @@ def test_a_known_id_gets_its_first_answer(run: Steered) -> None:
     (run.mailbox.directory / "same-order.answer.json").unlink()
     run.order("note", text="two", order_id="same-order")
     assert run.said("same-order") == ("done", "") and [note.text for note in run.trial().notes] == ["one"]
+
+
+def test_an_answer_that_its_driver_could_not_write_any_more_is_written_by_the_next(
+    run: Steered, tmp_path: Path
+) -> None:
+    order = run.order("note", text="one")
+    run.mailbox.reply(OrderAnswer(order, OrderState.TAKEN))  # as it was before
+    again = Steered(tmp_path / "e", plugin_set(num_samples=2), class_api=True, facts=run.facts)
+    again.loop.steering.begin()
+    assert again.said(order) == ("done", "")
 
 
 # --- kills ------------------------------------------------------------------------------------------------------
