@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from pathlib import Path
@@ -20,7 +21,7 @@ def judge(root: Path, books: list[Path], given: Given, save_every: int) -> tuple
         given: order's id -> the order that was given first under it.
         save_every: so often a trial saves by itself; 0: never.
     """
-    history = journal_by_hand.read(root / "journal", *books)
+    history = journal_by_hand.read(root / "journal", *books, _unpacked(root))
     flags = [f"journal: {problem}" for problem in history.problems]
     if not history.whole:
         return [*flags, "the journal is not whole"], 0
@@ -33,6 +34,17 @@ def judge(root: Path, books: list[Path], given: Given, save_every: int) -> tuple
     flags += _ends(facts, done)
     flags += _saves(facts, given, done, answers, save_every)
     return flags + _training(root, facts), len(done)
+
+
+def _unpacked(root: Path) -> Path:
+    """The segments that compaction has packed into the history, as files again."""
+    place = root.parent / "unpacked"
+    place.mkdir()
+    for path in sorted((root / "journal" / "history").glob("*")):
+        with gzip.open(path) as file:
+            for entry in json.loads(file.readline())["files"]:
+                (place / entry["name"]).write_bytes(file.read(entry["bytes"]))
+    return place
 
 
 def _answers(facts: list[Fact], given: Given) -> tuple[dict[str, tuple[bool, str]], list[str]]:
@@ -105,6 +117,8 @@ def _holds(facts: list[Fact], given: Given, done: Given) -> list[str]:
                 flags.append(f"{fact['trial']} was held={now} twice")
             held[fact["trial"]] = now
             count[now] += 1
+        elif fact["kind"] == "ended":
+            held[fact["trial"]] = False
         elif fact["kind"] == "attempt" and held.get(fact["trial"]):
             flags.append(f"{fact['trial']} began an attempt while it was held")
     pauses = sum(order["order"] == "pause" for order in given.values())

@@ -21,12 +21,14 @@ def say_what_is_left(parts: LoopParts, *, more: bool) -> None:
     Raises:
         SettingError: the searcher may have, and has never given any.
     """
-    held = [trial for trial in parts.state.trials if trial.held and not trial.is_finished()]
+    held = sorted(parts.state.held.values(), key=lambda trial: trial.index)
     if held:
         few = ", ".join(str(trial.index) for trial in held[:5]) + (", ..." if len(held) > 5 else "")
+        one = len(held) == 1
         log.warning(
-            "%s waits for you (trial %s): `tuner go %s %d --if-dead wait`, then run again",
-            text.counted(len(held), "trial"),
+            "%s for you (%s %s): `tuner go %s %d --if-dead wait`, then run again",
+            f"{text.counted(len(held), 'trial')} {'waits' if one else 'wait'}",
+            "trial" if one else "trials",
             few,
             parts.state.root,
             held[0].index,

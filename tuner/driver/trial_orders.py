@@ -68,7 +68,11 @@ class TrialOrders:
 
         def is_there() -> tuple[bool, str] | None:
             if trial.is_finished():
-                saved = "" if trial.checkpoints else "; it had no checkpoint to pause with"
+                saved = (
+                    ""
+                    if trial.checkpoints or self._parts.plan.spec.class_api
+                    else "; it had no checkpoint to pause with"
+                )
                 return False, f"it ended first: {outcome(trial)}{saved}"
             if not trial.held:
                 return False, "it was told to go before"

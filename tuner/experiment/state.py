@@ -305,6 +305,8 @@ class ExperimentState(SteeredState):
         trial = self._by_id[fact.trial]
         trial.error = fact.error
         trial.ended_at, trial.end_reason = fact.at, fact.reason
+        if trial.held:
+            self._hold(trial, held=False)  # it has ended first; tried again, it runs
         trial.rested(fact.at, trial.iteration)
         self._status(trial, fact.status)
         self._borrows(trial)

@@ -17,6 +17,8 @@ class SteeredState:
         """What users have ordered, by id, oldest first."""
         self._saves = 0
         """Counts checkpoints, as they are saved."""
+        self.held = {trial_id: trial for trial_id, trial in by_id.items() if trial.held}
+        """Unfinished trials that wait for a user."""
         self.pinned = {
             (trial.trial_id, record.order) for trial in by_id.values() for record in trial.checkpoints if record.pinned
         }
@@ -29,7 +31,14 @@ class SteeredState:
         self.orders[fact.id].answered("done" if fact.done else "refused", fact.why, fact.at)
 
     def _held(self, fact: ev.TrialHeld) -> None:
-        self._by_id[fact.trial].held = fact.held
+        self._hold(self._by_id[fact.trial], fact.held)
+
+    def _hold(self, trial: Trial, held: bool) -> None:
+        trial.held = held
+        if held:
+            self.held[trial.trial_id] = trial
+        else:
+            self.held.pop(trial.trial_id, None)
 
     def _noted(self, fact: ev.TrialNoted) -> None:
         self._by_id[fact.trial].notes += [Note(fact.at, fact.text)]

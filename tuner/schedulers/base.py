@@ -274,6 +274,11 @@ class TrialScheduler(Stateful):
     def on_search_end(self) -> None:
         """No new trials will come: nobody waits for them any longer. A resume may ask for more all the same."""
 
+    def on_trial_held(self, trial: TrialView) -> None:
+        """No trial runs, and a user keeps this one waiting: nobody is to wait for it any longer. `on_trial_start` tells
+        when it is back. Called before `on_idle`, each time.
+        """
+
     def on_idle(self) -> None:
         """No trial runs, none of those that wait was chosen, and no new one comes now: who waits for others is to go on
         or to be ordered to end. It is called again as long as that changes something.

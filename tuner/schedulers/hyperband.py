@@ -22,7 +22,8 @@ class HyperBandScheduler(ProgressScheduler):
     Whoever reaches the rung first pauses until the others of its bracket are there. New trials fill one bracket after
     the other; the brackets of a band begin with few trials that train long, and end with many that start short. A
     bracket waits until it is full, or no more trials come. Of equal results that of the trial that came later stays.
-    A trial that ends by itself, or fails, leaves its bracket: the others go on without it.
+    A trial that ends by itself, or fails, leaves its bracket: the others go on without it. So does one that a user lets
+    wait, when nobody else could go on; told to go, it joins another one.
 
     Args:
         time_attr: what progress is measured by; it must not go down.
@@ -175,6 +176,12 @@ class HyperBandScheduler(ProgressScheduler):
         if number is not None:
             self._brackets[number].remove(trial.trial_id)
             self._go_on(self._brackets[number])
+
+    def on_trial_held(self, trial: TrialView) -> None:
+        number = self._bracket_of.get(trial.trial_id)
+        if number is not None and not self._brackets[number].is_ready(trial.trial_id):
+            self._trials.drop(trial.trial_id)  # it joins a bracket again when it goes on
+            self._brackets[self._bracket_of.pop(trial.trial_id)].remove(trial.trial_id)
 
     def on_search_end(self) -> None:
         self._more = False

@@ -15,6 +15,7 @@ from tuner.experiment import events as ev
 from tuner.experiment.outcome import outcome
 from tuner.experiment.reason import ReasonKind
 from tuner.experiment.state import ExperimentState
+from tuner.schedulers import HyperBandForBOHB
 from tuner.schedulers.base import Decision, Directive
 
 
@@ -269,3 +270,35 @@ def test_what_a_scheduler_ordered_of_a_held_trial_comes_first_when_it_is_to_go(t
     assert trial.status == "PAUSED"
     state, why = run.said(run.order("go"))
     assert state == "done" and trial.status == "TERMINATED" and why == outcome(trial)
+
+
+def test_a_bracket_goes_on_without_a_held_trial_when_nothing_else_could(tmp_path: Path) -> None:
+    scheduler = HyperBandForBOHB(metric="score", mode="max", max_t=20)
+    assert scheduler.bracket(2)[1][0] == 2
+    run = Steered(tmp_path / "e", plugin_set(scheduler=scheduler, num_samples=3), slots=3, class_api=True)
+    run.turn()
+    run.order("pause")
+    for trial in run.state.trials:
+        while (answer := run.report(trial, score=float(trial.index))) is not None and answer.then == "continue":
+            pass
+        run.say(trial, run.publish(trial, trial.iteration))
+        run.exit(trial)
+    held, *others = run.state.trials
+    assert (held.iteration, [trial.iteration for trial in others]) == (1, [2, 2]) and not run.loop.attempts.running
+    assert run.loop._wakes()
+    run.turn()
+    assert set(run.loop.attempts.running) == {trial.trial_id for trial in others}
+    run.order("go")
+    assert held.trial_id in run.loop.attempts.running
+    answer = run.report(held, score=0.0)
+    assert answer is not None and answer.then == "continue"  # to the others' next rung
+
+
+def test_a_trial_that_was_told_to_pause_and_failed_runs_when_it_is_tried_again(tmp_path: Path) -> None:
+    run = Steered(tmp_path / "e", class_api=True)
+    run.turn()
+    pause = run.order("pause")
+    run.exit(run.trial(), status=1)
+    assert run.said(pause)[0] == "refused" and run.trial().status == "ERROR"
+    assert run.said(run.order("retry"))[0] == "done" and run.trial().status == "RUNNING"
+    assert ExperimentState.from_snapshot(tmp_path / "e", run.state.snapshot({})).held == {}

@@ -200,6 +200,8 @@ class FactApplier:
 
     def _idle(self, fact: ev.Idle) -> None:
         self.state.apply(fact)
+        for trial in self.state.held.values():
+            call(self.plugins.scheduler, "on_trial_held", trial)
         call(self.plugins.scheduler, "on_idle")
 
 
