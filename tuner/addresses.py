@@ -22,8 +22,9 @@ from tuner.error import ExperimentNotFoundError, OrderError, SettingError
 from tuner.experiment.finding import find_experiment
 from tuner.experiment.paths import ExperimentPaths, as_local_path
 from tuner.experiment.reader import load_state
-from tuner.experiment.trial import Trial, find_trial
+from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
+from tuner.experiment.trials import find_trial
 
 TAGS_SHOWN = 20
 

@@ -17,7 +17,7 @@ from tuner.experiment.outcome import ENDS
 from tuner.experiment.reader import load_with_journal
 from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
-from tuner.experiment.trial import find_trial
+from tuner.experiment.trials import find_trial
 
 DESCRIPTION = """\
 Prints what has happened, oldest first, with its time: drivers, trials and why they ended, attempts that failed, who
@@ -96,7 +96,8 @@ def _told(fact: ev.AnyFact, names: _Called, orders: dict[str, tuple[str, str | N
             return f"driver {fact.generation} began", None
         case ev.TrialCreated():
             config = output.value(msgspec.json.decode(fact.evaluated)) if fact.evaluated != ev.NO_RAW else ""
-            return f"trial {fact.index} ({fact.trial}) created: {config}", fact.trial
+            made = "created" if fact.fork is None else f"forked from {names.checkpoint(fact.fork.donor)}"
+            return f"trial {fact.index} ({fact.trial}) {made}: {config}", fact.trial
         case ev.AttemptStarted():
             of = "anew" if fact.checkpoint is None else f"from {names.checkpoint(fact.checkpoint)}"
             return (
@@ -153,7 +154,8 @@ def _ordered(fact: ev.OrderTaken, names: _Called) -> tuple[str, str | None]:
     if not isinstance(order, dict):
         return "an order that is none", None
     given = str(order.get("trial", ""))
-    found = names.find(given)
-    about = f" {given}" if found is None else f" {names.trial(found)}"
+    found = names.find(given) if given else None
+    about = f" {given or order.get('tag', '')}".rstrip() if found is None else f" {names.trial(found)}"
     at = f"@{order['iteration']}" if "iteration" in order else ""
-    return f"{order.get('order')}{about}{at}", found
+    config = f" {output.value(order['config'])}" if order.get("config") else ""
+    return f"{order.get('order')}{about}{at}{config}", found

@@ -28,6 +28,7 @@ def lines_of(address: str, state: ExperimentState) -> list[str]:
 def _words(body: bytes) -> str:
     try:
         order = json.loads(body)
-        return output.value(f"{order['order']} {order['trial']}")[:60]
+        about = order.get("trial") or order.get("tag") or ""
+        return output.value(f"{order['order']} {about}".rstrip())[:60]
     except (ValueError, LookupError, TypeError, RecursionError):
         return "what is no order"

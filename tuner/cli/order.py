@@ -1,8 +1,9 @@
-"""`tuner stop|pause|go|save|pin|unpin|tag|retry|note EXPERIMENT TRIAL`: say something to an experiment that runs."""
+"""`tuner stop|pause|go|save|add|fork|pin|unpin|tag|retry|note EXPERIMENT ...`: say something to its driver."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,8 @@ _HELP = {
     "pause": "save a trial, free its slot, and let it wait for `go`",
     "go": "let a paused trial go on",
     "save": "have a trial save a checkpoint now",
+    "add": "make a trial with this config; what it lacks is drawn",
+    "fork": "make a trial that starts from another one's checkpoint, with some values changed",
     "pin": "keep a checkpoint, whatever the settings say",
     "unpin": "leave a checkpoint to the settings again; its tags go",
     "tag": "give a checkpoint a name, and keep it",
@@ -39,10 +42,14 @@ def add(verbs: Any) -> None:
         verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, or a name under ~/tuner_results")
         if "iteration" in kind.__struct_fields__:
             verb.add_argument("checkpoint", metavar="CHECKPOINT", help="TRIAL@ITERATION, as 3@40, or its tag")
-        else:
+        elif "trial" in kind.__struct_fields__:
             verb.add_argument("trial", metavar="TRIAL", help="a trial's id, name or number")
         if word == "tag":
             verb.add_argument("tag", metavar="TAG")
+        if "config" in kind.__struct_fields__:
+            verb.add_argument(
+                "config", metavar="KEY=VALUE", nargs="*", type=_value, help="as lr=0.01 or model/width=64"
+            )
         if word == "save":
             verb.add_argument("--pin", action="store_true", help="and keep it, whatever the settings say")
         if word == "note":
@@ -75,11 +82,31 @@ def run(kind: type[OrderBody], arguments: argparse.Namespace) -> int:
 
 def _fields(arguments: argparse.Namespace, root: Path) -> dict[str, Any]:
     given = vars(arguments)
+    fields: dict[str, Any] = {name: given[name] for name in ("trial", "pin", "tag") if name in given}
+    if "config" in given:
+        fields["config"] = dict(arguments.config)
     if "checkpoint" in given:
         trial, iteration = ordered(arguments.checkpoint, lambda: load_state(ExperimentPaths(root)).trials)
-        return {"trial": trial, "iteration": iteration, **({"tag": arguments.tag} if "tag" in given else {})}
-    fields = {name: given[name] for name in ("trial", "pin") if name in given}
+        fields |= {"trial": trial, "iteration": iteration}
     return fields | ({"text": " ".join(arguments.text)} if "text" in given else {})
+
+
+_WORDS = {"True": True, "False": False, "None": None}
+
+
+def _value(text: str) -> tuple[str, Any]:
+    """One `key=value`: the value is JSON, or else text."""
+    key, equals, said = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted is key=value, as lr=0.01")
+    try:
+        return key, _WORDS[said] if said in _WORDS else json.loads(said)
+    except ValueError:
+        pass
+    try:
+        return key, float(said)  # as .5 or 1e-4
+    except ValueError:
+        return key, said
 
 
 def seconds(text: str) -> float:

@@ -159,7 +159,11 @@ class Admission:
     def _choose_start(self, run: LiveAttempt) -> None:
         """Hash the checkpoint that the attempt would get; start it with the newest that is whole."""
         record = self._parts.checkpoints.best_start(run.trial)
-        if record is None:
+        if record is None and run.trial.forked:
+            problem = ev.ErrorInfo("CheckpointError", "the checkpoint that it was forked from is gone")
+            self._endings.failed(run, problem, again=False)
+            self._transitions.carry_out()
+        elif record is None:
             self._start(run, None)
         else:
             self._parts.checkpoints.check(record, partial(self._checked, run, record))

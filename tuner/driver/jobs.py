@@ -110,7 +110,7 @@ def launch_of(
         trial_id=trial.trial_id,
         trial_name=trial.name,
         experiment_name=plan.experiment_name,
-        index=trial.index,
+        index=trial.seed_index,
         directory=trial.directory,
         temporary=plan.temporary,
         config=trial.config,
@@ -177,6 +177,6 @@ def _description(trial: Trial, seed: int) -> bytes:
         "trial_id": trial.trial_id,
         "index": trial.index,
         "name": trial.name,
-        "seed": trial_seed(seed, trial.index),
+        "seed": trial_seed(seed, trial.seed_index),
     }
     return json.dumps(facts).encode()

@@ -108,7 +108,7 @@ class TrialLoop:
             full = not self.admission.fill()
             self._settle()
             if not attempts.running and not attempts.starved and not attempts.backing_off:
-                if self._wakes():
+                if self._wakes() or (endings.halted is None and self.steering.brings_more()):
                     continue
                 if not full or endings.halted is not None or not self._parts.executor.awaits_room():
                     break

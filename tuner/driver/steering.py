@@ -15,12 +15,14 @@ import msgspec
 
 from tuner.driver import pins
 from tuner.driver.endings import Endings
+from tuner.driver.new_trials import NewTrials
 from tuner.driver.parts import LoopParts
 from tuner.driver.pins import Effect
 from tuner.driver.trial_orders import TrialOrders
 from tuner.error import OrderError
 from tuner.experiment import events as ev
-from tuner.experiment.trial import Trial, find_trial
+from tuner.experiment.trial import Trial
+from tuner.experiment.trials import find_trial
 from tuner.orders import order as words
 from tuner.orders.mailbox import ANSWERS_KEPT_S, Letter, Mailbox, OrderAnswer, OrderState
 
@@ -42,6 +44,7 @@ class Steering:
         self._parts = parts
         self._state, self._facts, self._mailbox = parts.state, parts.facts, mailbox
         self._trials = TrialOrders(parts, endings)
+        self._new_trials = NewTrials(parts, endings.transitions)
         self.pending: dict[str, Effect] = {}
         """Orders that are taken: what says whether the effect is there (True), never will be (False), and how."""
         self._unsaid: dict[str, OrderAnswer] = {}
@@ -85,6 +88,12 @@ class Steering:
             self._tidy_at = now + TIDY_S
             self._mailbox.forget_answers(self._parts.clock.time())
         self.settle()
+
+    def brings_more(self) -> bool:
+        """At the end of a run: whether what was ordered since the last look gives it more to do."""
+        waited = len(self._parts.waiting)
+        self.look()
+        return len(self._parts.waiting) > waited
 
     def settle(self) -> None:
         """Answer the orders whose effect is there."""
@@ -154,6 +163,10 @@ class Steering:
         """Begin what was ordered; returns what tells when it is there, None: it is answered. Raises OrderError."""
         if isinstance(order, words.StopOrder) and order.trial == words.ALL:
             return self._trials.stop_all()
+        if isinstance(order, words.AddOrder):
+            return self._new_trials.add(order_id, order)
+        if isinstance(order, words.ForkOrder):
+            return self._new_trials.fork(order_id, order)
         trial = self._find(order.trial)
         match order:
             case words.StopOrder():

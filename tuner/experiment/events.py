@@ -12,6 +12,7 @@ import msgspec
 
 from trainables.wire import CheckpointRef
 from tuner.experiment.reason import Reason
+from tuner.experiment.trial_records import Clone
 
 Then = Literal["continue", "stop", "pause"]
 """What a trial does after a result."""
@@ -51,7 +52,7 @@ class GenerationStarted(Fact, tag="generation", frozen=True):
 
 
 class TrialCreated(Fact, tag="created", frozen=True):
-    """A searcher proposed a config and a trial was made of it."""
+    """A searcher proposed a config, or a user ordered one, and a trial was made of it."""
 
     trial: str
     index: int
@@ -64,6 +65,10 @@ class TrialCreated(Fact, tag="created", frozen=True):
     dirname: str = ""
     resources: dict[str, float] | None = None
     trainable: str = ""
+    order: str = ""
+    """The id of the order that it was made for; "": the searcher proposed it."""
+    fork: Clone | None = None
+    """Where it starts, in another trial's life; its own count goes on from there."""
 
 
 class AttemptStarted(Fact, tag="attempt", frozen=True):

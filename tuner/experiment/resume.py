@@ -214,7 +214,8 @@ def start_of(trial: Trial, record: CheckpointRecord | None) -> tuple[CheckpointR
     if record is None:
         return None, 0, 0.0
     own = record.ref.trial_id == trial.trial_id
-    spent = (record.metrics if own else trial.last_result).get("time_total_s")
+    begins = trial.fork is not None and record.ref == trial.fork.donor
+    spent = (record.metrics if own or begins else trial.last_result).get("time_total_s")
     iteration = record.iteration if own else trial.clone_iteration
     return record.ref, iteration, float(spent) if isinstance(spent, (int, float)) else 0.0
 

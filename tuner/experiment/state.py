@@ -16,8 +16,9 @@ from tuner.experiment import events as ev
 from tuner.experiment.hostile import check_name, check_ref
 from tuner.experiment.order_records import OrderRecord
 from tuner.experiment.steered_state import SteeredState
-from tuner.experiment.trial import Trial, Trials
+from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord, Clone, add_to_summary, tight
+from tuner.experiment.trials import Trials
 
 
 class Snapshot(msgspec.Struct, omit_defaults=True):
@@ -129,10 +130,13 @@ class ExperimentState(SteeredState):
             raw_evaluated=tight(fact.evaluated),
             experiment_tag=fact.tag,
             resources=fact.resources,
+            order=fact.order,
         )
         trial.__dict__.update(root=self.root / fact.dirname, usual=self.usual_resources)
         self._order.append(trial)
         self._by_id[fact.trial] = trial
+        if fact.order:
+            self._made_by_order(trial, fact)
         self.counts["PENDING"] += 1
 
     def _attempt(self, fact: ev.AttemptStarted) -> None:
@@ -199,7 +203,7 @@ class ExperimentState(SteeredState):
         for iteration in [i for i in trial.unsaved if i < fact.ref.iteration]:
             del trial.unsaved[iteration]  # saves come in order: an older one will not come any more
         if fact.metrics != ev.NO_RAW and fact.ref.iteration > trial.iteration:
-            self._catch_up(trial, fact)
+            trial.catch_up(fact.ref.iteration, fact.metrics)
         if summary is None:
             summary = {key: list(entry) for key, entry in trial.summary.items()}
         self._saves += 1
@@ -216,16 +220,6 @@ class ExperimentState(SteeredState):
         trial.num_lost = 0
         self.checkpoint_count += 1
         self.checkpoint_bytes += fact.bytes
-
-    @staticmethod
-    def _catch_up(trial: Trial, fact: ev.CheckpointPublished) -> None:
-        """A checkpoint that was found is ahead of the results: the end of the journal was lost with some of them."""
-        metrics = tagged.loads(bytes(fact.metrics)) or {}
-        if fact.ref.iteration > trial.iteration + 1:
-            trial.summary = {key: [] for key in trial.summary}  # those between are in the history, if anywhere
-        add_to_summary(trial.summary, metrics)
-        trial.iteration, trial.raw_result = fact.ref.iteration, fact.metrics
-        trial.__dict__["last_result"] = metrics
 
     def _publish_failed(self, fact: ev.PublishFailed) -> None:
         trial = self._by_id[fact.ref.trial_id]
@@ -326,6 +320,7 @@ class ExperimentState(SteeredState):
         if fact.anew:
             trial.started_from = trial.next_start = None
             trial.lineage = []
+            self._begins(trial)
         self._status(trial, Trial.PENDING)
         self._borrows(trial)
 

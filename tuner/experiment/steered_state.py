@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuner.experiment import events as ev
+from tuner.experiment.hostile import check_ref
 from tuner.experiment.order_records import Note, OrderRecord
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import tight
@@ -23,6 +24,33 @@ class SteeredState:
             (trial.trial_id, record.order) for trial in by_id.values() for record in trial.checkpoints if record.pinned
         }
         """(trial id, order) of checkpoints that users want to stay."""
+
+        self.made_for = {trial.order: trial for trial in by_id.values() if trial.order}
+        """Order -> the trial that was made for it: the searcher knows nothing of these."""
+
+    @property
+    def searched(self) -> int:
+        """How many trials the searcher has proposed."""
+        return len(self._by_id) - len(self.made_for)
+
+    def _made_by_order(self, trial: Trial, fact: ev.TrialCreated) -> None:
+        """A trial is there that its searcher did not propose; a fork's own life begins in another one's."""
+        self.made_for[fact.order] = trial
+        if fact.fork is not None:
+            check_ref(fact.fork.donor)
+            trial.fork_seed = self._by_id[fact.fork.donor.trial_id].seed_index
+            trial.clones, trial.iteration = [fact.fork], fact.fork.iteration
+            trial.told = trial.iteration
+            self._begins(trial)
+
+    def _begins(self, trial: Trial) -> None:
+        """A fork that is anew begins where it was forked."""
+        if trial.fork is not None:
+            trial.next_start, trial.clone_iteration = trial.fork.donor, trial.fork.iteration
+            self._borrows(trial)
+
+    def _borrows(self, trial: Trial) -> None:
+        raise NotImplementedError
 
     def _order_taken(self, fact: ev.OrderTaken) -> None:
         self.orders[fact.id] = OrderRecord(tight(fact.order), fact.at, saves=self._saves)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ from tuner.experiment.events import NO_RAW, ErrorInfo
 from tuner.experiment.order_records import Note
 from tuner.experiment.ray_trial import RayTrial, TrialType
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.experiment.trial_records import CheckpointRecord, Clone, Rest, Summary, tight
+from tuner.experiment.trial_records import CheckpointRecord, Clone, Rest, Summary, add_to_summary, tight
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +95,10 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
     """A user lets it wait: nobody chooses it until it is told to go."""
     notes: list[Note] = []
     """What users said of it, oldest first."""
+    order: str = ""
+    """The id of the order that it was made for; "": the searcher proposed it."""
+    fork_seed: int = -1
+    """Of a trial that began at another one's checkpoint by a user's order: the number that its seed is made of."""
     rests: list[Rest] = []
     """When it did not run since it first did, oldest first."""
 
@@ -237,6 +241,21 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
         return self.status in (self.PENDING, self.PAUSED) and not self.held
 
     @property
+    def forked(self) -> bool:
+        """It began at another trial's checkpoint, by a user's order: the first of `clones`."""
+        return self.fork_seed >= 0
+
+    @property
+    def fork(self) -> Clone | None:
+        """Where it began, if that was at another trial's checkpoint: results up to there are that trial's."""
+        return self.clones[0] if self.forked else None
+
+    @property
+    def seed_index(self) -> int:
+        """The number that its seed is made of: a fork draws what the trial had drawn that it goes on from."""
+        return self.fork_seed if self.forked else self.index
+
+    @property
     def is_stopped(self) -> bool:
         """It was told to stop, and nothing that was to be saved then is missing: it never trains again."""
         decided = self.told_then == "stop" and self.iteration == self.told and bool(self.lineage)
@@ -300,6 +319,15 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
         if self.rests and self.rests[-1].until is None:
             self.rests[-1].until, self.rests[-1].iteration = at, iteration
 
+    def catch_up(self, iteration: int, raw: msgspec.Raw) -> None:
+        """A checkpoint that was found is ahead of the results: the end of the journal was lost with some of them."""
+        metrics = tagged.loads(bytes(raw)) or {}
+        if iteration > self.iteration + 1:
+            self.summary = {key: [] for key in self.summary}  # those between are in the history, if anywhere
+        add_to_summary(self.summary, metrics)
+        self.iteration, self.raw_result = iteration, raw
+        self.__dict__["last_result"] = metrics
+
     # --- compact keeping of finished trials ---------------------------------------------------------
 
     def compact(self) -> None:
@@ -315,34 +343,3 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
         self.unsaved = {}
         self.__dict__.pop("last_result", None)
         self.__dict__.pop("config", None)
-
-
-class Trials(Sequence[Trial]):
-    """The trials in order of creation, live and read-only; never a copy."""
-
-    def __init__(self, by_id: dict[str, Trial], order: list[Trial]) -> None:
-        self._by_id, self._order = by_id, order
-
-    @overload
-    def __getitem__(self, index: int) -> Trial: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Trial]: ...
-    def __getitem__(self, index: int | slice) -> Trial | list[Trial]:
-        return self._order[index]
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def __iter__(self) -> Iterator[Trial]:
-        return iter(self._order)
-
-    def get(self, trial_id: str) -> Trial | None:
-        return self._by_id.get(trial_id)
-
-
-def find_trial(trials: Sequence[Trial], given: str) -> Trial | None:
-    """The trial of that id, name, directory's name or number, as people give it."""
-    known = trials.get(given) if isinstance(trials, Trials) else None
-    if known is not None:
-        return known
-    return next((one for one in trials if given in (one.trial_id, one.name, one.dirname, str(one.index))), None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from math import isfinite
+from types import NoneType
 from typing import Any, TypeVar, Union, get_args
 
 import msgspec
@@ -17,12 +19,55 @@ TRIAL_LENGTH = 500
 """Characters of what a trial is called: an order is kept for good."""
 NOTE_LENGTH = 10_000
 """Characters of a note."""
+CONFIG_DEPTH = 50
+"""Dicts and lists in each other, in a config."""
 _TAG = re.compile(r"[A-Za-z0-9._-]{1,60}")
 _ID = re.compile(r"[A-Za-z0-9-]{8,64}")
 
 
 class OrderBody(msgspec.Struct, frozen=True, tag_field="order", forbid_unknown_fields=True):
     """Base of all orders."""
+
+
+class AddOrder(OrderBody, tag="add", frozen=True):
+    """A trial with this config is made, beside those that the searcher suggests; what it lacks is drawn."""
+
+    config: dict[str, Any]
+    """Key, or path as "model/lr", -> value."""
+
+    def __post_init__(self) -> None:
+        _check_plain(self.config)
+
+
+class ForkOrder(OrderBody, tag="fork", frozen=True, omit_defaults=True):
+    """A trial is made that starts from another one's checkpoint, which `trial` and `iteration` name, or a tag."""
+
+    trial: str = ""
+    iteration: int | None = None
+    tag: str = ""
+    config: dict[str, Any] = {}
+    """What is another value than the other trial has: key, or path as "model/lr", -> value."""
+
+    def __post_init__(self) -> None:
+        if bool(self.tag) == bool(self.trial) or bool(self.trial) != (self.iteration is not None):
+            raise ValueError("a fork starts from a trial's checkpoint: it has trial and iteration, or a tag")
+        _check_plain(self.config)
+
+
+def _check_plain(value: Any, place: str = "config", depth: int = 0) -> None:
+    """Raise ValueError for what JSON does not have, or nobody means."""
+    if depth > CONFIG_DEPTH:
+        raise ValueError(f"{place}: more than {CONFIG_DEPTH} dicts and lists are in each other")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str) or not key:
+                raise ValueError(f"{place}: the key {key!r:.60} is not accepted; keys are text")
+            _check_plain(item, f"{place}[{key!r:.60}]", depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            _check_plain(item, f"{place}[{number}]", depth + 1)
+    elif not isinstance(value, (str, int, float, NoneType)) or (isinstance(value, float) and not isfinite(value)):
+        raise ValueError(f"{place}={value!r:.200} is not accepted; accepted are numbers, text, true, false and null")
 
 
 class TrialOrder(OrderBody, frozen=True):
@@ -92,7 +137,19 @@ class NoteOrder(TrialOrder, tag="note", frozen=True):
             raise ValueError(f"text must have 1 to {NOTE_LENGTH:,} characters")
 
 
-AnyOrder = Union[StopOrder, PauseOrder, GoOrder, SaveOrder, PinOrder, UnpinOrder, TagOrder, RetryOrder, NoteOrder]
+AnyOrder = Union[
+    StopOrder,
+    PauseOrder,
+    GoOrder,
+    SaveOrder,
+    AddOrder,
+    ForkOrder,
+    PinOrder,
+    UnpinOrder,
+    TagOrder,
+    RetryOrder,
+    NoteOrder,
+]
 
 WORDS: dict[str, type[OrderBody]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOrder)}
 """Word -> the order."""
@@ -107,7 +164,7 @@ def parse(data: bytes) -> AnyOrder:
         order: AnyOrder = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OrderError(f"the order is not accepted: {_problem(data, error)}") from None
-    if isinstance(order, TrialOrder) and len(order.trial) > TRIAL_LENGTH:
+    if isinstance(order, (TrialOrder, ForkOrder)) and len(order.trial) > TRIAL_LENGTH:
         raise OrderError(f"trial={order.trial!r:.60} is not accepted; a trial is called by its id, name or number")
     return order
 

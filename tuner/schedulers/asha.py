@@ -51,7 +51,9 @@ class AsyncHyperBandScheduler(ProgressScheduler):
     algorithm 2 (2018 as "Massively Parallel Hyperparameter Tuning"), "stopping" the variant that never pauses.
     """
 
-    _remembered = ("_added", "_stopped", "_bracket_of", "_reached", "_trials", "_orders")
+    _begun: dict[str, float] = {}  # never changed in place: a scheduler that an older version stored has none
+    """Forks -> where they began: the rungs up to there are another trial's."""
+    _remembered = ("_added", "_stopped", "_bracket_of", "_reached", "_begun", "_trials", "_orders")
 
     def __init__(
         self,
@@ -94,6 +96,11 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         self._bracket_of[trial.trial_id] = self._draw_bracket()
         self._trials.let_run(trial.trial_id)
 
+    def on_trial_fork(self, trial: TrialView, result: dict[str, Any]) -> None:
+        time = self._time(result)
+        if time is not None:
+            self._begun = {**self._begun, trial.trial_id: time}
+
     def on_trial_start(self, trial: TrialView) -> None:
         if trial.trial_id not in self._trials.held:
             self._trials.let_run(trial.trial_id)
@@ -119,15 +126,15 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         return self._at_rung(trial, time, score)
 
     def _at_rung(self, trial: TrialView, time: float, score: float) -> Verdict | Reasoned:
-        index = self._bracket(trial)
+        index, begun = self._bracket(trial), self._begun.get(trial.trial_id, -math.inf)
         if self._stopping:
-            cut = self._stopping[index].on_result(trial.trial_id, time, score)
+            cut = self._stopping[index].on_result(trial.trial_id, time, score, begun)
             if cut is None:
                 return Decision.CONTINUE
             self._stopped += 1
             worse = self._reason(ReasonKind.WORSE, score, rank=cut.rank, of=cut.of, cut=cut.needed)
             return Reasoned(Decision.STOP, worse)
-        promoted = self._promotion[index].on_result(trial.trial_id, time, score)
+        promoted = self._promotion[index].on_result(trial.trial_id, time, score, begun)
         if promoted is None:
             return Decision.CONTINUE
         self._trials.hold(trial.trial_id)
@@ -151,6 +158,7 @@ class AsyncHyperBandScheduler(ProgressScheduler):
 
     def on_trial_remove(self, trial: TrialView) -> None:
         self._bracket_of.pop(trial.trial_id, None)
+        self._begun = {trial_id: time for trial_id, time in self._begun.items() if trial_id != trial.trial_id}
         self._reached.pop(trial.trial_id, None)
         self._give_up(trial.trial_id)
 
@@ -196,7 +204,7 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         return {**super().get_state(), "recorded": [bracket.get_state() for bracket in self._brackets]}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        super().set_state(state)
+        super().set_state({"begun": {}, **state})  # an older version's has none
         for bracket, ladder in zip(self._brackets, state["recorded"], strict=False):
             bracket.set_state(ladder)
 

@@ -245,6 +245,14 @@ class TrialScheduler(Stateful):
     def on_trial_add(self, trial: TrialView) -> None:
         """A trial was created."""
 
+    def on_trial_fork(self, trial: TrialView, result: dict[str, Any]) -> None:
+        """A trial that was just added begins at a checkpoint of another one, because a user wants so.
+
+        Args:
+            result: that one's at the checkpoint: the trial's own results follow on it, so that it was never where the
+                others began.
+        """
+
     def on_trial_start(self, trial: TrialView) -> None:
         """An attempt of it begins: its first, one after a pause, or one after a failure."""
 

@@ -64,6 +64,10 @@ class Bracket:
         self._reached[trial_id] = 0.0
         self._room -= 1
 
+    def begin_at(self, trial_id: str, time: float) -> None:
+        """It was trained up to there elsewhere."""
+        self._reached[trial_id] = time
+
     def close(self) -> None:
         """Nobody joins any more."""
         self._room = 0

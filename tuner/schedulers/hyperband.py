@@ -92,6 +92,11 @@ class HyperBandScheduler(ProgressScheduler):
         self._more = True
         self._join(trial.trial_id)
 
+    def on_trial_fork(self, trial: TrialView, result: dict[str, Any]) -> None:
+        time = self._time(result)
+        if time is not None:
+            self._brackets[self._bracket_of[trial.trial_id]].begin_at(trial.trial_id, time)
+
     def on_trial_start(self, trial: TrialView) -> None:
         known = trial.trial_id in self._bracket_of or trial.trial_id in self._ended
         if not known:  # it had ended and is continued

@@ -129,6 +129,11 @@ class PopulationBasedTraining(ProgressScheduler):
     def on_trial_add(self, trial: TrialView) -> None:
         self._member(trial)
 
+    def on_trial_fork(self, trial: TrialView, result: dict[str, Any]) -> None:
+        member, time = self._member(trial), self._time(result)
+        if time is not None:
+            member.time = member.perturbed_at = time  # its first interval begins there
+
     def _member(self, trial: TrialView) -> Member:
         member = self._members.get(trial.trial_id)
         if member is None:  # new, or it had ended and is continued

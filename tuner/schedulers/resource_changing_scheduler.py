@@ -110,6 +110,9 @@ class ResourceChangingScheduler(TrialScheduler):
         self._see(trial, {})
         self.scheduler.on_trial_add(trial)
 
+    def on_trial_fork(self, trial: TrialView, result: dict[str, Any]) -> None:
+        self.scheduler.on_trial_fork(trial, result)
+
     def _see(self, trial: TrialView, result: dict[str, Any]) -> None:
         known = self._live.get(trial.trial_id)
         if known is not None:  # also what it waits for still

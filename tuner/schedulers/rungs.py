@@ -64,10 +64,14 @@ class StoppingBracket:
     def knows(self, trial_id: str) -> bool:
         return any(trial_id in rung.recorded for rung in self.rungs)
 
-    def on_result(self, trial_id: str, time: float, score: float) -> Cut | None:
-        """Record a result at the highest rung that it reaches and that the trial was not at; None: it goes on."""
+    def on_result(self, trial_id: str, time: float, score: float, begun: float = -math.inf) -> Cut | None:
+        """Record a result at the highest rung that it reaches and that the trial was not at; None: it goes on.
+
+        Args:
+            begun: where the trial began; it is not compared at the rungs up to there.
+        """
         for rung in self.rungs:
-            if time < rung.milestone:
+            if time < rung.milestone or rung.milestone <= begun:
                 continue
             if trial_id in rung.recorded:
                 if self._once:  # it was decided there that the trial goes on
@@ -163,10 +167,12 @@ class PromotionBracket:
     def knows(self, trial_id: str) -> bool:
         return any(trial_id in rung.recorded for rung in self.rungs)
 
-    def on_result(self, trial_id: str, time: float, score: float) -> list[str] | None:
-        """Record a result at the highest rung that it reaches; who is promoted by it, or None: no rung is reached."""
+    def on_result(self, trial_id: str, time: float, score: float, begun: float = -math.inf) -> list[str] | None:
+        """Record a result at the highest rung that it reaches, above where it began; who is promoted by it, or None: no
+        rung is reached.
+        """
         for rung in self.rungs:
-            if time >= rung.milestone:
+            if time >= rung.milestone > begun:
                 if trial_id in rung.recorded:
                     return None
                 return rung.record(trial_id, score, self._factor)

@@ -90,6 +90,12 @@ class AskAhead(Wrapper):
     def on_unpause(self, trial_id: str) -> None:
         self._tell("on_unpause", trial_id)
 
+    def learn_from(self, trial: Any) -> str | None:
+        if self._asked is None and not self._holding:
+            return self.searcher.learn_from(trial)
+        self._tell("learn_from", trial)
+        return None
+
     def on_search_end(self) -> None:
         self._release()  # no suggestion comes before it
         self._tell("on_search_end")

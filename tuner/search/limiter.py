@@ -14,7 +14,7 @@ from tuner.search.searcher import Metric, Searcher, Suggestion
 _PASSED_ON = (
     "metric", "mode", "needs_metric", "warm_start", "set_max_concurrency", "suggest", "replay_suggest", "prepare",
     "on_search_end", "on_pause", "on_unpause", "on_trial_result", "on_trial_complete", "learn_from",
-    "add_evaluated_point",
+    "learns", "add_evaluated_point",
 )  # fmt: skip
 
 

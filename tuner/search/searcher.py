@@ -147,8 +147,15 @@ class Searcher(SavedToDirectory):
         super().set_state({name: value for name, value in state.items() if name != _ADDED})
         self.__dict__.update(state.get(_ADDED, {}))
 
+    @property
+    def learns(self) -> bool:
+        """Whether it can learn from trials that it has not proposed."""
+        kind = type(self)
+        own = kind.learn_from is not Searcher.learn_from
+        return own or kind.add_evaluated_point is not Searcher.add_evaluated_point
+
     def learn_from(self, trial: Any) -> str | None:
-        """Learn from a finished trial of an earlier experiment. Returns why it could not, or None.
+        """Learn from a finished trial that it has not proposed. Returns why it could not, or None.
 
         As it stands it goes to `add_evaluated_point`.
 

@@ -24,6 +24,9 @@ class MaximumIterationStopper(TrialStopper):
         self._max_iter = whole_number("max_iter", max_iter, least=1)
         self._count: dict[str, int] = {}
 
+    def on_trial_fork(self, trial_id: str, result: dict[str, Any]) -> None:
+        self._count[trial_id] = int(result.get("training_iteration", 0))
+
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool | Reason:
         self._count[trial_id] = count = self._count.get(trial_id, 0) + 1
         if count < self._max_iter:

@@ -58,6 +58,10 @@ class CombinedStopper(Stopper):
         self._stoppers = stoppers
         self._asked: Stopper | None = None
 
+    def on_trial_fork(self, trial_id: str, result: dict[str, Any]) -> None:
+        for stopper in self._stoppers:
+            stopper.on_trial_fork(trial_id, result)
+
     @property
     def stoppers(self) -> tuple[Stopper, ...]:
         return self._stoppers

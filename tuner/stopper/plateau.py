@@ -47,6 +47,9 @@ class TrialPlateauStopper(TrialStopper):
         self._count: dict[str, int] = {}
         self._window: dict[str, list[float]] = {}
 
+    def on_trial_fork(self, trial_id: str, result: dict[str, Any]) -> None:
+        self._count[trial_id] = int(result.get("training_iteration", 0))
+
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool | Reason:
         self._count[trial_id] = count = self._count.get(trial_id, 0) + 1
         score = score_of(result, self._metric)

@@ -19,6 +19,9 @@ class Stopper(Stateful):
         """True, or a reason that the journal keeps: this trial ends now, after this result."""
         raise NotImplementedError(f"{type(self).__name__} does not define __call__(trial_id, result)")
 
+    def on_trial_fork(self, trial_id: str, result: dict[str, Any]) -> None:
+        """A new trial begins at a checkpoint of another one, because a user wants so; `result` is that one's there."""
+
     def stop_all(self) -> bool:
         """True: every trial ends at its next result, and no other begins."""
         raise NotImplementedError(f"{type(self).__name__} does not define stop_all()")

@@ -19,7 +19,8 @@ class Steered(DriverHarness):
 
     def order(self, word: str, trial: object = 0, *, order_id: str = "", **more: Any) -> str:
         order_id = order_id or f"{word}-order-{len(self.state.orders):04d}"
-        self.mailbox.put(order_id, json.dumps({"order": word, "trial": str(trial), **more}).encode())
+        about = {} if trial is None else {"trial": str(trial)}
+        self.mailbox.put(order_id, json.dumps({"order": word, **about, **more}).encode())
         self.look()
         return order_id
 

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.error import OrderError
-from tuner.orders.order import NOTE_LENGTH, WORDS, StopOrder, check_id, encode, parse
+from tuner.orders.order import NOTE_LENGTH, WORDS, AddOrder, ForkOrder, StopOrder, check_id, encode, parse
 
 
 def test_an_order_is_read_as_it_was_written() -> None:
     assert parse(b'{"order": "stop", "trial": "ab_00001"}') == StopOrder("ab_00001")
     for kind in WORDS.values():
-        values = {"iteration": 1, "pin": True}
-        made = kind(**{name: values.get(name, "1") for name in kind.__struct_fields__})
+        values = {"iteration": 1, "pin": True, "config": {"lr": [0.1, None]}}
+        names = [name for name in kind.__struct_fields__ if (kind, name) != (ForkOrder, "tag")]
+        made = kind(**{name: values.get(name, "1") for name in names})
         assert parse(encode(made)) == made
 
 
@@ -35,6 +36,11 @@ def test_an_order_is_read_as_it_was_written() -> None:
         (b'{"order": "stop", "trial": 3}', "Expected `str`"),
         (b'{"order": "stop", "trial": "3", "now": true}', "unknown field `now`"),
         (json.dumps({"order": "stop", "trial": "x" * 501}).encode(), "called by its id, name or number"),
+        (b'{"order": "add"}', "missing required field `config`"),
+        (b'{"order": "add", "config": {"": 1}}', "keys are text"),
+        (json.dumps({"order": "add", "config": {"x": eval("[" * 60 + "]" * 60)}}).encode(), "more than 50"),
+        (b'{"order": "fork", "trial": "3"}', "it has trial and iteration, or a tag"),
+        (b'{"order": "fork", "trial": "3", "iteration": 1, "tag": "a"}', "it has trial and iteration, or a tag"),
         (b'{"order": "note", "trial": "3", "text": " "}', "1 to 10,000 characters"),
         (json.dumps({"order": "note", "trial": "3", "text": "x" * (NOTE_LENGTH + 1)}).encode(), "1 to 10,000"),
     ],
@@ -70,3 +76,9 @@ def test_so_is_a_word_with_other_fields(fields: dict[str, Any], word: str) -> No
 def test_an_id_is_a_plain_file_name(bad: str) -> None:
     with pytest.raises(OrderError, match="8 to 64 characters"):
         check_id(bad)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: 2}, object(), {"x": {3}}])
+def test_what_json_has_not_is_no_value_of_a_config(value: Any) -> None:
+    with pytest.raises(ValueError, match="accepted"):
+        AddOrder({"x": value})

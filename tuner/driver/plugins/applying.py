@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainables import tagged
+from trainables.wire import CheckpointRef
 from tuner.driver.plugins.calling import call
 from tuner.driver.plugins.plugin_set import PluginSet
 from tuner.experiment import events as ev
@@ -125,14 +126,23 @@ class FactApplier:
     def _created(self, fact: ev.TrialCreated) -> None:
         self.state.apply(fact)
         trial = self.state.trials[-1]
-        if self._replaying:
+        if self._replaying and not trial.order:
             same = self.plugins.searcher.replay_suggest(trial.trial_id, trial.config)
             if not same and not self._differed:
                 self._differed = True
                 log.warning("the searcher would now suggest another config for %s; the journal's stands", trial.name)
         call(self.plugins.scheduler, "on_trial_add", trial)
+        if fact.fork is not None:
+            self.plugins.on_fork(trial, self._result_at(fact.fork.donor))
+        if trial.order and self.state.search_ended is not None:
+            call(self.plugins.scheduler, "on_search_end")  # no more come after it either
         if self._replaying:
             trial.release()
+
+    def _result_at(self, ref: CheckpointRef) -> dict[str, Any]:
+        """The result that a checkpoint belongs to."""
+        kept = self.state.trial(ref.trial_id).checkpoints
+        return next((record.metrics for record in kept if record.order == ref.order), {})
 
     def _started(self, fact: ev.AttemptStarted) -> None:
         trial = self.state.trial(fact.trial)

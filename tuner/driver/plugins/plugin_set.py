@@ -10,12 +10,14 @@ from trainables.metrics import with_paths
 from tuner.callback import CallbackList
 from tuner.driver.plugins.calling import call, label
 from tuner.driver.plugins.directives import Directives
+from tuner.driver.plugins.ordered_trials import learn_of_ordered
 from tuner.driver.plugins.required import RequiredMetrics
 from tuner.driver.plugins.trial_source import TrialSource
 from tuner.executors.base import Resources
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.experiment.trial import Trial, Trials
+from tuner.experiment.trial import Trial
+from tuner.experiment.trials import Trials
 from tuner.schedulers import Decision, TrialScheduler
 from tuner.schedulers.base import Reasoned, Verdict, split
 from tuner.schedulers.written_for_ray import join
@@ -91,7 +93,8 @@ class PluginSet:
             reason = self._stops(self.stopper, trial, result, iteration, again) or reason
         stop = reason is not None
         answer: Verdict | Reasoned = Decision.CONTINUE
-        if (not again or _goes_back(self.searcher)) and self.required.has_metric(self.searcher, result):
+        learns = not trial.order and (not again or _goes_back(self.searcher))
+        if learns and self.required.has_metric(self.searcher, result):
             call(self.searcher, "on_trial_result", trial.trial_id, with_paths(result))
         if not stop and (not again or _goes_back(self.scheduler)):
             if self.required.has_metric(self.scheduler, result):
@@ -127,8 +130,9 @@ class PluginSet:
     # --- what happens to trials ----------------------------------------------------------------------------
 
     def on_pause(self, trial: Trial) -> None:
-        self.paused.add(trial.trial_id)
-        call(self.searcher, "on_pause", trial.trial_id)
+        if not trial.order:
+            self.paused.add(trial.trial_id)
+            call(self.searcher, "on_pause", trial.trial_id)
 
     def on_trial_start(self, trial: Trial) -> None:
         if trial.trial_id in self.paused:
@@ -140,6 +144,12 @@ class PluginSet:
         """What it was to save for is done: it goes on from another one's checkpoint."""
         self._asked.pop(trial.trial_id, None)
 
+    def on_fork(self, trial: Trial, result: dict[str, Any]) -> None:
+        """A new trial begins where another one's result stood: who measures by progress begins there too."""
+        call(self.scheduler, "on_trial_fork", trial, result)
+        if self.stopper is not None:
+            call(self.stopper, "on_trial_fork", trial.trial_id, result)
+
     def on_search_end(self) -> None:
         call(self.searcher, "on_search_end")
         call(self.scheduler, "on_search_end")
@@ -147,7 +157,7 @@ class PluginSet:
     def on_rollback(self, trial: Trial, iteration: int) -> None:
         """Results after `iteration` are void, for those that can go back."""
         for plugin in (self.searcher, self.scheduler, self.stopper):
-            if _goes_back(plugin):
+            if _goes_back(plugin) and not (plugin is self.searcher and trial.order):
                 call(plugin, "on_rollback", trial, iteration)
 
     def on_trial_end(self, trial: Trial, last: dict[str, Any], *, failed: bool) -> None:
@@ -162,7 +172,10 @@ class PluginSet:
                 label(self.scheduler),
                 trial.name,
             )
-        call(self.searcher, "on_trial_complete", trial.trial_id, result=with_paths(last) or None, error=failed)
+        if trial.order:
+            learn_of_ordered(self.searcher, trial)
+        else:
+            call(self.searcher, "on_trial_complete", trial.trial_id, result=with_paths(last) or None, error=failed)
         if failed:
             call(self.scheduler, "on_trial_error", trial)
         else:

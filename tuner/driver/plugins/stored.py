@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 import cloudpickle
 
 from trainables.metrics import with_paths
+from tuner.driver.plugins.ordered_trials import learn_of_ordered
 from tuner.driver.plugins.plugin_set import PluginSet
 from tuner.driver.plugins.required import names_of
 from tuner.driver.warm_start import learn_from_earlier
@@ -75,6 +76,9 @@ def load(plugins: PluginSet, state: ExperimentState) -> None:
 
 def _tell_searcher(searcher: Searcher, trials: Iterable[Trial]) -> None:
     for trial in trials:
+        if trial.order:
+            learn_of_ordered(searcher, trial)
+            continue
         searcher.replay_suggest(trial.trial_id, trial.config)
         trial.release()
         if trial.is_finished():

@@ -9,20 +9,38 @@ import msgspec
 
 from trainables import tagged
 from trainables.errors import MetricError
+from trainables.result_history import flatten
 from tuner.driver.plugins.calling import blame, call, label
 from tuner.error import SerializationError, SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
+from tuner.experiment.forks import config_at
 from tuner.experiment.naming import TrialNames, default_dirname
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import CheckpointRecord, Clone
 from tuner.schedulers import TrialScheduler
 from tuner.search import Searcher
+from tuner.search.given_config import completed, edited
 from tuner.search.space import evaluated_params, merge_constants
+from tuner.search.space_tree import flat
 from tuner.search.variants import BasicVariantGenerator, format_tag
 
 AHEAD = 16
 """As many trials wait in Ray."""
+
+
+_PLACE = object()
+"""Where a config has a value that the space of the run says nothing of: the searcher has a space of its own."""
+
+
+def _places(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _places(value) if isinstance(value, dict) and value else _PLACE for key, value in config.items()}
+
+
+def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
+    filled = {key: value for key, value in config.items() if value is not _PLACE}
+    return {key: _without_places(value) if isinstance(value, dict) else value for key, value in filled.items()}
 
 
 class TrialSource:
@@ -61,8 +79,8 @@ class TrialSource:
         """The next trial, or that there is none any more, or None: not now."""
         if not self.more_to_come(state):
             return None
-        index = len(state.trials)
-        trial_id = f"{self._prefix}_{index:05d}"
+        number = state.searched  # an order in between changes no id that the searcher was asked ahead for
+        trial_id = f"{self._prefix}_{number:05d}"
         try:
             suggestion = self._searcher.suggest(trial_id)
         except Exception as error:
@@ -77,8 +95,57 @@ class TrialSource:
                 f"{label(self._searcher)}.suggest({trial_id!r}) returned {suggestion!r}, which is not accepted; "
                 "accepted are a config (a dict), None (none now) and Searcher.FINISHED (never again)"
             )
-        self._searcher.prepare(f"{self._prefix}_{index + 1:05d}")
-        return self._created(trial_id, index, merge_constants(self._space, suggestion))
+        self._searcher.prepare(f"{self._prefix}_{number + 1:05d}")
+        suggested = merge_constants(self._space, suggestion)
+        config = call(self._scheduler, "first_config", suggested)
+        evaluated = evaluated_params(self._space, config)
+        evaluated.update({key: value for key, value in config.items() if key not in suggested})
+        return self._created(trial_id, len(state.trials), config, evaluated)
+
+    # --- what users order -----------------------------------------------------------------------------------
+
+    def added(self, state: ExperimentState, order_id: str, given: Mapping[str, Any], seed: int) -> ev.TrialCreated:
+        """The trial of a config that a user gives in whole or in part: what it lacks is drawn, alike for one order.
+
+        Raises SettingError for what does not fit the space.
+        """
+        known = next((trial.config for trial in state.trials), given)
+        space = self._space if isinstance(self._space, dict) else {}
+        drawn = completed({**_places(known), **space}, given, f"{seed} {order_id}")
+        config = call(self._scheduler, "first_config", _without_places(drawn))
+        there = flat(config)
+        if lacks := [path for path, value in flat(drawn).items() if value is _PLACE and path not in there]:
+            raise SettingError(f"it has no {', '.join(lacks)}, which only {label(self._searcher)} could draw")
+        return self._ordered(state, order_id, config, evaluated_params(self._space, config))
+
+    def forked(
+        self, state: ExperimentState, order_id: str, trunk: Trial, record: CheckpointRecord, given: Mapping[str, Any]
+    ) -> ev.TrialCreated:
+        """The trial that goes on from a checkpoint of another one, with that one's config as it was then, edited.
+
+        Raises SettingError for a key that it has not.
+        """
+        before = config_at(trunk, record.iteration, self._blobs)
+        config = edited(before, given)
+        old, new = (flatten(msgspec.json.decode(self.tagged(each))) for each in (before, config))
+        changed = {key: (old.get(key), new.get(key)) for key in sorted({*old, *new}) if old.get(key) != new.get(key)}
+        now = flatten(config)
+        searched = {key: now[key] for key in (*trunk.evaluated_params, *changed) if key in now}
+        return self._ordered(state, order_id, config, searched, Clone(record.iteration, record.ref, changed))
+
+    def _ordered(
+        self,
+        state: ExperimentState,
+        order_id: str,
+        config: dict[str, Any],
+        evaluated: dict[str, Any],
+        fork: Clone | None = None,
+    ) -> ev.TrialCreated:
+        trial_id = f"{self._prefix}_o{len(state.made_for):04d}"
+        made = self._created(trial_id, len(state.trials), config, evaluated)
+        return msgspec.structs.replace(made, order=order_id, fork=fork)
+
+    # --- how many -------------------------------------------------------------------------------------------
 
     def more_to_come(self, state: ExperimentState) -> bool:
         """False once the searcher has said that there are no more trials, or a stopper has stopped everything."""
@@ -86,7 +153,7 @@ class TrialSource:
 
     def all_created(self, state: ExperimentState) -> bool:
         """The searcher's next word is that there are no more trials, as far as is known."""
-        return 0 <= self.total_samples <= len(state.trials)
+        return 0 <= self.total_samples <= state.searched
 
     @property
     def total_samples(self) -> int:
@@ -103,10 +170,7 @@ class TrialSource:
         """All trials are to be created before one goes on; not of a search without end."""
         return self._scheduler.population and self.num_samples > 0 and self.more_to_come(state)
 
-    def _created(self, trial_id: str, index: int, suggested: dict[str, Any]) -> ev.TrialCreated:
-        config = call(self._scheduler, "first_config", suggested)
-        evaluated = evaluated_params(self._space, config)
-        evaluated.update({key: value for key, value in config.items() if key not in suggested})
+    def _created(self, trial_id: str, index: int, config: dict[str, Any], evaluated: dict[str, Any]) -> ev.TrialCreated:
         trial = Trial(
             trial_id=trial_id,
             index=index,

@@ -1,0 +1,69 @@
+"""Forks: trials that began at a checkpoint of another one, whose results up to there are theirs too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from trainables import tagged
+from tuner.experiment.blobs import Blobs
+from tuner.experiment.trial import Trial
+from tuner.experiment.trials import Trials
+
+
+def config_at(trial: Trial, iteration: int, blobs: Blobs | None) -> dict[str, Any]:
+    """The config with which a trial trained up to an iteration: what later clonings changed is taken back."""
+    raw: dict[str, Any] = msgspec.json.decode(trial.raw_config)
+    begun = 1 if trial.forked else 0
+    for clone in reversed(trial.clones[begun:]):
+        if clone.iteration < iteration:
+            break
+        for path, (old, _) in clone.changed.items():
+            _put(raw, path, old)
+    config: dict[str, Any] = tagged.loads(msgspec.json.encode(raw), blobs=blobs)
+    return config
+
+
+def _put(config: dict[str, Any], path: str, value: Any) -> None:
+    """Set a value at "a/b", where a key may itself have a slash in it."""
+    if path in config or "/" not in path:
+        config[path] = value
+        return
+    for end in (at for at, letter in enumerate(path) if letter == "/"):
+        inner = config.get(path[:end])
+        if isinstance(inner, dict):
+            _put(inner, path[end + 1 :], value)
+            return
+    config[path] = value
+
+
+def chain(trials: Trials, trial: Trial) -> Iterator[tuple[Trial, int]]:
+    """(trial, up to which iteration its results count) of those that a fork goes back to, the first of all first."""
+    begins = trial.fork
+    if begins is None:
+        return
+    trunk = trials.get(begins.donor.trial_id)
+    if trunk is None:
+        return
+    for earlier, until in chain(trials, trunk):
+        if until < begins.iteration:
+            yield earlier, until
+        else:
+            yield earlier, begins.iteration
+            return
+    yield trunk, begins.iteration
+
+
+def lines_of(trials: Trials, trial: Trial) -> list[str]:
+    """Where a fork comes from, the newest first: "forked from 3@40: lr 0.1 -> 0.01"."""
+    told: list[str] = []
+    begins = trial.fork
+    while begins is not None:
+        trunk = trials.get(begins.donor.trial_id)
+        number = begins.donor.trial_id if trunk is None else str(trunk.index)
+        changed = ", ".join(f"{key} {old} -> {new}" for key, (old, new) in begins.changed.items())
+        told.append(f"forked from {number}@{begins.iteration}: {changed or 'nothing changed'}")
+        begins = None if trunk is None else trunk.fork
+    return told
