@@ -12,8 +12,8 @@ PEERS_STAMP := $(PEERS)/.stamp
 PROGRAMS := .venv-programs
 PROGRAMS_STAMP := $(PROGRAMS)/.stamp
 WORKERS ?= 2
-# What the page of `tuner ui` loads beside our own modules.
-VENDORED := tuner/ui/static/vendor/uplot.js
+# The newest of what `make web` makes.
+VENDORED := tuner/ui/static/vendor/preact.js
 HAS_NPM := command -v npm >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
   { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nodejs npm >/dev/null; }
 
@@ -22,7 +22,7 @@ HAS_NPM := command -v npm >/dev/null || test "$$(id -u)" != 0 || ! command -v ap
 
 help:
 	@echo "make run     tune a CNN on the UCI digits; killed or finished, running it again continues it"
-	@echo "make web     fetch the libraries of the page of tuner ui (npm)"
+	@echo "make web     the page of tuner ui: our modules and the libraries that npm fetches"
 	@echo "make test    the test suite (installs what it needs)"
 	@echo "make test-peers   the tests of trackers and searchers whose packages do not install beside the others"
 	@echo "make soak    the fault tests at their full size (hours)"
@@ -84,10 +84,10 @@ run: $(STAMP)
 
 web: $(VENDORED)
 
-$(VENDORED): web/package.json web/package-lock.json web/vendor.mjs
+$(VENDORED): web/package-lock.json web/build.mjs $(shell find web/src -type f)
 	@$(HAS_NPM) || true
-	npm ci --silent --no-audit --no-fund --prefix web
-	node web/vendor.mjs
+	@test web/node_modules/.package-lock.json -nt web/package-lock.json || npm ci --silent --no-audit --no-fund --prefix web
+	@node web/build.mjs
 
 test: $(STAMP) $(SYSTEM)
 	@$(MAKE) --no-print-directory web || echo "npm could not fetch the page's libraries: what needs tuner ui is skipped"
@@ -124,5 +124,5 @@ docs: $(STAMP)
 	$(BIN)/python docs/check.py
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(PEERS) $(PROGRAMS) web/node_modules tuner/ui/static/vendor build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(PEERS) $(PROGRAMS) web/node_modules tuner/ui/static build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,48 @@
+// The end of a trial's output, followed while it grows.
+import { html, useEffect, useRef, useState } from "../dom.js";
+import { bytes } from "../format.js";
+
+const TAIL = 32768;
+
+async function tail(address, signal) {
+  const answer = await fetch(`${address}?tail=${TAIL}`, { signal });
+  if (!answer.ok) throw new Error(answer.status === 404 ? "there is none" : `the server answered ${answer.status}`);
+  return { text: await answer.text(), size: Number(answer.headers.get("X-Size")) };
+}
+
+/** What came since; null when nothing did. */
+async function since(address, from, signal) {
+  const answer = await fetch(address, { signal, headers: { Range: `bytes=${from}-` } });
+  return answer.status === 206 ? answer.text() : null;
+}
+
+export function Logs({ files, follow }) {
+  const [name, choose] = useState(files.name.includes("stdout") ? "stdout" : files.name[0]);
+  const [shown, show] = useState({ text: "", size: 0 });
+  const box = useRef();
+  const address = files.address[files.name.indexOf(name)];
+  useEffect(() => {
+    const leaving = new AbortController();
+    let timer = 0;
+    let held = null;
+    const read = async () => {
+      try {
+        if (!held) held = await tail(address, leaving.signal);
+        else {
+          const more = await since(address, held.size, leaving.signal);
+          if (more) held = { text: (held.text + more).slice(-4 * TAIL), size: held.size + new TextEncoder().encode(more).length };
+        }
+        show(held);
+      } catch (error) {
+        if (leaving.signal.aborted) return;
+        show({ text: error.message, size: 0 });
+      }
+      if (follow) timer = setTimeout(read, 2000);
+    };
+    read();
+    return () => (leaving.abort(), clearTimeout(timer));
+  }, [address, follow]);
+  useEffect(() => void (box.current.scrollTop = box.current.scrollHeight), [shown]);
+  return html`<p class="tools" role="group" aria-label="Which output">${files.name.map((each, n) => html`<button type="button" aria-pressed=${each === name} onClick=${() => choose(each)}>${each}</button> <span class="muted">${bytes(files.bytes[n])}</span> `)}<a href=${address}>whole file</a></p>
+    <pre ref=${box} tabindex="0" class="log" role="log" aria-label=${name}>${shown.text}</pre>`;
+}
