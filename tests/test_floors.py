@@ -22,6 +22,7 @@ FLOORS = {
     "tuner.opened_experiment": 22,
     "tuner.tools": 24,
     "tuner.compat": 21,
+    "tuner.inspection": 21,
     "tuner.opening": 21,
     "tuner.progress": 21,
     "tuner.addresses": 20,

@@ -12,7 +12,6 @@ LARGE = 120
 
 COVERED_BY: dict[str, str] = {
     "trainables/checkpoint_facts": "tests/trainables/test_checkpoint.py",
-    "tuner/opened_experiment": "tests/failures/test_orders.py",
     "tuner/cli/trial_page": "tests/tuner/cli/test_show.py",
 }
 """Larger modules whose tests stand in another file: `"tuner/x/y": "tests/..."`."""

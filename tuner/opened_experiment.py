@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from tuner.addresses import ordered
-from tuner.analysis import ExperimentAnalysis
-from tuner.clock import SystemClock
 from tuner.error import OrderError
-from tuner.experiment.history import History
-from tuner.experiment.journal import read_journal
-from tuner.experiment.liveness import last_driver
-from tuner.experiment.order_records import OrderRecord
 from tuner.experiment.paths import ExperimentPaths, is_elsewhere
 from tuner.experiment.reader import load_state
-from tuner.experiment.replacing import standing
 from tuner.experiment.trial import Trial
+from tuner.inspection.experiment_reader import ExperimentReader, TrialName
 from tuner.orders import order as words
 from tuner.orders.giving import GivenOrder, give
 
-TrialName = Trial | str | int
-"""A trial, or its trial_id, name or number from 0."""
 
-
-class OpenedExperiment(ExperimentAnalysis):
-    """The trials and results of an experiment as they were when it was opened; and the words of `tuner stop`, ...
+class OpenedExperiment(ExperimentReader):
+    """All that is known of an experiment (`ExperimentReader`), and the words of `tuner stop`, ...
 
     Each order returns at once; its `.state` is "waiting", "taken", "done" or "refused", `.why` says why, and
     `.wait(timeout_s)` waits. Every one takes `order_id` (8 to 64 characters of A-Z a-z 0-9 -: the same id again is the
@@ -43,27 +32,6 @@ class OpenedExperiment(ExperimentAnalysis):
     def refreshed(self) -> OpenedExperiment:
         """The same experiment as it is now."""
         return type(self)(self.experiment_path, **self._more)
-
-    @property
-    def driver(self) -> str:
-        """What has become of its last driver: "running (pid 71 on host)", "killed (...)", "ended"."""
-        return str(last_driver(self._paths(), SystemClock().time()))
-
-    @property
-    def orders(self) -> Mapping[str, OrderRecord]:
-        """What was ordered, by id, oldest first: `order` (JSON), `at`, `state`, `why`, `answered_at`."""
-        return load_state(self._paths()).orders
-
-    def changes(self, since: int = 0) -> Iterator[dict[str, Any]]:
-        """The facts of the journal after one, oldest first, as plain values with their number "n" and their "kind".
-
-        Args:
-            since: the number of the last fact that is known; 0: none. What was dropped of a long history is left out.
-        """
-        paths = standing(self._paths())
-        for fact in History(paths, read_journal(paths)).facts():
-            if fact.seq > since:
-                yield {"n": fact.seq, **msgspec.json.decode(fact.body)}
 
     # --- orders ---------------------------------------------------------------------------------------------
 

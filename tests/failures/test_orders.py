@@ -174,7 +174,7 @@ def test_in_python_it_is_read_and_steered(stage: Stage) -> None:
     assert experiment.pause(2, order_id="go-on-please").state == "done"  # the first order with that id stands
     now = experiment.refreshed()
     assert [note.text for note in now.trials[0].notes] == ["by hand"] and experiment.trials[0].notes == []
-    assert [json.loads(bytes(record.order))["order"] for record in now.orders.values()] == [
+    assert [record["order"]["order"] for record in now.orders.values()] == [
         "note",
         "save",
         "pause",

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables import tagged
 from trainables.checkpoint import Checkpoint
 from trainables.errors import TrainablesError
 from trainables.places import parent_and_name
-from trainables.result_history import flatten
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer.open import open_backend, shown
 from tuner.addresses import checkpoint_at
 from tuner.cli import output, place
 from tuner.error import SettingError, TuneError
 from tuner.experiment.hostile import UNREADABLE, said
-from tuner.experiment.outcome import outcome, word
+from tuner.experiment.outcome import outcome
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere, parse_checkpoint
 from tuner.experiment.reader import is_experiment, load_with_journal
 from tuner.experiment.trial import Trial
+from tuner.inspection.trial_diff import DiffRow, trial_rows
 
 DESCRIPTION = """\
 Compares two trials, of one experiment or of two: config and last metrics; or two checkpoints: files, and tensors and
@@ -68,17 +67,6 @@ class Subject:
         return "trial" if self.checkpoint is None else "checkpoint"
 
 
-@dataclass(frozen=True, slots=True)
-class DiffRow:
-    """One thing that differs: of a trial with both values, of a file in words."""
-
-    section: str
-    name: str
-    values: Sequence[Any] = ()
-    text: str = ""
-    largest: float | None = field(default=None)
-
-
 def run(arguments: argparse.Namespace) -> int:
     try:
         one = subject(arguments.a)
@@ -86,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         if one.kind != other.kind:
             raise SettingError(f"a {one.kind} and a {other.kind} cannot be compared: {one.address}, {other.address}")
         if one.trial is not None and other.trial is not None and one.checkpoint is None:
-            rows = list(_trials(one.trial, other.trial, arguments.ignore))
+            rows = list(trial_rows(one.trial, other.trial, arguments.ignore))
         else:
             rows = list(_checkpoints(one, other, arguments.ignore, arguments.unpickle))
     except (TuneError, TrainablesError, *UNREADABLE) as error:
@@ -147,36 +135,6 @@ def _of_experiment(experiment: str, trial: str) -> Subject:
 # --- what differs -------------------------------------------------------------------------------------------------
 
 
-def _trials(one: Trial, other: Trial, ignore: Sequence[str]) -> Iterator[DiffRow]:
-    from tuner.tools.prove.verdict import AUTOMATIC
-
-    configs = [_flat(tagged.loads(bytes(trial.raw_config))) for trial in (one, other)]
-    yield from _unlike("config", configs[0], configs[1], ignore)
-    metrics = [
-        {key: value for key, value in _flat(trial.last_result).items() if key not in AUTOMATIC and key != "config"}
-        for trial in (one, other)
-    ]
-    yield from _unlike("last result", metrics[0], metrics[1], ignore)
-    if one.status != other.status:
-        yield DiffRow("state", "status", (word(one), word(other)))
-
-
-def _flat(given: Any) -> Mapping[str, Any]:
-    return flatten(given) if isinstance(given, Mapping) else {}
-
-
-def _unlike(section: str, one: Mapping[str, Any], other: Mapping[str, Any], ignore: Sequence[str]) -> Iterator[DiffRow]:
-    from tuner.tools.prove.differences import differences, ignored
-
-    for key in dict.fromkeys([*one, *other]):
-        if ignored(key, ignore):
-            continue
-        if key not in one or key not in other:
-            yield DiffRow(section, key, (one.get(key, "(absent)"), other.get(key, "(absent)")))
-        elif found := list(differences(one[key], other[key])):
-            yield DiffRow(section, key, (one[key], other[key]), largest=found[0].largest)
-
-
 def _checkpoints(one: Subject, other: Subject, ignore: Sequence[str], unpickle: bool) -> Iterator[DiffRow]:
     from tuner.tools.prove import compare_files
 
@@ -232,9 +190,5 @@ def _apart(row: DiffRow) -> str:
 
 
 def _json(one: Subject, other: Subject, rows: Sequence[DiffRow]) -> str:
-    made = [
-        {"section": row.section, "name": row.name, "largest": row.largest}
-        | ({"text": row.text} if row.text else {"a": row.values[0], "b": row.values[1]})
-        for row in rows
-    ]
+    made = [row.as_dict() for row in rows]
     return output.as_json({"same": not rows, "a": one.address, "b": other.address, "differences": made})

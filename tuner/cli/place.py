@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainables.places import parent_and_name
@@ -16,6 +15,9 @@ from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import is_experiment
 from tuner.experiment.trial import Trial
 from tuner.experiment.trials import find_trial
+from tuner.inspection.journal_view import journal_view
+
+fact_log = journal_view
 
 
 def whole(given: str) -> str:
@@ -45,23 +47,6 @@ def target(given: str, name: str) -> tuple[str, str]:
     if not new:
         raise SettingError(f"{shown(given)!r} is not accepted: DST is a path or URI to copy to, or one with a slash")
     return above, new
-
-
-@contextmanager
-def fact_log(given: str, *, history: bool = False, log: bool = False) -> Iterator[tuple[ExperimentPaths, str]]:
-    """The journal and settings of an experiment, local or remote, readable meanwhile, and its address for messages.
-
-    `history`: with what snapshots have replaced; `log`: with what its drivers warned of.
-    """
-    if is_elsewhere(given):
-        from tuner.syncer import views
-
-        more = views.history if history else views.warnings if log else views.journal_only
-        with views.view(given, more) as paths:
-            yield paths, shown(given).rstrip("/")
-    else:
-        path = experiment(given)
-        yield ExperimentPaths(path), str(path)
 
 
 def experiments(storage: Path) -> list[Path]:

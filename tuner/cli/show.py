@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.analysis.reported import check_reported
 from tuner.cli import open_orders, output, place, run_state, trial_page, trial_table
-from tuner.cli.trial_page import of_trial, sites, why
+from tuner.cli.trial_page import of_trial, why
 from tuner.cli.trial_table import Choice, Goal, arranged, goal_of, row_of
 from tuner.clock import SystemClock
 from tuner.error import SettingError
@@ -22,6 +22,7 @@ from tuner.experiment.paths import is_elsewhere
 from tuner.experiment.reader import load_with_journal, read_settings
 from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
+from tuner.inspection.checkpoints import sites
 from tuner.progress.trial_rows import cut
 
 SHOWN = 200

@@ -16,6 +16,7 @@ from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import replay
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
+from tuner.inspection.checkpoints import explained, sites
 
 ATTEMPTS = 10
 """Lines of them at most."""
@@ -26,12 +27,6 @@ _ENDED: dict[str, str] = {
     "paused": "paused",
     "halted": "the run ended",
 }
-
-
-def sites(record: CheckpointRecord, settings: Mapping[str, Any]) -> list[str]:
-    """Where a checkpoint is too; at the copies of an experiment that this one continues only if it is nowhere else."""
-    own = [site for site in record.copies if site not in settings.get("inherited_copies", ())]
-    return own if own or record.here else record.copies
 
 
 def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,19 +88,15 @@ def _score(record: CheckpointRecord, settings: Mapping[str, Any]) -> dict[str, A
 
 def why(trial: Trial, paths: ExperimentPaths, journal: JournalContents, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What became of each checkpoint, by which rule: the facts of journal and history, replayed."""
-    from tuner.retention.explain import Chronicle, explain
+    from tuner.retention.explain import Chronicle
     from tuner.retention.rules import policy_of_settings, rule_of
 
     replayed = replay(paths, journal, Chronicle)
     policy, others = policy_of_settings(settings)
     rules = [rule_of(policy), *others] if others else [rule_of(policy)]
-    told = explain(replayed.made, trial, policy)
-    for one in told:
-        if one["fate"] == "kept" and not one["why"]:
-            one["why"] = list(others)  # a policy of a user's own: it is not asked here
     return {
         "retention": " or ".join(rules),
-        "why": told,
+        "why": explained(replayed.made, trial, settings),
         "unknown": replayed.made.unknown(trial),
         "recorded_since": replayed.since,
         "notes": replayed.notes,

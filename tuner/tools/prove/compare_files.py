@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.store.manifest import MANIFEST_NAME
-from tuner.tools.prove.differences import Difference, differences, ignored
+from tuner.inspection.differences import Difference, differences, ignored
 
 _CHUNK = 1 << 20
 _SAFE_KINDS = {

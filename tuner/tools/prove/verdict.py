@@ -14,12 +14,11 @@ from trainables import automatic
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import is_experiment, load_state
 from tuner.experiment.trial import Trial
+from tuner.inspection.differences import Difference, differences
+from tuner.inspection.trial_diff import AUTOMATIC
 from tuner.tools.prove import compare_files, run_records
-from tuner.tools.prove.differences import Difference, differences
 from tuner.tools.prove.run_records import TrialRecord
 
-AUTOMATIC = {*automatic.AutomaticKeys().complete({}), automatic.SHOULD_CHECKPOINT} - {automatic.TRAINING_ITERATION}
-"""Keys of a result that are another in every run."""
 NEVER_SAME = ("_timestamp",)
 """What a trainer writes into every dict checkpoint."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tuner.tools.prove.differences import differences
+from tuner.inspection.differences import differences
 
 NAN = float("nan")
 
