@@ -29,6 +29,11 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Any:
         (lambda e: e.pause(3, if_dead="wait"), {"order": "pause", "trial": "3"}),
         (lambda e: e.go("3", if_dead="wait"), {"order": "go", "trial": "3"}),
         (lambda e: e.save(e.trials[0], pin=True, if_dead="wait"), {"order": "save", "trial": "{0}", "pin": True}),
+        (lambda e: e.add({"lr": 1}, if_dead="wait"), {"order": "add", "config": {"lr": 1}}),
+        (
+            lambda e: e.fork("1@1", {"lr": 2}, if_dead="wait"),
+            {"order": "fork", "trial": "1", "iteration": 1, "config": {"lr": 2}},
+        ),
         (lambda e: e.retry(0, if_dead="wait"), {"order": "retry", "trial": "0"}),
         (lambda e: e.order({"order": "go", "trial": "1"}, if_dead="wait"), {"order": "go", "trial": "1"}),
     ],

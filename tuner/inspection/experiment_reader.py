@@ -109,7 +109,7 @@ class ExperimentReader(ExperimentAnalysis):
         return rows
 
     def lineage(self) -> list[dict[str, Any]]:
-        """Each time that a trial went on: exploits, restarts, retries and pauses, by trial, oldest first.
+        """Each time that a trial went on: exploits, forks, restarts, retries and pauses, by trial, oldest first.
 
         Returns dicts as `tuner.inspection.lineage.edges_of` has them: "kind", "trial", "iteration", "reached", "from",
         "checkpoint", "from_iteration", "changed", "at", "why", "order".

@@ -9,23 +9,24 @@ import msgspec
 
 from tuner.experiment.order_records import OrderRecord
 from tuner.experiment.trial import Trial
-from tuner.experiment.trial_records import Rest
+from tuner.experiment.trial_records import Clone, Rest
 from tuner.experiment.trials import find_trial
 
 
 def edges_of(trials: Iterable[Trial], orders: Mapping[str, OrderRecord] | None = None) -> list[dict[str, Any]]:
-    """A dict for each time that a trial went on, by trial, then in the order in which it happened.
+    """A dict for each time that a trial went on, or began at another one's checkpoint, by trial, then as it happened.
 
     Args:
         trials: of one experiment.
         orders: what users have ordered, by id: who failed and was told to try again does not just restart.
 
     Returns:
-        "kind" ("exploit": from another trial's checkpoint; "restart"; "retry": by an order; "pause": it had been
-        paused), "trial" (id), "iteration" (from which it went on, its own count), "reached" (to which it had come),
-        "from" (id of the trial whose checkpoint it is), "checkpoint" and "from_iteration" (None: nothing, or unknown),
-        "changed" ({flat key of the config: [before, after]}), "at" (seconds since the epoch; None: it has not yet, or
-        it is not known), "why" (how the attempt before ended), "order" (id, or None).
+        "kind" ("exploit": from another trial's checkpoint; "fork": it began there, by an order; "restart"; "retry": by
+        an order; "pause": it had been paused), "trial" (id), "iteration" (from which it went on, its own count),
+        "reached" (to which it had come), "from" (id of the trial whose checkpoint it is), "checkpoint" and
+        "from_iteration" (None: nothing, or unknown), "changed" ({flat key of the config: [before, after]}), "at"
+        (seconds since the epoch; None: it has not yet, or it is not known), "why" (how the attempt before ended),
+        "order" (id, or None).
     """
     trials = list(trials)
     retries = _retries(trials, orders or {})
@@ -34,22 +35,28 @@ def edges_of(trials: Iterable[Trial], orders: Mapping[str, OrderRecord] | None =
 
 def _edges_of_trial(trial: Trial, retries: list[tuple[float, str]]) -> list[dict[str, Any]]:
     rests = list(trial.rests)
-    edges: list[dict[str, Any]] = []
-    for clone in trial.clones:
+    fork = trial.fork
+    edges = [] if fork is None else [_begun(trial, fork)]
+    for clone in trial.clones[len(edges) :]:
         before = next((rest for rest in rests if rest.reached >= clone.iteration), None)
         for rest in rests[: 0 if before is None else rests.index(before)]:
             edges += _went_on(trial, rest, retries)
         rests = rests[0 if before is None else rests.index(before) + 1 :]
-        edges.append(
-            _edge("exploit", trial, clone.iteration, before)
-            | {
-                "from": clone.donor.trial_id,
-                "checkpoint": clone.donor.name,
-                "from_iteration": clone.donor.iteration,
-                "changed": {key: list(values) for key, values in clone.changed.items()},
-            }
-        )
+        edges.append(_edge("exploit", trial, clone.iteration, before) | _donor(clone))
     return edges + [edge for rest in rests for edge in _went_on(trial, rest, retries)]
+
+
+def _begun(trial: Trial, fork: Clone) -> dict[str, Any]:
+    return _edge("fork", trial, fork.iteration, None) | _donor(fork) | {"at": trial.started_at, "order": trial.order}
+
+
+def _donor(clone: Clone) -> dict[str, Any]:
+    return {
+        "from": clone.donor.trial_id,
+        "checkpoint": clone.donor.name,
+        "from_iteration": clone.donor.iteration,
+        "changed": {key: list(values) for key, values in clone.changed.items()},
+    }
 
 
 def _went_on(trial: Trial, rest: Rest, retries: list[tuple[float, str]]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import msgspec
 from trainables.wire import CheckpointRef
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial_records import Clone
 from tuner.inspection.lineage import edges_of
 
 
@@ -56,6 +57,13 @@ def facts() -> list[ev.AnyFact]:
         ev.AttemptEnded("a", 2, "failed", error, 13.0),
         ev.AttemptStarted("a", 3, 1, 14.0),  # its checkpoint is not used again
         ev.AttemptEnded("a", 3, "failed", error, 15.0),  # it has not gone on since
+        ev.TrialCreated(
+            "c", 2, raw({"lr": 9}), dirname="c", order="fork-order", fork=Clone(1, saved("a", 1), {"lr": (1, 9)})
+        ),
+        ev.AttemptStarted("c", 1, 1, 16.0, saved("a", 1), 1),
+        *result("c", 2),
+        ev.AttemptEnded("c", 1, "preempted", at=17.0),
+        ev.AttemptStarted("c", 2, 1, 18.0, saved("c", 2), 2),
     ]
 
 
@@ -73,7 +81,10 @@ def test_each_time_that_a_trial_went_on_is_an_edge() -> None:
         ("restart", "b", 1, 1, "b", 4.0, "lost", None),
         ("exploit", "b", 2, 2, "a", 6.0, "paused", None),
         ("pause", "b", 3, 3, "b", 8.0, "paused", None),
+        ("fork", "c", 1, 1, "a", 16.0, "", "fork-order"),
+        ("restart", "c", 2, 2, "c", 18.0, "preempted", None),
     ]
+    assert edges_of(state.trials)[5]["changed"] == {"lr": [1, 9]}
     exploit = edges_of(state.trials)[3]
     assert exploit["changed"] == {"lr": [2, 1.2]} and exploit["checkpoint"] == "checkpoint_000001"
     assert edges_of(state.trials)[0]["kind"] == "restart", "without the orders nobody knows of them"
