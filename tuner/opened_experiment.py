@@ -88,6 +88,17 @@ class OpenedExperiment(ExperimentReader):
         trial, iteration = self._checkpoint(checkpoint)
         return self.order(words.made(words.TagOrder, trial=trial, iteration=iteration, tag=tag), **how)
 
+    def set(self, name: str, value: Any, **how: Any) -> GivenOrder:
+        """Change "num_samples" (-1: without end), "max_concurrent" (trials at once; None: as many as fit) or
+        "time_budget_s" (since the start of its driver; None: none) of the run, from now on and over resumes: until the
+        script says something else than it did now.
+        """
+        return self.order(words.made(words.SetOrder, name=name, value=value), **how)
+
+    def set_resources(self, trial: TrialName, resources: Mapping[str, float], **how: Any) -> GivenOrder:
+        """Give a trial other resources, {"cpu": 2}: it is saved, and goes on with them; what is not named stays."""
+        return self.order(words.made(words.SetOrder, trial=_name(trial), name="resources", value=resources), **how)
+
     def retry(self, trial: TrialName, **how: Any) -> GivenOrder:
         """Try a failed trial again, from its newest checkpoint."""
         return self.order(words.RetryOrder(_name(trial)), **how)

@@ -34,6 +34,7 @@ from tuner.experiment.paths import (
     safe_name,
 )
 from tuner.experiment.resume import Base, Resume, parse
+from tuner.orders.settable import is_count, samples, trials_at_once
 from tuner.registry import resolve_trainable
 from tuner.resources import resources_of
 
@@ -63,10 +64,6 @@ def _only(fits: Callable[[Any], object], accepted: str) -> Check:
         return value
 
     return check
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -102,9 +99,7 @@ def _space(name: str, value: Any) -> Any:
 
 
 _namer = optional(_only(callable, "is a function (trial) -> str"))
-_samples = _only(lambda value: _is_count(value) and value and value >= -1, "are 1, 2, ... and -1 (no limit)")
-_limit = optional(_only(lambda value: _is_count(value) and value >= 0, "are 1, 2, ... and None or 0 (no limit)"))
-_seed = optional(_only(_is_count, "is a whole number, or None: one is drawn"))
+_seed = optional(_only(is_count, "is a whole number, or None: one is drawn"))
 _formats = _only(lambda value: all(isinstance(each, str) for each in _listed(value)), "is a list of names, or None")
 _start = _only(
     lambda value: isinstance(value, (str, os.PathLike, Checkpoint, SyncConfig, type(None))) and value != "",
@@ -164,14 +159,14 @@ class Spec:
     time_budget_s: float | None = _tune(duration_or_none, file=True)
     search_alg: Any = _tune(file=Named | None)
     scheduler: Any = _tune(file=Named | None)
-    max_concurrent_trials: int | None = _tune(_limit, file=True)
+    max_concurrent_trials: int | None = _tune(trials_at_once, file=True)
     trial_name_creator: Callable[[Any], str] | None = _tune(_namer)
     trial_dirname_creator: Callable[[Any], str] | None = _tune(_namer)
     reuse_actors: bool | None = _tune(optional(flag), False, file=True)
     chdir_to_trial_dir: bool | None = _tune(optional(flag), worker=_chdir)
     metric: str | Sequence[str] | None = _tune(_metric, stored=False, file=str | list[str] | None)
     mode: str | Sequence[str] | None = _tune(_mode, stored=False, file=Mode | list[Mode] | None)
-    num_samples: int = _tune(_samples, 1, stored=False, file=True)
+    num_samples: int = _tune(samples, 1, stored=False, file=True)
     stop: Any = _run(stored=True, file=dict[str, float | Limit] | None)
     checkpoint_config: CheckpointConfig | CheckpointStrategy = _run(stored=True, worker=_saving)
     failure_config: FailureConfig = _run(stored=True)

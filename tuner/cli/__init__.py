@@ -26,6 +26,7 @@ from tuner.cli import (
     retention,
     rm,
     run,
+    set_setting,
     show,
     sync,
     verify,
@@ -37,7 +38,7 @@ from tuner.progress.warn_once import WarnOnce
 
 VERBS = (
     *(run, ls, show, best, log, logs, watch, diff, report, export, retention),
-    *(order, resume, verify, sync, cp, rm, prove, doctor, completion),
+    *(order, set_setting, resume, verify, sync, cp, rm, prove, doctor, completion),
 )
 
 READING = (

@@ -18,6 +18,7 @@ from tuner.experiment.reader import load_with_journal
 from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trials import find_trial
+from tuner.orders.order import in_words
 
 DESCRIPTION = """\
 Prints what has happened, oldest first, with its time: drivers, trials and why they ended, attempts that failed, who
@@ -145,6 +146,8 @@ def _of_users(
         case ev.CheckpointPinned():
             tag = f" as {fact.tag!r}" if fact.tag else ""
             return f"{names.checkpoint(fact.ref)} {'pinned' if fact.pinned else 'unpinned'}{tag}", fact.ref.trial_id
+        case ev.SettingChanged():
+            return fact.why or f"{fact.name}={output.value(fact.value)}, as the script says now", None
         case _:
             return None
 
@@ -153,9 +156,6 @@ def _ordered(fact: ev.OrderTaken, names: _Called) -> tuple[str, str | None]:
     order = msgspec.json.decode(fact.order)
     if not isinstance(order, dict):
         return "an order that is none", None
-    given = str(order.get("trial", ""))
+    given = str(order.get("trial") or "")
     found = names.find(given) if given else None
-    about = f" {given or order.get('tag', '')}".rstrip() if found is None else f" {names.trial(found)}"
-    at = f"@{order['iteration']}" if "iteration" in order else ""
-    config = f" {output.value(order['config'])}" if order.get("config") else ""
-    return f"{order.get('order')}{about}{at}{config}", found
+    return in_words(order if found is None else {**order, "trial": names.trial(found)}), found

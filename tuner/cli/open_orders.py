@@ -9,6 +9,7 @@ from trainables.places import is_elsewhere
 from tuner.cli import output
 from tuner.experiment.state import ExperimentState
 from tuner.orders.mailbox import Mailbox
+from tuner.orders.order import in_words
 
 SHOWN = 5
 
@@ -27,8 +28,6 @@ def lines_of(address: str, state: ExperimentState) -> list[str]:
 
 def _words(body: bytes) -> str:
     try:
-        order = json.loads(body)
-        about = order.get("trial") or order.get("tag") or ""
-        return output.value(f"{order['order']} {about}".rstrip())[:60]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        return output.value(in_words(json.loads(body)))[:60]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return "what is no order"

@@ -117,6 +117,7 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
         told = [
             *run_state.to_go_on(seen.driver, seen.state.run_ended, saved=seen.state.checkpoint_count > 0),
             *map(_copy_text, copies),
+            *_changed(seen.state),
             *open_orders.lines_of(seen.address, seen.state),
             *_warned_text(seen.warned, named),
             *_order_text(goal, choice),
@@ -128,6 +129,7 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
     facts |= {"trials": [{key: row[key] for key in row.keys() - {"result"}} for row in rows]}
     facts |= {"warnings": len(seen.warned), "state": run_state.text(seen.driver, seen.state.run_ended)}
     facts |= {"error": seen.error}
+    facts |= {"set": {name: {"value": one.value, "was": one.was} for name, one in seen.state.changed.items()}}
     if arguments.warnings:
         facts["warned"] = [{"at": one.at, "level": one.level, "text": one.text} for one in seen.warned]
     output.say(output.as_json(facts))
@@ -146,10 +148,19 @@ def _head(seen: _Seen) -> list[str]:
 
 def _number(seen: _Seen) -> str:
     """Of trials; while the run is not finished, of how many."""
-    made, planned = len(seen.state.trials), seen.settings.get("trials_in_all")
-    if seen.state.run_ended == "finished" or not isinstance(planned, int) or planned <= made:
+    made, planned = len(seen.state.trials), seen.state.planned(seen.settings.get("trials_in_all"))
+    if seen.state.run_ended == "finished" or planned is None or planned <= made:
         return output.counted(made, "trial")
     return f"{made:,} of {output.counted(planned, 'trial')}"
+
+
+def _changed(state: ExperimentState) -> list[str]:
+    """One line, or none: the settings that a user has changed."""
+    told = [
+        f"{name}={output.value(change.value)} (the script says {output.value(change.was)})"
+        for name, change in state.changed.items()
+    ]
+    return [f"set: {', '.join(told)}"] if told else []
 
 
 def _order_text(goal: Goal, choice: Choice) -> list[str]:

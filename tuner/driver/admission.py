@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from functools import partial
 
 from tuner.driver.attempts import LiveAttempt, Phase
@@ -37,13 +36,11 @@ class Admission:
         """The trial that was chosen last, if there was no room for it."""
         parts.plugins.has_room = lambda trial: self._room(self._resources(trial))
         spec = parts.plan.spec
-        self._limit = parts.executor.max_concurrent or spec.max_concurrent_trials or math.inf
+        self._limits = parts.limits
         self._default: Resources = parse_resources(spec.resources_per_trial)
         parts.state.usual_resources.update(self._default)
         self._usual: Resources = self._default
         """What the trial that was created last asked for."""
-        self._alike = True
-        """No trial with a request of its own was met yet."""
 
     def fill(self) -> bool:
         """Start attempts while there is room for them; False: there was no more room."""
@@ -66,7 +63,7 @@ class Admission:
             if trial is None:
                 return True
             resources = self._resources(trial)
-            self._alike = self._alike and trial.resources is None
+            self._waiting.alike = self._waiting.alike and trial.resources is None
             if not self._room(resources):
                 self._wanting = trial
                 return False
@@ -107,7 +104,7 @@ class Admission:
 
     def _create_ahead(self) -> None:
         """Have as many trials wait as a scheduler that was written for Ray is used to see."""
-        counts, most = self._state.counts, self._plan.spec.max_concurrent_trials or math.inf
+        counts, most = self._state.counts, self._limits.at_once
         while counts["PENDING"] < self._source.ahead:
             live = len(self._state.trials) - counts["TERMINATED"] - counts["ERROR"]
             if live >= most or self._create() is None:
@@ -136,14 +133,14 @@ class Admission:
         """
         if self._wanting is not None and self._wanting in self._waiting:
             return self._resources(self._wanting)
-        chosen = None if self._alike else self.choose()
+        chosen = None if self._waiting.alike else self.choose()
         return self._usual if chosen is None else self._resources(chosen)
 
     def _resources(self, trial: Trial) -> Resources:
         return trial.resources or self._default
 
     def _room(self, resources: Resources) -> bool:
-        if len(self._attempts.running) >= self._limit:
+        if len(self._attempts.running) >= self._limits.at_once:
             return False
         promised = [run.resources for run in self._attempts.prepared.values()]
         return self._parts.executor.can_launch(resources, promised)

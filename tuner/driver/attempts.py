@@ -61,6 +61,8 @@ class LiveAttempt:
     """Why it is to pause, from the first time on that this was decided."""
     save_asked: bool = False
     """A user wants a checkpoint of it."""
+    reallocates: bool = False
+    """A user gives its trial other resources: it is to pause, and to go on with those."""
     published: bool = False
     """It has a checkpoint of its own: what it started from is not needed any more."""
     open: set[CheckpointRef] = field(default_factory=set)
@@ -121,6 +123,8 @@ class Waiting:
         self._behind: dict[str, Trial] = {}
         self.view: Sequence[Trial] = _View(self._trials)
         """Live and read-only."""
+        self.alike = True
+        """No trial with a request of its own was met yet."""
         for trial in trials:
             self.add(trial)
 

@@ -14,6 +14,7 @@ from tuner.analysis import ExperimentAnalysis
 from tuner.callback import CallbackList
 from tuner.driver import interruption, leaving
 from tuner.driver.catch_up import CatchUp
+from tuner.driver.changed_settings import take_up
 from tuner.driver.endings import Endings, HaltCause
 from tuner.driver.hooks import RunHooks
 from tuner.driver.jobs import RunPlan, needs_reports, restore_directory
@@ -86,6 +87,7 @@ class Run:
 
     def _run(self) -> ExperimentAnalysis:
         warnings = self.caught_up.replay()  # before the first line, which tells of what it finds
+        taken_back, changed = take_up(self.spec, self.state, self.plugins, self.clock.time())
         source = self.plugins.source
         total = len(self.state.trials) if source.all_created(self.state) else source.total_samples
         found = how_far(self.state, total, self.spec.resume_choice)
@@ -110,10 +112,15 @@ class Run:
         try:
             for fact in self.caught_up.first_facts(warnings):
                 journal.append(ev.encode(fact))
+            for fact in taken_back:
+                self.state.apply(fact)
+                journal.append(ev.encode(fact))
             journal.flush()
             journal.sync_now()
             for line in warnings:
                 self._warn(line)
+            for line in changed:
+                self._warn(line, logging.INFO)
             loop = self._loop(journal)
             self._drive(loop, journal, left)
         except StorageFullError:
@@ -173,8 +180,8 @@ class Run:
             copies=self.copies,
             mailbox=None if self.clock.virtual else Mailbox(self.opened.paths.root),
         )
-        running = loop.attempts.running
-        self.reporter.facts = partial(progress_facts, self.state, self.copies, self.executor, running)
+        running, source = loop.attempts.running, self.plugins.source
+        self.reporter.facts = partial(progress_facts, source, self.state, self.copies, self.executor, running)
         loop.endings.on_halt = lambda cause, grace: self.reporter.announce(
             interruption.stopping(cause, len(running), grace, inline=inline)
         )
@@ -204,8 +211,8 @@ class Run:
     def _drive(self, loop: TrialLoop, journal: JournalWriter, left: LeftToRun) -> None:
         why = "failed"
         ownership = self.opened.ownership
-        total = self.plugins.source.total_samples
-        self.plugins.callbacks.setup(stop=self.spec.stop, num_samples=self.spec.num_samples, total_num_samples=total)
+        total, samples = self.plugins.source.total_samples, self.plugins.source.num_samples
+        self.plugins.callbacks.setup(stop=self.spec.stop, num_samples=samples, total_num_samples=total)
         for trial in self.caught_up.ended:
             self.plugins.callbacks.on_trial_complete(0, self.state.trials, trial)
         with Signals(loop.endings, self.executor) as signals:

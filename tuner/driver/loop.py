@@ -14,6 +14,7 @@ from typing import assert_never
 from tuner.clock import Clock
 from tuner.driver.admission import Admission
 from tuner.driver.attempts import Attempts, LiveAttempt, Phase, Waiting
+from tuner.driver.changed_settings import take_limits
 from tuner.driver.checkpoints import TrialCheckpoints
 from tuner.driver.endings import Endings, HaltCause
 from tuner.driver.fact_log import FULL_LOOK_S, FactLog
@@ -83,6 +84,7 @@ class TrialLoop:
         self._parts = parts = LoopParts(
             plan, facts, applier.plugins, checkpoints, executor, copies, clock, ownership, attempts, waiting
         )
+        take_limits(parts)
         self.endings = Endings(parts)
         self.admission = Admission(parts, self.endings)
         self.results = ResultHandler(parts, self.endings)
@@ -132,8 +134,8 @@ class TrialLoop:
             self.compact()
         now = parts.clock.monotonic()
         self._timers[Timer.HEARTBEAT] = now + HEARTBEAT_S
-        if (budget := parts.plan.spec.time_budget_s) is not None:
-            self._timers[Timer.BUDGET] = now + budget
+        parts.limits.began = now
+        parts.set_budget()
         if self.steering.listens:
             self._timers[Timer.ORDERS] = now + LOOK_S
         parts.checkpoints.take_over()

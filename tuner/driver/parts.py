@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -34,6 +35,17 @@ class Timer(Enum):
     """So long a trial without space waits for a deletion that is under way."""
 
 
+@dataclass(slots=True)
+class RunLimits:
+    """What users may change while the run goes on; the loop and admission go by it."""
+
+    at_once: float = math.inf
+    """Trials that run at the same time."""
+    time_budget_s: float | None = None
+    began: float = 0.0
+    """When the loop did, in monotonic seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoopParts:
     """The parts of a running experiment."""
@@ -50,10 +62,18 @@ class LoopParts:
     waiting: Waiting
     timers: dict[Timer, float] = field(default_factory=dict)
     """When each is due, in monotonic seconds."""
+    limits: RunLimits = field(default_factory=RunLimits)
 
     @property
     def state(self) -> ExperimentState:
         return self.facts.state
+
+    def set_budget(self) -> None:
+        """Have the run halted when its time is up."""
+        if (budget := self.limits.time_budget_s) is None:
+            self.timers.pop(Timer.BUDGET, None)
+        else:
+            self.timers[Timer.BUDGET] = self.limits.began + budget
 
     def check_owner(self) -> None:
         """Raise OwnedElsewhereError where another driver has taken over."""

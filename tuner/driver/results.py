@@ -124,7 +124,8 @@ class ResultHandler:
         if isinstance(verdict, Exploit):
             return ("pause", reason) if self._transitions.donated(verdict) is not None else ("continue", None)
         pausing = run.phase in _PAUSING
-        if ordered is not None or verdict is Decision.PAUSE or isinstance(verdict, Reallocate) or trial.held:
+        wanted = verdict is Decision.PAUSE or isinstance(verdict, Reallocate)
+        if ordered is not None or wanted or trial.held or run.reallocates:
             if run.why is None or run.why.kind is ReasonKind.ORDER:
                 run.why = reason or Reason(ReasonKind.ORDER, "you", heard.iteration)
             if not pausing:

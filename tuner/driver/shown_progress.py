@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tuner.driver.attempts import LiveAttempt
+from tuner.driver.plugins import TrialSource
 from tuner.executors.base import Executor
 from tuner.experiment.state import ExperimentState
 from tuner.progress import ProgressFacts
@@ -15,7 +16,11 @@ from tuner.syncer.sink import ReplicaSink
 
 
 def progress_facts(
-    state: ExperimentState, copies: ReplicaSink, executor: Executor, running: Mapping[str, LiveAttempt]
+    source: TrialSource,
+    state: ExperimentState,
+    copies: ReplicaSink,
+    executor: Executor,
+    running: Mapping[str, LiveAttempt],
 ) -> ProgressFacts:
     """How the run stands now.
 
@@ -38,4 +43,5 @@ def progress_facts(
         total={name: amount for name, amount in there.items() if used.get(name) or (name == "cpu" and amount)},
         memory=memory_in_use(),
         unsaved=UnsavedWork.of(run.trial for run in running.values()),
+        planned=0 if (total := source.total_samples) < 0 else total + len(state.made_for),
     )

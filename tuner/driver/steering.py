@@ -14,6 +14,7 @@ from typing import assert_never
 import msgspec
 
 from tuner.driver import pins
+from tuner.driver.changed_settings import ChangedSettings
 from tuner.driver.endings import Endings
 from tuner.driver.new_trials import NewTrials
 from tuner.driver.parts import LoopParts
@@ -45,6 +46,7 @@ class Steering:
         self._state, self._facts, self._mailbox = parts.state, parts.facts, mailbox
         self._trials = TrialOrders(parts, endings)
         self._new_trials = NewTrials(parts, endings.transitions)
+        self._settings = ChangedSettings(parts, endings)
         self.pending: dict[str, Effect] = {}
         """Orders that are taken: what says whether the effect is there (True), never will be (False), and how."""
         self._unsaid: dict[str, OrderAnswer] = {}
@@ -167,12 +169,14 @@ class Steering:
             return self._new_trials.add(order_id, order)
         if isinstance(order, words.ForkOrder):
             return self._new_trials.fork(order_id, order)
-        trial = self._find(order.trial)
+        if isinstance(order, words.SetOrder) and order.trial is None:
+            return self._settings.set(order_id, order)
+        trial = self._find(order.trial or "")
         match order:
             case words.StopOrder():
                 return self._trials.stop(trial)
             case words.PauseOrder():
-                self._until[order_id] = f"it pauses at its next {'step' if self._parts.plan.spec.class_api else SAVE}"
+                self._until[order_id] = f"it pauses at its next {self._step}"
                 return self._trials.pause(trial)
             case words.GoOrder():
                 return self._trials.go(trial)
@@ -188,11 +192,18 @@ class Steering:
                 return there
             case words.RetryOrder():
                 return self._trials.retry(trial)
+            case words.SetOrder():
+                self._until[order_id] = f"it pauses at its next {self._step}, and goes on with them"
+                return self._settings.reallocate(trial, order)
             case words.NoteOrder():
                 self._facts.add(ev.TrialNoted(trial.trial_id, order.text, self._parts.clock.time(), order_id))
                 return None
             case _:
                 assert_never(order)
+
+    @property
+    def _step(self) -> str:
+        return "step" if self._parts.plan.spec.class_api else SAVE
 
     def _find(self, given: str) -> Trial:
         found = find_trial(self._state.trials, given)

@@ -113,7 +113,12 @@ class Transitions:
                 self._facts.add(ev.Exploited(trial.trial_id, record.ref, config, trial.iteration, reason))
                 self._checkpoints.given_back(trial)
         elif isinstance(verdict, Reallocate):
-            self._facts.add(ev.Reallocated(trial.trial_id, self._directives.granted(trial, verdict)))
+            self.reallocate(trial, self._directives.granted(trial, verdict))
+
+    def reallocate(self, trial: Trial, resources: dict[str, float]) -> None:
+        """The trial gets other resources from its next attempt on."""
+        self._facts.add(ev.Reallocated(trial.trial_id, resources))
+        self._waiting.alike = False
 
     def carry_out(self) -> None:
         """Do what the scheduler has ordered for trials that wait; of those that still run, once they do."""

@@ -258,6 +258,24 @@ class CheckpointPinned(Fact, tag="pinned", frozen=True):
     """A name that it gets."""
 
 
+class SettingChanged(Fact, tag="set", frozen=True):
+    """A user has changed a setting of the run; or its script has, which takes back what a user had changed before."""
+
+    name: str
+    value: int | float | None
+    """What holds from now on."""
+    was: int | float | None
+    """What the script said then: a resume whose script still says so goes on with the value. Where both are the same
+    nothing is changed any more."""
+    at: float
+    total: int | None = None
+    """With `num_samples`: how many trials that makes in all, grids included; None: no end is known."""
+    order: str = ""
+    """The order that it is the answer to; none where the script has the last word."""
+    why: str = ""
+    """What is said to whoever ordered it."""
+
+
 class SearchEnded(Fact, tag="search_ended", frozen=True):
     """The searcher has nothing more to propose."""
 
@@ -299,6 +317,7 @@ AnyFact = Union[
     TrialHeld,
     TrialNoted,
     CheckpointPinned,
+    SettingChanged,
     SearchEnded,
     Idle,
     RunEnded,

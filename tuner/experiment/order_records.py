@@ -27,3 +27,13 @@ class Note(msgspec.Struct, frozen=True):
 
     at: float
     text: str
+
+
+class SettingChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a user set of a run, and what its script said then."""
+
+    value: int | float | None
+    was: int | float | None
+    at: float
+    total: int | None = None
+    """With `num_samples`: how many trials that makes in all; None: no end is known."""

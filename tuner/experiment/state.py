@@ -14,7 +14,7 @@ from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
 from tuner.experiment.hostile import check_name, check_ref
-from tuner.experiment.order_records import OrderRecord
+from tuner.experiment.order_records import OrderRecord, SettingChange
 from tuner.experiment.steered_state import SteeredState
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord, Clone, add_to_summary, tight
@@ -34,6 +34,8 @@ class Snapshot(msgspec.Struct, omit_defaults=True):
     """What users have ordered, by id, oldest first."""
     saves: int = 0
     """Checkpoints so far; those that were kept tell it of older journals."""
+    changed: dict[str, SettingChange] = {}
+    """Settings of the run that a user has changed, by name."""
 
 
 class ExperimentState(SteeredState):
@@ -45,7 +47,7 @@ class ExperimentState(SteeredState):
         self.usual_resources: dict[str, float] = {}
         """What a trial gets that says nothing else, where a run has said so."""
         self._order: list[Trial] = snapshot.trials
-        super().__init__({trial.trial_id: trial for trial in self._order}, snapshot.orders)
+        super().__init__({trial.trial_id: trial for trial in self._order}, snapshot.orders, snapshot.changed)
         self.trials = Trials(self._by_id, self._order)
         self.search_ended = snapshot.search_ended
         self.run_ended = snapshot.run_ended
@@ -71,9 +73,8 @@ class ExperimentState(SteeredState):
 
     def snapshot(self, plugins: dict[str, str]) -> bytes:
         """All of it, as JSON."""
-        whole = Snapshot(
-            self._order, self.search_ended, self.run_ended, plugins, self.generation, self.orders, self._saves
-        )
+        ended, saves = (self.search_ended, self.run_ended), self._saves
+        whole = Snapshot(self._order, *ended, plugins, self.generation, self.orders, saves, self.changed)
         return msgspec.json.encode(whole)
 
     @classmethod

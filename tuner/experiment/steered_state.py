@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.experiment import events as ev
 from tuner.experiment.hostile import check_ref
-from tuner.experiment.order_records import Note, OrderRecord
+from tuner.experiment.order_records import Note, OrderRecord, SettingChange
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import tight
 
@@ -12,7 +12,9 @@ from tuner.experiment.trial_records import tight
 class SteeredState:
     """The part of an experiment's state that users change by orders; one method per fact, called as its tag."""
 
-    def __init__(self, by_id: dict[str, Trial], orders: dict[str, OrderRecord]) -> None:
+    def __init__(
+        self, by_id: dict[str, Trial], orders: dict[str, OrderRecord], changed: dict[str, SettingChange]
+    ) -> None:
         self._by_id = by_id
         self.orders = orders
         """What users have ordered, by id, oldest first."""
@@ -20,6 +22,8 @@ class SteeredState:
         """Counts checkpoints, as they are saved."""
         self.held = {trial_id: trial for trial_id, trial in by_id.items() if trial.held}
         """Unfinished trials that wait for a user."""
+        self.changed = changed
+        """Settings of the run that are not as its script has them, by name."""
         self.pinned = {
             (trial.trial_id, record.order) for trial in by_id.values() for record in trial.checkpoints if record.pinned
         }
@@ -71,6 +75,23 @@ class SteeredState:
     def _noted(self, fact: ev.TrialNoted) -> None:
         self._by_id[fact.trial].notes += [Note(fact.at, fact.text)]
         self._order_answered(ev.OrderAnswered(fact.order, fact.at))
+
+    def _set(self, fact: ev.SettingChanged) -> None:
+        self.changed.pop(fact.name, None)
+        if fact.value != fact.was:
+            self.changed[fact.name] = SettingChange(fact.value, fact.was, fact.at, fact.total)
+        if fact.order:
+            self._order_answered(ev.OrderAnswered(fact.order, fact.at, why=fact.why))
+
+    def planned(self, by_script: object) -> int | None:
+        """How many trials there will be in all, those of orders among them; None: no end is known.
+
+        Args:
+            by_script: how many the search has as long as no user has changed that, as experiment.json has it.
+        """
+        change = self.changed.get("num_samples")
+        searched = by_script if change is None else change.total
+        return searched + len(self.made_for) if isinstance(searched, int) else None
 
     def _pinned(self, fact: ev.CheckpointPinned) -> None:
         trial, ref = self._by_id[fact.ref.trial_id], fact.ref

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from math import isfinite
 from types import NoneType
 from typing import Any, TypeVar, Union, get_args
@@ -12,6 +13,7 @@ import msgspec
 from trainables.validation import nearest_name
 from tuner.error import OrderError
 from tuner.experiment.hostile import said
+from tuner.orders import settable
 
 ALL = "all"
 """As the trial of a `stop`: every trial, and no new one is made."""
@@ -137,6 +139,21 @@ class NoteOrder(TrialOrder, tag="note", frozen=True):
             raise ValueError(f"text must have 1 to {NOTE_LENGTH:,} characters")
 
 
+class SetOrder(OrderBody, tag="set", frozen=True):
+    """A setting of the run, or what one of its trials gets, is another from now on, resumes included."""
+
+    name: str
+    """Of the run "num_samples", "max_concurrent" or "time_budget_s"; of a trial "resources"."""
+    value: Any
+    """Of resources {"cpu": 2}: what is not named stays."""
+    trial: str | None = None
+
+    def __post_init__(self) -> None:
+        name, value = settable.checked(self.name, self.value, self.trial)
+        msgspec.structs.force_setattr(self, "name", name)
+        msgspec.structs.force_setattr(self, "value", value)
+
+
 AnyOrder = Union[
     StopOrder,
     PauseOrder,
@@ -149,6 +166,7 @@ AnyOrder = Union[
     TagOrder,
     RetryOrder,
     NoteOrder,
+    SetOrder,
 ]
 
 WORDS: dict[str, type[OrderBody]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOrder)}
@@ -164,8 +182,9 @@ def parse(data: bytes) -> AnyOrder:
         order: AnyOrder = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OrderError(f"the order is not accepted: {_problem(data, error)}") from None
-    if isinstance(order, (TrialOrder, ForkOrder)) and len(order.trial) > TRIAL_LENGTH:
-        raise OrderError(f"trial={order.trial!r:.60} is not accepted; a trial is called by its id, name or number")
+    trial = getattr(order, "trial", None) or ""
+    if len(trial) > TRIAL_LENGTH:
+        raise OrderError(f"trial={trial!r:.60} is not accepted; a trial is called by its id, name or number")
     return order
 
 
@@ -189,6 +208,22 @@ def _problem(data: bytes, error: Exception) -> str:
         return f"there is no order {word!r:.60}; there are {', '.join(WORDS)}{hint}"
     wanted = ", ".join(WORDS[word].__struct_fields__)
     return f"{said(error)}; {word!r} has {wanted}"
+
+
+def in_words(order: Mapping[str, Any]) -> str:
+    """What is ordered, short, for people: "stop 3", "fork 3@40 lr=0.1", "set num_samples=20"."""
+    about = order.get("trial") or order.get("tag") or ""
+    at = f"@{order['iteration']}" if order.get("iteration") is not None else ""
+    pairs = order.get("config") or {}
+    if "name" in order:
+        value = order["value"]
+        pairs = value if isinstance(value, dict) else {order["name"]: value}
+    changes = [f"{name}={_short(value)}" for name, value in pairs.items()]
+    return " ".join([str(order["order"]), *([f"{about}{at}"] if about else []), *changes])
+
+
+def _short(value: Any) -> str:
+    return "none" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
 def check_id(given: str) -> str:

@@ -68,6 +68,8 @@ class ProgressFacts:
     """Bytes that are in use on the driver's host, and all it has; None: not known."""
     unsaved: UnsavedWork | None = None
     """What a kill of the driver now would cost."""
+    planned: int | None = None
+    """How many trials there will be in all, 0: no end is known; None: as was said at the start."""
 
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> ProgressFacts:

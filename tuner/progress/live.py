@@ -229,7 +229,8 @@ class Progress(Announcer):
         facts = self.facts() if self.facts is not None else ProgressFacts.of(trials)
         self._seed(trials)
         counts = {name: getattr(facts, name) for name in ("running", "pending", "paused", "done", "failed")}
-        of = f" of {formatting.grouped(self._builder.total)}" if self._builder.total > len(trials) else ""
+        total = self._builder.total_of(facts)
+        of = f" of {formatting.grouped(total)}" if total > len(trials) else ""
         parts = [
             (f"{len(trials)}{of} trials: " if of else f"{formatting.counted(len(trials), 'trial')}: ")
             + (", ".join(f"{number} {name}" for name, number in counts.items() if number) or "none yet"),

@@ -32,8 +32,12 @@ class ViewBuilder:
         self.columns, self.standing = columns, standing
         self.pace = Pace()
         self.total = 0
-        """How many trials there will be; 0: that is not known."""
+        """How many trials there will be, as was said at the start; 0: that is not known."""
         self.results = 0
+
+    def total_of(self, facts: ProgressFacts) -> int:
+        """How many trials there will be, by the newest word of it; 0: that is not known."""
+        return self.total if facts.planned is None else facts.planned
 
     def build(
         self,
@@ -56,7 +60,8 @@ class ViewBuilder:
             notes: what is said of a trial by id, besides its state.
         """
         count = len(trials)
-        total = max(self.total, count) if self.total else 0
+        total = self.total_of(facts)
+        total = max(total, count) if total else 0
         ended = facts.done + facts.failed
         head = [HeadLine(self._counts(facts, count, total)), HeadLine(self._time(facts, total, ended, now, elapsed))]
         best = self._best(trials)

@@ -12,9 +12,9 @@ from tuner.search.delegation import delegates
 from tuner.search.searcher import Metric, Searcher, Suggestion
 
 _PASSED_ON = (
-    "metric", "mode", "needs_metric", "warm_start", "set_max_concurrency", "suggest", "replay_suggest", "prepare",
-    "on_search_end", "on_pause", "on_unpause", "on_trial_result", "on_trial_complete", "learn_from",
-    "learns", "add_evaluated_point",
+    "metric", "mode", "needs_metric", "warm_start", "set_max_concurrency", "set_num_samples", "suggest",
+    "replay_suggest", "prepare", "on_search_end", "on_pause", "on_unpause", "on_trial_result", "on_trial_complete",
+    "learn_from", "learns", "add_evaluated_point",
 )  # fmt: skip
 
 
@@ -112,6 +112,11 @@ class SampleLimit(Wrapper):
     @property
     def total(self) -> int | None:  # type: ignore[override]
         return self.num_samples if self.num_samples >= 0 else None
+
+    def set_num_samples(self, num_samples: int) -> bool:
+        taken = self.searcher.set_num_samples(num_samples)
+        self.num_samples = num_samples if taken else self.num_samples
+        return bool(taken)
 
     def suggest(self, trial_id: str) -> Suggestion:
         if 0 <= self.num_samples <= self._count:

@@ -42,6 +42,10 @@ class SearchAlgorithm(SavedToDirectory):
         """How many trials there will be in all; 0: that is not known."""
         return 0
 
+    def set_num_samples(self, num_samples: int) -> bool:
+        """A user has changed how many trials there are to be. False: it cannot change that any more."""
+        return False
+
     def add_configurations(self, experiments: Any) -> None:
         """Take the experiment: one with a `spec`, in a list; or {name: {"run": ..., "config": ...}}."""
         raise NotImplementedError(f"{type(self).__name__} does not define add_configurations(experiments)")
@@ -107,6 +111,9 @@ class AlgorithmSearcher(Searcher):
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         return False
+
+    def set_num_samples(self, num_samples: int) -> bool:
+        return self.algorithm.set_num_samples(num_samples)
 
     def suggest(self, trial_id: str) -> Suggestion:
         if self.algorithm.is_finished():

@@ -50,6 +50,12 @@ class SearchGenerator(SearchAlgorithm):
         self._experiment = made[0]
         self._total_samples = self._experiment.spec["num_samples"]
 
+    def set_num_samples(self, num_samples: int) -> bool:
+        if not self.searcher.set_num_samples(num_samples):
+            return False
+        self._total_samples, self._finished = num_samples, False
+        return True
+
     def next_trial(self) -> PlannedTrial | None:
         if self.is_finished():
             return None

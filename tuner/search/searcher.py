@@ -107,6 +107,13 @@ class Searcher(SavedToDirectory):
         """Ask the searcher to keep at most so many trials unfinished. False: it cannot, do it outside."""
         return False
 
+    def set_num_samples(self, num_samples: int) -> bool:
+        """A user has changed how many trials there are to be, -1: without end. False: it counts by itself, and cannot.
+
+        One that does not count them has nothing to do.
+        """
+        return not self.counts_samples
+
     def suggest(self, trial_id: str) -> Suggestion:
         """The config of a new trial; None: none now, ask again after a trial ended; `FINISHED`: never again."""
         raise NotImplementedError(f"{type(self).__name__} does not define suggest(trial_id)")

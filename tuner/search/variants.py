@@ -128,6 +128,10 @@ class BasicVariantGenerator(Searcher, SearchAlgorithm):
         self.max_concurrent = max_concurrent
         return True
 
+    def set_num_samples(self, num_samples: int) -> bool:
+        self._num_samples = num_samples
+        return True
+
     def config(self, index: int) -> dict[str, Any]:
         """The config of trial `index`, from 0."""
         presets = self._preset_ends[-1] if self._preset_ends else 0

@@ -96,7 +96,15 @@ class Killed(BaseException):
 
 
 CHANGING = ("rename", "link", "unlink", "write", "create", "fsync", "fdatasync", "mkdir", "chmod", "truncate")
-GIVEN = (("note", 0, {"text": "one"}), ("pause", 0, {}), ("stop", 1, {}), ("retry", 2, {}), ("note", 9, {"text": "no"}))
+GIVEN: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("note", {"trial": "0", "text": "one"}),
+    ("pause", {"trial": "0"}),
+    ("stop", {"trial": "1"}),
+    ("retry", {"trial": "2"}),
+    ("note", {"trial": "9", "text": "no"}),
+    ("set", {"name": "max_concurrent", "value": 2}),
+    ("set", {"name": "resources", "value": {"cpu": 2}, "trial": "0"}),
+)
 
 
 def life(root: Path, facts: list[ev.AnyFact], until: int) -> tuple[list[ev.AnyFact], bool]:
@@ -150,8 +158,8 @@ def test_killed_before_any_change_of_the_disk_each_order_is_done_once(tmp_path: 
         root = tmp_path / f"killed-{until}"
         mailbox = Mailbox(root)
         root.mkdir()
-        for number, (word, trial, more) in enumerate(GIVEN):
-            body = json.dumps({"order": word, "trial": str(trial), **more}).encode()
+        for number, (word, fields) in enumerate(GIVEN):
+            body = json.dumps({"order": word, **fields}).encode()
             mailbox.put(f"order-{number:04d}", body)
         facts, killed = life(root, first, until)
         facts, _ = life(root, facts, until // 3)
@@ -167,11 +175,21 @@ def test_killed_before_any_change_of_the_disk_each_order_is_done_once(tmp_path: 
 
 def check_done_once(root: Path, facts: list[ev.AnyFact]) -> None:
     answered = Counter(fact.id for fact in facts if isinstance(fact, ev.OrderAnswered))
-    answered += Counter(fact.order for fact in facts if isinstance(fact, ev.TrialNoted))
+    answered += Counter(fact.order for fact in facts if isinstance(fact, (ev.TrialNoted, ev.SettingChanged)))
     assert answered == {f"order-{number:04d}": 1 for number in range(len(GIVEN))}
     assert Counter(type(fact) for fact in facts)[ev.TrialReopened] == 1
     assert sum(isinstance(fact, ev.TrialHeld) for fact in facts) == 1
+    assert [fact.resources for fact in facts if isinstance(fact, ev.Reallocated)] == [{"cpu": 2.0}]
+    assert [fact.value for fact in facts if isinstance(fact, ev.SettingChanged)] == [2]
     mailbox = Mailbox(root)
     said = [mailbox.answer(f"order-{number:04d}") for number in range(len(GIVEN))]
-    assert [answer and answer.state.value for answer in said] == ["done", "done", "done", "done", "refused"]
+    assert [answer and answer.state.value for answer in said] == [
+        "done",
+        "done",
+        "done",
+        "done",
+        "refused",
+        "done",
+        "done",
+    ]
     assert mailbox.take() == []

@@ -74,7 +74,7 @@ def test_facts_are_read_back_as_they_were_written(seed: int, length: int) -> Non
 
 def test_every_kind_of_fact_is_applied() -> None:
     lives = [fact for seed in range(40) for fact in life(random.Random(seed), 60)]
-    others = {ev.Reallocated, ev.SearchEnded, ev.Idle, ev.RunEnded}
+    others = {ev.Reallocated, ev.SettingChanged, ev.SearchEnded, ev.Idle, ev.RunEnded}
     assert {type(fact) for fact in lives} | others == set(get_args(ev.AnyFact))
 
 

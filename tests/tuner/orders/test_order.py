@@ -16,7 +16,13 @@ from tuner.orders.order import NOTE_LENGTH, WORDS, AddOrder, ForkOrder, StopOrde
 def test_an_order_is_read_as_it_was_written() -> None:
     assert parse(b'{"order": "stop", "trial": "ab_00001"}') == StopOrder("ab_00001")
     for kind in WORDS.values():
-        values = {"iteration": 1, "pin": True, "config": {"lr": [0.1, None]}}
+        values = {
+            "iteration": 1,
+            "pin": True,
+            "config": {"lr": [0.1, None]},
+            "name": "resources",
+            "value": {"cpu": 1.0},
+        }
         names = [name for name in kind.__struct_fields__ if (kind, name) != (ForkOrder, "tag")]
         made = kind(**{name: values.get(name, "1") for name in names})
         assert parse(encode(made)) == made

@@ -54,6 +54,7 @@ class PluginSet:
     ) -> None:
         self.searcher, self.scheduler, self.stopper, self.callbacks = searcher, scheduler, stopper, callbacks
         self.source, self.blobs = source, blobs
+        self.fits = fits
         self.directives = Directives(scheduler, fits)
         self.required = RequiredMetrics(metric, searcher=searcher, scheduler=scheduler, strict=strict_metrics)
         self.has_room: Callable[[Trial], bool] = lambda trial: True

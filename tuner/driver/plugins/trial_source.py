@@ -75,6 +75,12 @@ class TrialSource:
         self._space, self._prefix, self._trainable_name, self._names = space, prefix, trainable_name, names
         self._blobs, self._resources_for = blobs, resources_for
 
+    def set_num_samples(self, num_samples: int) -> bool:
+        """There are to be so many trials from now on. False: the searcher counts by itself, and cannot change it."""
+        taken = self._searcher.set_num_samples(num_samples)
+        self.num_samples = num_samples if taken else self.num_samples
+        return bool(taken)
+
     def create(self, state: ExperimentState) -> ev.TrialCreated | ev.SearchEnded | None:
         """The next trial, or that there is none any more, or None: not now."""
         if not self.more_to_come(state):

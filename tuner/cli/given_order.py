@@ -1,0 +1,76 @@
+"""What all orders have on the command line: their options, how they are given, and how their answer is printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from tuner.cli import output, place
+from tuner.error import OrderError
+from tuner.experiment.paths import is_elsewhere
+from tuner.orders.giving import IF_DEAD, give
+from tuner.orders.mailbox import OrderState
+from tuner.orders.order import OrderBody
+
+USUAL_S = 3.0
+"""So long an answer is waited for: an order is taken up within a second, or refused."""
+WAIT = f"until it is done, at most so long; exit status 1 if it is not (without it {USUAL_S:g} s)"
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """What every order takes."""
+    verb.add_argument("--id", dest="order_id", metavar="ID", help="the same id again is the same order")
+    verb.add_argument("--if-dead", choices=IF_DEAD, default="refuse", help="when no driver runs (refuse)")
+    verb.add_argument("--wait", nargs="?", type=seconds, const=math.inf, default=None, metavar="SECONDS", help=WAIT)
+    verb.add_argument("--json", action="store_true", help="print the answer for programs")
+
+
+def root_of(arguments: argparse.Namespace) -> Path:
+    """Where the experiment runs. Raises OrderError for a copy."""
+    if is_elsewhere(arguments.experiment):
+        raise OrderError(
+            f"{arguments.experiment} is a copy: orders are given in the directory where its driver runs, "
+            "on its machine or a disk that it shares"
+        )
+    return place.experiment(arguments.experiment)
+
+
+def carry(order: OrderBody, root: Path, arguments: argparse.Namespace) -> int:
+    """Give an order and print its answer; returns the exit status."""
+    given = give(root, order, order_id=arguments.order_id, if_dead=arguments.if_dead)
+    given.wait(USUAL_S if arguments.wait is None else None if math.isinf(arguments.wait) else arguments.wait)
+    answer = given.answer
+    if arguments.json:
+        output.say(output.as_json({"id": answer.id, "state": answer.state.value, "why": answer.why}))
+    else:
+        output.say(f"{answer.state.value}{f': {answer.why}' if answer.why else ''}  (order {answer.id})")
+    late = arguments.wait is not None and answer.state is not OrderState.DONE
+    return 1 if late or answer.state is OrderState.REFUSED else 0
+
+
+_WORDS = {"True": True, "False": False, "None": None}
+
+
+def key_value(text: str) -> tuple[str, Any]:
+    """One `key=value`: the value is JSON, or else text."""
+    key, equals, said = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted is key=value, as lr=0.01")
+    try:
+        return key, _WORDS[said] if said in _WORDS else json.loads(said)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return key, float(said)  # as .5 or 1e-4
+    except ValueError:
+        return key, said
+
+
+def seconds(text: str) -> float:
+    value = float(text)
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted are seconds from 0")
+    return value
