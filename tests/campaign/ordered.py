@@ -113,6 +113,8 @@ def perform(seed: int, base: Path, zygote: Zygote, *, kills: int, executor: str 
         "step_s": rng.choice((0.005, 0.02)),
         "executor": executor,
         "save_every": rng.choice((0, 1, 3)),
+        "scheduler": rng.choice(("fifo", "fifo", "fifo", "asha", "hyperband", "pbt")),
+        "upload_dir": str(base / "there") if rng.random() < 0.2 else None,
     }
     while ordered.kills < kills:
         _live(ordered, rng, zygote, job, strike=True)
@@ -126,7 +128,7 @@ def perform(seed: int, base: Path, zygote: Zygote, *, kills: int, executor: str 
                 _give(ordered, rng, {"order": "go", "trial": str(trial)})
         elif not list((ordered.root / "orders").glob("*[0-9a-f].json")):
             break
-    flags, ordered.done = judge(ordered.root, ordered.books, ordered.given, job["save_every"])
+    flags, ordered.done = judge(ordered.root, ordered.books, ordered.given, job)
     ordered.flags += flags
     return ordered
 

@@ -18,9 +18,18 @@ from typing import Any
 import tuner as tune
 from trainables.store import fs
 from tuner.driver import loop
+from tuner.schedulers import ASHAScheduler, FIFOScheduler, HyperBandForBOHB, PopulationBasedTraining
 
 CHANGING = ("rename", "link", "unlink", "write", "create", "fsync", "fdatasync", "mkdir", "chmod", "truncate")
 TRIALS, ITERATIONS = 4, 40
+
+
+SCHEDULERS = {
+    "fifo": FIFOScheduler,
+    "asha": lambda: ASHAScheduler(max_t=ITERATIONS, grace_period=5),
+    "hyperband": lambda: HyperBandForBOHB(max_t=ITERATIONS),
+    "pbt": lambda: PopulationBasedTraining(perturbation_interval=5, hyperparam_mutations={"rate": [1, 2, 9]}, seed=1),
+}
 
 
 class Adds(tune.Trainable):
@@ -87,6 +96,10 @@ def live(job: dict[str, Any]) -> None:
         raise_on_failed_trial=False,
         verbose=0,
         seed=1,
+        scheduler=SCHEDULERS[job["scheduler"]](),
+        metric="sum",
+        mode="max",
+        sync_config=tune.SyncConfig(upload_dir=job["upload_dir"]) if job["upload_dir"] else None,
     )
 
 

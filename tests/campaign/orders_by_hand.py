@@ -14,12 +14,12 @@ from journal_by_hand import Fact
 Given = dict[str, dict[str, Any]]
 
 
-def judge(root: Path, books: list[Path], given: Given, save_every: int) -> tuple[list[str], int]:
+def judge(root: Path, books: list[Path], given: Given, job: dict[str, Any]) -> tuple[list[str], int]:
     """What is wrong, a line each; and how many orders are done, not refused.
 
     Args:
         given: order's id -> the order that was given first under it.
-        save_every: so often a trial saves by itself; 0: never.
+        job: what each life was told: `save_every`: so often a trial saves by itself, 0: never; `scheduler`.
     """
     history = journal_by_hand.read(root / "journal", *books, _unpacked(root))
     flags = [f"journal: {problem}" for problem in history.problems]
@@ -32,8 +32,9 @@ def judge(root: Path, books: list[Path], given: Given, save_every: int) -> tuple
     flags += _marks(facts, done)
     flags += _holds(facts, given, done)
     flags += _ends(facts, done)
-    flags += _saves(facts, given, done, answers, save_every)
-    return flags + _training(root, facts), len(done)
+    alone = job["scheduler"] in ("fifo", "asha")  # it pauses nobody, and clones nobody
+    flags += _saves(facts, given, done, answers, anew=alone and job["save_every"] == 0)
+    return flags + (_training(root, facts) if alone else []), len(done)
 
 
 def _unpacked(root: Path) -> Path:
@@ -153,9 +154,9 @@ def _ends(facts: list[Fact], done: Given) -> list[str]:
 
 
 def _saves(
-    facts: list[Fact], given: Given, done: Given, answers: dict[str, tuple[bool, str]], save_every: int
+    facts: list[Fact], given: Given, done: Given, answers: dict[str, tuple[bool, str]], *, anew: bool
 ) -> list[str]:
-    """Each save is there, of the trial that was to save; none saved that nobody asked for."""
+    """Each save is there, of the trial that was to save; where `anew`, none saved that nobody asked for."""
     index = {str(fact["index"]): fact["trial"] for fact in facts if fact["kind"] == "created"}
     published = {(fact["ref"]["trial_id"], fact["ref"]["name"]) for fact in facts if fact["kind"] == "published"}
     flags = [
@@ -164,7 +165,7 @@ def _saves(
         if order["order"] == "save" and (index[order["trial"]], answers[order_id][1]) not in published
     ]
     asked = sum(order["order"] in ("save", "pause") for order in given.values())
-    if save_every == 0 and len(published) > asked:
+    if anew and len(published) > asked:
         flags.append(f"{len(published)} checkpoints were saved by {asked} orders")
     return flags
 

@@ -68,12 +68,9 @@ class TrialOrders:
 
         def is_there() -> tuple[bool, str] | None:
             if trial.is_finished():
-                saved = (
-                    ""
-                    if trial.checkpoints or self._parts.plan.spec.class_api
-                    else "; it had no checkpoint to pause with"
-                )
-                return False, f"it ended first: {outcome(trial)}{saved}"
+                unsaved = not trial.checkpoints and not self._parts.plan.spec.class_api
+                had = "; it had no checkpoint to pause with" if unsaved else ""
+                return False, f"it ended first: {outcome(trial)}{had}"
             if not trial.held:
                 return False, "it was told to go before"
             return None if trial.trial_id in self._attempts.running else (True, f"at iteration {trial.iteration}")
