@@ -92,10 +92,10 @@ class Steering:
         self.settle()
 
     def brings_more(self) -> bool:
-        """At the end of a run: whether what was ordered since the last look gives it more to do."""
-        waited = len(self._parts.waiting)
+        """At the end of a run: whether something was ordered since the last look, which may give it more to do."""
+        known = len(self._state.orders)
         self.look()
-        return len(self._parts.waiting) > waited
+        return len(self._state.orders) > known
 
     def settle(self) -> None:
         """Answer the orders whose effect is there."""
@@ -179,7 +179,7 @@ class Steering:
                 self._until[order_id] = f"it pauses at its next {self._step}"
                 return self._trials.pause(trial)
             case words.GoOrder():
-                return self._trials.go(trial)
+                return self._trials.go(trial, order_id)
             case words.SaveOrder():
                 if trial.trial_id not in self._parts.attempts.running:
                     self._until[order_id] = "it saves when it runs again"

@@ -77,12 +77,13 @@ class TrialOrders:
 
         return is_there
 
-    def go(self, trial: Trial) -> Effect:
-        self._check_unfinished(trial)
-        if not trial.held:
-            raise OrderError(f"{trial.name} was not told to pause: it is {outcome(trial)}")
-        self._let_go(trial)
-        self._transitions.carry_out_for(trial)  # what the scheduler has decided meanwhile
+    def go(self, trial: Trial, order_id: str) -> Effect:
+        if not self._state.orders[order_id].begun:  # else an earlier life has done it
+            self._check_unfinished(trial)
+            if not trial.held:
+                raise OrderError(f"{trial.name} was not told to pause: it is {outcome(trial)}")
+            self._let_go(trial, order_id)
+            self._transitions.carry_out_for(trial)  # what the scheduler has decided meanwhile
         return lambda: (True, outcome(trial) if trial.is_finished() else self._next(trial))
 
     def _next(self, trial: Trial) -> str:
@@ -90,11 +91,11 @@ class TrialOrders:
         run = "trains on" if trial.trial_id in self._attempts.running else "waits for a slot, then goes on"
         return f"{run} from iteration {trial.iteration}"
 
-    def _let_go(self, trial: Trial) -> None:
+    def _let_go(self, trial: Trial, order_id: str = "") -> None:
         """A trial that is held waits for room again, or trains on."""
         if not trial.held:
             return
-        self._facts.add(ev.TrialHeld(trial.trial_id, held=False))
+        self._facts.add(ev.TrialHeld(trial.trial_id, held=False, order=order_id))
         run = self._attempts.running.get(trial.trial_id)
         if run is None:
             self._transitions.wait(trial)

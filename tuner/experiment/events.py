@@ -238,6 +238,8 @@ class TrialHeld(Fact, tag="held", frozen=True):
 
     trial: str
     held: bool = True
+    order: str = ""
+    """The `go` that this is the effect of."""
 
 
 class TrialNoted(Fact, tag="noted", frozen=True):

@@ -17,6 +17,8 @@ class OrderRecord(msgspec.Struct, omit_defaults=True):
     answered_at: float | None = None
     saves: int = 0
     """How many checkpoints the experiment had saved when it was taken."""
+    begun: bool = False
+    """Another fact says that it was done; that it was answered is the next one, which a kill may have taken."""
 
     def answered(self, state: Literal["done", "refused"], why: str, at: float) -> None:
         self.state, self.why, self.answered_at = state, why, at

@@ -64,6 +64,8 @@ class SteeredState:
 
     def _held(self, fact: ev.TrialHeld) -> None:
         self._hold(self._by_id[fact.trial], fact.held)
+        if fact.order:
+            self.orders[fact.order].begun = True
 
     def _hold(self, trial: Trial, held: bool) -> None:
         trial.held = held

@@ -193,3 +193,31 @@ def check_done_once(root: Path, facts: list[ev.AnyFact]) -> None:
         "done",
     ]
     assert mailbox.take() == []
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_killed_between_any_two_facts_of_a_go_it_is_answered_as_it_was_done(tmp_path: Path, held: bool) -> None:
+    """Also between the fact that it goes on and the answer; one that nobody holds is refused all the same."""
+    first = Steered(tmp_path / "first", plugin_set(num_samples=1), class_api=True)
+    first.turn()
+    trial = first.trial()
+    if held:
+        first.order("pause")
+        first.report(trial, loss=1.0)
+        first.say(trial, first.publish(trial, 1))
+        first.exit(trial)
+    before = len(first.facts)
+    first.order("go", order_id="go-order")
+    kinds = first.kinds()[before:]
+    assert kinds[: 3 if held else 2] == ["order_taken", *(["held"] if held else []), "order_answered"]
+    for kept in range(len(kinds)):
+        run = Steered(
+            tmp_path / f"killed-{kept}", plugin_set(num_samples=1), facts=first.facts[: before + kept], class_api=True
+        )
+        run.mailbox.put("go-order", b'{"order": "go", "trial": "0"}')
+        run.turn()
+        run.look()
+        answers = [fact for fact in [*first.facts[: before + kept], *run.facts] if isinstance(fact, ev.OrderAnswered)]
+        assert [fact.done for fact in answers if fact.id == "go-order"] == [held]
+        assert run.said("go-order")[0] == ("done" if held else "refused")
+        assert not run.trial().held
