@@ -31,6 +31,11 @@ from tuner.orders.giving import give
 
 HERE = Path(__file__).parent
 TRIALS, ITERATIONS = 4, 40
+_WEIGHTS = {
+    "note": 4, "pause": 4, "go": 6, "save": 4, "pin": 3, "unpin": 1, "tag": 3, "retry": 1, "add": 1, "fork": 2,
+    "set": 2, "stop": 0.1,
+}  # fmt: skip
+MOST_NEW = 4
 LAST_LIVES = 6
 """So many lives that nobody kills are enough to answer everything."""
 PATIENCE_S = 120.0
@@ -124,7 +129,7 @@ def perform(seed: int, base: Path, zygote: Zygote, *, kills: int, executor: str 
             ordered.flags.append(f"a life that nobody killed ended with {status}")
             break
         if number < 2:
-            for trial in range(TRIALS):
+            for trial in range(_count(ordered.root)):
                 _give(ordered, rng, {"order": "go", "trial": str(trial)})
         elif not list((ordered.root / "orders").glob("*[0-9a-f].json")):
             break
@@ -157,27 +162,45 @@ def _live(ordered: Ordered, rng: random.Random, zygote: Zygote, job: dict[str, A
 
 
 def _draw(ordered: Ordered, rng: random.Random) -> dict[str, Any]:
-    trial = str(rng.choice((*range(TRIALS), *range(TRIALS), 9)))
-    word = rng.choices(
-        ("note", "pause", "go", "save", "pin", "unpin", "tag", "retry", "stop"), (4, 4, 6, 4, 3, 1, 3, 1, 0.1)
-    )[0]
+    count = _count(ordered.root)
+    trial = str(rng.choice((*range(count), *range(count), 99)))
+    word = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+    if word in ("add", "fork") and count > TRIALS + MOST_NEW:
+        word = "note"
     order: dict[str, Any] = {"order": word, "trial": trial}
     if word == "note":
         order["text"] = f"{rng.getrandbits(64):x}"
     elif word == "save":
         order["pin"] = rng.random() < 0.5
-    elif word in ("pin", "unpin", "tag"):
+    elif word in ("pin", "unpin", "tag", "fork"):
         order["iteration"] = rng.choice(_saved(ordered.root, trial) or [1])
         if word == "tag":
             order["tag"] = f"t{rng.randint(0, 5)}"
+        elif word == "fork":
+            order["config"] = {"rate": rng.randint(1, 9)}
+    elif word == "add":
+        order = {"order": word, "config": {"rate": rng.randint(1, 9)}}
+    elif word == "set":
+        order |= {"name": "resources", "value": {"cpu": rng.choice((0.25, 0.5, 1.0))}}
+        if rng.random() < 0.5:
+            order = {"order": word, "name": "max_concurrent", "value": rng.randint(1, 5)}
+        elif rng.random() < 0.2:
+            order = {"order": word, "name": "num_samples", "value": rng.randint(1, 2)}
     elif word == "stop" and rng.random() < 0.2:
         order["trial"] = "all"
     return order
 
 
+def _count(root: Path) -> int:
+    """How many trials there are."""
+    return max(1, len(list(root.glob("Adds_*"))))
+
+
 def _saved(root: Path, trial: str) -> list[int]:
     """Iterations of which the trial has a checkpoint now."""
-    return [int(path.name[11:17]) for path in root.glob(f"Adds_*_{int(trial):05d}/checkpoint_*")]
+    number = f'"index":{trial},'
+    found = [path.parent for path in root.glob("Adds_*/trial.json") if number in path.read_text().replace(" ", "")]
+    return [int(path.name[11:17]) for place in found for path in place.glob("checkpoint_*")]
 
 
 def _give(ordered: Ordered, rng: random.Random, order: dict[str, Any]) -> None:

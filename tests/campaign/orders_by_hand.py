@@ -30,6 +30,7 @@ def judge(root: Path, books: list[Path], given: Given, job: dict[str, Any]) -> t
     flags += more + _said(root, answers)
     done = {order_id: given[order_id] for order_id, (is_done, _) in answers.items() if is_done}
     flags += _marks(facts, done)
+    flags += _new(facts, done)
     flags += _holds(facts, given, done)
     flags += _ends(facts, done)
     alone = job["scheduler"] in ("fifo", "asha")  # it pauses nobody, and clones nobody
@@ -57,11 +58,12 @@ def _answers(facts: list[Fact], given: Given) -> tuple[dict[str, tuple[bool, str
         if fact["kind"] == "order_taken":
             if fact["id"] in taken:
                 flags.append(f"{fact['order']} was taken twice")
-            if fact["order"] != given.get(fact["id"]):
+            as_taken = {name: value for name, value in (fact["order"] or {}).items() if value not in (None, "")}
+            if as_taken != given.get(fact["id"]):
                 flags.append(f"{given.get(fact['id'])} was taken as {fact['order']}")
             taken[fact["id"]] = fact
-        elif fact["kind"] in ("order_answered", "noted"):
-            order_id = fact["order"] if fact["kind"] == "noted" else fact["id"]
+        elif fact["kind"] in ("order_answered", "noted") or (fact["kind"] == "set" and fact.get("order")):
+            order_id = fact["id"] if fact["kind"] == "order_answered" else fact["order"]
             if order_id in answers or order_id not in taken:
                 flags.append(f"{given.get(order_id)} was answered twice, or not taken: {fact}")
             answers[order_id] = (fact.get("done", True), fact.get("why", ""))
@@ -106,6 +108,13 @@ def _marks(facts: list[Fact], done: Given) -> list[str]:
     return flags
 
 
+def _new(facts: list[Fact], done: Given) -> list[str]:
+    """A trial for each `add` and `fork` that is done, and no other."""
+    made = Counter(fact["order"] for fact in facts if fact["kind"] == "created" and fact.get("order"))
+    wanted = Counter(order_id for order_id, order in done.items() if order["order"] in ("add", "fork"))
+    return [] if made == wanted else [f"trials: {made - wanted} too often, {wanted - made} missing"]
+
+
 def _holds(facts: list[Fact], given: Given, done: Given) -> list[str]:
     """A trial is held and let go in turn, each by an order; no attempt begins meanwhile."""
     flags = []
@@ -124,13 +133,17 @@ def _holds(facts: list[Fact], given: Given, done: Given) -> list[str]:
             flags.append(f"{fact['trial']} began an attempt while it was held")
     pauses = sum(order["order"] == "pause" for order in given.values())
     goes = sum(order["order"] in ("go", "stop") for order in given.values())
-    stopped_all = any(order["trial"] == "all" for order in given.values())
-    if count[True] > pauses or (count[False] > goes and not stopped_all):
+    if count[True] > pauses or (count[False] > goes and not _all(given)):
         flags.append(f"held {count[True]} times by {pauses} orders, let go {count[False]} times by {goes}")
     told = sum(order["order"] == "go" for order in done.values())
     if count[False] < told:
         flags.append(f"{told} were told to go, and {count[False]} did")
     return flags
+
+
+def _all(orders: Given) -> bool:
+    """Whether one of them was to stop everything."""
+    return any(order.get("trial") == "all" for order in orders.values())
 
 
 def _ends(facts: list[Fact], done: Given) -> list[str]:
@@ -140,14 +153,14 @@ def _ends(facts: list[Fact], done: Given) -> list[str]:
     for trial, number in index.items():
         ends = [fact["status"] for fact in facts if fact["kind"] == "ended" and fact["trial"] == trial]
         reopened = sum(fact["kind"] == "reopened" and fact["trial"] == trial for fact in facts)
-        mine = [order["order"] for order in done.values() if order["trial"] in (number, "all")]
+        mine = [order["order"] for order in done.values() if order.get("trial") in (number, "all")]
         if len(ends) != reopened + 1:
             flags.append(f"trial {number} ended {len(ends)} times, and was reopened {reopened} times")
         if reopened > mine.count("retry"):
             flags.append(f"trial {number} was reopened {reopened} times by {mine.count('retry')} orders")
-        if "stop" in mine and ends[-1:] != ["TERMINATED"] and "all" not in [o["trial"] for o in done.values()]:
+        if "stop" in mine and ends[-1:] != ["TERMINATED"] and not _all(done):
             flags.append(f"trial {number} was stopped, and is {ends[-1:]}")
-    if any(order["trial"] == "all" for order in done.values()):
+    if _all(done):
         if not any(fact["kind"] == "search_ended" for fact in facts):
             flags.append("all were stopped, and more may come")
     return flags
@@ -164,23 +177,28 @@ def _saves(
         for order_id, order in done.items()
         if order["order"] == "save" and (index[order["trial"]], answers[order_id][1]) not in published
     ]
-    asked = sum(order["order"] in ("save", "pause") for order in given.values())
+    asked = sum(order["order"] in ("save", "pause", "set") for order in given.values())
     if anew and len(published) > asked:
         flags.append(f"{len(published)} checkpoints were saved by {asked} orders")
     return flags
 
 
 def _training(root: Path, facts: list[Fact]) -> list[str]:
-    """What trials came to is what they come to without orders."""
+    """What trials come to is what they come to without orders; a fork what its trunk does, with another rate."""
     flags = []
+    sums: dict[str, dict[int, float]] = {}
     for fact in facts:
         if fact["kind"] != "created":
             continue
         path = root / fact["dirname"] / "result.json"
         rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        rate, total = fact["config"]["rate"], 0.0
-        for number, row in enumerate(rows, 1):
-            total = total * 0.9 + rate * number
-            if (row["training_iteration"], row["sum"]) != (number, total):
+        rate, first, mine = fact["config"]["rate"], 0, {0: 0.0}
+        if fact.get("fork"):
+            trunk, first = fact["fork"]["donor"]["trial_id"], fact["fork"]["iteration"]
+            mine = {number: total for number, total in sums[trunk].items() if number <= first}
+        for number, row in enumerate(rows, first + 1):
+            mine[number] = mine[number - 1] * 0.9 + rate * number
+            if (row["training_iteration"], row["sum"]) != (number, mine[number]):
                 flags.append(f"trial {fact['index']}: row {number} is {row['training_iteration']} with {row['sum']}")
+        sums[fact["trial"]] = mine
     return flags
