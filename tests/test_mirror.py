@@ -13,6 +13,11 @@ LARGE = 120
 COVERED_BY: dict[str, str] = {
     "trainables/checkpoint_facts": "tests/trainables/test_checkpoint.py",
     "tuner/cli/trial_page": "tests/tuner/cli/test_show.py",
+    "tuner/ui/event_stream": "tests/tuner/ui/test_app.py",
+    "tuner/ui/served_places": "tests/tuner/ui/test_app.py",
+    "tuner/ui/trial_columns": "tests/tuner/ui/test_app.py",
+    "tuner/ui/ui_server": "tests/tuner/cli/test_ui.py",
+    "tuner/ui/views/overview": "tests/tuner/ui/test_app.py",
 }
 """Larger modules whose tests stand in another file: `"tuner/x/y": "tests/..."`."""
 

@@ -172,6 +172,16 @@ def history_bytes() -> int:
     return 0 if text.strip() == "0" else parse_bytes(text, name="TUNE_HISTORY_BYTES")
 
 
+def ui() -> bool:
+    """TUNE_UI=1: runs that do not say `ui=` have a live page, whose address is printed at the start."""
+    return _switch("TUNE_UI", False)
+
+
+def state_dir() -> str:
+    """XDG_STATE_HOME: where what is kept for a user from one command to the next lies; default ~/.local/state."""
+    return os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+
+
 def check_switches() -> None:
     """Refuse a knob that is switched neither on nor off, before anything is made. Raises SettingError."""
     for knob in (
@@ -182,6 +192,7 @@ def check_switches() -> None:
         needs_reports,
         strict_metrics,
         chdir_to_trial_dir,
+        ui,
     ):
         knob()
 

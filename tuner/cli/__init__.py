@@ -29,6 +29,7 @@ from tuner.cli import (
     set_setting,
     show,
     sync,
+    ui,
     verify,
     watch,
 )
@@ -37,7 +38,7 @@ from tuner.experiment.hostile import UNREADABLE, said
 from tuner.progress.warn_once import WarnOnce
 
 VERBS = (
-    *(run, ls, show, best, log, logs, watch, diff, report, export, retention),
+    *(run, ls, show, best, log, logs, watch, ui, diff, report, export, retention),
     *(order, set_setting, resume, verify, sync, cp, rm, prove, doctor, completion),
 )
 
@@ -48,6 +49,7 @@ READING = (
     "log",
     "logs",
     "watch",
+    "ui",
     "diff",
     "report",
     "export",

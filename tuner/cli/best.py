@@ -12,9 +12,9 @@ from trainables.places import parent_and_name
 from trainables.printable import one_line
 from trainables.transfer.open import open_backend, shown
 from tuner.analysis import ExperimentAnalysis, scopes
+from tuner.analysis.goal import goal_of
 from tuner.analysis.reported import AUTOMATIC, check_reported, reported
 from tuner.cli import output, place
-from tuner.cli.trial_table import goal_of
 from tuner.error import MetricMissingError, SettingError, TuneError
 from tuner.experiment.outcome import outcome
 from tuner.experiment.paths import is_elsewhere

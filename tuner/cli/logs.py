@@ -13,10 +13,11 @@ from typing import Any
 
 from trainables.places import is_elsewhere
 from trainables.store.manifest import stays_inside
-from tuner.cli import output, place, run_state
+from tuner.cli import output, place
 from tuner.cli.tail import Tail
 from tuner.clock import SystemClock
 from tuner.error import SettingError
+from tuner.experiment import run_state
 from tuner.experiment.liveness import LastDriver, Liveness, last_driver
 from tuner.experiment.outcome import outcome
 from tuner.experiment.paths import ExperimentPaths, TrialPaths

@@ -10,9 +10,10 @@ from typing import Any
 
 from trainables.transfer.open import shown
 from tuner.analysis import scopes
-from tuner.cli import output, place, run_state
-from tuner.cli.trial_table import goal_of
+from tuner.analysis.goal import goal_of
+from tuner.cli import output, place
 from tuner.clock import SystemClock
+from tuner.experiment import run_state
 from tuner.experiment.hostile import UNREADABLE, said
 from tuner.experiment.liveness import Liveness, last_driver
 from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage, is_elsewhere

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from tuner.analysis.goal import Goal, goal_of
 from tuner.analysis.reported import check_reported
-from tuner.cli import open_orders, output, place, run_state, trial_page, trial_table
+from tuner.cli import open_orders, output, place, trial_page, trial_table
 from tuner.cli.trial_page import of_trial, why
-from tuner.cli.trial_table import Choice, Goal, arranged, goal_of, row_of
+from tuner.cli.trial_table import Choice, arranged, row_of
 from tuner.clock import SystemClock
 from tuner.error import SettingError
-from tuner.experiment import driver_log
+from tuner.experiment import driver_log, run_state
 from tuner.experiment.driver_log import Warned
 from tuner.experiment.liveness import LastDriver, Liveness, last_driver
 from tuner.experiment.outcome import WORDS

@@ -8,8 +8,8 @@ from typing import Any
 from trainables import tagged
 from trainables.metrics import MISSING, lookup
 from trainables.printable import one_line
+from tuner.analysis.goal import goal_of
 from tuner.cli import output
-from tuner.cli.trial_table import goal_of
 from tuner.experiment.journal import JournalContents
 from tuner.experiment.outcome import ended_because, outcome, word
 from tuner.experiment.paths import ExperimentPaths

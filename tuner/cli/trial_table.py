@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from trainables.metrics import MISSING, as_score, lookup, metric_names, rank_of
 from trainables.printable import one_line
 from trainables.validation import unknown_name
 from tuner.analysis import scopes
+from tuner.analysis.goal import Goal
 from tuner.analysis.reported import AUTOMATIC
 from tuner.cli import output
 from tuner.error import SettingError, require
@@ -36,14 +37,6 @@ OTHERS = 3
 """Other metrics that are shown where there is room."""
 
 
-class Goal(NamedTuple):
-    """What is best."""
-
-    metrics: list[str]
-    mode: str | None
-    """Of the first; None: nobody has said it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Which trials are wanted, and in which order.
@@ -65,20 +58,6 @@ class Choice:
         for given in self.states:
             if _status(given) is None:
                 raise SettingError(unknown_name("state", given, WORDS.values()))
-
-
-def goal_of(settings: Mapping[str, Any], metric: str | None = None, mode: str | None = None) -> Goal:
-    """What is best, by an experiment's settings, or by what is asked for instead."""
-    searched = settings.get("searches_for") or {}
-    names, modes = (_listed(settings.get(key) or searched.get(key)) for key in ("metric", "mode"))
-    modes = modes if len(modes) == len(names) else modes[:1] * len(names)
-    if metric is None:
-        return Goal(names, mode or next(iter(modes), None))
-    return Goal([metric], mode or dict(zip(names, modes, strict=False)).get(metric))
-
-
-def _listed(given: Any) -> list[str]:
-    return [given] if isinstance(given, str) else list(given or ())
 
 
 def row_of(trial: Trial, metrics: Sequence[str], problems: list[str], note: str = "") -> dict[str, Any]:

@@ -49,27 +49,30 @@ class ExperimentState(SteeredState):
         self._order: list[Trial] = snapshot.trials
         super().__init__({trial.trial_id: trial for trial in self._order}, snapshot.orders, snapshot.changed)
         self.trials = Trials(self._by_id, self._order)
-        self.search_ended = snapshot.search_ended
-        self.run_ended = snapshot.run_ended
-        self.plugins = snapshot.plugins
-        self.generation = snapshot.generation
+        self.search_ended, self.run_ended = snapshot.search_ended, snapshot.run_ended
+        self.plugins, self.generation = snapshot.plugins, snapshot.generation
         self.borrowed: dict[str, CheckpointRef] = {}
         """Clones -> the donor's checkpoint that they start from, until they have one of their own."""
         self.counts = dict.fromkeys(("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"), 0)
         self.checkpoint_count = self.checkpoint_bytes = 0
         self._saves = snapshot.saves
         for trial in self._order:
-            check_name(trial.dirname)
-            for ref in (*(record.ref for record in trial.checkpoints), *trial.forgotten, trial.started_from):
-                check_ref(ref)
-            trial.__dict__.update(root=root / trial.dirname, usual=self.usual_resources)
-            trial.save_due = max(trial.save_due, *trial.unsaved, 0)  # format 1 has no `save_due`
-            self.counts[trial.status] += 1
-            self._borrows(trial)
-            self.checkpoint_count += len(trial.checkpoints)
-            self.checkpoint_bytes += sum(record.bytes for record in trial.checkpoints)
-            self._saves = max(self._saves, *(record.number for record in trial.checkpoints), 0)
+            self._take_in(trial)
         self._leave(self.run_ended)
+
+    def _take_in(self, trial: Trial) -> None:
+        """Count a trial of the snapshot. Raises ExperimentDamagedError for names that no experiment has."""
+        kept = trial.checkpoints
+        check_name(trial.dirname)
+        for ref in (*(record.ref for record in kept), *trial.forgotten, trial.started_from):
+            check_ref(ref)
+        trial.__dict__.update(root=self.root / trial.dirname, usual=self.usual_resources)
+        trial.save_due = max(trial.save_due, *trial.unsaved, 0)  # format 1 has no `save_due`
+        self.counts[trial.status] += 1
+        self._borrows(trial)
+        self.checkpoint_count += len(kept)
+        self.checkpoint_bytes += sum(record.bytes for record in kept)
+        self._saves = max(self._saves, *(record.number for record in kept), 0)
 
     def snapshot(self, plugins: dict[str, str]) -> bytes:
         """All of it, as JSON."""

@@ -91,12 +91,13 @@ class WatchedReplica:
         if not remote.uploader.can.list:
             raise SettingError(f"{remote.uri} cannot be watched: the place cannot list what it holds")
         self._remote, self._clock = remote, clock or SystemClock()
-        self._paths = ExperimentPaths(beside / remote.name)
+        self.paths = self._paths = ExperimentPaths(beside / remote.name)
+        """Where what was brought of it lies."""
         self._sizes: dict[str, int] = {}
         self._silence = _Silence(self._clock)
 
     def look(self) -> ObservedRun:
-        self._bring()
+        self.bring()
         with lies_at(self._paths.root, self._remote.uri):
             driver = last_driver(self._paths, self._clock.time())
             state, settings = load_with_journal(self._paths, [])[0], read_settings(self._paths)
@@ -104,7 +105,7 @@ class WatchedReplica:
             trial.__dict__["origin"] = self._remote.uri
         return ObservedRun(state, settings, driver, self._silence.of(self._paths, driver))
 
-    def _bring(self) -> None:
+    def bring(self) -> None:
         """Fetch what is new or may be another; sealed segments stay as they are."""
         remote = self._remote
         remote.look()

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.tuner.lab import Lab
+from tuner.analysis.goal import Goal, goal_of
 from tuner.analysis.reported import check_reported
-from tuner.cli.trial_table import Choice, Goal, arranged, goal_of, row_of, text_of
+from tuner.cli.trial_table import Choice, arranged, row_of, text_of
 from tuner.error import SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.reason import Reason, ReasonKind

@@ -1,0 +1,113 @@
+"""A journal is followed beside its writer: every fact once, in order, whatever is sealed, folded or continued."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainables.store import fs
+from tuner.clock import SystemClock
+from tuner.experiment import events as ev
+from tuner.experiment.generations import GenerationRecord
+from tuner.experiment.journal_reader import read_journal
+from tuner.experiment.journal_tail import LIST_EVERY, JournalReplaced, JournalTail
+from tuner.experiment.journal_writer import JournalWriter
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.processes import Processes
+
+BODY = b'{"kind":"idle"}'
+
+
+def writer(paths: ExperimentPaths, generation: int = 1) -> JournalWriter:
+    known = read_journal(paths)
+    made = JournalWriter(
+        paths, generation, next_seq=known.last_seq + 1, clock=SystemClock(), sync="inline", parents=known.chain
+    )
+    if generation > 1:
+        head = ev.GenerationStarted(generation, known.generation, known.generation_id, known.last_seq)
+        made.append(ev.encode(head))
+    return made
+
+
+def record(paths: ExperimentPaths, id: str) -> None:
+    """That of generation 1."""
+    owner = Processes().me()
+    fs.make_dirs(paths.generations)
+    fs.replace_file(paths.generation(1), msgspec.json.encode(GenerationRecord(1, id, owner, 0.0)))
+
+
+def wrote(journal: JournalWriter, count: int = 1) -> None:
+    for _ in range(count):
+        journal.append(BODY)
+    journal.flush()
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(["write", "seal", "fold", "look", "continue"]), max_size=24))
+def test_each_fact_comes_once_and_in_order(steps: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        paths, generation = ExperimentPaths(Path(folder)), 1
+        journal, tail, seen = writer(paths), JournalTail(paths), []
+        seen += [seq for seq, _ in tail.begin().bodies]
+        for step in [*steps, "write", "look"]:
+            if step == "write":
+                wrote(journal, 3)
+            elif step == "seal":
+                journal.seal()
+            elif step == "fold":
+                journal.compact(msgspec.json.encode({}), grace_s=0.0)
+            elif step == "continue":
+                journal.close()
+                generation += 1
+                journal = writer(paths, generation)
+                journal.flush()
+            else:
+                try:
+                    while facts := tail.more():
+                        seen += [seq for seq, _ in facts]
+                except JournalReplaced:
+                    contents = tail.begin()
+                    assert contents.last_seq >= (seen[-1] if seen else 0)
+                    seen = [*range(1, contents.last_seq + 1)]
+        journal.close()
+        assert seen == [*range(1, len(seen) + 1)] and len(seen) == journal.last_seq
+
+
+def test_a_line_that_is_half_written_is_waited_for(tmp_path: Path) -> None:
+    paths = ExperimentPaths(tmp_path)
+    journal, tail = writer(paths), JournalTail(paths)
+    wrote(journal, 2)
+    assert len(tail.begin().bodies) == 2 and tail.more() == []
+    segment = paths.segment(1, 1)
+    whole = fs.read_file(segment)
+    wrote(journal)
+    later = fs.read_file(segment)[len(whole) :]
+    segment.write_bytes(whole + later[:9])
+    assert tail.more() == []
+    segment.write_bytes(whole + later)
+    assert tail.more() == [(3, BODY)]
+    journal.close()
+
+
+def test_another_journal_in_its_place_is_said(tmp_path: Path) -> None:
+    paths = ExperimentPaths(tmp_path)
+    journal, tail = writer(paths), JournalTail(paths)
+    wrote(journal, 5)
+    record(paths, "first")
+    tail.begin()
+    assert tail.more() == []
+    journal.close()
+    shutil.rmtree(paths.journal)
+    record(paths, "second")
+    journal = writer(paths)
+    wrote(journal)
+    with pytest.raises(JournalReplaced):
+        for _ in range(LIST_EVERY + 1):
+            tail.more()
+    journal.close()

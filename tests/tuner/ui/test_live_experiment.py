@@ -1,0 +1,91 @@
+"""An experiment is read once and followed: what pages see is what its journal adds up to."""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.tuner.ui.served import client, data, serving, stream
+from tuner.experiment.paths import ExperimentPaths
+from tuner.ui.live_experiment import LiveExperiment, LocalSource
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "live_run.py"
+
+
+@contextmanager
+def read(experiment: Path) -> Iterator[LiveExperiment]:
+    live = LiveExperiment("one", LocalSource(ExperimentPaths(experiment)))
+    live.start()
+    try:
+        assert live.ready.wait(60)
+        yield live
+    finally:
+        live.close()
+
+
+def test_a_trial_that_cannot_be_read_is_a_row_that_says_so(experiment: Path, tmp_path: Path) -> None:
+    shutil.copytree(experiment, tmp_path / "one")
+    (segment,) = (tmp_path / "one" / "journal").glob("*.jsonl")
+    lines = segment.read_bytes().splitlines(keepends=True)
+    from tuner.experiment import journal_format as form
+
+    facts = form.parse_lines(b"".join(lines))[0]
+    damaged = [
+        body.replace(b'"loss":1.0', b'"loss":{"$":"tuple","v":7}') if b'"kind":"result"' in body else body
+        for _, body in facts
+    ]
+    segment.write_bytes(b"".join(form.line(seq, body) for (seq, _), body in zip(facts, damaged, strict=True)))
+    with read(tmp_path / "one") as live, live.lock:
+        assert live.is_read and len(live.picture.table) == 6
+
+
+def test_a_run_under_open_pages(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, str(SCRIPT), str(tmp_path), str(tmp_path / "go")]) as run:
+        try:
+            with serving([tmp_path]) as one, client(one) as pages:
+                while "live" not in data(pages, "experiments.json")["experiments"]["name"]:
+                    assert run.poll() is None
+                with stream(pages, "e/live/events?since=0") as events:
+                    rows: dict[str, str] = {}
+                    points: list[tuple[str, int]] = []
+                    last = 0
+                    for event in events:
+                        if event.kind != "changes":
+                            continue
+                        assert event.id > last
+                        last = event.id
+                        changed = event.data["trials"]
+                        rows |= dict(zip(changed["id"], changed["state"], strict=True))
+                        told = event.data["results"]
+                        points += zip(told["id"], told["iteration"], strict=True)
+                        if event.data["counts"]["RUNNING"] == 2 and not (tmp_path / "go").exists():
+                            (tmp_path / "go").touch()
+                        if event.data["overview"]["run_ended"]:
+                            break
+                assert run.wait(60) == 0
+                now = data(pages, "e/live/trials.json")
+                assert rows == dict(zip(now["id"], now["state"], strict=True)) and now["seq"] == last
+                done = zip(now["id"], now["iteration"], strict=True)
+                wanted = [(trial, step + 1) for trial, steps in done for step in range(steps)]
+                assert sorted(points) == sorted(wanted), "each result once"
+        finally:
+            run.kill()
+
+
+def test_who_listens_is_told_and_who_has_left_is_not(experiment: Path) -> None:
+    told: queue.Queue[int] = queue.Queue()
+    live = LiveExperiment("one", LocalSource(ExperimentPaths(experiment)))
+
+    def listener() -> None:
+        told.put(1)
+
+    live.listen(listener)
+    live.start()
+    assert told.get(timeout=60)
+    live.unlisten(listener)
+    live.close()

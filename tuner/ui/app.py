@@ -1,0 +1,311 @@
+"""The addresses of `tuner ui`: a page for each view, its data under the same address with `.json`, a stream, files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from trainables.errors import TrainablesError
+from tuner.error import ExperimentNotFoundError, SettingError, TuneError
+from tuner.experiment.hostile import said
+from tuner.experiment.replacing import standing
+from tuner.orders.mailbox import MAX_BYTES
+from tuner.ui import served_files
+from tuner.ui.event_stream import Deltas, events
+from tuner.ui.guard import Access, Guard
+from tuner.ui.live_experiment import LiveExperiment
+from tuner.ui.seen import Seen, as_json
+from tuner.ui.served_places import Places
+from tuner.ui.views.data import data_of
+from tuner.ui.views.orders import give_order
+from tuner.ui.views.overview import brief
+
+STATIC = Path(__file__).parent / "static"
+VIEWS = ("", "trials", "curves", "parameters", "lineage", "machines", "compare")
+WAIT_S = 60.0
+"""So long a request for data waits for the first reading."""
+MADE = 16
+"""Answers of an experiment that are kept for others who ask for the same."""
+NO_CLIENT = """<!doctype html><html lang="en"><meta charset="utf-8"><title>tuner ui</title>
+<p>This copy of the package has no page: <code>make web</code> in its directory brings the libraries that it needs.
+The data is at these addresses with <code>.json</code>."""
+
+_Key = tuple[Any, ...]
+
+
+class Served:
+    """What all requests share.
+
+    Args:
+        places: the experiments.
+        access: who may do what.
+    """
+
+    def __init__(self, places: Places, access: Access) -> None:
+        self.places, self.access = places, access
+        self.closing = asyncio.Event()
+        self._deltas: dict[str, Deltas] = {}
+        self._made: dict[str, OrderedDict[_Key, bytes]] = {}
+        self._making = threading.Lock()
+
+    def deltas(self, live: LiveExperiment) -> Deltas:
+        return self._deltas.setdefault(live.name, Deltas(live))
+
+    def data(self, live: LiveExperiment, view: str, query: Mapping[str, str]) -> bytes:
+        """The JSON of a view. Raises what its data raises."""
+        with live.lock:
+            key = (view, live.epoch, live.seq, live.standing, *sorted(query.items()))
+        with self._making:
+            made = self._made.setdefault(live.name, OrderedDict())
+            if key in made and view not in ("overview", "orders"):
+                made.move_to_end(key)
+                return made[key]
+        body = data_of(live, view, query, takes_orders=self.access.takes_orders)
+        with self._making:
+            made[key] = body
+            while len(made) > MADE:
+                made.popitem(last=False)
+        return body
+
+
+def application(served: Served) -> Guard:
+    """The whole of it, behind its guard."""
+    routes = [
+        Route("/", _shell),
+        Route("/experiments.json", _experiments),
+        Route("/e/{name}", _with_slash),
+        *(Route(f"/e/{{name}}/{view}", _shell) for view in VIEWS),
+        Route("/e/{name}/events", _events),
+        Route("/e/{name}/orders", _order, methods=["POST"]),
+        Route("/e/{name}/trial/{trial:path}.json", partial(_data, view="trial")),
+        Route("/e/{name}/trial/{trial:path}", _shell),
+        Route("/e/{name}/files/{trial:path}/{file}", _file),
+        Route("/e/{name}/checkpoints/{trial:path}/{checkpoint}.tar", _checkpoint),
+        Route("/e/{name}/{view}.json", _data),
+        Mount("/static", StaticFiles(directory=STATIC, check_dir=False)),
+    ]
+    handlers: dict[Any, Callable[[Request, Any], Any]] = {
+        HTTPException: _failed_http,
+        TuneError: _failed,
+        TrainablesError: _failed,
+        **dict.fromkeys((OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError), _failed),
+    }
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.state.served = served
+    app.router.redirect_slashes = False
+    return Guard(app, served.access)
+
+
+def _served(request: Request) -> Served:
+    served: Served = request.app.state.served
+    return served
+
+
+def json(value: Any, status: int = 200) -> Response:
+    return Response(as_json(value), status, media_type="application/json")
+
+
+async def _failed_http(request: Request, error: Any) -> Response:
+    return json({"error": str(error.detail)}, error.status_code)
+
+
+async def _failed(request: Request, error: Any) -> Response:
+    """Whatever cannot be read is an answer that says so, and never the end of the server."""
+    if isinstance(error, ExperimentNotFoundError):
+        return json({"error": str(error), **getattr(error, "told", {})}, 404)
+    return json({"error": said(error)}, 400 if isinstance(error, SettingError) else 503)
+
+
+# --- pages --------------------------------------------------------------------------------------------------
+
+
+async def _shell(request: Request) -> Response:
+    """One page for every view: what it shows, it finds by its address."""
+    if "name" in request.path_params:
+        _served(request).places.get(request.path_params["name"])
+    shell = STATIC / "shell.html"
+    if not shell.is_file() or not (STATIC / "vendor").is_dir():
+        return HTMLResponse(NO_CLIENT)
+    path = request.scope.get("raw_path", b"/").split(b"?")[0]
+    base = "../" * (path.count(b"/") - 1) or "./"
+    return HTMLResponse(shell.read_text("utf-8").replace("{{base}}", base), headers={"cache-control": "no-cache"})
+
+
+async def _with_slash(request: Request) -> Response:
+    last = request.scope.get("raw_path", b"").rpartition(b"/")[2].decode("latin-1")
+    return RedirectResponse(f"./{last}/", 307)
+
+
+# --- data ---------------------------------------------------------------------------------------------------
+
+
+async def _experiments(request: Request) -> Response:
+    served = _served(request)
+    return Response(await run_in_threadpool(_listed, served), media_type="application/json")
+
+
+def _listed(served: Served) -> bytes:
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("name", "path", "state", "error", "trials", "started_at", "loading")
+    }
+    for live in served.places.all():
+        live.start()
+        live.ready.wait(0.5)  # what is small is read meanwhile
+        row: dict[str, Any] = {"name": live.name, "path": live.source.address, "error": live.error, "loading": None}
+        row |= {"state": None, "trials": None, "started_at": None}
+        with live.lock:
+            if live.is_read:
+                row |= brief(Seen(live, live.picture))
+            elif live.error is None:
+                row["loading"] = live.done
+        for name, values in columns.items():
+            values.append(row[name])
+    told = {"experiments": columns, "read_only": not served.access.takes_orders, "version": version("tuner")}
+    return as_json(told)
+
+
+async def _data(request: Request, view: str = "") -> Response:
+    served = _served(request)
+    query = {**request.query_params, **{key: value for key, value in request.path_params.items() if key == "trial"}}
+    live = served.places.get(request.path_params["name"])
+    live.start()
+    refusal = await _ready(live, query.pop("wait", ""))
+    if refusal is not None:
+        return refusal
+    body = await run_in_threadpool(served.data, live, view or request.path_params["view"], query)
+    return Response(body, media_type="application/json")
+
+
+async def _ready(live: LiveExperiment, given: str) -> Response | None:
+    """Wait until it has been read; what to answer if that takes too long, or cannot be."""
+    try:
+        patience = min(float(given or WAIT_S), WAIT_S)
+    except ValueError:
+        raise SettingError(f"wait={given!r:.80} is not accepted; accepted are seconds") from None
+    if not live.ready.is_set():
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def told() -> None:
+            loop.call_soon_threadsafe(news.set)
+
+        live.listen(told)
+        try:
+            until = loop.time() + patience
+            while not live.ready.is_set() and loop.time() < until:
+                news.clear()
+                if not live.ready.is_set():
+                    await _within(news, min(until - loop.time(), 1.0))
+        finally:
+            live.unlisten(told)
+    if live.is_read:
+        return None
+    if live.error is not None:
+        return json({"error": live.error, "loading": None}, 503)
+    return json({"error": "it is being read", "loading": {"done": live.done, "said": f"reading {live.done:.0%}"}}, 503)
+
+
+async def _within(news: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(news.wait(), max(seconds, 0.001))
+    except TimeoutError:
+        pass  # looked again
+
+
+async def _events(request: Request) -> Response:
+    served = _served(request)
+    live = served.places.get(request.path_params["name"])
+    live.start()
+    given = request.headers.get("last-event-id") or request.query_params.get("since")
+    try:
+        since = int(given) if given else None
+    except ValueError:
+        since = -1  # no number of ours: a reset
+    stream = events(live, served.deltas(live), since, served.closing)
+    headers = {"x-accel-buffering": "no"}
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+
+# --- orders -------------------------------------------------------------------------------------------------
+
+
+async def _order(request: Request) -> Response:
+    served = _served(request)
+    live = served.places.get(request.path_params["name"])
+    body = b""
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BYTES:
+                return json({"id": None, "state": "refused", "why": f"an order has at most {MAX_BYTES:,} bytes"}, 400)
+    except ClientDisconnect:
+        return Response(status_code=400)
+    root = live.source.paths.root if live.source.is_local else None
+    status, answer = await run_in_threadpool(give_order, root, body)
+    return json(answer, status)
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+async def _file(request: Request) -> Response:
+    live, name = await _read(request), request.path_params["file"]
+    if name not in served_files.NAMES:
+        raise ExperimentNotFoundError(f"of a trial's files {', '.join(served_files.NAMES)} are served")
+    with live.lock:
+        trial = _known(live, request.path_params["trial"])
+    fd = served_files.open_inside(standing(live.source.paths).root, trial.dirname, name)
+    size = os.fstat(fd).st_size
+    start, status = 0, 200
+    tail, asked = request.query_params.get("tail", ""), request.headers.get("range", "")
+    if tail.isdecimal():
+        start = max(size - int(tail), 0)
+    elif asked.startswith("bytes=") and asked.endswith("-") and asked[6:-1].isdecimal():
+        start, status = int(asked[6:-1]), 206
+        if start >= size:
+            os.close(fd)
+            return Response(status_code=416, headers={"x-size": str(size), "content-range": f"bytes */{size}"})
+    headers = {"x-size": str(size)}
+    if status == 206:
+        headers["content-range"] = f"bytes {start}-{size - 1}/{size}"
+    pieces = served_files.pieces(fd, start, size)
+    return StreamingResponse(pieces, status, headers, media_type="text/plain; charset=utf-8")
+
+
+async def _checkpoint(request: Request) -> Response:
+    live, name = await _read(request), request.path_params["checkpoint"]
+    if not live.source.is_local:
+        raise ExperimentNotFoundError("checkpoints of a copy are not served: tuner cp fetches them")
+    with live.lock:
+        trial = _known(live, request.path_params["trial"])
+    packed = served_files.as_tar(standing(live.source.paths).root, trial, name)
+    called = f'attachment; filename="{name}.tar"'
+    return StreamingResponse(packed, media_type="application/x-tar", headers={"content-disposition": called})
+
+
+async def _read(request: Request) -> LiveExperiment:
+    live = _served(request).places.get(request.path_params["name"])
+    live.start()
+    if await _ready(live, "") is not None:
+        raise ExperimentNotFoundError(live.error or "it is being read")
+    return live
+
+
+def _known(live: LiveExperiment, trial_id: str) -> Any:
+    if not live.picture.state.has(trial_id):
+        raise ExperimentNotFoundError(f"there is no trial {trial_id!r:.200}")
+    return live.picture.state.trial(trial_id)

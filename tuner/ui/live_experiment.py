@@ -1,0 +1,329 @@
+"""One experiment as pages see it: read once, followed from then on, shared by all who look, however many."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from tuner.analysis.goal import Goal, goal_of
+from tuner.clock import Clock, SystemClock
+from tuner.experiment import events as ev
+from tuner.experiment import run_state
+from tuner.experiment.hostile import UNREADABLE, said
+from tuner.experiment.journal_reader import JournalContents
+from tuner.experiment.journal_tail import JournalReplaced, JournalTail
+from tuner.experiment.liveness import LastDriver, last_driver
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.reader import read_settings
+from tuner.experiment.replacing import standing
+from tuner.ui.cold_state import ColdState, raw_name, read_snapshot
+from tuner.ui.point_log import PointLog, Voided, point_of
+from tuner.ui.trial_columns import TrialColumns
+
+CHUNK = 2_000
+"""Facts, or trials, between two looks at the progress, in which trials that have ended are put away."""
+DRIVER_EVERY_S = 2.0
+"""So often is looked whether the driver lives."""
+PROBLEMS = 50
+"""Lines of what cannot be read."""
+
+
+class ExperimentSource(Protocol):
+    """Where an experiment is read."""
+
+    @property
+    def paths(self) -> ExperimentPaths: ...
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two looks."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """As people know it."""
+        ...
+
+    @property
+    def is_local(self) -> bool:
+        """Its files lie at `paths`, checkpoints and all, and its driver takes orders there."""
+        ...
+
+    def bring(self) -> None:
+        """Have what is new lie at `paths`."""
+
+
+@dataclass(frozen=True)
+class LocalSource:
+    """A directory of this machine, or of a shared disk."""
+
+    paths: ExperimentPaths
+    interval: float = 0.1
+    is_local: bool = True
+
+    @property
+    def address(self) -> str:
+        return str(self.paths.root)
+
+    def bring(self) -> None:
+        """It is there."""
+
+
+@dataclass
+class Picture:
+    """An experiment as some of its facts add up."""
+
+    root: Path
+    settings: dict[str, Any]
+    goal: Goal
+    state: ColdState
+    table: TrialColumns
+    points: PointLog
+    seq: int
+    problems: list[str]
+    _orders: dict[str, int] = field(default_factory=dict)
+    """Order -> the fact that was about it last."""
+
+    def orders_since(self, seq: int) -> list[str]:
+        """The ids of orders that facts after that one are about."""
+        return [order_id for order_id, at in self._orders.items() if at > seq]
+
+    def take(self, facts: Iterable[tuple[int, bytes]], note: str = "") -> None:
+        """Apply facts; what cannot be used is a problem, and the others are."""
+        for seq, body in facts:
+            self.seq = self.state.seq = seq
+            try:
+                fact = ev.decode(body)
+                self.state.apply(fact)
+            except UNREADABLE as error:
+                self.complain(f"fact {seq} cannot be used: {said(error)}")
+                continue
+            if isinstance(fact, ev.ResultReported):
+                self.points.add(point_of(seq, fact))
+            elif isinstance(fact, ev.RolledBack):
+                self.points.add(Voided(seq, fact.trial, fact.iteration))
+            elif isinstance(fact, (ev.OrderTaken, ev.OrderAnswered)):
+                self._orders[fact.id] = seq
+            elif isinstance(fact, ev.TrialNoted):
+                self._orders[fact.order] = seq
+        touched = {trial_id: seq for trial_id, seq in self.state.touched.items() if self.state.has(trial_id)}
+        self.state.touched.clear()
+        for trial_id, seq in touched.items():
+            self.table.update(self.state.trial(trial_id), seq, note)
+        self.state.cool(touched)
+
+    def complain(self, line: str) -> None:
+        if len(self.problems) < PROBLEMS:
+            self.problems.append(line)
+
+
+def picture_of(
+    paths: ExperimentPaths,
+    snapshot: tuple[int, bytes | None],
+    facts: list[tuple[int, bytes]],
+    progress: Callable[[float], None] = lambda done: None,
+) -> Picture:
+    """What a snapshot and the facts after it add up to.
+
+    Args:
+        snapshot: the number of its last fact, and its body.
+        progress: is told how much is done, from 0 to 1.
+    """
+    problems: list[str] = []
+    settings = read_settings(paths)
+    goal = goal_of(settings)
+    seq, body = snapshot
+    state, raw_trials = read_snapshot(paths.root, body, problems)
+    picture = Picture(
+        paths.root, settings, goal, state, TrialColumns(goal.metrics, goal.mode), PointLog(seq), seq, problems
+    )
+    whole = max(len(raw_trials) + len(facts), 1)
+    for number, raw in enumerate(raw_trials):
+        try:
+            trial = state.read_trial(raw)
+            picture.table.update(trial, seq)
+            state.cool([trial.trial_id])
+        except UNREADABLE as error:
+            trial_id, index = raw_name(raw)
+            picture.table.broken(picture.table.row(trial_id or f"?{number}", index), f"cannot be read: {said(error)}")
+        if number % CHUNK == 0:
+            progress(number / whole)
+    raw_trials.clear()
+    for start in range(0, len(facts), CHUNK):
+        picture.take(facts[start : start + CHUNK])
+        progress((len(picture.table) + start) / whole if body else start / whole)
+    return picture
+
+
+class LiveExperiment:
+    """An experiment that is read by a thread of its own from when somebody first asks for it.
+
+    Args:
+        name: as it is called in addresses.
+        source: where it is read.
+    """
+
+    def __init__(self, name: str, source: ExperimentSource, clock: Clock | None = None) -> None:
+        self.name, self.source = name, source
+        self.clock = clock or SystemClock()
+        self.lock = threading.RLock()
+        """Whoever reads `picture` holds it."""
+        self.ready = threading.Event()
+        """It was read, or cannot be."""
+        self.done = 0.0
+        self.error: str | None = None
+        self.driver: LastDriver | None = None
+        self.note = ""
+        self.first_kept = 0
+        self.epoch = 0
+        """Goes up when all of it was read again: numbers that were given out before may mean something else."""
+        self.standing = 0
+        """Goes up when something has changed that no fact tells."""
+        self._picture: Picture | None = None
+        self._listeners: set[Callable[[], None]] = set()
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._tail = JournalTail(source.paths)
+        self.contents_seq = 0
+
+    @property
+    def picture(self) -> Picture:
+        """What was read. Raises RuntimeError before that."""
+        if self._picture is None:
+            raise RuntimeError(self.error or "it is being read")
+        return self._picture
+
+    @property
+    def seq(self) -> int:
+        return 0 if self._picture is None else self._picture.seq
+
+    @property
+    def is_read(self) -> bool:
+        return self._picture is not None
+
+    def start(self) -> None:
+        """Have it read; doing it twice is no error."""
+        with self.lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._follow, name=f"ui-{self.name}", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call that, from another thread, whenever there is something new."""
+        self._listeners.add(listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        self._listeners.discard(listener)
+
+    # --- the thread ---------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        looked = -DRIVER_EVERY_S
+        while not self._stop.is_set():
+            begun = self.clock.monotonic()
+            try:
+                self.source.bring()
+                if self._picture is None:
+                    self._read()
+                else:
+                    self._more()
+                if begun - looked >= DRIVER_EVERY_S:
+                    looked = begun
+                    self._look_at_driver()
+                self._well()
+            except JournalReplaced:
+                self._again()
+                continue
+            except UNREADABLE as error:
+                self._trouble(said(error))
+            self._stop.wait(self.source.interval if self.error is None else max(self.source.interval, 1.0))
+
+    def _read(self) -> None:
+        contents = self._tail.begin()
+        paths = standing(self.source.paths)
+        driver = self._driver()
+        picture = picture_of(paths, (contents.snapshot_seq, contents.snapshot), contents.bodies, self._progress)
+        _note_damage(picture, contents)
+        with self.lock:
+            picture.seq = contents.last_seq
+            self._picture, self.contents_seq = picture, contents.last_seq
+            self.epoch += 1
+        self._stand(driver)
+        self.ready.set()
+        self._tell()
+
+    def _more(self) -> None:
+        facts = self._tail.more()
+        if not facts:
+            return
+        with self.lock:
+            if any(b'"kind":"generation"' in body[:80] for _, body in facts):
+                self.picture.settings = read_settings(standing(self.source.paths))
+            self.picture.take(facts, self.note)
+        if any(b'"kind":"run_ended"' in body[:80] or b'"kind":"generation"' in body[:80] for _, body in facts):
+            self._look_at_driver()
+        self._tell()
+
+    def _driver(self) -> LastDriver:
+        return last_driver(standing(self.source.paths), self.clock.time())
+
+    def _look_at_driver(self) -> None:
+        if self._stand(self._driver()):
+            self._tell()
+
+    def _stand(self, driver: LastDriver) -> bool:
+        """Say of trials that have not ended why they do not go on; True: that is another reason than before."""
+        with self.lock:
+            picture = self.picture
+            note = run_state.note(driver, picture.state.run_ended)
+            changed = self.driver is None or str(driver) != str(self.driver) or note != self.note
+            self.driver = driver
+            if note != self.note:
+                self.note = note
+                for trial in picture.state.unfinished:
+                    picture.table.update(trial, picture.seq, note)
+            self.standing += changed
+            return changed
+
+    def _progress(self, done: float) -> None:
+        self.done = done
+        self._tell()
+        if self._stop.is_set():
+            raise JournalReplaced("the server ends")
+
+    def _again(self) -> None:
+        """All of it is read again; what was read stands until then."""
+        with self.lock:
+            self._picture = None
+            self.ready.clear()
+            self.done, self.driver, self.note = 0.0, None, ""
+
+    def _well(self) -> None:
+        if self.error is not None:
+            self.error = None
+            self.standing += 1
+            self._tell()
+
+    def _trouble(self, why: str) -> None:
+        if self.error != why:
+            self.error = why
+            self.standing += 1
+            self._tell()
+        self.ready.set()
+
+    def _tell(self) -> None:
+        for listener in list(self._listeners):
+            listener()
+
+
+def _note_damage(picture: Picture, contents: JournalContents) -> None:
+    for line in (*contents.damaged, *contents.notes):
+        picture.complain(str(line))

@@ -1,0 +1,128 @@
+"""Running the server of `tuner ui` until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+from tuner.error import SettingError, require
+from tuner.ui.app import Served, application
+from tuner.ui.guard import Access
+from tuner.ui.served_places import Places
+from tuner.ui.token_file import user_token
+
+GRACE_S = 2
+"""So long answers that are being sent may take once the server is to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class UiOptions:
+    """How a server is reached.
+
+    Args:
+        host: what it is bound to.
+        port: 0: the system chooses one.
+        allow_hosts: further names by which it may be called.
+        read_only: no orders.
+        token: False: everybody on this machine may read; and nobody may order.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    allow_hosts: Sequence[str] = ()
+    read_only: bool = False
+    token: bool = True
+
+
+class _Uvicorn(uvicorn.Server):
+    """Ends in order: streams first, which would never end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, closing: asyncio.Event, told: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._closing, self._told = closing, told
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._told()
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self.should_exit = True  # not kept to be raised again: this is an end in order
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._closing.set()
+        await super().shutdown(sockets)
+
+
+class UiServer:
+    """A server that listens already, and answers from `run` on.
+
+    Args:
+        places: what it serves; closed with it.
+        how: where it listens. Raises SettingError where it cannot.
+    """
+
+    def __init__(self, places: Places, how: UiOptions) -> None:
+        self._places = places
+        self._bound = _bound(how)
+        port = self._bound.getsockname()[1]
+        token = user_token() if how.token else None
+        allowed = frozenset(name.lower().rstrip(".") for name in how.allow_hosts)
+        own = frozenset() if how.host in ("", "0.0.0.0", "::") else frozenset({how.host.lower()})
+        self.access = Access(token, port, allowed | own, allowed, read_only=how.read_only or not how.token)
+        host = f"[{how.host}]" if ":" in how.host else how.host
+        self.address = f"http://{host}:{port}/" + (f"?token={token}" if token else "")
+        self._server: _Uvicorn | None = None
+
+    def run(self, told: Callable[[str], None]) -> None:
+        """Serve until SIGTERM or SIGINT, or `stop`.
+
+        Args:
+            told: is called once with the address, token and all, when it answers.
+        """
+        try:
+            asyncio.run(self._serve(lambda: told(self.address)))
+        finally:
+            self._bound.close()
+            self._places.close()
+
+    def stop(self) -> None:
+        """Have `run` return, from another thread."""
+        if self._server is not None:
+            self._server.should_exit = True
+
+    async def _serve(self, told: Callable[[], None]) -> None:
+        served = Served(self._places, self.access)
+        config = uvicorn.Config(
+            application(served),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            loop="asyncio",
+            http="h11",
+            proxy_headers=False,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        self._server = _Uvicorn(config, served.closing, told)
+        await self._server.serve(sockets=[self._bound])
+
+
+def _bound(how: UiOptions) -> socket.socket:
+    require(0 <= how.port < 65536, "port", how.port, "accepted are 1 to 65535, and 0: the system chooses one")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            how.host, how.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(place)
+        return made
+    except (OSError, OverflowError) as error:
+        raise SettingError(f"{how.host}:{how.port} cannot be listened on: {error}") from None
