@@ -12,6 +12,7 @@ LARGE = 120
 
 COVERED_BY: dict[str, str] = {
     "trainables/checkpoint_facts": "tests/trainables/test_checkpoint.py",
+    "tuner/syncer/brief_owner": "tests/tuner/orders/test_unattended.py",
     "tuner/cli/trial_page": "tests/tuner/cli/test_show.py",
     "tuner/ui/event_stream": "tests/tuner/ui/test_app.py",
     "tuner/ui/served_places": "tests/tuner/ui/test_app.py",

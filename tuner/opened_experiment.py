@@ -39,7 +39,7 @@ class OpenedExperiment(ExperimentReader):
         self, order: Mapping[str, Any] | words.OrderBody, *, order_id: str | None = None, if_dead: str = "refuse"
     ) -> GivenOrder:
         """Any order, as in JSON: {"order": "stop", "trial": "3"}."""
-        return give(self._paths().root, order, order_id=order_id, if_dead=if_dead)
+        return give(self.experiment_path, order, order_id=order_id, if_dead=if_dead)
 
     def stop(self, trial: TrialName, **how: Any) -> GivenOrder:
         """End a trial, or "all", as if a stopper had said so."""
@@ -108,12 +108,13 @@ class OpenedExperiment(ExperimentReader):
         return self.order(words.made(words.NoteOrder, trial=_name(trial), text=text), **how)
 
     def _checkpoint(self, given: str) -> tuple[str, int]:
-        return ordered(given, lambda: load_state(self._paths()).trials)
+        there = is_elsewhere(self.experiment_path)
+        return ordered(given, lambda: self.trials if there else load_state(self._paths()).trials)
 
     def _paths(self) -> ExperimentPaths:
         if is_elsewhere(self.experiment_path):
             raise OrderError(
-                f"{self.experiment_path} is a copy: its driver, orders and changes are in the directory where it runs"
+                f"{self.experiment_path} is a copy: its driver and changes are in the directory where it runs"
             )
         return ExperimentPaths(Path(self.experiment_path))
 

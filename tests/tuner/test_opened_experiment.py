@@ -19,7 +19,9 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     storage = tmp_path_factory.mktemp("storage")
     tune.run(train, name="e", storage_path=storage, num_samples=4, executor="inline", verbose=0)
-    return tune.open_experiment(storage / "e")
+    opened = tune.open_experiment(storage / "e")
+    opened.add({}, if_dead="wait")  # what waits may change what there is to be ordered about
+    return opened
 
 
 @pytest.mark.parametrize(

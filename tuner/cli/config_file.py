@@ -27,11 +27,8 @@ from tuner.callback import Callback
 from tuner.cli import yaml_space
 from tuner.cli.load_object import load_object
 from tuner.error import SettingError
-from tuner.experiment.paths import as_local_path, default_storage, safe_name
+from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage, safe_name
 from tuner.spec import Named, Spec
-
-FILE_NAME = "config.yaml"
-"""What the experiment's directory keeps of it, for `tuner resume`."""
 
 _PARTS: dict[str, Any] = {
     "keep_checkpoints_num": int | None,
@@ -272,7 +269,9 @@ class KeepConfig(Callback):
         kept = {key: value for key, value in said.items() if key not in again}
         if said["trainable"].rpartition(":")[0].endswith(".py"):
             kept["trainable"] = self._found_again()
-        fs.replace_file(self.described.directory() / FILE_NAME, yaml.safe_dump(kept, sort_keys=False).encode())
+        fs.replace_file(
+            ExperimentPaths(self.described.directory()).config_yaml, yaml.safe_dump(kept, sort_keys=False).encode()
+        )
 
     def _found_again(self) -> str:
         """The trainable's file by its full path: the config lies elsewhere now."""

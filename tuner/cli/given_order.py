@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from tuner.cli import output, place
-from tuner.error import OrderError
 from tuner.experiment.paths import is_elsewhere
+from tuner.experiment.reader import load_state
+from tuner.experiment.trial import Trial
 from tuner.orders.giving import IF_DEAD, give
 from tuner.orders.mailbox import OrderState
 from tuner.orders.order import OrderBody
@@ -28,19 +29,21 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--json", action="store_true", help="print the answer for programs")
 
 
-def root_of(arguments: argparse.Namespace) -> Path:
-    """Where the experiment runs. Raises OrderError for a copy."""
-    if is_elsewhere(arguments.experiment):
-        raise OrderError(
-            f"{arguments.experiment} is a copy: orders are given in the directory where its driver runs, "
-            "on its machine or a disk that it shares"
-        )
-    return place.experiment(arguments.experiment)
+def place_of(arguments: argparse.Namespace) -> str:
+    """The experiment's directory, or the URI of a copy."""
+    given: str = arguments.experiment
+    return given if is_elsewhere(given) else str(place.experiment(given))
 
 
-def carry(order: OrderBody, root: Path, arguments: argparse.Namespace) -> int:
+def trials_of(at: str) -> Sequence[Trial]:
+    """As the journal has them now."""
+    with place.fact_log(at) as (paths, _):
+        return load_state(paths).trials
+
+
+def carry(order: OrderBody, at: str, arguments: argparse.Namespace) -> int:
     """Give an order and print its answer; returns the exit status."""
-    given = give(root, order, order_id=arguments.order_id, if_dead=arguments.if_dead)
+    given = give(at, order, order_id=arguments.order_id, if_dead=arguments.if_dead)
     given.wait(USUAL_S if arguments.wait is None else None if math.isinf(arguments.wait) else arguments.wait)
     answer = given.answer
     if arguments.json:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tuner.addresses import ordered
 from tuner.cli import given_order
-from tuner.experiment.paths import ExperimentPaths
-from tuner.experiment.reader import load_state
 from tuner.orders.order import ALL, WORDS, OrderBody, made
 
 _HELP = {
@@ -59,16 +56,16 @@ def add(verbs: Any) -> None:
 
 
 def run(kind: type[OrderBody], arguments: argparse.Namespace) -> int:
-    root = given_order.root_of(arguments)
-    return given_order.carry(made(kind, **_fields(arguments, root)), root, arguments)
+    at = given_order.place_of(arguments)
+    return given_order.carry(made(kind, **_fields(arguments, at)), at, arguments)
 
 
-def _fields(arguments: argparse.Namespace, root: Path) -> dict[str, Any]:
+def _fields(arguments: argparse.Namespace, at: str) -> dict[str, Any]:
     given = vars(arguments)
     fields: dict[str, Any] = {name: given[name] for name in ("trial", "pin", "tag") if name in given}
     if "config" in given:
         fields["config"] = dict(arguments.config)
     if "checkpoint" in given:
-        trial, iteration = ordered(arguments.checkpoint, lambda: load_state(ExperimentPaths(root)).trials)
+        trial, iteration = ordered(arguments.checkpoint, lambda: given_order.trials_of(at))
         fields |= {"trial": trial, "iteration": iteration}
     return fields | ({"text": " ".join(arguments.text)} if "text" in given else {})

@@ -10,6 +10,7 @@ from typing import Any
 from tuner.cli import output, place
 from tuner.cli import run as run_verb
 from tuner.error import SettingError
+from tuner.experiment.paths import ExperimentPaths
 
 
 def add(verbs: Any) -> None:
@@ -26,10 +27,8 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tuner.cli.config_file import FILE_NAME
-
     path = place.experiment(arguments.experiment)
-    kept = path / FILE_NAME
+    kept = ExperimentPaths(path).config_yaml
     if arguments.trainable is None and kept.exists():
         return _from_config(kept, path, arguments)
     if arguments.trainable is None:

@@ -39,11 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise OrderError("each NAME is accepted once")
     if arguments.trial is not None:
         of_trial = made(SetOrder, name=RESOURCES, value=pairs, trial=arguments.trial)
-        return given_order.carry(of_trial, given_order.root_of(arguments), arguments)
+        return given_order.carry(of_trial, given_order.place_of(arguments), arguments)
     orders = [made(SetOrder, name=name, value=value) for name, value in pairs.items()]  # all, before one is given
     if arguments.order_id is not None and len(orders) > 1:
         raise OrderError("--id names one order: give one NAME=VALUE with it")
-    root = given_order.root_of(arguments)
+    root = given_order.place_of(arguments)
     return max(given_order.carry(each, root, arguments) for each in orders)
 
 

@@ -10,7 +10,6 @@ import math
 
 from tuner.driver.endings import Endings
 from tuner.driver.parts import LoopParts
-from tuner.driver.pins import Effect
 from tuner.driver.plugins import PluginSet
 from tuner.driver.plugins.calling import label
 from tuner.error import OrderError, ResourceError
@@ -20,6 +19,7 @@ from tuner.experiment.outcome import outcome
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.orders.order import SetOrder
+from tuner.orders.pins import Effect
 from tuner.orders.settable import MAX_CONCURRENT, NUM_SAMPLES, TIME_BUDGET, said_by
 from tuner.resources import parse_resources
 from tuner.spec import Spec

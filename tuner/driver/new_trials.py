@@ -12,13 +12,13 @@ from trainables.addresses import Selector
 from trainables.errors import CheckpointNotFoundError
 from tuner.addresses import selected
 from tuner.driver.parts import LoopParts
-from tuner.driver.pins import Effect
 from tuner.driver.transitions import Transitions
 from tuner.error import OrderError, TuneError
 from tuner.experiment import events as ev
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 from tuner.orders import order as words
+from tuner.orders.pins import Effect
 
 log = logging.getLogger(__name__)
 

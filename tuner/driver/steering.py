@@ -13,19 +13,18 @@ from typing import assert_never
 
 import msgspec
 
-from tuner.driver import pins
 from tuner.driver.changed_settings import ChangedSettings
 from tuner.driver.endings import Endings
 from tuner.driver.new_trials import NewTrials
 from tuner.driver.parts import LoopParts
-from tuner.driver.pins import Effect
 from tuner.driver.trial_orders import TrialOrders
 from tuner.error import OrderError
 from tuner.experiment import events as ev
 from tuner.experiment.trial import Trial
-from tuner.experiment.trials import find_trial
+from tuner.orders import lasting, pins
 from tuner.orders import order as words
 from tuner.orders.mailbox import ANSWERS_KEPT_S, Letter, Mailbox, OrderAnswer, OrderState
+from tuner.orders.pins import Effect
 
 log = logging.getLogger(__name__)
 
@@ -206,8 +205,4 @@ class Steering:
         return "step" if self._parts.plan.spec.class_api else SAVE
 
     def _find(self, given: str) -> Trial:
-        found = find_trial(self._state.trials, given)
-        if found is None:
-            count = len(self._state.trials)
-            raise OrderError(f"there is no trial {given!r:.80}; there are {count}, by id, name or number from 0")
-        return found
+        return lasting.named(self._state, given)

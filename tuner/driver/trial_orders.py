@@ -8,7 +8,6 @@ from __future__ import annotations
 from tuner.driver.attempts import LiveAttempt, Phase
 from tuner.driver.endings import Endings
 from tuner.driver.parts import LoopParts
-from tuner.driver.pins import Effect
 from tuner.error import OrderError
 from tuner.experiment import events as ev
 from tuner.experiment.outcome import outcome
@@ -16,6 +15,7 @@ from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 from tuner.opening.trainable_code import edited_since
+from tuner.orders.pins import Effect
 from tuner.schedulers.base import Decision, Directive
 
 

@@ -30,6 +30,8 @@ class GenerationRecord(msgspec.Struct, frozen=True):
     since: float
     """Seconds since the epoch, for people; nothing is decided by it."""
     format: int = 1
+    brief: bool = False
+    """A command's, which runs nothing and is done in a moment."""
     state: str = "held"
     heartbeat: int = 0
 

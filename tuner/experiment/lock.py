@@ -39,6 +39,7 @@ def claim(
     processes: Processes | None = None,
     wait: Callable[[float], None] = time.sleep,
     say: Callable[[str], None] = log.warning,
+    brief: bool = False,
 ) -> Ownership:
     """Become the owner of an experiment: end what is left of the last one, take the next generation, take the lock.
 
@@ -50,11 +51,12 @@ def claim(
         processes: what can be seen of this host.
         wait: sleeps for that many seconds.
         say: gets the line that explains a wait.
+        brief: to be done in a moment: a driver that starts meanwhile waits, and another brief owner is refused.
 
     Raises:
         OwnedElsewhereError: somebody owns it; the message names host, pid and since when.
     """
-    return _Claim(paths, processes or Processes(), clock, takeover, wait, say).run(above)
+    return _Claim(paths, processes or Processes(), clock, takeover, wait, say, brief).run(above)
 
 
 def _highest_journaled(paths: ExperimentPaths) -> int:
@@ -148,6 +150,7 @@ class _Claim:
     takeover: bool
     wait: Callable[[float], None]
     say: Callable[[str], None]
+    brief: bool
 
     def __post_init__(self) -> None:
         self.me = self.processes.me()
@@ -168,7 +171,9 @@ class _Claim:
                 number = max(highest, above) + 1
                 id = secrets.token_hex(16)
                 record = _create(
-                    paths, GenerationRecord(number, id, self.me, self.clock.time(), formats.FORMAT), self.wait
+                    paths,
+                    GenerationRecord(number, id, self.me, self.clock.time(), formats.FORMAT, self.brief),
+                    self.wait,
                 )
             lock_fd = _lock(paths, lock_fd, self.processes)
             _remove_leftovers(paths)
@@ -197,7 +202,7 @@ class _Claim:
         )
         if self.processes.sees(record.owner):
             # A live process that has not this very lock file open owns the directory that this one was copied from.
-            if self.processes.lives(record.owner) and self.processes.holds(record.owner.pid, self.paths.lock):
+            if self._lives(record) and not (record.brief and not self.brief and self._ends(record)):
                 raise owned
             return
         if self.takeover:
@@ -214,6 +219,19 @@ class _Claim:
                 raise owned
             if now is not None and now.released:
                 return
+
+    def _lives(self, record: GenerationRecord) -> bool:
+        return self.processes.lives(record.owner) and self.processes.holds(record.owner.pid, self.paths.lock)
+
+    def _ends(self, record: GenerationRecord) -> bool:
+        """Wait for a command that is done in a moment; False: it takes long."""
+        until = self.clock.monotonic() + STALE_S
+        while self.clock.monotonic() < until:
+            now = read_record(self.paths.generation(record.generation))
+            if now is None or now.released or not self._lives(record):
+                return True
+            self.wait(_LOOK_S / 10)
+        return False
 
     def _end_leftovers(self, records: list[GenerationRecord]) -> None:
         """End what dead owners of this pid namespace left running."""

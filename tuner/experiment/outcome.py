@@ -19,6 +19,7 @@ ENDS = {
     "budget": "time budget spent",
     "fail_fast": "stopped by fail_fast",
     "failed": "the driver failed",
+    "killed": "the driver was killed",
 }
 """What a journal says of the end of a run, as it is shown."""
 

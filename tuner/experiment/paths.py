@@ -82,6 +82,7 @@ class ExperimentPaths:
         self.taking_over = root / ".taking-over"
         self.moving_aside = root / ".moving-aside"
         self.orders = root / "orders"
+        self.config_yaml = root / "config.yaml"
 
     @property
     def driver_logs(self) -> tuple[Path, Path]:

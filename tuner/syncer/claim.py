@@ -103,7 +103,9 @@ class RemoteClaim:
         )
         if self._processes.sees(record.owner):
             if self._processes.lives(record.owner):
-                raise owned
+                if not (record.brief and self._ends(owner.highest, record)):
+                    raise owned
+                return True
             return False
         if takeover:
             return False
@@ -127,6 +129,20 @@ class RemoteClaim:
             if beats != owner.beats:
                 raise owned
         return True
+
+    def _ends(self, generation: int, record: GenerationRecord) -> bool:
+        """Wait for a command that is done in a moment; False: it takes long."""
+        until = self._clock.monotonic() + STALE_S
+        while self._clock.monotonic() < until:
+            if not self._processes.lives(record.owner):
+                return True
+            try:
+                if decode_heartbeat(self._remote.read(f"generations/{heartbeat_name(generation)}"))[0] != "held":
+                    return True
+            except ObjectNotFoundError:
+                pass
+            self._clock.sleep(LOOK_S / 4)
+        return False
 
 
 def take_generation(remote: RemoteExperiment, record: GenerationRecord) -> bool:

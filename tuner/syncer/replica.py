@@ -52,6 +52,7 @@ class Replica(ReplicaSink):
         config: what is copied, and how often.
         paths, journal: the experiment here.
         clock: its monotonic time paces everything.
+        journal_only: nothing else goes there, or comes from there.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Replica(ReplicaSink):
         journal: JournalWriter,
         generation: int,
         clock: Clock,
+        journal_only: bool = False,
     ) -> None:
         self._uploader, self._clock = uploader, clock
         self._jobs = AgentJobs(uploader, uri=uri, clock=clock, timeout_s=config.sync_timeout)
@@ -81,7 +83,8 @@ class Replica(ReplicaSink):
         moving = (replaced, self.checkpoints, journal_stream, beside, upkeep, self._files)
         self._orphans = Orphans(context, moving)
         period = SyncPeriod(moving, period_s=config.sync_period, now=clock.monotonic())
-        self._streams = OrderedStreams((self._fetches, self._orphans, replaced, period, *moving[1:]))
+        streams = (self._fetches, self._orphans, replaced, period, *moving[1:])
+        self._streams = OrderedStreams((journal_stream,) if journal_only else streams)
         self._quiet_until = 0.0
         """Nothing would be done before, unless something is told or ends."""
 

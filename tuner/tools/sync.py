@@ -6,38 +6,30 @@ those of the copies. So it is refused beside a live driver, and of two histories
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from trainables.config import SyncConfig
 from trainables.places import parent_and_name
 from trainables.store import fs
-from trainables.transfer.client import InlineClient, ProcessClient, TransferClient
 from trainables.transfer.open import shown
-from tuner import knobs
 from tuner.clock import Clock, SystemClock
-from tuner.error import ExperimentDivergedError, ExperimentNotFoundError, OwnedElsewhereError, SettingError, SyncError
-from tuner.experiment import driver_log, formats
+from tuner.error import ExperimentNotFoundError, SettingError, SyncError
+from tuner.experiment import driver_log
 from tuner.experiment import events as ev
-from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import claim
-from tuner.experiment.ownership import Ownership, beating
+from tuner.experiment.ownership import beating
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
-from tuner.experiment.reader import lies_at, load_state, read_settings, state_of
+from tuner.experiment.reader import lies_at, load_state, read_settings
 from tuner.experiment.state import ExperimentState
 from tuner.progress.task_bar import TaskBar
 from tuner.syncer import views
 from tuner.syncer.adoption import adopt
-from tuner.syncer.claim import RemoteClaim, take_generation
-from tuner.syncer.drain import drain
-from tuner.syncer.inventory import take_inventory
+from tuner.syncer.brief_owner import diverged, owned_briefly
 from tuner.syncer.relation import Relation, relate
 from tuner.syncer.remote_experiment import RemoteExperiment, fetch_history, fetch_log, generation_of
-from tuner.syncer.replica import Replica
 
 
 def copies_of(paths: ExperimentPaths, syncer: str | None = None, **how: Any) -> SyncConfig:
@@ -116,20 +108,28 @@ def push(
     """
     if config.syncer == "auto":
         _check_apart(f"{config.upload_dir}/{paths.root.name}", paths)
-    clock = clock or SystemClock()
-    uploader: TransferClient = InlineClient(config.place()) if inline else ProcessClient(config.place())
-    with contextlib.closing(uploader):
-        remote = RemoteExperiment(uploader, uploader.uri, paths.root.name, timeout_s=config.sync_timeout)
-        claims = RemoteClaim(remote, paths, clock)
-        highest = claims.free(claims.last_owner(), takeover=False).highest
-        _check_older(remote, paths)
-        ownership = claim(paths, clock=clock, above=highest)
-        try:
-            if not take_generation(remote, ownership.record):
-                raise OwnedElsewhereError(f"{remote.uri} was claimed by another driver just now")
-            return remote.uri, _push(remote, config, paths, ownership, clock, work or TaskBar("", ""))
-        finally:
-            ownership.release()
+    work = work or TaskBar("", "")
+    with owned_briefly(paths, config, clock=clock or SystemClock(), inline=inline) as owner:
+        replica, state = owner.replica, owner.state
+        assert replica is not None
+        uri = replica.place
+        work.of(replica.backlog.checkpoints, replica.backlog.bytes)
+        missing = owner.push(lambda fact: work.item(_bytes_of(fact, state)))
+        if missing:
+            shown = "".join(f"\n  {line}" for line in missing)
+            why = f"\n  the last error: {replica.trouble}" if replica.trouble else ""
+            raise SyncError(f"{len(missing)} things did not arrive at {uri}:{shown}{why}", missing=missing)
+        return uri, [
+            f"{trial.directory / record.ref.name} is not here, and not at {uri}"
+            for trial in state.trials
+            for record in trial.checkpoints
+            if not fs.is_dir(trial.directory / record.ref.name) and not replica.holds(trial, record)
+        ]
+
+
+def _bytes_of(fact: ev.CheckpointCopied, state: ExperimentState) -> int:
+    kept = state.trial(fact.ref.trial_id).checkpoints
+    return sum(record.bytes for record in kept if record.ref == fact.ref)
 
 
 def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None, work: TaskBar | None = None) -> int:
@@ -144,7 +144,7 @@ def fetch(paths: ExperimentPaths, uri: str, *, clock: Clock | None = None, work:
             raise ExperimentNotFoundError(f"there is no experiment at {remote.uri}")
         relation = relate(remote, paths, Path(directory) / "incoming")
         if relation is Relation.DIVERGED:
-            raise _diverged(remote, paths)
+            raise diverged(remote, paths)
         highest = max(filter(None, map(generation_of, remote.keys)), default=0)
         ownership = claim(paths, clock=clock or SystemClock(), above=highest)
         try:
@@ -176,114 +176,3 @@ def _bring_here(
 def _check_apart(uri: str, paths: ExperimentPaths) -> None:
     if not is_elsewhere(uri) and as_local_path(uri).resolve().is_relative_to(paths.root.resolve()):
         raise SettingError(f"{uri!r} is where the experiment itself lies: a copy needs another place")
-
-
-def _check_older(remote: RemoteExperiment, paths: ExperimentPaths) -> None:
-    with tempfile.TemporaryDirectory(prefix="journal-") as directory:
-        relation = relate(remote, paths, Path(directory) / "incoming")
-    if relation is Relation.NEWER:
-        raise ExperimentDivergedError(
-            f"{remote.uri} continues what is at {paths.root}: `tuner sync --from {remote.uri}` brings it here"
-        )
-    if relation is Relation.DIVERGED:
-        raise _diverged(remote, paths)
-
-
-def _diverged(remote: RemoteExperiment, paths: ExperimentPaths) -> ExperimentDivergedError:
-    return ExperimentDivergedError(
-        f"{paths.root} and {remote.uri} are two experiments, or two histories of one: nothing was touched. A resume "
-        'with resume="LOCAL" or resume="REMOTE" chooses; `tuner cp` brings one of them elsewhere'
-    )
-
-
-def _push(
-    remote: RemoteExperiment,
-    config: SyncConfig,
-    paths: ExperimentPaths,
-    ownership: Ownership,
-    clock: Clock,
-    work: TaskBar,
-) -> list[str]:
-    contents = read_journal(paths)
-    state = state_of(paths, contents.snapshot, contents.bodies)
-    formats.raise_to_ours(paths)
-    journal = JournalWriter(
-        paths,
-        ownership.generation,
-        next_seq=contents.last_seq + 1,
-        clock=clock,
-        sync="inline",
-        parents=contents.chain,
-        guard=ownership.check,
-        history_bytes=knobs.history_bytes(),
-    )
-    with contextlib.closing(journal):
-        ended = state.run_ended
-        _tell(
-            ev.GenerationStarted(
-                ownership.generation, contents.generation or None, contents.generation_id, contents.last_seq
-            ),
-            journal,
-            state,
-        )
-        if ended is not None:
-            _tell(ev.RunEnded(ended, clock.time()), journal, state)
-        journal.sync_now()
-        replica = Replica(
-            remote.uploader,
-            remote.uri,
-            config,
-            paths=paths,
-            journal=journal,
-            generation=ownership.generation,
-            clock=clock,
-        )
-        replica.start(state, take_inventory(remote, state, new=False))
-        work.of(replica.backlog.checkpoints, replica.backlog.bytes)
-        missing = _drain(replica, journal, state, ownership=ownership, clock=clock, work=work)
-    if missing:
-        shown = "".join(f"\n  {line}" for line in missing)
-        why = f"\n  the last error: {replica.trouble}" if replica.trouble else ""
-        raise SyncError(f"{len(missing)} things did not arrive at {remote.uri}:{shown}{why}", missing=missing)
-    return [
-        f"{trial.directory / record.ref.name} is not here, and not at {remote.uri}"
-        for trial in state.trials
-        for record in trial.checkpoints
-        if not fs.is_dir(trial.directory / record.ref.name) and not replica.holds(trial, record)
-    ]
-
-
-def _drain(
-    replica: Replica,
-    journal: JournalWriter,
-    state: ExperimentState,
-    *,
-    ownership: Ownership,
-    clock: Clock,
-    work: TaskBar,
-) -> list[str]:
-    """Wait until everything is there; returns what did not arrive."""
-
-    def take(facts: Sequence[ev.CheckpointCopied]) -> bool:
-        for fact in facts:
-            _tell(fact, journal, state)
-            work.item(_bytes_of(fact, state))
-        journal.flush()
-        return bool(facts)
-
-    replica.closing()
-    try:
-        drain(replica, take, ownership=ownership, clock=clock, done=lambda: replica.complete or replica.given_up)
-        return replica.missing
-    finally:
-        replica.release()
-
-
-def _bytes_of(fact: ev.CheckpointCopied, state: ExperimentState) -> int:
-    kept = state.trial(fact.ref.trial_id).checkpoints
-    return sum(record.bytes for record in kept if record.ref == fact.ref)
-
-
-def _tell(fact: ev.AnyFact, journal: JournalWriter, state: ExperimentState) -> None:
-    state.apply(fact)
-    journal.append(ev.encode(fact))

@@ -15,6 +15,7 @@ from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.paths import ExperimentPaths
 from tuner.orders.giving import GivenOrder, give
+from tuner.orders.mailbox import Mailbox
 from tuner.orders.order import StopOrder
 
 
@@ -29,8 +30,10 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_without_a_driver_it_is_refused_and_nothing_is_written(ended: Path) -> None:
-    with pytest.raises(OrderError, match=r"no driver runs .*--if-dead wait"):
+    with pytest.raises(OrderError, match="has ended: returned"):
         give(ended, StopOrder("0"))
+    with pytest.raises(OrderError, match="has ended: returned"):
+        give(ended, StopOrder("0"), if_dead="wait")
     assert not ExperimentPaths(ended).orders.exists()
 
 
@@ -55,7 +58,8 @@ def test_one_that_waits_is_answered_by_the_next_driver_and_known_when_the_answer
     ended: Path, tmp_path: Path
 ) -> None:
     root = Path(shutil.copytree(ended, tmp_path / "e"))
-    order = give(root, {"order": "stop", "trial": "0"}, order_id="waiting-order", if_dead="wait")
+    Mailbox(root).put("waiting-order", b'{"order": "stop", "trial": "0"}')
+    order = GivenOrder(root, "waiting-order")
     assert (order.state, order.wait(0.0), order.wait()) == ("waiting",) * 3  # nobody lives for whom it could wait
     contents = read_journal(ExperimentPaths(root))
     after: dict[str, Any] = {"next_seq": contents.last_seq + 1, "parents": contents.chain, "clock": SystemClock()}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
-from tuner.driver.fact_log import FactLog
 from tuner.error import OrderError
 from tuner.experiment import events as ev
+from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 from tuner.orders import order as words
@@ -15,7 +16,20 @@ Effect = Callable[[], tuple[bool, str] | None]
 """Whether what was ordered is there (True) or never will be (False), and how; None: not yet."""
 
 
-def pin(facts: FactLog, trial: Trial, order: words.PinOrder | words.TagOrder) -> Effect:
+class Facts(Protocol):
+    """What keeps facts: the fact log of a run, or who owns an experiment briefly."""
+
+    @property
+    def state(self) -> ExperimentState:
+        """What they add up to."""
+        ...
+
+    def add(self, fact: ev.AnyFact) -> object:
+        """Journal a fact and apply it."""
+        ...
+
+
+def pin(facts: Facts, trial: Trial, order: words.PinOrder | words.TagOrder) -> Effect:
     """Raises OrderError where there is no such checkpoint, or another one has that tag."""
     record, tag = record_of(trial, order.iteration), order.tag if isinstance(order, words.TagOrder) else ""
     for other in facts.state.trials if tag else ():
@@ -27,7 +41,7 @@ def pin(facts: FactLog, trial: Trial, order: words.PinOrder | words.TagOrder) ->
     return lambda: (True, record.ref.name)
 
 
-def unpin(facts: FactLog, trial: Trial, iteration: int) -> Effect:
+def unpin(facts: Facts, trial: Trial, iteration: int) -> Effect:
     """Raises OrderError where there is no such checkpoint."""
     record = record_of(trial, iteration)
     if record.pinned:
