@@ -62,7 +62,7 @@ class Result(SaysInstead):
         path: str | os.PathLike[str] | None = None,
         config: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
         best_checkpoints: Sequence[tuple[Checkpoint, dict[str, Any]]] = (),
-        metrics_dataframe: pandas.DataFrame | None = None,
+        metrics_dataframe: pandas.DataFrame | Callable[[], pandas.DataFrame] | None = None,
         end_reason: str | None = None,
     ) -> None:
         self.metrics = None if metrics is None else dict(metrics)
@@ -85,6 +85,8 @@ class Result(SaysInstead):
     @property
     def metrics_dataframe(self) -> pandas.DataFrame | None:
         """All results, one row each, nested keys as columns "a/b"; read from the trial's directory when asked for."""
+        if callable(self._frame):
+            self._frame = self._frame()
         if self._frame is None and self.path is not None:
             self._frame = frame(read_history(Path(self.path) / RESULT_FILE))
         return self._frame

@@ -35,7 +35,11 @@ def curves(seen: PlotSource, number: int) -> go.Figure:
     """A metric over `training_iteration`, one line per trial."""
     made = plotly().Figure()
     metric = seen.metrics[number]
-    drawn = [(trial, points) for trial in best_first(seen, number)[:CURVES] if (points := _points(trial, metric))]
+    drawn = [
+        (trial, points)
+        for trial in best_first(seen, number)[:CURVES]
+        if (points := _points(seen.trials, trial, metric))
+    ]
     if not drawn:
         raise NothingToPlot(f"no trial has reported a number {metric!r}")
     named = len(drawn) <= NAMED
@@ -59,8 +63,11 @@ def curves(seen: PlotSource, number: int) -> go.Figure:
     )
 
 
-def _points(trial: Trial, metric: str) -> list[tuple[int, float]]:
+def _points(trials: Sequence[Trial], trial: Trial, metric: str) -> list[tuple[int, float]]:
+    """Of a fork from where it began: up to there it is another one's curve."""
     rows = scopes.history(trial)
+    if rows and trial.forked:
+        rows = [*scopes.whole_history(trials, trial)[-len(rows) - 1 : -len(rows)], *rows]
     scored = [(row.get("training_iteration", 0), score) for row in rows if (score := score_of(row, metric)) is not None]
     return thinned(scored)
 

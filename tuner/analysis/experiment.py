@@ -132,7 +132,7 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
     def best_dataframe(self) -> pandas.DataFrame | None:
         """All its results."""
         trial = self.best_trial
-        return None if trial is None else frame(scopes.history(trial))
+        return None if trial is None else frame(scopes.whole_history(self._trials, trial))
 
     @property
     def best_result(self) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, overload
 
 from trainables.arrow_filesystem import filesystem_of
 from trainables.result import Result
+from trainables.result_history import frame
 from tuner.analysis import scopes
 from tuner.analysis.experiment import ExperimentAnalysis, Showable
 from tuner.analysis.loaded import config_of, last_result
@@ -126,11 +127,15 @@ class ResultGrid(Showable):
             error=error_of(trial),
             path=trial.path,
             end_reason=ended_because(trial),
+            metrics_dataframe=partial(self._whole_frame, trial) if trial.forked else None,
             config=partial(getattr, trial, "config"),  # opened when asked for: it may hold pickled values
             best_checkpoints=[
                 (trial.open_checkpoint(record), record.metrics) for record in self._analysis.best_checkpoints(trial)
             ],
         )
+
+    def _whole_frame(self, trial: Trial) -> pandas.DataFrame:
+        return frame(scopes.whole_history(self._analysis.trials, trial))
 
     def _repr_html_(self) -> str:
         return self._analysis._repr_html_()

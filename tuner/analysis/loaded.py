@@ -108,7 +108,7 @@ class LoadedExperiment:
     def trial_dataframes(self) -> dict[str, pandas.DataFrame]:
         """{directory: frame of all results} of every trial; read once."""
         if self._frames is None:
-            self._frames = {trial.path: frame(scopes.history(trial)) for trial in self._trials}
+            self._frames = {trial.path: frame(scopes.whole_history(self._trials, trial)) for trial in self._trials}
         return self._frames
 
     def fetch_trial_dataframes(self) -> dict[str, pandas.DataFrame]:

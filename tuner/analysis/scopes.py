@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainables.metrics import rank_of, score_of
 from trainables.result_history import read_history
 from tuner.error import SettingError, require
+from tuner.experiment.forks import chain
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import NOT_SUMMED
@@ -34,6 +35,16 @@ def history(trial: Trial) -> list[dict[str, Any]]:
     """All results of a trial, oldest first; only the last where no `result.json` was written."""
     rows = read_history(TrialPaths(trial.directory).result_json)
     return rows or ([trial.last_result] if trial.last_result else [])
+
+
+def whole_history(trials: Sequence[Trial], trial: Trial) -> list[dict[str, Any]]:
+    """`history`, of a fork with the results before its own: those of the trial whose checkpoint it began at."""
+    rows: list[dict[str, Any]] = []
+    reached = 0
+    for earlier, until in chain(trials, trial):
+        rows += [row for row in history(earlier) if reached < row.get("training_iteration", 0) <= until]
+        reached = until
+    return rows + history(trial)
 
 
 def score(trial: Trial, metric: str, mode: str, scope: str) -> float | None:

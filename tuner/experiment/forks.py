@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from trainables import tagged
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.trial import Trial
-from tuner.experiment.trials import Trials
+from tuner.experiment.trials import find_trial
 
 
 def config_at(trial: Trial, iteration: int, blobs: Blobs | None) -> dict[str, Any]:
@@ -39,31 +40,31 @@ def _put(config: dict[str, Any], path: str, value: Any) -> None:
     config[path] = value
 
 
-def chain(trials: Trials, trial: Trial) -> Iterator[tuple[Trial, int]]:
-    """(trial, up to which iteration its results count) of those that a fork goes back to, the first of all first."""
-    begins = trial.fork
-    if begins is None:
-        return
-    trunk = trials.get(begins.donor.trial_id)
-    if trunk is None:
-        return
-    for earlier, until in chain(trials, trunk):
-        if until < begins.iteration:
-            yield earlier, until
-        else:
-            yield earlier, begins.iteration
-            return
-    yield trunk, begins.iteration
+def chain(trials: Sequence[Trial], trial: Trial) -> list[tuple[Trial, int]]:
+    """(trial, up to which iteration its results are the fork's too) of those that it goes back to, the first of all
+    first; empty for a trial that is no fork.
+    """
+    found: list[tuple[Trial, int]] = []
+    begins, until = trial.fork, math.inf
+    while begins is not None and (trunk := find_trial(trials, begins.donor.trial_id)) is not None:
+        until = min(until, begins.iteration)
+        found.append((trunk, int(until)))
+        begins = trunk.fork
+    return found[::-1]
 
 
-def lines_of(trials: Trials, trial: Trial) -> list[str]:
+def lines_of(trials: Sequence[Trial], trial: Trial) -> list[str]:
     """Where a fork comes from, the newest first: "forked from 3@40: lr 0.1 -> 0.01"."""
     told: list[str] = []
     begins = trial.fork
     while begins is not None:
-        trunk = trials.get(begins.donor.trial_id)
-        number = begins.donor.trial_id if trunk is None else str(trunk.index)
-        changed = ", ".join(f"{key} {old} -> {new}" for key, (old, new) in begins.changed.items())
-        told.append(f"forked from {number}@{begins.iteration}: {changed or 'nothing changed'}")
+        trunk = find_trial(trials, begins.donor.trial_id)
+        number = begins.donor.trial_id if trunk is None else trunk.index
+        changed = ", ".join(f"{key} {_short(old)} -> {_short(new)}" for key, (old, new) in begins.changed.items())
+        told.append(f"forked from {number}@{begins.iteration}: {changed or 'the same config'}")
         begins = None if trunk is None else trunk.fork
     return told
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else f"{value!s:.60}"

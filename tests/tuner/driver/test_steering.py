@@ -102,8 +102,10 @@ GIVEN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("stop", {"trial": "1"}),
     ("retry", {"trial": "2"}),
     ("note", {"trial": "9", "text": "no"}),
-    ("set", {"name": "max_concurrent", "value": 2}),
+    ("set", {"name": "max_concurrent", "value": 4}),
     ("set", {"name": "resources", "value": {"cpu": 2}, "trial": "0"}),
+    ("add", {"config": {"x": 9}}),
+    ("fork", {"trial": "0", "iteration": 1, "config": {"x": 8}}),
 )
 
 
@@ -123,7 +125,7 @@ def life(root: Path, facts: list[ev.AnyFact], until: int) -> tuple[list[ev.AnyFa
         return call
 
     patch = pytest.MonkeyPatch()
-    run = Steered(root, plugin_set(num_samples=3), facts=facts, slots=3, class_api=True)
+    run = Steered(root, plugin_set(num_samples=3), facts=facts, slots=5, class_api=True)
     try:
         for name in CHANGING:
             patch.setattr(fs, name, counted(getattr(fs, name)))
@@ -141,9 +143,10 @@ def life(root: Path, facts: list[ev.AnyFact], until: int) -> tuple[list[ev.AnyFa
 
 
 def begun(root: Path) -> list[ev.AnyFact]:
-    """Three trials, of which the last has failed."""
+    """Three trials, of which the first has a checkpoint and the last has failed."""
     run = Steered(root, plugin_set(num_samples=3), slots=3, class_api=True)
     run.turn()
+    run.report(run.trial(), saves=True)
     run.exit(run.trial(2), status=1, next_turn=False)
     for trial in list(run.state.trials)[:2]:
         run.loop.endings.transitions.end_attempt(run.loop.attempts.running[trial.trial_id], "halted")
@@ -180,18 +183,19 @@ def check_done_once(root: Path, facts: list[ev.AnyFact]) -> None:
     assert Counter(type(fact) for fact in facts)[ev.TrialReopened] == 1
     assert sum(isinstance(fact, ev.TrialHeld) for fact in facts) == 1
     assert [fact.resources for fact in facts if isinstance(fact, ev.Reallocated)] == [{"cpu": 2.0}]
-    assert [fact.value for fact in facts if isinstance(fact, ev.SettingChanged)] == [2]
+    assert [fact.value for fact in facts if isinstance(fact, ev.SettingChanged)] == [4]
     mailbox = Mailbox(root)
     said = [mailbox.answer(f"order-{number:04d}") for number in range(len(GIVEN))]
-    assert [answer and answer.state.value for answer in said] == [
-        "done",
-        "done",
-        "done",
-        "done",
-        "refused",
-        "done",
-        "done",
+    assert [answer and answer.state.value for answer in said] == [*["done"] * 4, "refused", *["done"] * 4]
+    made = [fact for fact in facts if isinstance(fact, ev.TrialCreated) and fact.order]
+    assert [(fact.order, fact.trial, bytes(fact.config)) for fact in made] == [
+        ("order-0007", "ab_o0000", b'{"x":9}'),
+        ("order-0008", "ab_o0001", b'{"x":8}'),
     ]
+    begun = [fact for fact in facts if isinstance(fact, ev.AttemptStarted) and fact.trial == "ab_o0001"]
+    assert begun and {(start.iteration, start.checkpoint == made[1].fork.donor) for start in begun if made[1].fork} == {
+        (1, True)
+    }
     assert mailbox.take() == []
 
 
