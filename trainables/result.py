@@ -183,7 +183,8 @@ class Result(SaysInstead):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        frame_kept = None if self.path is not None else self._frame  # read again when asked for
+        of_fork = callable(self._frame)  # not all of it is in its own directory
+        frame_kept = self.metrics_dataframe if of_fork or self.path is None else None  # else read again when asked for
         return {**self.__dict__, "_config": self.config, "_frame": frame_kept}
 
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -70,6 +71,7 @@ class Forked:
         self.bytes = {where: stored(where / "e") for where in (self.storage, self.replica)}
         experiment.fork(f"1@{EPOCHS + LENGTH}", {"epochs": EPOCHS + 2 * LENGTH}, if_dead="wait")
         self.again = run(self.storage, EPOCHS, sync_config=sync)
+        self.steps_then = len(steps)
 
 
 def stored(experiment: Path) -> tuple[int, int]:
@@ -107,7 +109,7 @@ def test_a_fork_is_bit_for_bit_the_trunk_trained_on(forked: Forked, tmp_path: Pa
 def test_a_fork_of_a_fork_goes_on_from_there(forked: Forked) -> None:
     last = forked.again.trials[-1]
     assert last.fork is not None and last.fork.changed == {"epochs": (35, 40)} and last.iteration == 40
-    assert last.config == {"lr": 0.5, "epochs": 40} and len(steps) == 75
+    assert last.config == {"lr": 0.5, "epochs": 40} and forked.steps_then == 75
 
 
 def test_frames_show_the_whole_curve(forked: Forked) -> None:
@@ -117,5 +119,8 @@ def test_frames_show_the_whole_curve(forked: Forked) -> None:
         assert list(rows["epoch"]) == list(range(1, trial.iteration + 1))
     trunk, tail, last = (frames[forked.again.trials[number].path] for number in (0, 2, -1))
     assert list(tail["loss"][:30]) == list(trunk["loss"]) and list(last["loss"][:30]) == list(trunk["loss"])
+    results = tune.ResultGrid(forked.again)
+    assert list(results[-1].metrics_dataframe["epoch"]) == list(range(1, 41))
+    assert list(pickle.loads(pickle.dumps(results[-1])).metrics_dataframe["epoch"]) == list(range(1, 41))
     own = [json.loads(line) for line in Path(forked.again.trials[-1].path, "result.json").read_text().splitlines()]
     assert [row["epoch"] for row in own] == [36, 37, 38, 39, 40]  # not told again

@@ -35,11 +35,8 @@ def curves(seen: PlotSource, number: int) -> go.Figure:
     """A metric over `training_iteration`, one line per trial."""
     made = plotly().Figure()
     metric = seen.metrics[number]
-    drawn = [
-        (trial, points)
-        for trial in best_first(seen, number)[:CURVES]
-        if (points := _points(seen.trials, trial, metric))
-    ]
+    chosen = best_first(seen, number)[:CURVES]
+    drawn = [(trial, points) for trial in chosen if (points := _points(seen.trials, trial, metric))]
     if not drawn:
         raise NothingToPlot(f"no trial has reported a number {metric!r}")
     named = len(drawn) <= NAMED

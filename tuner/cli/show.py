@@ -17,6 +17,7 @@ from tuner.clock import SystemClock
 from tuner.error import SettingError
 from tuner.experiment import driver_log, run_state
 from tuner.experiment.driver_log import Warned
+from tuner.experiment.forks import lines_of
 from tuner.experiment.liveness import LastDriver, Liveness, last_driver
 from tuner.experiment.outcome import WORDS
 from tuner.experiment.paths import is_elsewhere
@@ -68,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         explained = why(trial, paths, journal, settings) if trial is not None and arguments.why else {}
     output.complain("show", *problems, *journal.damaged, *journal.notes, *explained.pop("notes", ()))
     if trial is not None:
-        facts = of_trial(trial, address, settings) | explained
+        facts = of_trial(trial, address, settings) | {"forked": lines_of(state.trials, trial)} | explained
         page = "" if arguments.json else output.wrapped(trial_page.text_of(facts), output.terminal_width())
         output.say(page or output.as_json(facts))
     elif arguments.warnings and not arguments.json:

@@ -110,6 +110,7 @@ def text_of(facts: dict[str, Any]) -> str:
     ]
     ended = facts["status"] in (Trial.TERMINATED, Trial.ERROR)  # of others the state says it
     lines += [f"ended: {output.value(facts['reason'])}"] if facts["reason"] and ended else []
+    lines += [output.value(line) for line in facts["forked"]]
     lines += _attempt_lines(facts["attempts"])
     lines += [f"note, {output.time(note['at'])}: {output.value(note['text'])}" for note in facts["notes"]]
     lines += ["", "config"]
@@ -117,8 +118,8 @@ def text_of(facts: dict[str, Any]) -> str:
     lines += ["", "last result"] + [
         f"  {output.value(key)} = {output.value(value)}" for key, value in facts["result"].items()
     ]
-    if facts["clones"]:
-        lines += ["", "lineage"] + [_clone_text(item) for item in facts["clones"]]
+    if clones := facts["clones"][1 if facts["forked"] else 0 :]:
+        lines += ["", "lineage"] + [_clone_text(item) for item in clones]
     lines += ["", "checkpoints"]
     if "why" in facts:
         lines += _why_lines(facts)

@@ -83,13 +83,13 @@ class Run:
             error.add_note(f"to continue: {interruption.how_to_go_on(self.opened.paths.root)}")
             raise
         except KeyboardInterrupt:
-            raise interruption.interrupted(self._analysis(), total=self.plugins.source.total_samples) from None
+            raise interruption.interrupted(self._analysis(), total=self.plugins.source.planned(self.state)) from None
 
     def _run(self) -> ExperimentAnalysis:
         warnings = self.caught_up.replay()  # before the first line, which tells of what it finds
         taken_back, changed = take_up(self.spec, self.state, self.plugins, self.clock.time())
         source = self.plugins.source
-        total = len(self.state.trials) if source.all_created(self.state) else source.total_samples
+        total = len(self.state.trials) if source.all_created(self.state) else source.planned(self.state)
         found = how_far(self.state, total, self.spec.resume_choice)
         self.reporter.announce(self.opened.start.note + (f": {found}" if found else ""))
         if self.spec.takes_max and not existing.is_ray_script():
@@ -278,7 +278,7 @@ class Run:
         if halted is HaltCause.PREEMPTED:
             raise SystemExit(143)
         if raises:
-            raise interruption.interrupted(analysis, total=self.plugins.source.total_samples, back=back)
+            raise interruption.interrupted(analysis, total=self.plugins.source.planned(self.state), back=back)
         leaving.raise_failures(self.spec, analysis, endings, folded=self.reporter.folds)
         if self.missing:
             raise SyncError(missing, analysis, self.missing)

@@ -43,5 +43,5 @@ def progress_facts(
         total={name: amount for name, amount in there.items() if used.get(name) or (name == "cpu" and amount)},
         memory=memory_in_use(),
         unsaved=UnsavedWork.of(run.trial for run in running.values()),
-        planned=0 if (total := source.total_samples) < 0 else total + len(state.made_for),
+        planned=max(0, source.planned(state)),
     )

@@ -81,7 +81,7 @@ def view(seen: ObservedRun, *, now: float, rows: int) -> RunView:
         standing.again(trial)
     builder = ViewBuilder(Columns(metric=metric, mode=mode), standing)
     builder.total = len(state.trials) if seen.has_ended else state.planned(settings.get("trials_in_all")) or 0
-    builder.results = sum(trial.iteration for trial in state.trials)
+    builder.results = sum(trial.iteration - (trial.fork.iteration if trial.fork else 0) for trial in state.trials)
     running = [trial for trial in state.trials if trial.status == Trial.RUNNING]
     until = now if running and not seen.is_dead else _last_heard(state) or now
     builder.pace = pace_of(state.trials, until)

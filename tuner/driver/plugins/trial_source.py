@@ -167,6 +167,11 @@ class TrialSource:
         total = getattr(self._searcher, "total", None)
         return total if isinstance(total, int) else -1
 
+    def planned(self, state: ExperimentState) -> int:
+        """How many trials there will be in all, those of orders among them; -1: no end is known."""
+        total = self.total_samples
+        return total if total < 0 else total + len(state.made_for)
+
     @property
     def ahead(self) -> int:
         """How many trials may wait before there is room for them; one, where results say what is suggested next."""
