@@ -124,5 +124,5 @@ docs: $(STAMP)
 	$(BIN)/python docs/check.py
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(PEERS) $(PROGRAMS) web/node_modules tuner/ui/static build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(PEERS) $(PROGRAMS) web/node_modules tuner/ui/static tuner/ui/report.html build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,15 +1,16 @@
-// Makes tuner/ui/static of web/src and of the libraries that npm has fetched.
+// Makes tuner/ui/static of web/src and of the libraries that npm has fetched; and tuner/ui/report.html, the same page in one file.
 //
-// node web/build.mjs [TO = tuner/ui/static]
+// node web/build.mjs
 //
 // No bundler: each module stays one, without its comments and long names. Libraries go to vendor/, each with its licence.
+import { createHash } from "node:crypto";
 import { cpSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { minify } from "terser";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const [to = join(here, "..", "tuner", "ui", "static")] = process.argv.slice(2);
+const to = join(here, "..", "tuner", "ui", "static");
 
 const LIBRARIES = {
   "preact.js": "preact/dist/preact.module.js",
@@ -30,6 +31,56 @@ function library(source) {
   return text.replace(/from\s*"preact"/g, 'from"./preact.js"');
 }
 
+/** The modules as one script: each a function that gives its exports, called once, after those that it imports. */
+function joined(root) {
+  const names = new Map();
+  const parts = [];
+  const take = (path) => {
+    if (names.has(path)) return names.get(path);
+    const given = [];
+    const imported = (_, whole, listed, from) => {
+      const other = take(join(dirname(path), from));
+      return whole ? `const ${whole}=${other}.default;` : `const{${listed.replace(/([\w$]+) as ([\w$]+)/g, "$1:$2")}}=${other};`;
+    };
+    const body = readFileSync(join(root, path), "utf8")
+      .replace(/import(?:\s+([\w$]+)\s*|\s*\{([^}]*)\}\s*)from\s*"([^"]+)";?/g, imported)
+      .replace(/export\s*\{([^}]*)\};?/g, (_, listed) => (given.push(listed.replace(/([\w$]+) as ([\w$]+)/g, "$2:$1")), ""))
+      .replace(/export default (function\b)/, (_, what) => (given.push("default:made"), `const made=${what}`))
+      .replace(/export ((?:async )?function|class|const) ([\w$]+)/g, (_, what, name) => (given.push(name), `${what} ${name}`));
+    if (/^(import|export)\b/m.test(body)) throw new Error(`${path}: an import or export of a form that is not known here`);
+    const name = `$${names.size}_`;
+    names.set(path, name);
+    parts.push(`const ${name}=(()=>{${body}\nreturn{${given}}})();`);
+    return name;
+  };
+  take("app.js");
+  return parts.join("\n");
+}
+
+/** The page with everything inside; its policy allows that script and that style and nothing else. */
+function onePage(root) {
+  const script = joined(root);
+  const style = readFileSync(join(root, "page.css"), "utf8");
+  if (/<\/(script|style)/i.test(script + style)) throw new Error("what stands inside of a page cannot end its element");
+  const hash = (text) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src ${hash(script)}; style-src ${hash(style)}; base-uri 'none'; form-action 'none'">
+<title>{{title}}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<style>${style}</style>
+</head>
+<body><noscript>This page needs JavaScript.</noscript>
+<script type="application/json" id="data">{{data}}</script>
+<script type="module">${script}</script>
+</body>
+</html>
+`;
+}
+
 // Made beside and renamed, so that a server never reads half of it.
 const made = `${to}.new`;
 rmSync(made, { recursive: true, force: true });
@@ -43,5 +94,7 @@ for (const entry of readdirSync(join(here, "src"), { recursive: true, withFileTy
 }
 for (const [name, parts] of Object.entries(LIBRARIES)) writeFileSync(join(made, "vendor", name), library(parts));
 for (const name of ["htm", "preact"]) cpSync(join(here, "node_modules", name, "LICENSE"), join(made, "vendor", `LICENSE-${name}`));
+writeFileSync(`${to}.report`, onePage(made));
 rmSync(to, { recursive: true, force: true });
 renameSync(made, to);
+renameSync(`${to}.report`, join(to, "..", "report.html"));

@@ -58,7 +58,7 @@ function Filter({ route, trials }) {
   const found = useMemo(() => trials && given && chosen(trials, given), [trials, trials?.version, given]);
   useEffect(() => {
     if (text === given) return;
-    const timer = setTimeout(() => go(address(route, {}, { filter: text }), true), 120);
+    const timer = setTimeout(() => go(address(route, {}, { filter: text }), true), 20);
     return () => clearTimeout(timer);
   }, [text]);
   const said = !found ? "" : found.error ?? `${count(found.rows.length, "trial")} of ${trials.length.toLocaleString("en")}`;

@@ -8,11 +8,13 @@ const html = htm.bind(h);
 /** Draws again whenever `source.listen(callback)` calls back, at most once a frame. */
 function useSource(source) {
   const [, again] = useState(0);
+  const drawn = source?.told;
   useEffect(() => {
     let asked = 0;
     const stop = source?.listen(() => {
       asked ||= requestAnimationFrame(() => ((asked = 0), again((n) => n + 1)));
     });
+    if (source && source.told !== drawn) again((n) => n + 1); // it spoke between the drawing and this
     return () => (cancelAnimationFrame(asked), stop?.());
   }, [source]);
 }
@@ -30,11 +32,13 @@ function useWidth(ref) {
 
 class Listeners {
   #all = new Set();
+  told = 0;
   listen(callback) {
     this.#all.add(callback);
     return () => this.#all.delete(callback);
   }
   tell() {
+    this.told++;
     for (const callback of this.#all) callback();
   }
 }

@@ -27,13 +27,19 @@ function compared(trials, name, operator, wanted) {
 }
 
 function containing(trials, word) {
-  const text = word.toLowerCase();
-  const columns = [...trials.columns.values()].filter((column) => !column.numeric);
-  return (row) => columns.some((column) => column.values[row] != null && String(column.values[row]).toLowerCase().includes(text));
+  const text = new RegExp(word.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"), "i");
+  const columns = [...trials.columns.values()].filter((column) => !column.numeric && column.id !== "held");
+  return (row) => columns.some((column) => column.values[row] != null && text.test(column.values[row]));
 }
 
 /** Which rows a filter leaves, in order: {rows, error}. With an error all are left. */
 function chosen(trials, filter) {
+  const key = `${trials.version} ${filter ?? ""}`;
+  if (trials.chosen?.key !== key) trials.chosen = { key, ...choose(trials, filter) };
+  return trials.chosen;
+}
+
+function choose(trials, filter) {
   const rows = new Uint32Array(trials.length);
   const tests = [];
   let error = null;

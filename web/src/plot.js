@@ -145,9 +145,9 @@ const cut = (text, length) => (text.length > length ? text.slice(0, length - 1) 
 
 /**
  * Points of rows over two columns. x, y: {label, at(row)}. shade(row): 0..1, or null for one colour.
- * onPick(row): a point was clicked. before(context, toX, toY): drawn below the points.
+ * onPick(row): a point was clicked. before(context, toX, toY, x, y, width): draws below the points, which have the colour `points`.
  */
-function Scatter({ label, height = 300, rows, x, y, xKind, yKind, shade, best, onPick, before }) {
+function Scatter({ label, height = 300, rows, x, y, xKind, yKind, shade, best, onPick, before, points }) {
   const placed = useRef([]);
   const [said, say] = useState("");
   const draw = (context, width) => {
@@ -157,7 +157,7 @@ function Scatter({ label, height = 300, rows, x, y, xKind, yKind, shade, best, o
     const tone = ramp();
     const size = rows.length > 20000 ? 1 : rows.length > 2000 ? 1.6 : 3;
     placed.current = [];
-    context.fillStyle = colour("high");
+    context.fillStyle = colour(points ?? "high");
     for (const row of rows) {
       const [left, top] = [toX(x.at(row)), toY(y.at(row))];
       if (Number.isNaN(left + top)) continue;

@@ -50,7 +50,7 @@ function Contour({ x, y, ...more }) {
         context.fillRect(left + i * wide, low - (j + 1) * tall, wide + 0.6, tall + 0.6);
       }
   };
-  return html`<${Scatter} ...${more} x=${x} y=${y} shade=${null} height=${420} before=${before} label=${`Contour over ${x.label} and ${y.label}`} />`;
+  return html`<${Scatter} ...${more} x=${x} y=${y} shade=${null} points="text" height=${420} before=${before} label=${`Contour over ${x.label} and ${y.label}`} />`;
 }
 
 function Importance({ importance, metric }) {

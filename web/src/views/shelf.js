@@ -39,11 +39,10 @@ export function Shelf({ shelf, now, trial, orders, onFork }) {
   return html`<${Axis} shelf=${shelf} now=${now} />
     <${Columns} data=${{ ...shelf, act: shelf.name }} label="Checkpoints" attributes=${(n) => ({ class: shelf.fate[n] === "kept" ? "" : "gone" })} shown=${{
       name: ["checkpoint", (name, n) => html`<code>${name}</code>${(shelf.tags[n] ?? []).map((each) => html` <b class="tag">${each}</b>`)}`],
-      iteration: ["iteration#"], value: ["value#"], saved_at: ["saved#", moment], bytes: ["size#", bytes],
+      act: ["do", act], iteration: ["iteration#"], value: ["value#"], saved_at: ["saved#", moment], bytes: ["size#", bytes],
       verified: ["checked", (is) => checked[is] ?? "–"],
       fate: ["fate", (fate, n) => html`${shelf.pinned[n] ? "pinned, " : ""}${fate}${shelf.gone_at[n] ? ` ${moment(shelf.gone_at[n])}` : ""}`],
       why: ["why", (why) => why || "–"],
       copies: ["copies", (copies, n) => [shelf.here[n] ? "here" : "", ...copies].filter(Boolean).join(", ") || "–"],
-      act: ["", act],
     }} />`; // prettier-ignore
 }
