@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tuner.cli import output, place
-from tuner.experiment.paths import is_elsewhere
+from tuner.clock import SystemClock
+from tuner.error import SettingError
+from tuner.experiment.liveness import Liveness, last_driver
+from tuner.experiment.paths import ExperimentPaths, is_elsewhere
 from tuner.experiment.reader import load_state
 from tuner.experiment.trial import Trial
 from tuner.orders.giving import IF_DEAD, give
-from tuner.orders.mailbox import OrderState
+from tuner.orders.mailbox import OrderAnswer, OrderState
 from tuner.orders.order import OrderBody
 
 USUAL_S = 3.0
@@ -45,13 +51,48 @@ def carry(order: OrderBody, at: str, arguments: argparse.Namespace) -> int:
     """Give an order and print its answer; returns the exit status."""
     given = give(at, order, order_id=arguments.order_id, if_dead=arguments.if_dead)
     given.wait(USUAL_S if arguments.wait is None else None if math.isinf(arguments.wait) else arguments.wait)
-    answer = given.answer
+    return _say(given.answer, arguments, late=arguments.wait is not None)
+
+
+def _say(answer: OrderAnswer, arguments: argparse.Namespace, *, late: bool) -> int:
+    """Print an answer; returns the exit status.
+
+    Args:
+        late: it was to be done by now.
+    """
     if arguments.json:
         output.say(output.as_json({"id": answer.id, "state": answer.state.value, "why": answer.why}))
     else:
         output.say(f"{answer.state.value}{f': {answer.why}' if answer.why else ''}  (order {answer.id})")
-    late = arguments.wait is not None and answer.state is not OrderState.DONE
-    return 1 if late or answer.state is OrderState.REFUSED else 0
+    return 1 if answer.state is OrderState.REFUSED or (late and answer.state is not OrderState.DONE) else 0
+
+
+def add_run(verb: argparse.ArgumentParser) -> None:
+    """What orders take that give a driver something to do."""
+    verb.add_argument("--run", action="store_true", dest="runs", help="where no driver runs, start one here for it")
+    verb.add_argument("--trainable", metavar="FILE.py:NAME", help="with --run, of one that a Python script started")
+
+
+def carry_and_run(order: OrderBody, at: str, arguments: argparse.Namespace) -> int:
+    """The same; where no driver runs, continue the experiment in this process, which begins with the order."""
+    from tuner.cli import resume
+
+    if arguments.trainable is not None and not arguments.runs:
+        raise SettingError("--trainable goes with --run")
+    if not arguments.runs or is_elsewhere(at) or drives(at):
+        return carry(order, at, arguments)
+    life = resume.plain_life(at, arguments.trainable)
+    given = give(at, order, order_id=arguments.order_id, if_dead="wait")
+    with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
+        status = life()  # what it says is not for the program that reads the answer
+    return max(status, _say(given.answer, arguments, late=True))
+
+
+def drives(at: str) -> bool:
+    """Whether a driver is seen to run an experiment here, or may."""
+    last = last_driver(ExperimentPaths(Path(at)), SystemClock().time())
+    brief = last.record is not None and last.record.brief
+    return last.liveness in (Liveness.RUNNING, Liveness.UNKNOWN) and not brief
 
 
 _WORDS = {"True": True, "False": False, "None": None}

@@ -8,8 +8,10 @@ from typing import Any
 
 from tuner.addresses import ordered
 from tuner.cli import given_order
-from tuner.orders.order import ALL, WORDS, OrderBody, made
+from tuner.orders.order import ALL, WORDS, AddOrder, ForkOrder, OrderBody, RetryOrder, made
 
+RUNNABLE = (AddOrder, ForkOrder, RetryOrder)
+"""What gives a driver something to do."""
 _HELP = {
     "stop": f"end a trial, or '{ALL}', as if a stopper had said so",
     "pause": "save a trial, free its slot, and let it wait for `go`",
@@ -51,13 +53,16 @@ def add(verbs: Any) -> None:
             verb.add_argument("--pin", action="store_true", help="and keep it, whatever the settings say")
         if word == "note":
             verb.add_argument("text", metavar="TEXT", nargs="+")
+        if kind in RUNNABLE:
+            given_order.add_run(verb)
         given_order.add_options(verb)
         verb.set_defaults(run=partial(run, kind))
 
 
 def run(kind: type[OrderBody], arguments: argparse.Namespace) -> int:
     at = given_order.place_of(arguments)
-    return given_order.carry(made(kind, **_fields(arguments, at)), at, arguments)
+    order = made(kind, **_fields(arguments, at))
+    return (given_order.carry_and_run if kind in RUNNABLE else given_order.carry)(order, at, arguments)
 
 
 def _fields(arguments: argparse.Namespace, at: str) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +29,38 @@ def add(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    return life(arguments)()
+
+
+def life(arguments: argparse.Namespace) -> Callable[[], int]:
+    """What continues the experiment in this process. Raises SettingError where that cannot be, and nothing was done."""
     path = place.experiment(arguments.experiment)
     kept = ExperimentPaths(path).config_yaml
     if arguments.trainable is None and kept.exists():
-        return _from_config(kept, path, arguments)
+        return partial(_from_config, kept, path, arguments)
     if arguments.trainable is None:
         raise SettingError(
             f"{path} was not started by `tuner run`: run its script again with resume='AUTO', or name the trainable "
             "with --trainable module:function or --trainable path/file.py:function"
         )
-    return _from_trainable(path, arguments)
+    if arguments.changes or run_verb.where(arguments) or run_verb.hooks(arguments):
+        raise SettingError(
+            "--set, --executor, --address, --on-end and --on-failure are for an experiment that `tuner run` started; "
+            "this one was not"
+        )
+    from tuner.cli.load_object import load_object
+
+    return partial(_from_trainable, path, load_object(arguments.trainable, Path.cwd()), arguments)
+
+
+def plain_life(experiment: str, trainable: str | None) -> Callable[[], int]:
+    """The same for an experiment of which nothing is changed."""
+    nothing = dict.fromkeys(("executor", "address", "on_end", "on_failure"))
+    return life(
+        argparse.Namespace(
+            experiment=experiment, trainable=trainable, errored=False, restart_errored=False, changes=[], **nothing
+        )
+    )
 
 
 def _from_config(kept: Path, path: Path, arguments: argparse.Namespace) -> int:
@@ -51,18 +75,12 @@ def _from_config(kept: Path, path: Path, arguments: argparse.Namespace) -> int:
     return run_verb.execute(replace(described, said={**described.said, **moved}), run_verb.hooks(arguments))
 
 
-def _from_trainable(path: Path, arguments: argparse.Namespace) -> int:
-    from tuner.cli.load_object import load_object
+def _from_trainable(path: Path, trainable: Any, arguments: argparse.Namespace) -> int:
     from tuner.tuner import Tuner
 
-    if arguments.changes or run_verb.where(arguments) or run_verb.hooks(arguments):
-        raise SettingError(
-            "--set, --executor, --address, --on-end and --on-failure are for an experiment that `tuner run` started; "
-            "this one was not"
-        )
     grid = Tuner.restore(
         str(path),
-        load_object(arguments.trainable, Path.cwd()),
+        trainable,
         resume_errored=arguments.errored,
         restart_errored=arguments.restart_errored,
     ).fit()
