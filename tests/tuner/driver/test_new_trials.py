@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from optuna.samplers import TPESampler
 
 import tuner as tune
 from tests.tuner.driver.harness import Proposer, plugin_set
@@ -21,6 +25,8 @@ from tuner.schedulers import (
     MedianStoppingRule,
     PopulationBasedTraining,
 )
+from tuner.search import as_searcher
+from tuner.search.optuna import OptunaSearch
 
 SPACE = {"x": tune.uniform(0, 10), "model": {"width": tune.choice([8, 16]), "depth": 3}}
 
@@ -260,3 +266,63 @@ def test_added_and_forked_trials_come_to_their_end_beside_a_scheduler(tmp_path: 
         class_api=True,
     )
     assert again.plugins.scheduler.get_state() == run.plugins.scheduler.get_state()
+
+
+# --- searchers --------------------------------------------------------------------------------------------------
+
+
+def searched(kind: str, count: int) -> Any:
+    space = {"x": tune.uniform(0, 10), "y": tune.choice([1, 2])}
+    if kind == "grid":
+        space = {"x": tune.grid_search([1, 2, 3]), "y": tune.uniform(0, 1)}
+    sampler = TPESampler(n_startup_trials=1, seed=3)
+    algorithm = {"optuna": OptunaSearch(sampler=sampler), "ahead": OptunaSearch(sampler=sampler, ask_ahead=True)}
+    samples = 1 if kind == "grid" else count
+    found = as_searcher(algorithm.get(kind), space, num_samples=samples, metric="loss", mode="min", seed=1)
+    return plugins(samples, space, searcher=found)
+
+
+_actions = st.lists(st.sampled_from(["report", "report", "end", "add", "fork"]), max_size=14)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "examples"), [("random", 4, 10), ("grid", 3, 10), ("optuna", 4, 10), ("ahead", 4, 10)]
+)
+def test_a_replay_of_any_beginning_goes_on_with_the_same_configs(kind: str, count: int, examples: int) -> None:
+    """Whatever was ordered meanwhile, what the searcher suggests next is what it had suggested then."""
+
+    @given(_actions, st.integers(0, 3))
+    @settings(max_examples=examples, deadline=None)
+    def lives(actions: list[str], which: int) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            run = Steered(Path(place, "e"), searched(kind, count), slots=2, class_api=True)
+            run.turn()
+            for action in [*actions, *["end"] * 30]:
+                act(run, action, which)
+            made = [trial for trial in run.state.trials if not trial.order]
+            assert len(made) == count and all(trial.is_finished() for trial in run.state.trials)
+            assert [trial.index for trial in run.state.trials] == list(range(len(run.state.trials)))
+            for position, fact in enumerate(run.facts):
+                if isinstance(fact, ev.TrialCreated) and not fact.order and fact.index:
+                    again = Steered(Path(place, f"{position}"), searched(kind, count), facts=run.facts[:position])
+                    created = again.plugins.source.create(again.state)
+                    assert isinstance(created, ev.TrialCreated)
+                    assert (created.trial, bytes(created.config)) == (fact.trial, bytes(fact.config))
+
+    lives()
+
+
+def act(run: Steered, action: str, which: int) -> None:
+    running = [trial for trial in run.state.trials if trial.trial_id in run.executor.running]
+    saved = [trial for trial in run.state.trials if trial.latest_checkpoint is not None]
+    if action == "add":
+        run.order("add", None, config={})
+    elif action == "fork" and saved:
+        donor = saved[which % len(saved)]
+        assert donor.latest_checkpoint is not None
+        run.order("fork", donor.index, iteration=donor.latest_checkpoint.iteration, config={"y": 2})
+    elif running and action in ("report", "end"):
+        trial = running[which % len(running)]
+        run.report(trial, saves=True, loss=float(trial.config["x"]) + trial.iteration)
+        if action == "end":
+            run.exit(trial)
