@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 
 from trainables.wire import CheckpointRef
 from tuner.cli import output, place
+from tuner.cli.lineage_page import changed_text
 from tuner.experiment import events as ev
 from tuner.experiment.history import History
 from tuner.experiment.hostile import UNREADABLE
@@ -17,6 +19,7 @@ from tuner.experiment.outcome import ENDS
 from tuner.experiment.reader import load_with_journal
 from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial_records import Clone
 from tuner.experiment.trials import find_trial
 from tuner.orders.order import in_words
 
@@ -24,6 +27,9 @@ DESCRIPTION = """\
 Prints what has happened, oldest first, with its time: drivers, trials and why they ended, attempts that failed, who
 went on from whose checkpoint, and what users ordered and noted. Results and saves are left out: `tuner show` and
 `tuner show EXPERIMENT TRIAL --why` have them."""
+
+LEAST = 20
+"""Characters of what happened in a line, however narrow the terminal is."""
 
 
 def add(verbs: Any) -> None:
@@ -46,10 +52,18 @@ def run(arguments: argparse.Namespace) -> int:
         if not history.is_whole:
             since = "" if history.since is None else f" before {output.time(history.since)}"
             output.say(f"... what was{since} is not recorded any more")
+        width = output.terminal_width()
         for line in lines_of(history, state, wanted):
-            output.say(line)
+            output.say(line if width is None else broken(line, width))
     output.complain("log", *problems, *journal.damaged, *history.notes)
     return 1 if problems else 0
+
+
+def broken(line: str, width: int) -> str:
+    """A line for a terminal: what does not fit stands below, behind the time."""
+    when, gap, told = line.partition("  ")
+    room = max(width - len(when) - len(gap), LEAST)
+    return when + gap + f"\n{' ' * len(when + gap)}".join(textwrap.wrap(told, room, break_on_hyphens=False) or [""])
 
 
 def lines_of(history: History, state: ExperimentState, wanted: str | None = None) -> Iterator[str]:
@@ -65,10 +79,18 @@ def lines_of(history: History, state: ExperimentState, wanted: str | None = None
             told = _told(fact, _Called(state), orders)
         except UNREADABLE:
             continue  # whoever read the journal has named it
-        if told is None or (wanted is not None and told[1] != wanted):
+        if told is None or (wanted is not None and wanted not in (told[1], _donor(fact))):
             continue
         when = "-" if recorded.at is None else output.time(recorded.at)
         yield f"{when}  {output.value(told[0])}"
+
+
+def _donor(fact: ev.AnyFact) -> str | None:
+    """The trial whose checkpoint another one goes on from."""
+    match fact:
+        case ev.TrialCreated(fork=Clone(donor=ref)) | ev.Exploited(checkpoint=ref):
+            return ref.trial_id
+    return None
 
 
 class _Called:
@@ -86,6 +108,17 @@ class _Called:
         found = find_trial(self._state.trials, given)
         return None if found is None else found.trial_id
 
+    def made(self, fact: ev.Exploited) -> Clone | None:
+        """What became of a trial by it."""
+        trial = self._state.trials.get(fact.trial)
+        clones = [] if trial is None else trial.clones
+        return next((one for one in clones if (one.iteration, one.donor) == (fact.iteration, fact.checkpoint)), None)
+
+    def clone(self, clone: Clone) -> str:
+        """A donor's checkpoint, and what was changed of its config's keys."""
+        changed = f": {changed_text(clone.changed)}" if clone.changed else ""
+        return f"{self.checkpoint(clone.donor)}{changed}"
+
     def checkpoint(self, ref: CheckpointRef) -> str:
         return f"{self.trial(ref.trial_id)}@{ref.iteration}"
 
@@ -97,15 +130,15 @@ def _told(fact: ev.AnyFact, names: _Called, orders: dict[str, tuple[str, str | N
             return f"driver {fact.generation} began", None
         case ev.TrialCreated():
             config = output.value(msgspec.json.decode(fact.evaluated)) if fact.evaluated != ev.NO_RAW else ""
-            made = "created" if fact.fork is None else f"forked from {names.checkpoint(fact.fork.donor)}"
-            return f"trial {fact.index} ({fact.trial}) {made}: {config}", fact.trial
+            made = f"created: {config}" if fact.fork is None else f"forked from {names.clone(fact.fork)}"
+            return f"trial {fact.index} ({fact.trial}) {made}", fact.trial
         case ev.AttemptStarted():
             of = "anew" if fact.checkpoint is None else f"from {names.checkpoint(fact.checkpoint)}"
             return (
                 (f"{names.trial(fact.trial)}: attempt {fact.attempt}, {of}", fact.trial) if fact.attempt > 1 else None
             )
         case ev.Exploited():
-            donor = names.checkpoint(fact.checkpoint)
+            donor = names.clone(names.made(fact) or Clone(fact.iteration, fact.checkpoint))
             return f"{names.trial(fact.trial)} goes on at {fact.iteration} as a clone of {donor}", fact.trial
         case ev.Reallocated():
             return f"{names.trial(fact.trial)} gets {output.value(fact.resources)}", fact.trial

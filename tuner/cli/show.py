@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.analysis.goal import Goal, goal_of
 from tuner.analysis.reported import check_reported
-from tuner.cli import open_orders, output, place, trial_page, trial_table
+from tuner.cli import lineage_page, open_orders, output, place, trial_page, trial_table
 from tuner.cli.trial_page import of_trial, why
 from tuner.cli.trial_table import Choice, arranged, row_of
 from tuner.clock import SystemClock
@@ -70,7 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
     output.complain("show", *problems, *journal.damaged, *journal.notes, *explained.pop("notes", ()))
     if trial is not None:
         facts = of_trial(trial, address, settings) | {"forked": lines_of(state.trials, trial)} | explained
-        page = "" if arguments.json else output.wrapped(trial_page.text_of(facts), output.terminal_width())
+        facts |= lineage_page.lineage_of(state, trial)
+        text = trial_page.text_of(facts, lineage_page.lines_of(facts, state))
+        page = "" if arguments.json else output.wrapped(text, output.terminal_width())
         output.say(page or output.as_json(facts))
     elif arguments.warnings and not arguments.json:
         output.say("\n".join(map(str, warned)) or "no warnings")

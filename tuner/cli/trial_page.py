@@ -64,6 +64,8 @@ def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[st
                 "saved_at": record.saved_at,
                 "copies": sites(record, settings),
                 "here": record.here,
+                "pinned": record.pinned,
+                "tags": record.tags,
                 "metrics": _score(record, settings),
             }
             for record in trial.checkpoints
@@ -103,7 +105,8 @@ def why(trial: Trial, paths: ExperimentPaths, journal: JournalContents, settings
     }
 
 
-def text_of(facts: dict[str, Any]) -> str:
+def text_of(facts: dict[str, Any], lineage: list[str]) -> str:
+    """The page; `lineage`: lines about whom it went on from."""
     lines = [
         f"{output.value(facts['name'])}  {output.value(facts['state'])}  iteration {facts['iteration']}",
         output.value(facts["path"]),
@@ -118,8 +121,7 @@ def text_of(facts: dict[str, Any]) -> str:
     lines += ["", "last result"] + [
         f"  {output.value(key)} = {output.value(value)}" for key, value in facts["result"].items()
     ]
-    if clones := facts["clones"][1 if facts["forked"] else 0 :]:
-        lines += ["", "lineage"] + [_clone_text(item) for item in clones]
+    lines += ["", "lineage", *lineage] if lineage else []
     lines += ["", "checkpoints"]
     if "why" in facts:
         lines += _why_lines(facts)
@@ -141,20 +143,12 @@ def _attempt_lines(attempts: list[dict[str, Any]]) -> list[str]:
     return [f"earlier attempts: {len(attempts)}", *more, *lines] if attempts else []
 
 
-def _clone_text(item: dict[str, Any]) -> str:
-    changed = ", ".join(
-        f"{output.value(key)}: {output.value(before)} -> {output.value(after)}"
-        for key, (before, after) in item["changed"].items()
-    )
-    start = f"{output.value(item['donor'])}/{output.value(item['checkpoint'])}"
-    return f"  at iteration {item['iteration']} from {start}  {changed or 'the same config'}"
-
-
 def _checkpoint_text(item: dict[str, Any]) -> str:
     where = "" if item["here"] else "  not here"
     copies = "".join(f"  at {output.value(place)}" for place in item["copies"])
     scores = _scores_text(item["metrics"])
-    return f"  {output.value(item['name'])}  {output.size(item['bytes'])}{scores}{where}{copies}"
+    pinned = f"  {', '.join(['pinned', *item['tags']])}" if item["pinned"] else ""
+    return f"  {output.value(item['name'])}  {output.size(item['bytes'])}{scores}{pinned}{where}{copies}"
 
 
 def _scores_text(scores: Mapping[str, Any]) -> str:

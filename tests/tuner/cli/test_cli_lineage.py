@@ -32,7 +32,12 @@ def test_the_lineage_names_donor_checkpoint_and_what_changed(
         "checkpoint": made.donor.name,
         "changed": {"rate": [100.0, 10.0]},
     }
-    assert f"at iteration 3 from {donor.trial_id}/{made.donor.name}  rate: 100 -> 10\n" in said
+    assert f"lineage\n  at iteration 3 cloned from trial 0@{made.donor.iteration}  rate: 100 -> 10\n" in said
+    assert main(["show", str(tmp_path / "e"), "0"]) == 0
+    assert f"trial 1 was cloned from it at iteration {made.donor.iteration}  rate: 100 -> 10" in capsys.readouterr().out
+    for trial in "01":  # the log of either tells of it
+        assert main(["log", str(tmp_path / "e"), trial]) == 0
+        assert "trial 1 goes on at 3 as a clone of trial 0@4: rate: 100 -> 10" in capsys.readouterr().out
     line = results.plot("schedule").data[1]
     assert (list(line.x), list(line.y)) == ([0, 3, 8], [100.0, 10.0, 10.0])
     assert line.hovertext[1] == f"{clone.trial_id}<br>from {donor.trial_id} at iteration 4"

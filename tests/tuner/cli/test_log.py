@@ -8,10 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tuner as tune
 from trainables.wire import CheckpointRef
 from tuner.cli import main
+from tuner.cli.log import LEAST, broken
 from tuner.clock import SystemClock
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter, read_journal
@@ -86,7 +89,7 @@ def test_drivers_trials_exploits_failures_and_ends(experiment: Path, capsys: pyt
     assert lines[0] == "driver 1 began" and "the driver ended: finished" in lines
     assert any(re.fullmatch(r"trial 0 \(\w+_00000\) created: rate=1", line) for line in lines)
     assert lines[-5:] == [
-        "trial 0 goes on at 2 as a clone of trial 1@2",
+        "trial 0 goes on at 2 as a clone of trial 1@2: rate: 1 -> 2",
         "you: note trial 0",
         "trial 0, note: flat",
         "you: an order that is none",
@@ -102,3 +105,11 @@ def test_of_one_trial_only_what_is_about_it(experiment: Path, capsys: pytest.Cap
     assert lines and all(line.startswith("trial 2") for line in lines)
     assert main(["log", str(experiment), "7"]) == 2
     assert "there are 3, numbered from 0" in capsys.readouterr().err
+
+
+@given(st.text("ab -.:>", max_size=200), st.integers(30, 120))
+def test_in_a_terminal_what_does_not_fit_stands_behind_the_time(told: str, width: int) -> None:
+    lines = broken(f"2026-01-01 00:00:00  {told}", width).split("\n")
+    assert lines[0].startswith("2026-01-01 00:00:00  ") and all(line.startswith(" " * 21) for line in lines[1:])
+    assert all(len(line) <= max(width, 21 + LEAST) for line in lines)
+    assert "".join(line[21:] for line in lines).replace(" ", "") == told.replace(" ", "")
