@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -155,7 +156,17 @@ def test_on_the_command_line(made: Path, default: Path, capsys: pytest.CaptureFi
     assert tune.Checkpoint(default / "copied").to_dict() == {"n": 3}
     assert "dict_checkpoint.pkl" in answer(capsys, "diff", "mine@best", "mine@v1.0", status=1)
     assert "the two checkpoints are the same" in answer(capsys, "diff", "mine@best", "mine@0@2")
-    for words in (("verify", "mine@bets"), ("cp", "mine@bets", default / "x"), ("unpin", "mine", "bets")):
+    said = answer(capsys, "show", "mine@best")
+    assert f"{best}\naddress: {made}@0@2\nkept: all, pinned, best\ntags: best\n" in said and "n = 2" in said
+    told = json.loads(answer(capsys, "show", f"{made}@0@2", "--json"))
+    assert (told["path"], told["tags"], told["result"]["n"]) == (best, ["best"], 2)
+    assert "\ntags: best (0@2), 7 (1@1), v1.0 (1@3)\n" in answer(capsys, "show", "mine")
+    for words in (
+        ("verify", "mine@bets"),
+        ("show", "mine@bets"),
+        ("cp", "mine@bets", default / "x"),
+        ("unpin", "mine", "bets"),
+    ):
         assert "did you mean 'best'" in refused(capsys, *words)
 
 

@@ -1,4 +1,4 @@
-"""`tuner show EXPERIMENT [TRIAL]`: the trials of an experiment, or all about one of them."""
+"""`tuner show EXPERIMENT [TRIAL]`: the trials of an experiment, or all about one of them, or about EXPERIMENT@TAG."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from tuner.addresses import checkpoint_at
 from tuner.analysis.goal import Goal, goal_of
 from tuner.analysis.reported import check_reported
-from tuner.cli import lineage_page, open_orders, output, place, trial_page, trial_table
+from tuner.cli import checkpoint_page, lineage_page, open_orders, output, place, trial_page, trial_table
 from tuner.cli.trial_page import of_trial, why
 from tuner.cli.trial_table import Choice, arranged, row_of
 from tuner.clock import SystemClock
@@ -32,8 +33,12 @@ SHOWN = 200
 
 
 def add(verbs: Any) -> None:
-    verb: argparse.ArgumentParser = verbs.add_parser("show", help="show an experiment's trials, or one trial")
-    verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
+    verb: argparse.ArgumentParser = verbs.add_parser(
+        "show", help="show an experiment's trials, one trial, or one checkpoint"
+    )
+    verb.add_argument(
+        "experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results; or EXPERIMENT@TAG"
+    )
     verb.add_argument("trial", nargs="?", metavar="TRIAL", help="a trial's id, name or number")
     verb.add_argument("--metric", metavar="NAME", help="show and sort by this metric instead of the experiment's own")
     verb.add_argument("--mode", choices=("min", "max"), help="which of it is best")
@@ -58,6 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise SettingError("--why explains the checkpoints of one trial: tuner show EXPERIMENT TRIAL --why")
     if arguments.warnings and arguments.trial is not None:
         raise SettingError("--warnings shows what a whole experiment warned of: tuner show EXPERIMENT --warnings")
+    if arguments.trial is None and (found := checkpoint_at(arguments.experiment)) is not None:
+        told = checkpoint_page.of_checkpoint(found)
+        text = output.wrapped(checkpoint_page.text_of(told), output.terminal_width())
+        output.say(output.as_json(told) if arguments.json else text)
+        return 0
     choice = Choice(arguments.sort, arguments.reverse, arguments.limit, arguments.status)
     problems: list[str] = []
     with place.fact_log(arguments.experiment, history=arguments.why, log=arguments.trial is None) as (paths, address):
@@ -122,6 +132,7 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
             *run_state.to_go_on(seen.driver, seen.state.run_ended, saved=seen.state.checkpoint_count > 0),
             *map(_copy_text, copies),
             *_changed(seen.state),
+            *checkpoint_page.tags_text(checkpoint_page.tags_of(seen.state)),
             *open_orders.lines_of(seen.address, seen.state),
             *_warned_text(seen.warned, named),
             *_order_text(goal, choice),
@@ -134,6 +145,7 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
     facts |= {"warnings": len(seen.warned), "state": run_state.text(seen.driver, seen.state.run_ended)}
     facts |= {"error": seen.error}
     facts |= {"set": {name: {"value": one.value, "was": one.was} for name, one in seen.state.changed.items()}}
+    facts |= {"tags": checkpoint_page.tags_of(seen.state)}
     if arguments.warnings:
         facts["warned"] = [{"at": one.at, "level": one.level, "text": one.text} for one in seen.warned]
     output.say(output.as_json(facts))
