@@ -170,13 +170,16 @@ def test_on_the_command_line(made: Path, default: Path, capsys: pytest.CaptureFi
         assert "did you mean 'best'" in refused(capsys, *words)
 
 
-def test_orders_name_a_checkpoint_by_its_trial_and_iteration_or_its_tag(made: Path) -> None:
-    experiment = tune.open_experiment(made)
+def test_orders_name_a_checkpoint_by_its_trial_and_iteration_or_its_tag(made: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(made, tmp_path / "e")
+    experiment = tune.open_experiment(root)
     trials = experiment.trials
     assert ordered("3@40", lambda: pytest.fail("nobody needs them")) == ("3", 40)
     assert ordered("v1.0", lambda: trials) == (trials[1].trial_id, 3)
-    with pytest.raises(OrderError, match="no driver runs"):
-        experiment.unpin("best")
+    assert experiment.tag("v1.0", "newest").wait(60) == experiment.unpin("best").wait(60) == "done"
+    assert tune.Checkpoint(f"{root}@newest") == tune.Checkpoint(f"{root}@v1.0")
+    with pytest.raises(CheckpointNotFoundError, match="its tags are newest, 7, v1.0"):
+        tune.Checkpoint(f"{root}@best").to_dict()
     with pytest.raises(CheckpointNotFoundError, match="did you mean 'best'"):
         experiment.tag("bets", "other")
     for wrong in ("a/b", "", 3):

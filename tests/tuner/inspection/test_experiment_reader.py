@@ -67,7 +67,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kept = trial.checkpoints[0].iteration
     give(storage / "e", {"order": "tag", "trial": "3", "iteration": kept, "tag": "good"}, if_dead="wait")
     give(storage / "e", {"order": "note", "trial": "0", "text": "flat"}, order_id="note-order", if_dead="wait")
-    give(storage / "e", {"order": "stop", "trial": "9"}, order_id="none-such", if_dead="wait")
+    give(storage / "e", {"order": "note", "trial": "9", "text": "?"}, order_id="none-such", if_dead="wait")
     tune.run(Learns, **settings, resume="AUTO")
     return storage / "e"
 
