@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.samplers import TPESampler
 
 import tuner as tune
@@ -24,8 +25,9 @@ from tuner.schedulers import (
     HyperBandScheduler,
     MedianStoppingRule,
     PopulationBasedTraining,
+    ResourceChangingScheduler,
 )
-from tuner.search import as_searcher
+from tuner.search import Repeater, as_searcher
 from tuner.search.optuna import OptunaSearch
 
 SPACE = {"x": tune.uniform(0, 10), "model": {"width": tune.choice([8, 16]), "depth": 3}}
@@ -220,6 +222,7 @@ SCHEDULERS: dict[str, Any] = {
         metric="loss", mode="min", max_t=8, reduction_factor=2, type="promotion"
     ),
     "hyperband": lambda: HyperBandScheduler(metric="loss", mode="min", max_t=8, reduction_factor=2),
+    "resources": lambda: ResourceChangingScheduler(HyperBandScheduler(metric="loss", mode="min", max_t=8)),
     "median": lambda: MedianStoppingRule("training_iteration", "loss", "min", grace_period=2, min_samples_required=1),
     "pbt": lambda: PopulationBasedTraining(
         "training_iteration", "loss", "min", 4, hyperparam_mutations={"x": tune.uniform(0, 10)}
@@ -326,3 +329,24 @@ def act(run: Steered, action: str, which: int) -> None:
         run.report(trial, saves=True, loss=float(trial.config["x"]) + trial.iteration)
         if action == "end":
             run.exit(trial)
+
+
+def test_a_searcher_with_a_space_of_its_own_takes_whole_configs_only(tmp_path: Path) -> None:
+    algorithm = OptunaSearch(space={"x": FloatDistribution(0, 1), "k": IntDistribution(1, 3)})
+    space = {"epochs": 5}
+    searcher = as_searcher(algorithm, space, num_samples=1, metric="loss", mode="min", seed=1)
+    run = Steered(tmp_path / "e", plugins(1, space, searcher=searcher), slots=4)
+    run.turn()
+    said = run.said(run.order("add", None, config={"x": 0.3}))
+    assert said == ("refused", "it has no k, which only OptunaSearch could draw")
+    assert run.said(run.order("add", None, config={"x": 0.3, "k": 2}))[0] == "done"
+    assert run.trial(1).config == {"epochs": 5, "x": 0.3, "k": 2}
+
+
+def test_an_added_trial_beside_repeated_ones_is_one_repeat(tmp_path: Path) -> None:
+    space = {"x": tune.uniform(0, 1)}
+    searcher = as_searcher(Repeater(OptunaSearch(), 2), space, num_samples=2, metric="loss", mode="min", seed=1)
+    run = Steered(tmp_path / "e", plugins(2, space, searcher=searcher), slots=4)
+    run.turn()
+    run.order("add", None, config={"x": 0.5})
+    assert [trial.config["__trial_index__"] for trial in run.state.trials] == [0, 1, 0]

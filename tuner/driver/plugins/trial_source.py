@@ -22,6 +22,7 @@ from tuner.experiment.trial_records import CheckpointRecord, Clone
 from tuner.schedulers import TrialScheduler
 from tuner.search import Searcher
 from tuner.search.given_config import completed, edited
+from tuner.search.repeater import TRIAL_INDEX
 from tuner.search.space import evaluated_params, merge_constants
 from tuner.search.space_tree import flat
 from tuner.search.variants import BasicVariantGenerator, format_tag
@@ -116,6 +117,8 @@ class TrialSource:
         Raises SettingError for what does not fit the space.
         """
         known = next((trial.config for trial in state.trials), given)
+        if TRIAL_INDEX in known:
+            given = {TRIAL_INDEX: 0, **given}  # it is repeated once
         space = self._space if isinstance(self._space, dict) else {}
         drawn = completed({**_places(known), **space}, given, f"{seed} {order_id}")
         config = call(self._scheduler, "first_config", _without_places(drawn))
