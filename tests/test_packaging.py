@@ -109,6 +109,33 @@ def test_the_command_is_there() -> None:
     assert done.stdout.strip() == setup_cfg()["metadata"]["version"], done.stderr
 
 
+def test_a_wheel_carries_the_page_and_the_licences_of_what_is_in_it(tmp_path: Path) -> None:
+    static = ROOT / "tuner" / "ui" / "static"
+    if not static.is_dir():
+        pytest.skip("the page is not there: make web")
+
+    command = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "egg_info",
+        "-e",
+        tmp_path,
+        "build_py",
+        "--build-lib",
+        tmp_path / "built",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    built = tmp_path / "built" / "tuner" / "ui"
+    made = {path.relative_to(built) for path in built.rglob("*") if path.is_file() and path.suffix != ".py"}
+    assert made == {path.relative_to(static.parent) for path in static.rglob("*") if path.is_file()} | {
+        Path("report.html")
+    }
+    assert Path("static/vendor/LICENSE-preact") in made and Path("static/views/trial.js") in made
+
+
 def test_links_and_examples_in_the_documents_hold() -> None:
     done = subprocess.run([sys.executable, "docs/check.py"], capture_output=True, text=True, cwd=ROOT)
 

@@ -1,0 +1,74 @@
+"""Experiments to look at: `python runs_for_the_page.py DIRECTORY`."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tuner as tune
+from tuner.executors import SimulatedExecutor
+from tuner.schedulers import ASHAScheduler, PopulationBasedTraining
+
+NASTY = "<img src=x onerror=\"document.title='owned'\">"
+
+
+class Grows(tune.Trainable):
+    def setup(self, config: dict[str, Any]) -> None:
+        self.sum = 0.0
+        print(f"a line of output {NASTY}")
+
+    def step(self) -> dict[str, Any]:
+        self.sum += self.config["rate"]
+        return {"score": self.sum, NASTY: 1.0}
+
+    def save_checkpoint(self, directory: str) -> None:
+        Path(directory, "state").write_text(repr(self.sum))
+
+    def load_checkpoint(self, directory: str) -> None:
+        self.sum = float(Path(directory, "state").read_text())
+
+
+class Mixed(Grows):
+    def step(self) -> dict[str, Any]:
+        kind = self.config["kind"]
+        if kind == "fails" and self.iteration == 2:
+            raise ValueError(f"no more {NASTY}\nthe second line")
+        found = super().step()
+        return {**found, "score": math.nan} if kind == "nan" else found
+
+
+def model(config: dict[str, Any]) -> Iterator[tuple[float, dict[str, float]]]:
+    for step in range(1, 9):
+        yield 60.0, {"loss": abs(math.log10(config["lr"]) + 3) + config["width"] / 1000 / step, "size": config["width"]}
+
+
+def main(where: str) -> None:
+    common: dict[str, Any] = {"storage_path": where, "verbose": 0, "raise_on_failed_trial": False, "seed": 1}
+    searched: dict[str, Any] = {"lr": tune.loguniform(1e-5, 1e-1), "width": tune.choice([64, 128])}
+    asha = ASHAScheduler(metric="loss", mode="min", max_t=8, grace_period=1)
+    tune.run(
+        lambda config: None, name="asha", config=searched, num_samples=60, metric=["loss", "size"], mode=["min", "min"],
+        scheduler=asha, executor=SimulatedExecutor(model, slots=8), **common,
+    )  # fmt: skip
+    small: dict[str, Any] = {
+        "resources_per_trial": {"cpu": 0.25},
+        "checkpoint_freq": 1,
+        "metric": "score",
+        "mode": "max",
+    }
+    tune.run(
+        Mixed, name="mixed", config={"rate": 0.5, "kind": tune.grid_search(["good", "fails", "nan", NASTY])},
+        stop={"training_iteration": 4}, keep_checkpoints_num=1, **small, **common,
+    )  # fmt: skip
+    rate: dict[str, Any] = {"rate": tune.uniform(0, 1)}
+    pbt = PopulationBasedTraining(perturbation_interval=2, hyperparam_mutations=rate)
+    tune.run(
+        Grows, name="pbt", config=rate, num_samples=4, stop={"training_iteration": 8}, scheduler=pbt, **small, **common,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

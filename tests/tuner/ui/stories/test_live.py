@@ -1,0 +1,110 @@
+"""What a person sees and orders on the page of a run that is under way, and what of it is on disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tuner as tune
+from tests.tuner.ui.stories.conftest import ROOT, Served, Visit, serving
+from tuner.experiment.trial import Trial
+
+
+class Run:
+    """A driver in a process group of its own."""
+
+    def __init__(self, where: Path) -> None:
+        self.where = where
+        self.start()
+
+    def start(self) -> None:
+        script = ROOT / "tests" / "scripts" / "run_for_the_page.py"
+        command = [sys.executable, script, self.where]
+        self.process = subprocess.Popen(command, cwd=self.where, stdout=subprocess.DEVNULL, start_new_session=True)
+
+    def kill(self) -> None:
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def trials(self) -> list[Trial]:
+        return list(tune.open_experiment(self.where / "live").trials)
+
+    def orders(self) -> list[tuple[str, str]]:
+        """(word, state) of what was ordered, as the journal has it."""
+        return [(record.word, record.state) for record in tune.open_experiment(self.where / "live").orders.values()]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    run = Run(tmp_path_factory.mktemp("run"))
+    yield run
+    (run.where / "enough").touch()
+    run.process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def served(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(run.where, home=tmp_path_factory.mktemp("home")) as it:
+        yield it
+
+
+@pytest.fixture
+def trial(visit: Visit) -> str:
+    """The first trial, once it stands in the table."""
+    page = visit.to("e/live/trials")
+    page.locator("tr[data-trial] .state.RUNNING").first.wait_for()
+    return str(page.locator("tr[data-trial]").first.get_attribute("data-trial"))
+
+
+def test_results_appear_by_themselves(visit: Visit, trial: str) -> None:
+    cells = visit.page.locator(f'tr[data-trial="{trial}"] td')
+    before = int(cells.nth(3).inner_text())
+
+    visit.page.wait_for_function(
+        "([id, before]) => Number(document.querySelector(`tr[data-trial='${id}']`).cells[3].textContent) > before + 2",
+        arg=[trial, before],
+    )
+
+
+def test_an_order_from_another_site_is_refused(visit: Visit, run: Run, trial: str) -> None:
+    before = run.orders()
+
+    answer = visit.page.request.post(
+        visit.served.root + "e/live/orders",
+        data={"order": "stop", "trial": "all"},
+        headers={"Origin": "http://elsewhere.example"},
+    )
+
+    assert answer.status == 403
+    assert run.orders() == before
+
+
+def test_a_page_goes_on_when_its_server_was_killed_and_is_there_again(visit: Visit, run: Run, trial: str) -> None:
+    page = visit.page
+    visit.served.kill()
+    page.get_by_text("The connection is lost").wait_for()
+
+    visit.served.start("--port", str(visit.served.port))
+    page.get_by_text("The connection is lost").wait_for(state="detached")
+    row = page.locator("tr[data-trial]:has(.RUNNING)").first
+    before = int(row.locator("td").nth(3).inner_text())
+    visit.wrong.clear()  # the browser has said that it could not connect
+    grown = "before => [...document.querySelectorAll('tr[data-trial]')].some(row => +row.cells[3].textContent > before)"
+    page.wait_for_function(grown, arg=before + 2)
+
+
+def test_a_run_that_is_killed_and_resumed_under_an_open_page(visit: Visit, run: Run, trial: str) -> None:
+    page = visit.page
+
+    run.kill()
+    page.locator("h1 .killed").wait_for()
+    run.start()
+
+    page.locator("h1 .running").wait_for()
+    page.locator("tr[data-trial] .state.RUNNING").first.wait_for()
