@@ -180,8 +180,8 @@ def test_orders_name_a_checkpoint_by_its_trial_and_iteration_or_its_tag(made: Pa
     assert tune.Checkpoint(f"{root}@newest") == tune.Checkpoint(f"{root}@v1.0")
     with pytest.raises(CheckpointNotFoundError, match="its tags are newest, 7, v1.0"):
         tune.Checkpoint(f"{root}@best").to_dict()
-    with pytest.raises(CheckpointNotFoundError, match="did you mean 'best'"):
-        experiment.tag("bets", "other")
+    with pytest.raises(CheckpointNotFoundError, match="did you mean 'newest'"):
+        experiment.tag("newst", "other")
     for wrong in ("a/b", "", 3):
         with pytest.raises(OrderError, match="accepted are TRIAL@ITERATION"):
             experiment.pin(wrong)  # type: ignore[arg-type]
