@@ -139,8 +139,7 @@ class ExperimentState(SteeredState):
         trial.__dict__.update(root=self.root / fact.dirname, usual=self.usual_resources)
         self._order.append(trial)
         self._by_id[fact.trial] = trial
-        if fact.order:
-            self._made_by_order(trial, fact)
+        self._made_by_order(trial, fact)
         self.counts["PENDING"] += 1
 
     def _attempt(self, fact: ev.AttemptStarted) -> None:

@@ -38,8 +38,9 @@ class SteeredState:
         return len(self._by_id) - len(self.made_for)
 
     def _made_by_order(self, trial: Trial, fact: ev.TrialCreated) -> None:
-        """A trial is there that its searcher did not propose; a fork's own life begins in another one's."""
-        self.made_for[fact.order] = trial
+        """Note a trial that its searcher did not propose; a fork's own life begins in another one's."""
+        if fact.order:
+            self.made_for[fact.order] = trial
         if fact.fork is not None:
             check_ref(fact.fork.donor)
             trial.fork_seed = self._by_id[fact.fork.donor.trial_id].seed_index

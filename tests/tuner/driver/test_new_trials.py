@@ -222,7 +222,7 @@ SCHEDULERS: dict[str, Any] = {
         metric="loss", mode="min", max_t=8, reduction_factor=2, type="promotion"
     ),
     "hyperband": lambda: HyperBandScheduler(metric="loss", mode="min", max_t=8, reduction_factor=2),
-    "resources": lambda: ResourceChangingScheduler(HyperBandScheduler(metric="loss", mode="min", max_t=8)),
+    "resources": lambda: ResourceChangingScheduler(SCHEDULERS["hyperband"]()),  # which hands all on
     "median": lambda: MedianStoppingRule("training_iteration", "loss", "min", grace_period=2, min_samples_required=1),
     "pbt": lambda: PopulationBasedTraining(
         "training_iteration", "loss", "min", 4, hyperparam_mutations={"x": tune.uniform(0, 10)}
