@@ -101,10 +101,14 @@ def whole_number(name: str, value: Any, *, least: int, most: float = math.inf, a
     return number
 
 
+LONGEST_S = 1e300
+"""More seconds are none; an int of that size is no float either."""
+
+
 def seconds(name: str, value: Any, *, zero: bool, accepted: str | None = None) -> float:
     """`value` as it is, if it is a finite number of seconds above zero (or zero, where that is accepted)."""
     accepted = accepted or f"a number of seconds {'>=' if zero else '>'} 0"
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LONGEST_S:
         raise invalid(name, value, accepted)
     if value < 0 or (value == 0 and not zero):
         raise invalid(name, value, accepted)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,7 +128,7 @@ def _flat(bundle: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
 
 
 def amount_of(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e300:
         raise ResourceError(f"{name}={value!r}: a number from 0 is accepted as the amount of a resource")
     return float(value)
 

@@ -93,6 +93,11 @@ def test_a_run_and_a_trial_are_changed_and_it_stays_so_over_a_kill(stage: Stage,
     shown = capsys.readouterr().out
     assert "set: num_samples=2 (the script says 1), max_concurrent=3 (the script says 1)" in " ".join(shown.split())
     assert "of 4 trials" in shown
+    changed = tune.open_experiment(root).settings_changed
+    assert {name: (one["value"], one["was"]) for name, one in changed.items()} == {
+        "num_samples": (2, 1),
+        "max_concurrent": (3, 1),
+    }
     script.kill()
     (stage.place / "enough").touch()
     printed = stage.run("script.py", "1")

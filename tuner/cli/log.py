@@ -21,7 +21,7 @@ from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial_records import Clone
 from tuner.experiment.trials import find_trial
-from tuner.orders.order import in_words
+from tuner.orders.order import in_words, short
 
 DESCRIPTION = """\
 Prints what has happened, oldest first, with its time: drivers, trials and why they ended, attempts that failed, who
@@ -180,7 +180,7 @@ def _of_users(
             tag = f" as {fact.tag!r}" if fact.tag else ""
             return f"{names.checkpoint(fact.ref)} {'pinned' if fact.pinned else 'unpinned'}{tag}", fact.ref.trial_id
         case ev.SettingChanged():
-            return fact.why or f"{fact.name}={output.value(fact.value)}, as the script says now", None
+            return fact.why or f"{fact.name}={short(fact.value)}, as the script says now", None
         case _:
             return None
 

@@ -11,12 +11,17 @@ from tuner.orders.order import SetOrder, made
 from tuner.orders.settable import OF_RUN, RESOURCES
 
 DESCRIPTION = """\
-num_samples=20         more trials, also where all were made; fewer: those that are there stay; -1: without end
-max_concurrent=4       trials at once: nobody is ended, and none begins before there are fewer; none: what fits
-time_budget_s=3600     the run ends in order so many seconds after its driver began; none: it does not
---trial 3 cpu=2 gpu=1  trial 3 pauses with a checkpoint, and goes on with these; what is not named stays
+num_samples=20         more trials, also where all were made; fewer: those that
+                       are there stay; -1: without end
+max_concurrent=4       trials at once: nobody is ended, and none begins before
+                       there are fewer; none: what fits
+time_budget_s=3600     the run ends in order so many seconds after its driver
+                       began; none: it does not
+--trial 3 cpu=2 gpu=1  trial 3 is saved, and goes on with these when they are
+                       free; what is not named stays, 0 takes it away
 
-It holds from now on and over resumes, until the script says something else than it does now."""
+It holds from now on and over resumes, until the script says something else
+than it does now: a changed script is the newer word."""
 
 
 def add(verbs: Any) -> None:

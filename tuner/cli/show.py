@@ -26,6 +26,7 @@ from tuner.experiment.reader import load_with_journal, read_settings
 from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
 from tuner.inspection.checkpoints import sites
+from tuner.orders.order import short
 from tuner.progress.trial_rows import cut
 
 SHOWN = 200
@@ -173,8 +174,7 @@ def _number(seen: _Seen) -> str:
 def _changed(state: ExperimentState) -> list[str]:
     """One line, or none: the settings that a user has changed."""
     told = [
-        f"{name}={output.value(change.value)} (the script says {output.value(change.was)})"
-        for name, change in state.changed.items()
+        f"{name}={short(change.value)} (the script says {short(change.was)})" for name, change in state.changed.items()
     ]
     return [f"set: {', '.join(told)}"] if told else []
 

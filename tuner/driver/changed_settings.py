@@ -18,7 +18,7 @@ from tuner.experiment import events as ev
 from tuner.experiment.outcome import outcome
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
-from tuner.orders.order import SetOrder
+from tuner.orders.order import SetOrder, short
 from tuner.orders.pins import Effect
 from tuner.orders.settable import MAX_CONCURRENT, NUM_SAMPLES, TIME_BUDGET, said_by
 from tuner.resources import parse_resources
@@ -42,13 +42,13 @@ def take_up(
         said = said_by(spec, name)
         if change.was == said:
             lines.append(
-                f"{name}={_shown(change.value)} holds, as `tuner set` said; the script says {_shown(said)}, as then"
+                f"{name}={short(change.value)} holds, as `tuner set` said; the script says {short(said)}, as then"
             )
         else:
             facts.append(ev.SettingChanged(name, said, said, now))
             lines.append(
-                f"{name}={_shown(said)} holds, which the script says now: that is newer than "
-                f"{_shown(change.value)}, which `tuner set` said when the script said {_shown(change.was)}"
+                f"{name}={short(said)} holds, which the script says now: that is newer than "
+                f"{short(change.value)}, which `tuner set` said when the script said {short(change.was)}"
             )
     number = value_of(NUM_SAMPLES, spec, state)
     if number != plugins.source.num_samples and not plugins.source.set_num_samples(int(number or -1)):
@@ -78,7 +78,7 @@ class ChangedSettings:
         name, value, parts = order.name, order.value, self._parts
         before = value_of(name, parts.plan.spec, parts.state)
         if value == before:
-            return lambda: (True, f"{name}={_shown(value)} already")
+            return lambda: (True, f"{name}={short(value)} already")
         said = self._said_of(name, value)
         fact = ev.SettingChanged(
             name,
@@ -87,7 +87,7 @@ class ChangedSettings:
             parts.clock.time(),
             total=self._total() if name == NUM_SAMPLES else None,
             order=order_id,
-            why="; ".join([f"{name}={_shown(value)}, was {_shown(before)}", *said, *self._held_back(name)]),
+            why="; ".join([f"{name}={short(value)}, was {short(before)}", *said, *self._held_back(name)]),
         )
         parts.facts.add(fact)
         take_limits(parts)
@@ -177,7 +177,3 @@ class ChangedSettings:
         except ResourceError as error:
             raise OrderError(str(error)) from None
         return asked
-
-
-def _shown(value: Value) -> str:
-    return "none" if value is None else f"{value}"

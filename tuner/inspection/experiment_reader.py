@@ -53,6 +53,14 @@ class ExperimentReader(ExperimentAnalysis):
         return {order_id: _plain(record) for order_id, record in self._order_records().items()}
 
     @property
+    def settings_changed(self) -> dict[str, dict[str, Any]]:
+        """Settings that users have changed, by name: "value", "was" (what the script said then) and "at"."""
+        fields = ("value", "was", "at")
+        with self._journal() as paths:
+            changed = load_state(paths).changed
+        return {name: {field: getattr(change, field) for field in fields} for name, change in changed.items()}
+
+    @property
     def notes(self) -> list[dict[str, Any]]:
         """What users said of trials, oldest first: "trial" (id), "at", "text"."""
         told = [(trial.trial_id, note) for trial in self.trials for note in trial.notes]

@@ -139,7 +139,7 @@ class NoteOrder(TrialOrder, tag="note", frozen=True):
             raise ValueError(f"text must have 1 to {NOTE_LENGTH:,} characters")
 
 
-class SetOrder(OrderBody, tag="set", frozen=True):
+class SetOrder(OrderBody, tag="set", frozen=True, omit_defaults=True):
     """A setting of the run, or what one of its trials gets, is another from now on, resumes included."""
 
     name: str
@@ -218,11 +218,12 @@ def in_words(order: Mapping[str, Any]) -> str:
     if "name" in order:
         value = order["value"]
         pairs = value if isinstance(value, dict) else {order["name"]: value}
-    changes = [f"{name}={_short(value)}" for name, value in pairs.items()]
+    changes = [f"{name}={short(value)}" for name, value in pairs.items()]
     return " ".join([str(order["order"]), *([f"{about}{at}"] if about else []), *changes])
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value as people read it; None is "none"."""
     return "none" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
 
 

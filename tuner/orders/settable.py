@@ -52,6 +52,9 @@ def amounts(name: str, value: Any) -> dict[str, float]:
     """What a trial gets of some resources; 0: nothing any more. Raises ResourceError or SettingError."""
     fits = isinstance(value, Mapping) and value and all(isinstance(key, str) and key for key in value)
     require(fits, name, value, 'accepted are amounts such as {"cpu": 2, "gpu": 0.5}; what is not named stays')
+    require(
+        not (set(OF_RUN) | set(_ALIASES)) & set(value), name, value, "num_samples and the like are set without a trial"
+    )
     found = {SHORT_NAMES.get(key, key): amount_of(key, amount) for key, amount in value.items()}
     require(len(found) == len(value), name, value, "each resource is accepted once")
     if wanted := {key: amount for key, amount in found.items() if amount}:
@@ -78,8 +81,8 @@ def checked(name: str, value: Any, trial: str | None) -> tuple[str, Any]:
             require(name == RESOURCES, "name", name, f"of a trial there is {RESOURCES}")
             return name, amounts(name, value)
         name = _ALIASES.get(name, name)
-        if name == RESOURCES:
-            raise OrderError("resources are set of one trial: say of which")
+        if name in (RESOURCES, "cpu", "gpu", "memory", *SHORT_NAMES):
+            raise OrderError(f"{name} is set of one trial: say of which")
         if name not in OF_RUN:
             raise OrderError(unknown_name("setting", name[:NAME_LENGTH], OF_RUN))
         kept = OF_RUN[name](name, value)

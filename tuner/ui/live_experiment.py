@@ -107,7 +107,7 @@ class Picture:
                 self.points.add(Voided(seq, fact.trial, fact.iteration))
             elif isinstance(fact, (ev.OrderTaken, ev.OrderAnswered)):
                 self._orders[fact.id] = seq
-            elif isinstance(fact, ev.TrialNoted):
+            elif isinstance(fact, (ev.TrialNoted, ev.SettingChanged)) and fact.order in self.state.orders:
                 self._orders[fact.order] = seq
         touched = {trial_id: seq for trial_id, seq in self.state.touched.items() if self.state.has(trial_id)}
         self.state.touched.clear()

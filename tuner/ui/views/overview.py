@@ -51,14 +51,14 @@ def changing(seen: Seen) -> dict[str, Any]:
     picture, table = seen.picture, seen.picture.table
     counts, running = table.counts(), [one for one in picture.state.unfinished if one.status == Trial.RUNNING]
     times = _Times(seen, running)
-    total = picture.settings.get("trials_in_all")
+    total = picture.state.planned(picture.settings.get("trials_in_all"))
     finished = counts["TERMINATED"] + counts["ERROR"]
     return {
         "time": seen.now,
         **_standing(seen),
         "counts": counts,
         "trials": len(table),
-        "total": total if isinstance(total, int) else None,
+        "total": total,
         "failed": counts["ERROR"],
         "failures": _failures(seen),
         "best": best(seen),
@@ -66,8 +66,8 @@ def changing(seen: Seen) -> dict[str, Any]:
         "results_per_minute": picture.points.per_minute(times.until),
         "started_at": times.began,
         "elapsed_s": times.elapsed,
-        "left_s": _left(times, finished, total if isinstance(total, int) else len(table), len(running)),
-        "slots": {"used": len(running), "limit": _slots(picture.settings)},
+        "left_s": _left(times, finished, len(table) if total is None else total, len(running)),
+        "slots": {"used": len(running), "limit": _slots(seen)},
         **_at_risk(seen, times.until),
     }
 
@@ -171,8 +171,9 @@ def _left(times: _Times, finished: int, total: int, running: int) -> float | Non
     return times.elapsed * (total - finished) / finished
 
 
-def _slots(settings: dict[str, Any]) -> int | None:
-    limit = settings.get("max_concurrent_trials")
+def _slots(seen: Seen) -> int | None:
+    change = seen.picture.state.changed.get("max_concurrent")
+    limit = seen.picture.settings.get("max_concurrent_trials") if change is None else change.value
     return limit if isinstance(limit, int) and limit else None
 
 
