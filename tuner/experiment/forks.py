@@ -40,6 +40,14 @@ def _put(config: dict[str, Any], path: str, value: Any) -> None:
     config[path] = value
 
 
+def result_before(trials: Sequence[Trial], trial: Trial) -> dict[str, Any]:
+    """Of a fork the result that its first one follows on; empty where the checkpoint that has it is gone."""
+    donor = None if trial.fork is None else trial.fork.donor
+    trunk = None if donor is None else find_trial(trials, donor.trial_id)
+    kept = () if trunk is None else trunk.checkpoints
+    return next((record.metrics for record in kept if donor is not None and record.order == donor.order), {})
+
+
 def chain(trials: Sequence[Trial], trial: Trial) -> list[tuple[Trial, int]]:
     """(trial, up to which iteration its results are the fork's too) of those that it goes back to, the first of all
     first; empty for a trial that is no fork.

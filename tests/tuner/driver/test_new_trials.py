@@ -16,7 +16,7 @@ from optuna.samplers import TPESampler
 import tuner as tune
 from tests.tuner.driver.harness import Proposer, plugin_set
 from tests.tuner.driver.steered import Steered
-from tuner.driver.plugins import TrialSource
+from tuner.driver.plugins import TrialSource, stored
 from tuner.experiment import events as ev
 from tuner.experiment.naming import TrialNames
 from tuner.schedulers import (
@@ -350,3 +350,16 @@ def test_an_added_trial_beside_repeated_ones_is_one_repeat(tmp_path: Path) -> No
     run.turn()
     run.order("add", None, config={"x": 0.5})
     assert [trial.config["__trial_index__"] for trial in run.state.trials] == [0, 1, 0]
+
+
+def test_a_fork_is_compared_only_above_where_it_began_also_by_a_scheduler_that_is_new(run: Steered) -> None:
+    run.order("fork", 0, iteration=2, config={"x": 5})
+    scheduler = AsyncHyperBandScheduler(metric="loss", mode="min", max_t=8, reduction_factor=2)
+    stored._tell_scheduler(scheduler, run.state.trials)
+    for iteration in (3, 4, 5):
+        scheduler.on_trial_result(run.trial(2), {"training_iteration": iteration, "loss": 0.0})
+    (bracket,) = scheduler.get_state()["recorded"]
+    assert {height: list(known) for height, known in bracket.items()} == {1: [], 2: [], 4: ["ab_o0000"], 8: []}
+    members = PopulationBasedTraining("time_total_s", "loss", "min", 4, hyperparam_mutations={"x": [1, 2]})
+    stored._tell_scheduler(members, run.state.trials)
+    assert members.get_state()["members"]["ab_o0000"]["perturbed_at"] == 10.0  # the trunk's time there

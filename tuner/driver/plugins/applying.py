@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainables import tagged
-from trainables.wire import CheckpointRef
 from tuner.driver.plugins.calling import call
 from tuner.driver.plugins.plugin_set import PluginSet
 from tuner.experiment import events as ev
+from tuner.experiment.forks import result_before
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
@@ -133,16 +133,11 @@ class FactApplier:
                 log.warning("the searcher would now suggest another config for %s; the journal's stands", trial.name)
         call(self.plugins.scheduler, "on_trial_add", trial)
         if fact.fork is not None:
-            self.plugins.on_fork(trial, self._result_at(fact.fork.donor))
+            self.plugins.on_fork(trial, result_before(self.state.trials, trial))
         if trial.order and self.state.search_ended is not None:
             call(self.plugins.scheduler, "on_search_end")  # no more come after it either
         if self._replaying:
             trial.release()
-
-    def _result_at(self, ref: CheckpointRef) -> dict[str, Any]:
-        """The result that a checkpoint belongs to."""
-        kept = self.state.trial(ref.trial_id).checkpoints
-        return next((record.metrics for record in kept if record.order == ref.order), {})
 
     def _started(self, fact: ev.AttemptStarted) -> None:
         trial = self.state.trial(fact.trial)

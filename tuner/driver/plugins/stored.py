@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import cloudpickle
 
@@ -12,6 +12,7 @@ from tuner.driver.plugins.plugin_set import PluginSet
 from tuner.driver.plugins.required import names_of
 from tuner.driver.warm_start import learn_from_earlier
 from tuner.experiment import unpickling
+from tuner.experiment.forks import result_before
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.schedulers import TrialScheduler
@@ -86,9 +87,11 @@ def _tell_searcher(searcher: Searcher, trials: Iterable[Trial]) -> None:
             searcher.on_trial_complete(trial.trial_id, result=with_paths(trial.last_result) or None, error=failed)
 
 
-def _tell_scheduler(scheduler: TrialScheduler, trials: Iterable[Trial]) -> None:
+def _tell_scheduler(scheduler: TrialScheduler, trials: Sequence[Trial]) -> None:
     for trial in trials:
         scheduler.on_trial_add(trial)
+        if trial.forked:
+            scheduler.on_trial_fork(trial, result_before(trials, trial))
         if trial.status == Trial.ERROR:
             scheduler.on_trial_error(trial)
         elif trial.is_finished():
