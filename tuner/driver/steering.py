@@ -192,7 +192,7 @@ class Steering:
             case words.RetryOrder():
                 return self._trials.retry(trial)
             case words.SetOrder():
-                self._until[order_id] = f"it pauses at its next {self._step}, and goes on with them"
+                self._until[order_id] = f"it goes on with them after its next {self._step}"
                 return self._settings.reallocate(trial, order)
             case words.NoteOrder():
                 self._facts.add(ev.TrialNoted(trial.trial_id, order.text, self._parts.clock.time(), order_id))

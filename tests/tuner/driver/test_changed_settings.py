@@ -215,7 +215,7 @@ def get(run: Steered, order_id: str = "some-order", index: int = 0, **amounts: f
 def test_a_trial_that_runs_is_saved_and_goes_on_with_what_it_gets(tmp_path: Path) -> None:
     run = steered(tmp_path / "e", 1, slots=4, plugins=searching(1, fits=partial(check_fits, total={"cpu": 4})))
     trial = run.trial()
-    assert get(run, cpu=3) == ("taken", "it pauses at its next step, and goes on with them")
+    assert get(run, cpu=3) == ("taken", "it goes on with them after its next step")
     answer = run.report(trial, loss=1.0)
     assert answer is not None and (answer.then, answer.save) == ("pause", True)
     run.say(trial, run.publish(trial, 1))

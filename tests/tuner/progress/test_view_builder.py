@@ -53,6 +53,18 @@ def test_the_head_counts_and_says_what_is_best_what_failed_and_what_is_kept(lab:
     assert [row.number for row in view.rows] == ["1", "0"] and [row.number for row in view.failed] == ["2"]
 
 
+def test_the_next_look_goes_by_how_many_trials_there_are_to_be_then(lab: Any) -> None:
+    progress, _ = terminal(VirtualClock())
+    run = lab(progress)
+    run.callbacks.setup(stop=None, num_samples=2, total_num_samples=2)
+    run.end(run.trial(lr=1))
+    for planned, said in ((None, "1 of 2 trials done"), (20, "1 of 20 trials done"), (0, "1 trial done")):
+        facts = ProgressFacts(done=1, planned=planned)
+        progress.facts = lambda facts=facts: facts
+        assert look(progress, run.state.trials).head[0].text.startswith(said)
+        assert ("of 20 trials" in progress.headlines(run.state.trials)[0]) is (planned == 20)
+
+
 def test_a_search_without_an_end_has_no_bar_and_no_time_left(lab: Any) -> None:
     progress, _ = terminal(VirtualClock())
     run = lab(progress)

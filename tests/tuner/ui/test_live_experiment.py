@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.tuner.ui.served import client, data, serving, stream
+from tuner.experiment import events as ev
+from tuner.experiment import journal_format as form
 from tuner.experiment.paths import ExperimentPaths
 from tuner.ui.live_experiment import LiveExperiment, LocalSource
 
@@ -32,8 +34,6 @@ def test_a_trial_that_cannot_be_read_is_a_row_that_says_so(experiment: Path, tmp
     shutil.copytree(experiment, tmp_path / "one")
     (segment,) = (tmp_path / "one" / "journal").glob("*.jsonl")
     lines = segment.read_bytes().splitlines(keepends=True)
-    from tuner.experiment import journal_format as form
-
     facts = form.parse_lines(b"".join(lines))[0]
     damaged = [
         body.replace(b'"loss":1.0', b'"loss":{"$":"tuple","v":7}') if b'"kind":"result"' in body else body
@@ -42,6 +42,19 @@ def test_a_trial_that_cannot_be_read_is_a_row_that_says_so(experiment: Path, tmp
     segment.write_bytes(b"".join(form.line(seq, body) for (seq, _), body in zip(facts, damaged, strict=True)))
     with read(tmp_path / "one") as live, live.lock:
         assert live.is_read and len(live.picture.table) == 6
+
+
+def test_what_a_user_has_set_counts(experiment: Path, tmp_path: Path) -> None:
+    shutil.copytree(experiment, tmp_path / "one")
+    (segment,) = (tmp_path / "one" / "journal").glob("*.jsonl")
+    last = form.parse_lines(segment.read_bytes())[0][-1][0]
+    changes = (("num_samples", 2, 12), ("max_concurrent", 3, None))
+    with segment.open("ab") as file:
+        for number, (name, value, total) in enumerate(changes, start=last + 1):
+            file.write(form.line(number, ev.encode(ev.SettingChanged(name, value, 1, 1e9, total))))
+    with serving([tmp_path / "one"]) as one, client(one) as pages:
+        told = data(pages, "e/one/overview.json")
+    assert told["total"] == 12 and told["slots"]["limit"] == 3
 
 
 def test_a_run_under_open_pages(tmp_path: Path) -> None:
