@@ -18,7 +18,11 @@ COVERED_BY: dict[str, str] = {
     "tuner/ui/served_places": "tests/tuner/ui/test_app.py",
     "tuner/ui/trial_columns": "tests/tuner/ui/test_app.py",
     "tuner/ui/ui_server": "tests/tuner/cli/test_ui.py",
+    "tuner/ui/fact_index": "tests/tuner/ui/test_views.py",
+    "tuner/ui/trial_story": "tests/tuner/ui/test_views.py",
     "tuner/ui/views/overview": "tests/tuner/ui/test_app.py",
+    "tuner/ui/views/parameters": "tests/tuner/ui/test_views.py",
+    "tuner/ui/views/trial_page": "tests/tuner/ui/test_views.py",
 }
 """Larger modules whose tests stand in another file: `"tuner/x/y": "tests/..."`."""
 

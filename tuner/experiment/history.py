@@ -6,6 +6,7 @@ Nothing is written, and no lock is needed beside a driver that packs and drops.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Iterator
@@ -77,6 +78,22 @@ class History:
     def is_whole(self) -> bool:
         """It goes back to the very beginning."""
         return self._base_seq == 0
+
+    @property
+    def begins_after(self) -> int:
+        """The number of the fact after which it begins; 0: nothing is missing."""
+        return self._base_seq
+
+    @property
+    def segments(self) -> list[tuple[str, int, int]]:
+        """(file, first, last) of the facts that a snapshot replaced, oldest first; `read_segment` reads one."""
+        return [(span.place.entry.name, span.first, span.last) for span in self._spans]
+
+    def nearest(self, seq: int) -> int:
+        """The newest snapshot up to a fact that can be read; or the number after which the facts begin."""
+        fits = (at for at in sorted(self._snapshots, reverse=True) if self._base_seq < at <= seq and self._is_base(at))
+        newest = self.contents.snapshot_seq
+        return newest if newest and seq >= newest else next(fits, self._base_seq)
 
     @functools.cached_property
     def base(self) -> bytes | None:
@@ -206,3 +223,18 @@ class History:
             if moved is None or moved.path == place.path:
                 raise
             return moved.read()
+
+
+def read_segment(paths: ExperimentPaths, name: str) -> bytes:
+    """A segment, where it lies: in the journal, or in a pack of its history. Raises FileNotFoundError, ValueError."""
+    for _ in range(2):  # it may be packed between the two looks
+        with contextlib.suppress(FileNotFoundError):
+            return fs.read_file(paths.journal / name)
+        for pack in reversed(fs.listdir(paths.history) if fs.is_dir(paths.history) else []):
+            if parse_pack(pack):
+                with contextlib.suppress(FileNotFoundError):
+                    index, start = packed.read_index(paths.history / pack)
+                    for entry in index.files:
+                        if entry.name == name:
+                            return packed.read_member(paths.history / pack, start, entry)
+    raise FileNotFoundError(f"{name} is neither in the journal nor in its history")

@@ -54,8 +54,7 @@ class ExperimentState(SteeredState):
         self.borrowed: dict[str, CheckpointRef] = {}
         """Clones -> the donor's checkpoint that they start from, until they have one of their own."""
         self.counts = dict.fromkeys(("PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"), 0)
-        self.checkpoint_count = self.checkpoint_bytes = 0
-        self._saves = snapshot.saves
+        self.checkpoint_count, self.checkpoint_bytes, self._saves = 0, 0, snapshot.saves
         for trial in self._order:
             self._take_in(trial)
         self._leave(self.run_ended)

@@ -75,7 +75,8 @@ class Served:
             if key in made and view not in ("overview", "orders"):
                 made.move_to_end(key)
                 return made[key]
-        body = data_of(live, view, query, takes_orders=self.access.takes_orders)
+        others = {one.name: one for one in self.places.all()} if view == "compare" else {}
+        body = data_of(live, view, query, others, takes_orders=self.access.takes_orders)
         with self._making:
             made[key] = body
             while len(made) > MADE:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from trainables.starting import start_thread
 from tuner.analysis.goal import Goal, goal_of
 from tuner.clock import Clock, SystemClock
 from tuner.experiment import events as ev
@@ -20,6 +22,7 @@ from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import read_settings
 from tuner.experiment.replacing import standing
 from tuner.ui.cold_state import ColdState, raw_name, read_snapshot
+from tuner.ui.fact_index import FactIndex
 from tuner.ui.point_log import PointLog, Voided, point_of
 from tuner.ui.trial_columns import TrialColumns
 
@@ -187,7 +190,13 @@ class LiveExperiment:
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._tail = JournalTail(source.paths)
-        self.contents_seq = 0
+        self.past: OrderedDict[tuple[int, int], Picture] = OrderedDict()
+        """Earlier moments that were looked at, by epoch and fact."""
+        self.past_lock = threading.Lock()
+        self.weighed: tuple[int, Any] | None = None
+        """Of how many trials the importance of parameters was told last, and what it was."""
+        self._index: tuple[int, FactIndex] | None = None
+        self._indexing = threading.Lock()
 
     @property
     def picture(self) -> Picture:
@@ -208,13 +217,27 @@ class LiveExperiment:
         """Have it read; doing it twice is no error."""
         with self.lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._follow, name=f"ui-{self.name}", daemon=True)
-                self._thread.start()
+                self._thread = start_thread(self._follow, name=f"ui-{self.name}")
 
     def close(self) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
+
+    def index(self) -> FactIndex:
+        """Where the facts about each trial lie; made when it is first asked for."""
+        with self._indexing:
+            epoch = self.epoch
+            if self._index is None or self._index[0] != epoch:
+                self._index = epoch, FactIndex(standing(self.source.paths), self._stop.is_set)
+                self.standing += 1
+            return self._index[1]
+
+    @property
+    def known_index(self) -> FactIndex | None:
+        """The same, if it has been made."""
+        found = self._index
+        return found[1] if found is not None and found[0] == self.epoch else None
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call that, from another thread, whenever there is something new."""
@@ -254,10 +277,21 @@ class LiveExperiment:
         _note_damage(picture, contents)
         with self.lock:
             picture.seq = contents.last_seq
-            self._picture, self.contents_seq = picture, contents.last_seq
+            self._picture = picture
             self.epoch += 1
         self._stand(driver)
         self.ready.set()
+        self._tell()
+        start_thread(self._prepare, name=f"ui-history-{self.name}")
+
+    def _prepare(self) -> None:
+        """Know how far back the history goes before somebody asks."""
+        try:
+            self.index()
+        except UNREADABLE as error:
+            with self.lock:
+                if self._picture is not None:
+                    self._picture.complain(f"the history cannot be read: {said(error)}")
         self._tell()
 
     def _more(self) -> None:

@@ -62,7 +62,7 @@ class PointLog:
     """
 
     def __init__(self, since: int) -> None:
-        self.kept_from = since
+        self.begun_after = self.kept_from = since
         """What came after that fact is all here."""
         self._log: deque[Point | Voided] = deque()
 

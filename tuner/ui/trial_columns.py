@@ -46,6 +46,8 @@ class TrialColumns:
         self.names: list[str] = []
         self.said: list[str] = []
         self._said: dict[str, str] = {}
+        self.hosts: list[str] = []
+        """Where each last reported from; "" is not known."""
         self.states = array("b")
         self.held = array("b")
         self.integers = {name: array("q") for name in _INTEGERS}
@@ -67,6 +69,7 @@ class TrialColumns:
         self.ids.append(trial_id)
         self.names.append("")
         self.said.append("")
+        self.hosts.append("")
         self.states.append(0)
         self.held.append(0)
         self.changed.append(0)
@@ -104,6 +107,8 @@ class TrialColumns:
             self.config.put(row, cells(trial.evaluated_params or _whole_config(trial), self.config))
         except UNREADABLE as error:
             problems.append(f"its config cannot be read: {said(error)}")
+        host = result.get("hostname")
+        self.hosts[row] = self._text(host) if isinstance(host, str) else ""
         time = as_score(result.get("time_total_s"))
         times = (time, trial.started_at, trial.ended_at)
         for name, value in zip(_FLOATS, times, strict=True):
@@ -116,11 +121,15 @@ class TrialColumns:
         except UNREADABLE as error:
             text = trial.status
             problems.append(f"its state cannot be read: {said(error)}")
-        self.said[row] = self._said.setdefault(text, text) if len(self._said) < 1000 else text
+        self.said[row] = self._text(text)
         if problems:
             self.broken(row, "; ".join(problems))
         else:
             self.problems.pop(row, None)
+
+    def _text(self, text: str) -> str:
+        """The same, once in memory."""
+        return self._said.setdefault(text, text) if len(self._said) < 1000 else text
 
     def broken(self, row: int, why: str) -> None:
         """The row of a trial of which something cannot be read."""

@@ -29,6 +29,7 @@ def overview(seen: Seen) -> dict[str, Any]:
     return {
         **seen.head,
         "path": seen.live.source.address,
+        **_history(seen),
         "problems": picture.problems,
         "metric": seen.metric,
         "mode": seen.mode,
@@ -67,7 +68,7 @@ def changing(seen: Seen) -> dict[str, Any]:
         "started_at": times.began,
         "elapsed_s": times.elapsed,
         "left_s": _left(times, finished, len(table) if total is None else total, len(running)),
-        "slots": {"used": len(running), "limit": _slots(seen)},
+        "slots": {"used": len(running), "limit": slots_of(seen)},
         **_at_risk(seen, times.until),
     }
 
@@ -101,6 +102,15 @@ def best(seen: Seen) -> dict[str, Any] | None:
             "here": record.here,
         }
     return told
+
+
+def _history(seen: Seen) -> dict[str, Any]:
+    """How far back the slider goes."""
+    index = seen.live.known_index
+    if index is None:
+        return {"first_seq": seen.picture.points.begun_after, "first_at": None, "history_note": None}
+    note = "what was before that is not recorded any more" if index.begins_after else None
+    return {"first_seq": index.begins_after, "first_at": index.since, "history_note": note}
 
 
 def brief(seen: Seen) -> dict[str, Any]:
@@ -171,7 +181,7 @@ def _left(times: _Times, finished: int, total: int, running: int) -> float | Non
     return times.elapsed * (total - finished) / finished
 
 
-def _slots(seen: Seen) -> int | None:
+def slots_of(seen: Seen) -> int | None:
     change = seen.picture.state.changed.get("max_concurrent")
     limit = seen.picture.settings.get("max_concurrent_trials") if change is None else change.value
     return limit if isinstance(limit, int) and limit else None
