@@ -15,13 +15,14 @@ COVERED_BY: dict[str, str] = {
     "tuner/syncer/brief_owner": "tests/tuner/orders/test_unattended.py",
     "tuner/cli/trial_page": "tests/tuner/cli/test_show.py",
     "tuner/ui/event_stream": "tests/tuner/ui/test_app.py",
+    "tuner/ui/picture": "tests/tuner/ui/test_live_experiment.py",
     "tuner/ui/served_places": "tests/tuner/ui/test_app.py",
     "tuner/ui/trial_columns": "tests/tuner/ui/test_app.py",
     "tuner/ui/ui_server": "tests/tuner/cli/test_ui.py",
     "tuner/ui/fact_index": "tests/tuner/ui/test_views.py",
     "tuner/ui/trial_story": "tests/tuner/ui/test_views.py",
     "tuner/ui/views/overview": "tests/tuner/ui/test_app.py",
-    "tuner/ui/views/parameters": "tests/tuner/ui/test_views.py",
+    "tuner/ui/views/searched_space": "tests/tuner/ui/test_views.py",
     "tuner/ui/views/trial_page": "tests/tuner/ui/test_views.py",
 }
 """Larger modules whose tests stand in another file: `"tuner/x/y": "tests/..."`."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tuner.experiment.history import History
 from tuner.experiment.journal_reader import read_journal
 from tuner.experiment.replacing import standing
-from tuner.ui.live_experiment import LiveExperiment, Picture, picture_of
+from tuner.ui.live_experiment import LiveExperiment
+from tuner.ui.picture import Picture, picture_of
 
 KEPT = 3
 """Moments in memory, as they were looked at last."""

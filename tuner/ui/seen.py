@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-from tuner.ui.live_experiment import LiveExperiment, Picture
+from tuner.ui.live_experiment import LiveExperiment
+from tuner.ui.picture import Picture
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 

@@ -11,11 +11,11 @@ from tuner.ui.past import picture_at
 from tuner.ui.seen import Seen, as_json
 from tuner.ui.trial_story import TrialStory, story_of
 from tuner.ui.views.comparison import comparison
-from tuner.ui.views.curves import chosen, curves
 from tuner.ui.views.machines import machines
 from tuner.ui.views.orders import orders
 from tuner.ui.views.overview import overview
-from tuner.ui.views.parameters import parameters
+from tuner.ui.views.result_curves import chosen, curves
+from tuner.ui.views.searched_space import parameters
 from tuner.ui.views.tree import tree
 from tuner.ui.views.trial_list import trials
 from tuner.ui.views.trial_page import trial_page
