@@ -129,8 +129,8 @@ def perform(seed: int, base: Path, zygote: Zygote, *, kills: int, executor: str 
             ordered.flags.append(f"a life that nobody killed ended with {status}")
             break
         if number < 2:
-            for trial in range(_count(ordered.root)):
-                _give(ordered, rng, {"order": "go", "trial": str(trial)})
+            for trial in range(2 * TRIALS + MOST_NEW + 2):  # and more than there are
+                _give(ordered, rng, {"order": "go", "trial": str(trial)}, anew=True)
         elif not list((ordered.root / "orders").glob("*[0-9a-f].json")):
             break
     flags, ordered.done = judge(ordered.root, ordered.books, ordered.given, job)
@@ -203,9 +203,9 @@ def _saved(root: Path, trial: str) -> list[int]:
     return [int(path.name[11:17]) for place in found for path in place.glob("checkpoint_*")]
 
 
-def _give(ordered: Ordered, rng: random.Random, order: dict[str, Any]) -> None:
+def _give(ordered: Ordered, rng: random.Random, order: dict[str, Any], *, anew: bool = False) -> None:
     """Mostly under an id of its own; else again under one that is known, and that is no new order."""
-    if ordered.given and rng.random() < 0.1:
+    if ordered.given and not anew and rng.random() < 0.1:
         give(ordered.root, order, order_id=rng.choice(list(ordered.given)), if_dead="wait")
         return
     order_id = f"{rng.getrandbits(64):016x}"
