@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.failures.checkpoint_faults import fill, volume
 from tests.tuner.driver.harness import plugin_set
 from tests.tuner.driver.steered import Steered
 from trainables.store import fs
+from tuner.driver import steering, trial_orders
+from tuner.error import OrderError
 from tuner.experiment import events as ev
 from tuner.experiment.journal_format import parse_lines
 from tuner.experiment.paths import ExperimentPaths
+from tuner.orders import mailbox, order, pins
+from tuner.orders.giving import GivenOrder
 from tuner.orders.mailbox import Mailbox, OrderAnswer, OrderState
+
+_CODE_OF_ORDERS = tuple(module.__file__ or "" for module in (steering, trial_orders, pins, order, mailbox))
 
 _orders = st.one_of(
     st.builds(lambda word, trial: {"order": word, "trial": trial}, st.sampled_from(["stop", "pause", "go"]), st.text()),
@@ -86,6 +95,47 @@ def test_an_answer_that_its_driver_could_not_write_any_more_is_written_by_the_ne
     again = Steered(tmp_path / "e", plugin_set(num_samples=2), class_api=True, facts=run.facts)
     again.loop.steering.begin()
     assert again.said(order) == ("done", "")
+
+
+def test_a_result_costs_nothing_where_nobody_orders(run: Steered) -> None:
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(_CODE_OF_ORDERS):
+            called.append(f"{frame.f_code.co_filename} {frame.f_code.co_name}")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        for _ in range(20):
+            run.report(run.trial(), loss=1.0)
+        results = list(called)
+        run.look()
+    finally:
+        sys.setprofile(before)
+    assert results == [] and called != []
+
+
+@pytest.mark.root
+def test_on_a_full_disk_orders_wait_and_none_is_lost(tmp_path: Path) -> None:
+    with volume(tmp_path / "small", "3m") as place:
+        run = Steered(place / "e", plugin_set(num_samples=2), class_api=True)
+        run.turn()
+        given = [f"order-{number:04d}" for number in range(20)]
+        for order_id in given:
+            run.mailbox.put(order_id, json.dumps({"order": "note", "trial": "0", "text": order_id}).encode())
+        ballast = fill(place)
+        with pytest.raises(OrderError, match="No space left"):
+            run.mailbox.put("late-order", b"{}")
+        for _ in range(3):
+            run.look()
+        assert {GivenOrder(place / "e", order_id).state for order_id in given} <= {"waiting", "taken", "done"}
+        ballast.unlink()
+        run.look()
+        assert [run.said(order_id) for order_id in given] == [("done", "")] * 20
+        assert [note.text for note in run.trial().notes] == given and run.mailbox.take() == []
+        assert {path.name for path in run.mailbox.directory.iterdir()} == {f"{name}.answer.json" for name in given}
+        run.journal.close()
 
 
 # --- kills ------------------------------------------------------------------------------------------------------
