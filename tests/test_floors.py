@@ -105,6 +105,7 @@ FLOORS = {
     "trainables.absent": 1,
     "trainables.aliases": 1,
     "trainables.arrow_filesystem": 3,
+    "trainables.address_finder": 1,
     "trainables.addresses": 2,
     "trainables.automatic": 1,
     "trainables.door": 3,

@@ -11,9 +11,10 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trainables import addresses
+from trainables import address_finder
 
 if TYPE_CHECKING:
+    from trainables.addresses import CheckpointAddress
     from trainables.checkpoint import Checkpoint as Checkpoint
     from trainables.config import CheckpointConfig as CheckpointConfig
     from trainables.config import CheckpointStrategy as CheckpointStrategy
@@ -88,11 +89,11 @@ def _table() -> Any:
     return names_of_ray()
 
 
-def _checkpoint_at(address: addresses.CheckpointAddress) -> Any:
+def _checkpoint_at(address: CheckpointAddress) -> Any:
     from trainables.door import checkpoint_at
 
     return checkpoint_at(address)
 
 
 sys.meta_path.insert(0, _Finders())
-addresses.install(_checkpoint_at)
+address_finder.install(_checkpoint_at)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from trainables.places import is_elsewhere, is_host
 
@@ -75,17 +74,3 @@ def address_in(place: str | os.PathLike[str]) -> CheckpointAddress | None:
         return None
     address = CheckpointAddress(text, os.getcwd())
     return address if any(True for _ in address.readings()) else None
-
-
-_find: Callable[[CheckpointAddress], Any] | None = None
-
-
-def install(find: Callable[[CheckpointAddress], Any]) -> None:
-    """Say who finds the checkpoint of an address; he returns None where there is no such experiment."""
-    global _find
-    _find = find
-
-
-def checkpoint_of(address: CheckpointAddress) -> Any:
-    """The checkpoint that an address means; None: it names no experiment. Raises CheckpointNotFoundError."""
-    return None if _find is None else _find(address)

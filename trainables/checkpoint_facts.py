@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.addresses import CheckpointAddress, checkpoint_of
+from trainables import address_finder
+from trainables.addresses import CheckpointAddress
 from trainables.checkpoint_files import as_local_path
 from trainables.errors import CheckpointError, CheckpointNotFoundError
 from trainables.masking import masked
@@ -50,7 +51,7 @@ class CheckpointFacts:
     def _place(self) -> tuple[Path | None, CachedCheckpoint | None]:
         """The directory, or the place elsewhere, that its address means. Raises CheckpointNotFoundError."""
         assert self._address is not None
-        found = checkpoint_of(self._address)
+        found = address_finder.found(self._address)
         return (
             place_of(self._address.anchored(self._address.text)) if found is None else (found._path, found._elsewhere)
         )

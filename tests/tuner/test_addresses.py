@@ -193,6 +193,10 @@ def test_tags_of_a_replica_are_found_and_what_is_only_there_is_fetched(place: st
     ran(place, tmp_path / "results", resume="AUTO")
     assert order.state == "done"
     uri = f"{place}/mine"
+    good = checkpoint_at(f"{root}@good")
+    assert good is not None and good.record.copies == [uri]
+    shutil.rmtree(good.checkpoint.path)  # only the replica has it
+    assert tune.Checkpoint(f"{root}@good").to_dict() == {"n": 2}
     shutil.rmtree(root)
     assert tune.Checkpoint(f"{uri}@good").to_dict() == {"n": 2}
     found = checkpoint_at(f"{uri}@1@3")
