@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import shutil
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -124,3 +125,20 @@ def test_frames_show_the_whole_curve(forked: Forked) -> None:
     assert list(pickle.loads(pickle.dumps(results[-1])).metrics_dataframe["epoch"]) == list(range(1, 41))
     own = [json.loads(line) for line in Path(forked.again.trials[-1].path, "result.json").read_text().splitlines()]
     assert [row["epoch"] for row in own] == [36, 37, 38, 39, 40]  # not told again
+
+
+def test_a_fork_of_a_fork_from_a_replica_on_an_empty_machine(tmp_path: Path) -> None:
+    """Its start is fetched and hashed; what it gives is what one run without forks gives."""
+    storage, sync = tmp_path / "here", tune.SyncConfig(upload_dir=str(tmp_path / "replica"))
+    run(storage, EPOCHS, sync_config=sync)
+    for start, epochs in ((f"0@{EPOCHS}", EPOCHS + LENGTH), (f"1@{EPOCHS + LENGTH}", EPOCHS + 2 * LENGTH)):
+        shutil.rmtree(storage)
+        run(storage, EPOCHS, sync_config=sync)  # fetched: nothing is left to run
+        assert not list(storage.glob("e/*/checkpoint_*"))
+        tune.open_experiment(storage / "e").fork(start, {"epochs": epochs}, if_dead="wait")
+        analysis = run(storage, EPOCHS, sync_config=sync)
+    straight = run(tmp_path / "straight", EPOCHS + 2 * LENGTH).trials[0]
+    last = analysis.trials[2]
+    assert last.checkpoint is not None and straight.checkpoint is not None
+    assert last.checkpoint.to_dict()["weights"] == straight.checkpoint.to_dict()["weights"]
+    assert list(analysis.trial_dataframes[last.path]["epoch"]) == list(range(1, EPOCHS + 2 * LENGTH + 1))
