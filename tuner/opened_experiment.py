@@ -13,6 +13,7 @@ from tuner.experiment.paths import ExperimentPaths, is_elsewhere
 from tuner.experiment.reader import load_state
 from tuner.experiment.trial import Trial
 from tuner.inspection.experiment_reader import ExperimentReader, TrialName
+from tuner.opening.forking import fork_into, place_of
 from tuner.orders import order as words
 from tuner.orders.giving import GivenOrder, give
 
@@ -61,12 +62,19 @@ class OpenedExperiment(ExperimentReader):
         """Make a trial beside `num_samples`: {"lr": 0.01, "model/width": 64}; what it lacks is drawn from the space."""
         return self.order(words.made(words.AddOrder, config=dict(config or {})), **how)
 
-    def fork(self, checkpoint: str, config: Mapping[str, Any] | None = None, **how: Any) -> GivenOrder:
+    def fork(
+        self, checkpoint: str, config: Mapping[str, Any] | None = None, *, into: str | None = None, **how: Any
+    ) -> GivenOrder:
         """Make a trial that starts from a checkpoint, TRIAL@ITERATION or its tag, with an edited config.
 
         Args:
             config: what is changed, key or path as "model/lr" -> value; all keys are the other trial's.
+            into: makes an experiment of that name for it, beside this one (of a URI: under the default storage, named
+                NAME-fork where nothing is said), which begins with it when it is resumed; or its path.
         """
+        if into is not None or is_elsewhere(self.experiment_path):
+            source = str(self.experiment_path)
+            return fork_into(source, checkpoint, config, place_of(source, into), how.get("order_id"))
         trial, iteration = self._checkpoint(checkpoint)
         start = {"trial": trial, "iteration": iteration, "config": dict(config or {})}
         return self.order(words.made(words.ForkOrder, **start), **how)

@@ -7,7 +7,7 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tuner.experiment.trial import Trial
 from tuner.orders.giving import IF_DEAD, give
 from tuner.orders.mailbox import OrderAnswer, OrderState
 from tuner.orders.order import OrderBody
+from tuner.orders.standstill import how_to_start
 
 USUAL_S = 3.0
 """So long an answer is waited for: an order is taken up within a second, or refused."""
@@ -86,6 +87,23 @@ def carry_and_run(order: OrderBody, at: str, arguments: argparse.Namespace) -> i
     with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
         status = life()  # what it says is not for the program that reads the answer
     return max(status, _say(given.answer, arguments, late=True))
+
+
+def fork_and_run(at: str, config: Mapping[str, Any], arguments: argparse.Namespace) -> int:
+    """Make an experiment of a fork's own, and run it, or say how."""
+    from tuner.cli import resume
+    from tuner.opening import forking
+
+    root = forking.place_of(at, arguments.into)
+    given = forking.fork_into(at, arguments.checkpoint, config, root, arguments.order_id)
+    if arguments.runs:
+        with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
+            status = resume.plain_life(str(root), arguments.trainable)()
+        return max(status, _say(given.answer, arguments, late=True))
+    status = _say(given.answer, arguments, late=arguments.wait is not None)
+    if not arguments.json:
+        output.say(f"{root} is made; {how_to_start(ExperimentPaths(root))}")
+    return status
 
 
 def drives(at: str) -> bool:

@@ -12,11 +12,12 @@ import msgspec
 from trainables.wire import CheckpointRef
 from tuner.cli import output, place
 from tuner.cli.lineage_page import changed_text
+from tuner.cli.show import forked_from
 from tuner.experiment import events as ev
 from tuner.experiment.history import History
 from tuner.experiment.hostile import UNREADABLE
 from tuner.experiment.outcome import ENDS
-from tuner.experiment.reader import load_with_journal
+from tuner.experiment.reader import load_with_journal, read_settings
 from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial_records import Clone
@@ -53,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
             since = "" if history.since is None else f" before {output.time(history.since)}"
             output.say(f"... what was{since} is not recorded any more")
         width = output.terminal_width()
+        for line in forked_from(read_settings(paths)):
+            output.say(line)
         for line in lines_of(history, state, wanted):
             output.say(line if width is None else broken(line, width))
     output.complain("log", *problems, *journal.damaged, *history.notes)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.addresses import ordered
 from tuner.cli import given_order
+from tuner.experiment.paths import is_elsewhere
 from tuner.orders.order import ALL, WORDS, AddOrder, ForkOrder, OrderBody, RetryOrder, made
 
 RUNNABLE = (AddOrder, ForkOrder, RetryOrder)
@@ -53,6 +54,10 @@ def add(verbs: Any) -> None:
             verb.add_argument("--pin", action="store_true", help="and keep it, whatever the settings say")
         if word == "note":
             verb.add_argument("text", metavar="TEXT", nargs="+")
+        if word == "fork":
+            verb.add_argument(
+                "--into", metavar="NAME", help="make an experiment of its own; of a URI always: NAME-fork"
+            )
         if kind in RUNNABLE:
             given_order.add_run(verb)
         given_order.add_options(verb)
@@ -61,6 +66,8 @@ def add(verbs: Any) -> None:
 
 def run(kind: type[OrderBody], arguments: argparse.Namespace) -> int:
     at = given_order.place_of(arguments)
+    if kind is ForkOrder and (arguments.into is not None or is_elsewhere(at)):
+        return given_order.fork_and_run(at, dict(arguments.config), arguments)
     order = made(kind, **_fields(arguments, at))
     return (given_order.carry_and_run if kind in RUNNABLE else given_order.carry)(order, at, arguments)
 

@@ -130,6 +130,7 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
         given = arguments.experiment
         named = seen.address if is_elsewhere(given) else min(given, seen.address, key=len)
         told = [
+            *forked_from(seen.settings),
             *run_state.to_go_on(seen.driver, seen.state.run_ended, saved=seen.state.checkpoint_count > 0),
             *map(_copy_text, copies),
             *_changed(seen.state),
@@ -150,6 +151,17 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
     if arguments.warnings:
         facts["warned"] = [{"at": one.at, "level": one.level, "text": one.text} for one in seen.warned]
     output.say(output.as_json(facts))
+
+
+def forked_from(settings: Mapping[str, Any]) -> list[str]:
+    """A line on the experiment from whose checkpoint this one was made; none: it was not."""
+    lineage = settings.get("forked_from")
+    if not isinstance(lineage, dict):
+        return []
+    config = lineage.get("config")
+    changes = ", ".join(f"{key}={value}" for key, value in config.items()) if isinstance(config, dict) else ""
+    of = f"{lineage.get('experiment')}: {lineage.get('trial')}@{lineage.get('iteration')}"
+    return [output.value(f"forked from {of}{' with ' if changes else ''}{changes}")]
 
 
 def _head(seen: _Seen) -> list[str]:

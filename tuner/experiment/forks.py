@@ -16,6 +16,12 @@ from tuner.experiment.trials import find_trial
 
 def config_at(trial: Trial, iteration: int, blobs: Blobs | None) -> dict[str, Any]:
     """The config with which a trial trained up to an iteration: what later clonings changed is taken back."""
+    config: dict[str, Any] = tagged.loads(raw_config_at(trial, iteration), blobs=blobs)
+    return config
+
+
+def raw_config_at(trial: Trial, iteration: int) -> bytes:
+    """The same as it is stored, tagged JSON."""
     raw: dict[str, Any] = msgspec.json.decode(trial.raw_config)
     begun = 1 if trial.forked else 0
     for clone in reversed(trial.clones[begun:]):
@@ -23,8 +29,7 @@ def config_at(trial: Trial, iteration: int, blobs: Blobs | None) -> dict[str, An
             break
         for path, (old, _) in clone.changed.items():
             _put(raw, path, old)
-    config: dict[str, Any] = tagged.loads(msgspec.json.encode(raw), blobs=blobs)
-    return config
+    return msgspec.json.encode(raw)
 
 
 def _put(config: dict[str, Any], path: str, value: Any) -> None:

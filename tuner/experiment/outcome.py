@@ -20,6 +20,7 @@ ENDS = {
     "fail_fast": "stopped by fail_fast",
     "failed": "the driver failed",
     "killed": "the driver was killed",
+    "forked": "forked, and not begun yet",
 }
 """What a journal says of the end of a run, as it is shown."""
 

@@ -163,7 +163,7 @@ def _copy(source: ExperimentPaths, target: Path) -> None:
                 fs.copy_file(trial.directory / name, target / trial.dirname / name)
         for kept in trial.checkpoints:
             if fs.is_dir(trial.directory / kept.ref.name):
-                _copy_tree(trial.directory / kept.ref.name, target / trial.dirname / kept.ref.name)
+                copy_tree(trial.directory / kept.ref.name, target / trial.dirname / kept.ref.name)
 
 
 def _make_durable(directory: Path) -> None:
@@ -180,7 +180,7 @@ def _release(record: Path, target: Path) -> None:
     fs.replace_file(target, encode_record(known, released=True))
 
 
-def _copy_tree(source: Path, target: Path) -> None:
+def copy_tree(source: Path, target: Path) -> None:
     """Copy a checkpoint, by reflinks where the filesystem can; its times stay, by which it is believed unread."""
 
     def copy(source: str, target: str) -> None:

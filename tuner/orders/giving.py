@@ -96,6 +96,11 @@ class AnsweredOrder(GivenOrder):
         return self._answer
 
 
+def new_id() -> str:
+    """The id of an order for which the caller gives none."""
+    return uuid.uuid4().hex
+
+
 def give(
     place: str | PathLike[str],
     order: OrderBody | Mapping[str, Any],
@@ -120,7 +125,7 @@ def give(
         body = encode(order) if isinstance(order, OrderBody) else tagged.dumps(dict(order))
     except (TypeError, ValueError, ExperimentDamagedError) as error:
         raise OrderError(f"the order {order!r:.200} is no plain JSON: {error}") from error
-    letter = Letter(uuid.uuid4().hex if order_id is None else check_id(order_id), body)
+    letter = Letter(new_id() if order_id is None else check_id(order_id), body)
     parsed = parse(body)
     if is_elsewhere(place) or is_copy(Path(place)):
         return _given_elsewhere(os.fspath(place), parsed, letter)

@@ -50,9 +50,9 @@ def how_to_start(paths: ExperimentPaths) -> str:
     """The command that starts a driver's life."""
     root = shlex.quote(str(paths.root))
     if paths.config_yaml.exists():
-        return f"start it again with `tuner resume {root}`"
+        return f"start it with `tuner resume {root}`"
     return (
-        f'start it again (its script with resume="AUTO" and name={paths.root.name!r}, or `tuner resume {root} '
+        f'start it (its script with resume="AUTO" and name={paths.root.name!r}, or `tuner resume {root} '
         "--trainable FILE.py:NAME`)"
     )
 

@@ -35,7 +35,7 @@ from tuner.syncer.replica import Replica
 class BriefOwner:
     """An experiment that is owned for a moment."""
 
-    def __init__(self, paths: ExperimentPaths, ownership: Ownership, clock: Clock) -> None:
+    def __init__(self, paths: ExperimentPaths, ownership: Ownership, clock: Clock, *, unsaid: str) -> None:
         self.paths, self.clock = paths, clock
         self.replica: Replica | None = None
         """None: it has none that is claimed."""
@@ -56,7 +56,7 @@ class BriefOwner:
         ended = self.state.run_ended
         known = contents.generation or None
         self.add(ev.GenerationStarted(ownership.generation, known, contents.generation_id, contents.last_seq))
-        self.add(ev.RunEnded("killed" if ended is None else ended, clock.time()))
+        self.add(ev.RunEnded(unsaid if ended is None else ended, clock.time()))
         self.sync()
 
     def take_up(self, remote: RemoteExperiment, config: SyncConfig, *, journal_only: bool) -> None:
@@ -127,6 +127,7 @@ def owned_briefly(
     inline: bool = False,
     takeover: bool = False,
     journal_only: bool = False,
+    unsaid: str = "killed",
 ) -> Iterator[BriefOwner]:
     """Own an experiment that nobody runs, to tell facts and to push them.
 
@@ -136,6 +137,7 @@ def owned_briefly(
         takeover: do not wait for a sign of life of the last owner as the record here names it: it was looked at in the
             replica.
         journal_only: push nothing but the journal, which is done in a moment: a driver that starts meanwhile waits.
+        unsaid: what is said of the end of a run before this one that said nothing.
 
     Raises OwnedElsewhereError beside a live driver, ExperimentDivergedError when the replica has facts that are not
     here, SettingError, TransferError.
@@ -153,7 +155,7 @@ def owned_briefly(
         life.callback(ownership.release)
         if remote is not None and not take_generation(remote, ownership.record):
             raise OwnedElsewhereError(f"{remote.uri} was claimed by another driver just now")
-        owner = BriefOwner(paths, ownership, clock)
+        owner = BriefOwner(paths, ownership, clock, unsaid=unsaid)
         life.callback(owner.close)
         if remote is not None and config is not None:
             owner.take_up(remote, config, journal_only=journal_only)

@@ -154,7 +154,7 @@ def test_a_killed_run_is_still_one(ended: Path) -> None:
     with pytest.raises(OrderError, match=r"the driver was killed\): start it again \(its script with resume=\"AUTO\""):
         give(ended, {"order": "stop", "trial": "all"})
     (ended / "config.yaml").touch()
-    with pytest.raises(OrderError, match=rf"start it again with `tuner resume {ended}`, or --if-dead wait"):
+    with pytest.raises(OrderError, match=rf"start it with `tuner resume {ended}`, or --if-dead wait"):
         give(ended, {"order": "stop", "trial": "all"})
 
 

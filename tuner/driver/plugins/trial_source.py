@@ -172,6 +172,8 @@ class TrialSource:
 
     def planned(self, state: ExperimentState) -> int:
         """How many trials there will be in all, those of orders among them; -1: no end is known."""
+        if state.search_ended is not None and not self.more_to_come(state):
+            return len(state.trials)
         total = self.total_samples
         return total if total < 0 else total + len(state.made_for)
 
