@@ -7,10 +7,10 @@ import os
 import resource
 import socket
 import stat
-import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -95,21 +95,39 @@ def test_at_most_a_hundred_are_taken_at_once_the_oldest_first(mailbox: Mailbox) 
     assert taken == [f"order-{number:05d}" for number in range(AT_ONCE + 19, 19, -1)]
 
 
-def test_of_two_callers_with_one_id_one_is_first(mailbox: Mailbox) -> None:
-    bodies = [BODY.replace(b'"0"', b'"%d"' % number) for number in range(8)]
-    start = threading.Barrier(8)
+def test_of_callers_with_one_id_one_is_first(tmp_path: Path) -> None:
+    """Processes that begin together, and there is no directory for orders yet."""
+    for number in range(5):
+        (tmp_path / str(number)).mkdir()
+        box, (gate, opens) = Mailbox(tmp_path / str(number)), os.pipe()
+        bodies = [BODY.replace(b'"0"', b'"%d"' % caller) for caller in range(5)]
 
-    def put(body: bytes) -> None:
-        start.wait()
-        mailbox.put("same-order", body)
+        def put(body: bytes, box: Mailbox = box, gate: int = gate) -> None:
+            os.read(gate, 1)
+            box.put("same-order", body)
 
-    callers = [threading.Thread(target=put, args=(body,)) for body in bodies]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    assert [letter.body in bodies for letter in mailbox.take()] == [True]
-    assert [path.name for path in mailbox.directory.iterdir()] == ["same-order.json"]
+        callers = [forked(partial(put, body)) for body in bodies]
+        os.write(opens, b"." * len(callers))
+        assert [os.waitpid(pid, 0)[1] for pid in callers] == [0] * len(callers)
+        os.close(gate)
+        os.close(opens)
+        assert [letter.body in bodies for letter in box.take()] == [True]
+        assert [path.name for path in box.directory.iterdir()] == ["same-order.json"]
+        assert os.listdir(tmp_path / str(number)) == ["orders"]
+
+
+def forked(call: Callable[[], object]) -> int:
+    """Call it in another process; returns its pid."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            call()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    return pid
 
 
 def test_answers_are_removed_after_a_day(mailbox: Mailbox) -> None:
@@ -176,20 +194,15 @@ def test_a_group_orders_whatever_the_umask_and_root_orders_for_the_owner(mailbox
 
 def as_user(uid: int, gid: int, call: Callable[[], None]) -> None:
     """Call it in a process of that user, who keeps files to himself."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgroups([gid])
-            os.setgid(uid)  # his own group is another one
-            os.setuid(uid)
-            os.umask(0o077)
-            call()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    assert os.waitpid(pid, 0)[1] == 0
+
+    def as_him() -> None:
+        os.setgroups([gid])
+        os.setgid(uid)  # his own group is another one
+        os.setuid(uid)
+        os.umask(0o077)
+        call()
+
+    assert os.waitpid(forked(as_him), 0)[1] == 0
 
 
 def test_what_cannot_be_set_aside_is_named_once_and_what_is_busy_later(
