@@ -67,6 +67,12 @@ class ExperimentReader(ExperimentAnalysis):
         told.sort(key=lambda pair: pair[1].at)
         return [{"trial": trial_id, "at": note.at, "text": note.text} for trial_id, note in told]
 
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tag -> the checkpoint that has it, TRIAL_ID@ITERATION."""
+        kept = [(trial.trial_id, record) for trial in self.trials for record in trial.checkpoints]
+        return {tag: f"{trial_id}@{record.iteration}" for trial_id, record in kept for tag in record.tags}
+
     def changes(self, since: int = 0) -> Iterator[dict[str, Any]]:
         """The facts of the journal after one, oldest first, as plain values with their number "n" and their "kind".
 

@@ -110,7 +110,7 @@ def test_each_checkpoint_says_why_it_is_kept_or_went(opened: Any) -> None:
         assert gone and all(row["why"] and row["verified"] is None and not row["copies"] for row in gone)
     (good,) = [row for row in rows if row["tags"]]
     assert (good["index"], good["tags"], good["pinned"]) == (3, ["good"], True) and {"pinned", "good"} < {*good["why"]}
-    assert all(set(row["metrics"]) == {"score"} for row in rows)
+    assert all(set(row["metrics"]) == {"score"} for row in rows) and opened.tags == {"good": good["address"]}
 
 
 def test_lineage_is_who_went_on_from_whom(opened: Any) -> None:
