@@ -15,7 +15,6 @@ COVERED_BY: dict[str, str] = {
     "tuner/syncer/brief_owner": "tests/tuner/orders/test_unattended.py",
     "tuner/cli/trial_page": "tests/tuner/cli/test_show.py",
     "tuner/ui/event_stream": "tests/tuner/ui/test_app.py",
-    "tuner/ui/picture": "tests/tuner/ui/test_live_experiment.py",
     "tuner/ui/served_places": "tests/tuner/ui/test_app.py",
     "tuner/ui/trial_columns": "tests/tuner/ui/test_app.py",
     "tuner/ui/ui_server": "tests/tuner/cli/test_ui.py",

@@ -81,6 +81,7 @@ def run(
     executor: Any = None,
     on_end: str | Sequence[str] | None = None,
     on_failure: str | Sequence[str] | None = None,
+    ui: bool | None = None,
     **others: Any,
 ) -> ExperimentAnalysis:
     """Run an experiment and return its results.
@@ -157,6 +158,8 @@ def run(
             JSON, when the run has ended, and when a trial has failed for good (docs/hooks.md). Never stored: a resume
             has those that it is given anew. No call holds up the run, or lasts longer than TUNE_HOOK_TIMEOUT_S (10 s).
             None: nobody is told.
+        ui: True: a live page of the run, whose address is printed at the start (extra: ui); `tuner ui` shows it later
+            too. None: as TUNE_UI says, else False.
         others: Ray's further arguments: `loggers`, and those that have no effect here, of which a warning tells.
 
     A trainer's own `run_config` holds where an argument has its default.

@@ -193,6 +193,7 @@ class Spec:
         _formats, file=list[str] | None, worker=lambda value: {"export_formats": tuple(_listed(value))}
     )
     restore: Any = _setting(_start, file=str | None)
+    ui: bool | None = _setting(optional(flag), file=True)
     inherits: Sequence[str] = _setting(default=())
     """Names of settings that a resume takes over as the experiment was started with them."""
     trainable_name: str = _setting(default="")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from trainables.errors import MissingExtraError
 from trainables.extras import how_to_install
+from trainables.starting import start_thread
 from tuner.cli import output
 
 DESCRIPTION = """\
@@ -33,6 +35,7 @@ def add(verbs: Any) -> None:
     )
     verb.add_argument("--read-only", action="store_true", help="take no orders")
     verb.add_argument("--no-token", action="store_true", help="let everybody who reaches it read; implies --read-only")
+    verb.add_argument("--until-stdin-ends", action="store_true", help=argparse.SUPPRESS)  # whoever started it is gone
     verb.set_defaults(run=run)
 
 
@@ -52,8 +55,18 @@ def run(arguments: argparse.Namespace) -> int:
     how = UiOptions(
         arguments.host, arguments.port, arguments.allow_host, arguments.read_only, token=not arguments.no_token
     )
-    UiServer(Places(arguments.places), how).run(_told)
+    server = UiServer(Places(arguments.places), how)
+    if arguments.until_stdin_ends:
+        start_thread(_wait_for_end, name="ui-stdin", args=[server.stop])
+    server.run(_told)
     return 0
+
+
+def _wait_for_end(stop: Callable[[], None]) -> None:
+    """Whoever started this has the other end of stdin, and is gone when that is."""
+    while sys.stdin.buffer.read(4096):
+        pass
+    stop()
 
 
 def _told(address: str) -> None:

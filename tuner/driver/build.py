@@ -24,6 +24,7 @@ from tuner.clock import Clock, SystemClock
 from tuner.compat import variables
 from tuner.driver.driver import Run
 from tuner.driver.hooks import RunHooks, check_hooks
+from tuner.driver.live_page import wants_page
 from tuner.driver.plugins import PluginSet, TrialSource
 from tuner.driver.plugins.named_callbacks import named_callbacks
 from tuner.error import ExperimentExistsError, OwnedElsewhereError, SettingError
@@ -106,6 +107,7 @@ def _check(spec: Spec, executor: Executor) -> Path | Checkpoint | None:
     """Refuse what can be refused before anything is looked at; returns the checkpoint that trials start from."""
     _fits(spec, executor)(parse_resources(spec.resources_per_trial))
     check_hooks(spec)
+    wants_page(spec)
     strategy = spec.trainable.strategy if isinstance(spec.trainable, GroupTrainable) else ""
     if strategy.endswith("SPREAD") and executor.remote_hosts is None:
         no_effect(f"ScalingConfig(placement_strategy={strategy!r})", "trials run on this machine")

@@ -19,6 +19,7 @@ from tuner.driver.endings import Endings, HaltCause
 from tuner.driver.hooks import RunHooks
 from tuner.driver.jobs import RunPlan, needs_reports, restore_directory
 from tuner.driver.left_to_run import LeftToRun, how_far
+from tuner.driver.live_page import live_page, wants_page
 from tuner.driver.loop import TrialLoop
 from tuner.driver.plugins import FactApplier, PluginSet
 from tuner.driver.shown_progress import progress_facts
@@ -121,8 +122,9 @@ class Run:
                 self._warn(line)
             for line in changed:
                 self._warn(line, logging.INFO)
-            loop = self._loop(journal)
-            self._drive(loop, journal, left)
+            with live_page(self.opened.paths.root, self.reporter.announce, wanted=wants_page(self.spec)):
+                loop = self._loop(journal)
+                self._drive(loop, journal, left)
         except StorageFullError:
             with contextlib.suppress(StorageFullError):  # the same once more, behind a second traceback
                 journal.close()
