@@ -64,7 +64,7 @@ def main(where: str) -> None:
         stop={"training_iteration": 4}, keep_checkpoints_num=1, **small, **common,
     )  # fmt: skip
     rate: dict[str, Any] = {"rate": tune.uniform(0, 1)}
-    pbt = PopulationBasedTraining(perturbation_interval=2, hyperparam_mutations=rate)
+    pbt = PopulationBasedTraining("training_iteration", perturbation_interval=2, synch=True, hyperparam_mutations=rate)
     tune.run(
         Grows, name="pbt", config=rate, num_samples=4, stop={"training_iteration": 8}, scheduler=pbt, **small, **common,
     )  # fmt: skip

@@ -26,6 +26,11 @@ class Column {
   }
 }
 
+/** What every result has, whatever was reported. */
+const AUTOMATIC = new Set(
+  "training_iteration time_total_s time_this_iter_s timestamp pid hostname node_ip date done trial_id experiment_id time_since_restore iterations_since_restore should_checkpoint episodes_total timesteps_total timesteps_since_restore experiment_tag config warmup_time".split(" "),
+);
+
 const GROUPS = ["config", "last"];
 
 class Trials {
@@ -95,4 +100,4 @@ class Trials {
   }
 }
 
-export { Column, Trials };
+export { AUTOMATIC, Column, Trials };

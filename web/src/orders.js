@@ -33,14 +33,16 @@ function ForkForm({ trial, config, iterations, iteration, onGive, onClose }) {
   const submit = (event) => {
     event.preventDefault();
     const given = new FormData(event.currentTarget);
+    // The newest is that of this moment: while the form was open the trial has gone on, and others went.
+    const from = given.get("iteration") === "newest" ? iterations.at(-1) : Number(given.get("iteration"));
     const changed = Object.entries(config).filter(([key, value]) => given.get("." + key) !== text(value));
-    onGive({ order: "fork", trial, iteration: Number(given.get("iteration")), config: Object.fromEntries(changed.map(([key]) => [key, valueOf(given.get("." + key))])) });
+    onGive({ order: "fork", trial, iteration: from, config: Object.fromEntries(changed.map(([key]) => [key, valueOf(given.get("." + key))])) });
     onClose();
   };
   return html`<form class="panel fork" aria-label="Fork" onSubmit=${submit}>
     <h2>Fork: a new trial from a checkpoint of this one</h2>
-    <label>from iteration <select name="iteration">${iterations.map((each) => html`<option selected=${each === iteration}>${each}</option>`)}</select></label>
-    ${Object.entries(config).map(([key, value]) => html`<label>${key} <input name=${"." + key} value=${text(value)} spellcheck=${false} /></label>`)}
+    <label>from iteration <select name="iteration"><option value="newest" selected=${iteration === "newest"}>the newest</option>${iterations.map((each) => html`<option selected=${each === iteration}>${each}</option>`)}</select></label>
+    ${Object.entries(config).map(([key, value]) => html`<label>${key} <input name=${"." + key} defaultValue=${text(value)} spellcheck=${false} /></label>`)}
     <p><button type="submit">Start the fork</button> <button type="button" onClick=${onClose}>Cancel</button></p>
   </form>`;
 }

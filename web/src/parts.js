@@ -8,7 +8,7 @@ function Columns({ data, shown, label, attributes = () => ({}) }) {
   const keys = Object.keys(shown).filter((key) => data[key] || shown[key][1]?.length > 1);
   const rows = Object.values(data)[0] ?? [];
   const numeric = (key) => (shown[key][0].endsWith("#") ? "n" : "");
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`${label}, table`}><table>
     <thead><tr>${keys.map((key) => html`<th scope="col" class=${numeric(key)}>${shown[key][0].replace(/#$/, "")}</th>`)}</tr></thead>
     <tbody>${rows.map((_, row) => html`<tr key=${row} ...${attributes(row)}>${keys.map((key) => {
       const [, cell = number] = shown[key];

@@ -10,10 +10,10 @@ async function tail(address, signal) {
   return { text: await answer.text(), size: Number(answer.headers.get("X-Size")) };
 }
 
-/** What came since; null when nothing did. */
+/** What came since. The last byte that is known is asked for again: a range of nothing is an error. */
 async function since(address, from, signal) {
-  const answer = await fetch(address, { signal, headers: { Range: `bytes=${from}-` } });
-  return answer.status === 206 ? answer.text() : null;
+  const answer = await fetch(address, { signal, headers: { Range: `bytes=${Math.max(0, from - 1)}-` } });
+  return answer.status === 206 ? (await answer.arrayBuffer()).slice(from ? 1 : 0) : new ArrayBuffer(0);
 }
 
 export function Logs({ files, follow }) {
@@ -27,10 +27,10 @@ export function Logs({ files, follow }) {
     let held = null;
     const read = async () => {
       try {
-        if (!held) held = await tail(address, leaving.signal);
+        if (!held?.size) held = await tail(address, leaving.signal);
         else {
           const more = await since(address, held.size, leaving.signal);
-          if (more) held = { text: (held.text + more).slice(-4 * TAIL), size: held.size + new TextEncoder().encode(more).length };
+          if (more.byteLength) held = { text: (held.text + new TextDecoder().decode(more)).slice(-4 * TAIL), size: held.size + more.byteLength };
         }
         show(held);
       } catch (error) {

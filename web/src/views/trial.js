@@ -1,4 +1,5 @@
 // One trial: what it was given, what it came to, its checkpoints, its output, why it was stopped.
+import { AUTOMATIC } from "../columns.js";
 import { html, useState } from "../dom.js";
 import { moment, number } from "../format.js";
 import { Lines } from "../lines.js";
@@ -48,16 +49,16 @@ export function TrialPage({ route, experiment, overview }) {
   const may = overview.orders && !embedded && overview.at == null;
   const shelf = trial.checkpoints;
   const kept = shelf.iteration.filter((_, n) => shelf.fate[n] === "kept");
-  const metrics = Object.keys(trial.results.values).filter((name) => trial.results.values[name].some((value) => typeof value === "number"));
+  const metrics = Object.keys(trial.results.values).filter((name) => trial.results.values[name].some((value) => typeof value === "number") && !AUTOMATIC.has(name));
   return html`
     <h2 class="title">Trial ${trial.id} <${State} status=${trial.state} said=${trial.said} /></h2>
     ${[trial.problem, ...trial.problems].filter(Boolean).map((line) => html`<p class="wrong" role="alert">${line}</p>`)}
-    ${may ? html`<${Buttons} trial=${trial} orders=${orders} onFork=${() => setFork(kept.at(-1))} /><${Answer} said=${orders.said} />` : !embedded && html`<p class="muted">${overview.at != null ? "Orders are given now, not in the past." : overview.read_only ? "This page is read-only." : "Orders are given where the experiment runs."}</p>`}
+    ${may ? html`<${Buttons} trial=${trial} orders=${orders} onFork=${() => setFork("newest")} /><${Answer} said=${orders.said} />` : !embedded && html`<p class="muted">${overview.at != null ? "Orders are given now, not in the past." : overview.read_only ? "This page is read-only." : "Orders are given where the experiment runs."}</p>`}
     ${fork != null && html`<${ForkForm} trial=${trial.id} config=${Object.fromEntries((trial.searched.length ? trial.searched : Object.keys(trial.config)).map((key) => [key, trial.config[key]]))} iterations=${kept} iteration=${fork} onGive=${orders.give} onClose=${() => setFork(null)} />`}
     <div class="panels" data-trial=${trial.id}>
       <${Panel} title="Stands"><${Facts} of=${[
         ["number", trial.index], ["iteration", trial.iteration], ["attempt", trial.attempt], trial.failures > 0 && ["failures", trial.failures],
-        trial.reason && ["why it ended", trial.reason], ...Object.entries(trial.last).slice(0, 12).map(([name, value]) => [name, number(value)]),
+        trial.reason && ["why it ended", trial.reason], ...Object.entries(trial.last).filter(([name]) => !AUTOMATIC.has(name)).slice(0, 12).map(([name, value]) => [name, number(value)]),
       ]} /><p class="muted"><code>${trial.path}</code></p><//>
       <${Panel} title="Config"><${Config} config=${trial.config} /><//>
       ${trial.parent && html`<${Panel} title="Differs from its parent"><p>from <${Link} to=${address(route, { view: "trial", trial: trial.parent.id })}>${trial.parent.id}<//>, ${trial.parent.checkpoint} at iteration ${trial.parent.iteration}</p>

@@ -1,5 +1,6 @@
 // All trials: sorted, filtered, one row each.
 import { html, useMemo } from "../dom.js";
+import { AUTOMATIC } from "../columns.js";
 import { bytes, duration, moment, number } from "../format.js";
 import { chosen } from "../filter.js";
 import { useTrials } from "../live.js";
@@ -7,7 +8,6 @@ import { Empty, Link, State } from "../parts.js";
 import { address, go } from "../route.js";
 import { VirtualTable, sorted } from "../table.js";
 
-const AUTOMATIC = new Set("training_iteration time_total_s time_this_iter_s timestamp pid hostname node_ip date done trial_id experiment_id time_since_restore iterations_since_restore should_checkpoint episodes_total timesteps_total timesteps_since_restore experiment_tag config warmup_time".split(" "));
 const wide = (label, least = 64) => Math.min(220, Math.max(least, 22 + label.length * 8));
 
 function columnsOf(trials, route) {

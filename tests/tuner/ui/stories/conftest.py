@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+import tuner as tune
+
 ROOT = Path(__file__).resolve().parents[4]
 STATIC = ROOT / "tuner" / "ui" / "static"
 BROWSER = shutil.which("chromium")
@@ -113,3 +115,17 @@ def visit(context: Any, served: Served) -> Iterator[Visit]:
     yield made
     page.close()
     assert made.wrong == []
+
+
+def trial_ids(results: Path, name: str) -> list[str]:
+    return [trial.trial_id for trial in tune.ExperimentAnalysis(results / name).trials]
+
+
+def drawn(page: Any, label: str) -> int:
+    """How many pixels of a canvas have a colour."""
+    canvas = page.get_by_role("img", name=label).first
+    canvas.wait_for()
+    page.wait_for_function("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+    count = """canvas => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data
+        .reduce((sum, value, n) => sum + (n % 4 === 3 && value > 40), 0)"""
+    return int(canvas.evaluate(count))

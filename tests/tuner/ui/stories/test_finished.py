@@ -9,27 +9,13 @@ from typing import Any
 import pytest
 
 import tuner as tune
-from tests.tuner.ui.stories.conftest import Served, Visit
+from tests.tuner.ui.stories.conftest import Served, Visit, drawn, trial_ids
 
 NASTY = "<img src=x onerror=\"document.title='owned'\">"
 
 
-def trial_ids(results: Path, name: str) -> list[str]:
-    return [trial.trial_id for trial in tune.ExperimentAnalysis(results / name).trials]
-
-
 def the_row(page: Any, trial_id: str) -> Any:
     return page.locator(f'tr[data-trial="{trial_id}"]')
-
-
-def drawn(page: Any, label: str) -> int:
-    """How many pixels of a canvas have a colour."""
-    canvas = page.get_by_role("img", name=label).first
-    canvas.wait_for()
-    page.wait_for_function("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
-    count = """canvas => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data
-        .reduce((sum, value, n) => sum + (n % 4 === 3 && value > 40), 0)"""
-    return int(canvas.evaluate(count))
 
 
 def test_the_first_page_lists_the_experiments_with_links_to_them(visit: Visit) -> None:

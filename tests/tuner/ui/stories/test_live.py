@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +39,8 @@ class Run:
 
     def orders(self) -> list[tuple[str, str]]:
         """(word, state) of what was ordered, as the journal has it."""
-        return [(record.word, record.state) for record in tune.open_experiment(self.where / "live").orders.values()]
+        orders = tune.open_experiment(self.where / "live").orders.values()
+        return [(record["order"]["order"], record["state"]) for record in orders]
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +65,20 @@ def trial(visit: Visit) -> str:
     return str(page.locator("tr[data-trial]").first.get_attribute("data-trial"))
 
 
+def ordered(page: Any, word: str) -> None:
+    """Click, and wait until the driver has answered."""
+    button = page.get_by_role("button", name=word, exact=True)
+    button.wait_for()
+    done = (
+        page.get_by_role("region", name="Orders", exact=True)
+        .get_by_role("row", name=word.lower())
+        .filter(has_text="done")
+    )
+    before = done.count()
+    button.click()
+    done.nth(before).wait_for()
+
+
 def test_results_appear_by_themselves(visit: Visit, trial: str) -> None:
     cells = visit.page.locator(f'tr[data-trial="{trial}"] td')
     before = int(cells.nth(3).inner_text())
@@ -70,6 +87,80 @@ def test_results_appear_by_themselves(visit: Visit, trial: str) -> None:
         "([id, before]) => Number(document.querySelector(`tr[data-trial='${id}']`).cells[3].textContent) > before + 2",
         arg=[trial, before],
     )
+
+
+def test_a_click_saves_and_the_shelf_shows_it(visit: Visit, run: Run, trial: str) -> None:
+    page = visit.to(f"e/live/trial/{trial}")
+
+    ordered(page, "Save")
+
+    assert ("save", "done") in run.orders()
+    page.get_by_role("region", name="Checkpoints", exact=True).get_by_role(
+        "cell", name="kept", exact=True
+    ).first.wait_for()
+
+
+def test_a_click_pauses_and_another_lets_it_go_on(visit: Visit, run: Run, trial: str) -> None:
+    page = visit.to(f"e/live/trial/{trial}")
+
+    ordered(page, "Pause")
+    page.locator("h2 .state.PAUSED").wait_for()
+    assert run.trials()[0].held
+    ordered(page, "Go")
+    page.locator("h2 .state.RUNNING").wait_for()
+
+
+def test_a_pinned_checkpoint_stays_and_says_so(visit: Visit, run: Run, trial: str) -> None:
+    page = visit.to(f"e/live/trial/{trial}")
+    ordered(page, "Pause")  # so that none of its checkpoints goes in the meantime
+
+    page.get_by_role("button", name="Pin checkpoint").last.click()
+
+    page.get_by_role("cell", name="pinned, kept").first.wait_for()
+    assert any(record.pinned for record in run.trials()[0].checkpoints)
+
+
+def test_a_fork_is_a_trial_with_another_config(visit: Visit, run: Run, trial: str) -> None:
+    page = visit.to(f"e/live/trial/{trial}")
+    before = len(run.trials())
+
+    page.get_by_role("button", name="Fork", exact=True).click()
+    page.get_by_label("rate").fill("7.5")
+    page.get_by_role("button", name="Start the fork").click()
+    page.get_by_text(re.compile("fork: (taken|done)")).wait_for()
+
+    page.goto(visit.served.root + "e/live/trials?filter=rate+%3D+7.5")
+    page.locator("tr[data-trial] .state.RUNNING").wait_for()
+    forked = run.trials()[before]
+    assert forked.config["rate"] == 7.5 and forked.iteration
+
+
+def test_output_is_followed(visit: Visit, trial: str) -> None:
+    page = visit.to(f"e/live/trial/{trial}")
+
+    page.get_by_role("log").get_by_text("a line of output").wait_for()
+
+
+def test_a_click_stops(visit: Visit, run: Run, trial: str) -> None:
+    ids = [row.get_attribute("data-trial") for row in visit.page.locator("tr[data-trial]").all()]
+    page = visit.to(f"e/live/trial/{ids[1]}")
+
+    ordered(page, "Stop")
+
+    page.locator("h2 .state.TERMINATED").wait_for()
+    assert run.trials()[1].is_finished()
+
+
+def test_a_page_that_may_only_read_has_no_buttons(
+    browser: Any, run: Run, trial: str, tmp_path: Path, visit: Visit
+) -> None:
+    with serving(run.where, home=tmp_path, more=("--no-token",)) as served:
+        page = browser.new_page()
+        page.goto(f"{served.root}e/live/trial/{trial}")
+        page.get_by_text("This page is read-only.").wait_for()
+        assert page.get_by_role("button", name="Stop").count() == 0
+        assert page.request.post(f"{served.root}e/live/orders", data={"order": "stop", "trial": trial}).status == 403
+        page.close()
 
 
 def test_an_order_from_another_site_is_refused(visit: Visit, run: Run, trial: str) -> None:

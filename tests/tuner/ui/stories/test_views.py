@@ -1,0 +1,193 @@
+"""What the views behind the table show of experiments that have ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tuner as tune
+from tests.tuner.ui.stories.conftest import Visit, drawn, trial_ids
+
+NASTY = "<img src=x onerror=\"document.title='owned'\">"
+
+
+def test_curves_are_drawn_and_fewer_with_a_filter(visit: Visit) -> None:
+    page = visit.to("e/asha/curves")
+    page.get_by_text("50 trials").wait_for()
+    all_of_them = drawn(page, "loss of 50 lines")
+
+    page.get_by_label("Filter").fill("iteration = 8 width = 64")
+
+    page.get_by_role("img", name="loss of 50 lines").wait_for(state="detached")
+    name = page.get_by_role("img", name="loss of").get_attribute("aria-label")
+    assert 0 < int(name.split()[2]) < 30
+    assert 2000 < drawn(page, name) < all_of_them
+
+
+def test_curves_change_to_a_log_scale_over_time_of_another_metric(visit: Visit) -> None:
+    page = visit.to("e/asha/curves")
+
+    page.get_by_label("log scale").check()
+    page.get_by_label("over").select_option("time")
+    page.get_by_label("metric").select_option("size")
+
+    page.get_by_role("img", name="size of 50 lines").wait_for()
+    assert "log=1" in page.url and "x=time" in page.url and "metric=size" in page.url
+
+
+@pytest.mark.parametrize(
+    ("plot", "picture"),
+    [
+        ("parallel", "Parallel coordinates of 60 trials over"),
+        ("scatter", "loss over"),
+        ("slice", "loss over lr"),
+        ("contour", "Contour over"),
+        ("pareto", "Pareto front"),
+    ],
+)
+def test_parameters_are_drawn(visit: Visit, plot: str, picture: str) -> None:
+    page = visit.to(f"e/asha/parameters?plot={plot}")
+
+    assert drawn(page, picture) > 500
+    assert page.get_by_role("link", name=plot, exact=True).get_attribute("aria-current") == "true"
+
+
+def test_importance_is_told_in_numbers(visit: Visit) -> None:
+    page = visit.to("e/asha/parameters?plot=importance")
+
+    page.get_by_role("table", name="Importance").get_by_role("rowheader", name="lr").wait_for()
+    assert page.get_by_role("meter").count() == 2
+
+
+def test_a_brush_along_an_axis_is_a_filter(visit: Visit) -> None:
+    page = visit.to("e/asha/parameters")
+    canvas = page.get_by_role("img", name="Parallel coordinates")
+    canvas.wait_for()
+    drawn(page, "Parallel coordinates")
+    box = canvas.bounding_box()
+
+    page.mouse.move(box["x"] + 46, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 46, box["y"] + 250)
+    page.mouse.up()
+
+    page.get_by_text(" of 60").wait_for()
+    assert ">=" in page.get_by_label("Filter").input_value()
+    assert int(page.locator("#filtered").inner_text().split()[0]) < 60
+
+
+def test_the_pareto_front_names_its_members(visit: Visit, results: Path) -> None:
+    page = visit.to("e/asha/parameters?plot=pareto")
+
+    rows = page.get_by_role("region", name="Pareto front").locator("tr[data-trial]")
+    rows.first.wait_for()
+    assert {row.get_attribute("data-trial") for row in rows.all()} <= set(trial_ids(results, "asha"))
+
+
+def test_the_lineage_says_what_an_exploit_changed(visit: Visit, results: Path) -> None:
+    page = visit.to("e/pbt/lineage")
+    ids = trial_ids(results, "pbt")
+    page.locator(f'svg [data-trial="{ids[0]}"]').wait_for()
+    assert page.locator("svg [data-trial]").count() == 4
+    exploits = page.locator("svg .edge.exploit")
+    said = exploits.first.text_content()
+
+    page.locator(f'svg [data-trial="{said.split()[1]}"]').press("Enter")
+
+    page.get_by_role("heading", name="exploit at iteration").first.wait_for()
+    assert page.get_by_role("table", name="What changed").first.get_by_role("rowheader", name="rate").count() == 1
+
+
+def test_machines_show_their_slots(visit: Visit) -> None:
+    page = visit.to("e/pbt/machines")
+
+    assert drawn(page, "Slots of 1 host over time") > 1000
+    assert page.get_by_role("region", name="Hosts").first.get_by_role("row").count() == 2
+
+
+def test_two_experiments_stand_over_each_other(visit: Visit) -> None:
+    page = visit.to("e/pbt/compare")
+
+    page.get_by_label("compare with").select_option("mixed")
+
+    page.get_by_role("region", name="Best configs").first.wait_for()
+    assert drawn(page, "best so far of both") > 500
+
+
+def test_a_trial_tells_config_results_checkpoints_and_why(visit: Visit, results: Path) -> None:
+    ids = trial_ids(results, "mixed")
+    page = visit.to(f"e/mixed/trial/{ids[3]}")
+
+    assert NASTY in page.get_by_role("table", name="config").inner_text()
+    assert drawn(page, "score by iteration") > 300
+    shelf = page.get_by_role("region", name="Checkpoints", exact=True).get_by_role("table")
+    assert shelf.get_by_role("row").count() == 5
+    assert (
+        shelf.locator("tr.gone").count() == 3
+        and "checkpoint_000004" in shelf.locator("tr:not(.gone)").last.inner_text()
+    )
+    page.get_by_role("log").get_by_text("a line of output").wait_for()
+    assert NASTY in page.get_by_role("log").inner_text()
+    assert page.locator("img").count() == 0
+
+
+def test_a_failed_trial_shows_its_traceback(visit: Visit, results: Path) -> None:
+    page = visit.to(f"e/mixed/trial/{trial_ids(results, 'mixed')[1]}")
+
+    error = page.get_by_role("region", name="Error")
+    error.get_by_text("Traceback (most recent call last)").wait_for()
+    assert f"no more {NASTY}\nthe second line" in error.inner_text()
+
+
+def test_a_checkpoint_is_downloaded(visit: Visit, results: Path, tmp_path: Path) -> None:
+    page = visit.to(f"e/mixed/trial/{trial_ids(results, 'mixed')[0]}")
+
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download checkpoint_000004").click()
+
+    download.value.save_as(tmp_path / "it.tar")
+    import tarfile
+
+    with tarfile.open(tmp_path / "it.tar") as packed:
+        assert any(name.endswith("state") for name in packed.getnames())
+
+
+def test_a_trial_that_an_algorithm_stopped_says_by_which_rule(visit: Visit, results: Path) -> None:
+    stopped = next(
+        trial
+        for trial in tune.ExperimentAnalysis(results / "asha").trials
+        if trial.iteration < 8 and trial.is_finished()
+    )
+    page = visit.to(f"e/asha/trial/{stopped.trial_id}")
+
+    decisions = page.get_by_role("region", name="Decisions").first
+    decisions.get_by_role("cell", name="stop", exact=True).first.wait_for()
+    assert "ASHA" in decisions.inner_text()
+
+
+def test_an_earlier_moment_is_a_page_of_its_own(visit: Visit) -> None:
+    page = visit.to("e/asha/")
+    slider = page.get_by_role("slider", name="Moment")
+    slider.wait_for()
+    middle = int(slider.get_attribute("max")) // 2
+
+    slider.fill(str(middle))
+
+    page.get_by_text(f"As it was at fact {middle}").wait_for()
+    assert f"at={middle}" in page.url
+    progress = page.get_by_role("region", name="Progress").inner_text()
+    assert "running" in progress or "waiting" in progress
+    page.get_by_role("button", name="Now").click()
+    page.get_by_text("As it was at fact").wait_for(state="detached")
+    assert "60 done" in page.get_by_role("region", name="Progress").inner_text()
+
+
+@pytest.mark.parametrize("view", ["curves", "parameters", "lineage", "machines"])
+def test_every_view_fits_into_400_pixels(visit: Visit, view: str) -> None:
+    visit.page.set_viewport_size({"width": 400, "height": 800})
+    page: Any = visit.to(f"e/pbt/{view}")
+
+    page.locator("main :is(canvas, svg)").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
