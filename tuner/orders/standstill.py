@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from tuner.error import ExperimentDamagedError, OrderError
+from tuner.error import ExperimentDamagedError, ExperimentNotFoundError, OrderError
 from tuner.experiment.liveness import LastDriver
 from tuner.experiment.outcome import ENDS, outcome
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
@@ -41,7 +41,7 @@ def is_copy(root: Path) -> bool:
     paths = ExperimentPaths(root)
     try:
         place = read_settings(paths).get("upload_dir")
-    except ExperimentDamagedError:
+    except (ExperimentDamagedError, ExperimentNotFoundError):  # its driver is about to describe it
         return False
     return place is not None and not is_elsewhere(place) and as_local_path(place).resolve() == root.resolve().parent
 
