@@ -26,8 +26,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from orders_by_hand import judge
 
-from tuner.error import OrderError
+from tuner.error import ExperimentNotFoundError, OrderError
 from tuner.orders.giving import give
+from tuner.orders.mailbox import Mailbox
 
 HERE = Path(__file__).parent
 TRIALS, ITERATIONS = 4, 40
@@ -205,15 +206,16 @@ def _saved(root: Path, trial: str) -> list[int]:
 
 def _give(ordered: Ordered, rng: random.Random, order: dict[str, Any], *, anew: bool = False) -> None:
     """Mostly under an id of its own; else again under one that is known, and that is no new order."""
-    if ordered.given and not anew and rng.random() < 0.1:
-        give(ordered.root, order, order_id=rng.choice(list(ordered.given)), if_dead="wait")
-        return
-    order_id = f"{rng.getrandbits(64):016x}"
-    try:
-        give(ordered.root, order, order_id=order_id, if_dead="wait")
-        ordered.given[order_id] = order
-    except OrderError as error:
-        ordered.flags.append(f"{order} could not be given: {error}")
+    known = bool(ordered.given) and not anew and rng.random() < 0.1
+    order_id = rng.choice(list(ordered.given)) if known else f"{rng.getrandbits(64):016x}"
+    if rng.random() < 0.7:
+        Mailbox(ordered.root).put(order_id, json.dumps(order).encode())
+    else:
+        try:
+            give(ordered.root, order, order_id=order_id, if_dead="wait")
+        except (OrderError, ExperimentNotFoundError):
+            return  # it was refused at once, and must not turn up in the journal
+    ordered.given.setdefault(order_id, order)
 
 
 def main() -> int:
