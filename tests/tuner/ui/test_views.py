@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.tuner.ui.served import client, data, lengths, serving
+from tuner.ui.embedded import views
 
 VIEWS = ("overview", "trials", "curves", "parameters", "lineage", "machines", "compare", "orders")
 
@@ -163,3 +164,33 @@ def test_a_history_that_does_not_reach_back_says_where_it_begins(experiment: Pat
         refused = pages.get("e/first/overview.json?at=3")
         assert refused.status_code == 404 and refused.json()["first_seq"] == told["first_seq"]
         assert "not recorded" in data(pages, "e/first/curves.json")["note"]
+
+
+def test_a_page_in_one_file_has_the_same_data(experiment: Path, pages: httpx.Client) -> None:
+    made = views(experiment, trials=2)
+    assert len(made) == 9 and sum("/trial/" in address for address in made) == 2
+    for address, told in made.items():
+        served = data(pages, address)
+        differ = {key for key in served if served[key] != told[key]}
+        assert differ <= {"time", "orders", "read_only", "checkpoints", "disk"}, address
+
+
+def test_an_order_is_answered_as_its_file_has_it(experiment: Path, tmp_path: Path) -> None:
+    shutil.copytree(experiment, tmp_path / "first")
+    with serving([tmp_path / "first"]) as one, client(one) as pages:
+        malformed = pages.post("e/first/orders", content=b"[]")
+        assert malformed.status_code == 400 and malformed.json()["state"] == "refused"
+        unknown = pages.post("e/first/orders", json={"order": "dance", "trial": "0"})
+        assert unknown.status_code == 400 and "there is no order 'dance'" in unknown.json()["why"]
+        assert pages.post("e/first/orders", content=b"[" * (1 << 20)).status_code == 400
+        nobody = pages.post("e/first/orders", json={"order": "stop", "trial": "0"})
+        assert nobody.status_code == 409 and nobody.json()["state"] == "refused" and nobody.json()["why"]
+        order = {"order": "retry", "trial": "2"}
+        waits = pages.post("e/first/orders", json={**order, "id": "from-the-page-1", "if_dead": "wait"})
+        assert waits.status_code == 200, waits.text
+        assert waits.json() == {"id": "from-the-page-1", "state": "waiting", "why": ""}
+        assert (tmp_path / "first" / "orders" / "from-the-page-1.json").is_file()
+        listed = data(pages, "e/first/orders.json")
+        assert (listed["id"], listed["order"], listed["state"]) == (["from-the-page-1"], [order], ["waiting"])
+        noted = pages.post("e/first/orders", json={"order": "note", "trial": "0", "text": "<b>flat</b>"})
+        assert noted.status_code == 200 and noted.json()["state"] == "done", "nobody needs to live for that"
