@@ -97,7 +97,7 @@ export function Curves({ route, experiment, overview }) {
       <label class="choice">smoothing <input type="range" min="0" max="0.99" step="0.01" value=${weight} onInput=${(event) => set("smooth")(Number(event.currentTarget.value) || null)} /></label>
       <span class="muted" role="status">${data?.trials.id.length ?? 0} trials${lines.some((line) => line.dashed) ? "; dashed: void after a rollback" : ""}</span>
     </div>
-    ${data && !lines.length ? html`<${Empty}>No result to draw of these trials.<//>` : html`<${Lines} label=${`${metric} of ${lines.length} lines`} height=${Math.max(300, Math.min(760, innerHeight - 150))} lines=${lines} log=${log} names=${[byTime ? "time" : "iteration", metric]}
+    ${!data ? html`<${Empty}>Reading…<//>` : !lines.length ? html`<${Empty}>No result to draw of these trials.<//>` : html`<${Lines} label=${`${metric} of ${lines.length} lines`} height=${Math.max(300, Math.min(760, innerHeight - 150))} lines=${lines} log=${log} names=${[byTime ? "time" : "iteration", metric]}
       xText=${byTime ? duration : number} onPick=${(id) => go(address(route, { view: "trial", trial: id }))} />`}
     ${data?.note && html`<p class="muted">${data.note}</p>`}`;
 }

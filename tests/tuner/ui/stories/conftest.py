@@ -122,10 +122,19 @@ def trial_ids(results: Path, name: str) -> list[str]:
 
 
 def drawn(page: Any, label: str) -> int:
-    """How many pixels of a canvas have a colour."""
+    """How many pixels of a canvas have a colour, once it has some, and as many in the next picture."""
     canvas = page.get_by_role("img", name=label).first
     canvas.wait_for()
-    page.wait_for_function("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
-    count = """canvas => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data
-        .reduce((sum, value, n) => sum + (n % 4 === 3 && value > 40), 0)"""
-    return int(canvas.evaluate(count))
+    return int(canvas.evaluate(COLOURED))
+
+
+COLOURED = """async (canvas) => {
+  const coloured = () => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data
+    .reduce((sum, value, n) => sum + (n % 4 === 3 && value > 40), 0);
+  let [before, now] = [-1, 0];
+  while (!now || now !== before) {
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    [before, now] = [now, coloured()];
+  }
+  return now;
+}"""
