@@ -15,6 +15,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -98,7 +99,7 @@ def application(served: Served) -> Guard:
         Route("/e/{name}/files/{trial:path}/{file}", _file),
         Route("/e/{name}/checkpoints/{trial:path}/{checkpoint}.tar", _checkpoint),
         Route("/e/{name}/{view}.json", _data),
-        Mount("/static", StaticFiles(directory=STATIC, check_dir=False)),
+        Mount("/static", GZipMiddleware(StaticFiles(directory=STATIC, check_dir=False))),
     ]
     handlers: dict[Any, Callable[[Request, Any], Any]] = {
         HTTPException: _failed_http,

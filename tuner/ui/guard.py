@@ -97,13 +97,15 @@ class Guard:
         if scope["type"] != "http":
             return
 
+        kept = b"no-cache" if scope["path"].startswith("/static/") else b"no-store"  # data: never on a disk
+
         async def told(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 given = {name.lower() for name, _ in message["headers"]}
                 message["headers"] = [
                     *message["headers"],
                     *(header for header in HEADERS if header[0] not in given),
-                    *([] if b"cache-control" in given else [(b"cache-control", b"no-store")]),
+                    *([] if b"cache-control" in given else [(b"cache-control", kept)]),
                 ]
             await send(message)
 
