@@ -28,7 +28,8 @@ def train(config):
     held = tune.get_checkpoint()
     first = held.to_dict()["i"] if held else 0
     context = tune.get_context()
-    name, host = int(context.get_trial_id().rpartition("_")[2]) + 1, socket.gethostname()
+    number, host = context.get_trial_id().rpartition("_")[2], socket.gethostname()
+    name = 101 + int(number[1:]) if number[0] == "o" else int(number) + 1
     stubborn = "trap '' TERM HUP INT; echo $$ > $0; while :; do sleep 1; done"
     child = shared / f"child-{name}-{host}-{os.getpid()}"
     subprocess.Popen(["setsid", "sh", "-c", stubborn, str(child)], stdin=subprocess.DEVNULL)
@@ -139,7 +140,8 @@ class Run:
 
     def saved(self, host: RayHost, x: int) -> list[str]:
         """Names of a trial's checkpoints on a host's disk."""
-        return sorted(path.name for path in self.root(host).glob(f"*_{x - 1:05d}/checkpoint_*"))
+        number = f"{x - 1:05d}" if x < 101 else f"o{x - 101:04d}"  # those that were ordered count from 101
+        return sorted(path.name for path in self.root(host).glob(f"*_{number}/checkpoint_*"))
 
 
 def started(cluster: Cluster, **settings: Any) -> tuple[Run, Driver]:

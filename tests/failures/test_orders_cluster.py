@@ -25,7 +25,7 @@ def ordered(run: Run, script: Driver, trial: int, *bodies: dict[str, Any]) -> li
     return [order.why for order in orders]
 
 
-def test_a_trial_on_another_host_is_paused_continued_saved_pinned_retried_and_stopped(cluster: Cluster) -> None:
+def test_a_trial_on_another_host_is_paused_forked_continued_saved_pinned_retried_and_stopped(cluster: Cluster) -> None:
     driver, other = cluster.hosts
     run = Run(cluster, x=[1, 2], steps=500, free=500, pause=0.1, resources_per_trial={"cpu": 2})
     script = run.start()
@@ -38,8 +38,13 @@ def test_a_trial_on_another_host_is_paused_continued_saved_pinned_retried_and_st
     paused_at = int(found_at.removeprefix("at iteration "))
     (record,) = [name for name in run.saved(driver, x) if int(name[11:17]) == paused_at]
     assert run.starts(x)[0][2] not in map(number_there, run.processes(other))
-    pinned, _ = ordered(run, script, x, {"order": "pin", "iteration": paused_at}, {"order": "go"})
+    (pinned,) = ordered(run, script, x, {"order": "pin", "iteration": paused_at})
     assert pinned == record
+    ordered(run, script, x, {"order": "fork", "iteration": paused_at, "config": {"pause": 0.2}})
+    until("its fork trains", lambda: len(run.saved(driver, 101)) > 0, of=script)
+    assert run.starts(101)[0][:2] == (paused_at, other.hostname)
+    ordered(run, script, 3, {"order": "stop"})
+    ordered(run, script, x, {"order": "set", "name": "resources", "value": {"cpu": 1}}, {"order": "go"})
     until("it goes on", lambda: len(run.starts(x)) == 2, of=script)
     first, _, pid = run.starts(x)[1]
     assert first == paused_at
