@@ -115,7 +115,7 @@ def _tags_text(wanted: str, tags: list[str], trials: Sequence[Trial]) -> str:
     hint = f"; did you mean {near!r}?" if near else ""
     said = f"its tags are {', '.join(tags[:TAGS_SHOWN])}{more}{hint}" if tags else "nothing is tagged there"
     trial = find_trial(trials, wanted)
-    return said if trial is None else f"{said}; one of trial {trial.index} is @{wanted}@ITERATION"
+    return said if trial is None else f"{said}; one of trial {trial.index} is {wanted}@ITERATION"
 
 
 def _is_there(address: CheckpointAddress) -> bool:

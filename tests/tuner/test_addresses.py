@@ -85,7 +85,7 @@ def test_it_means_the_same_after_the_process_went_elsewhere(
     ("selector", "said"),
     [
         ("bets", "its tags are best, 7, v1.0; did you mean 'best'"),
-        ("1", "its tags are .*; one of trial 1 is @1@ITERATION"),
+        ("1", "its tags are .*; one of trial 1 is 1@ITERATION"),
         ("0@9", "has those of iterations 1, 2, 3"),
         ("5@1", "there is no trial '5'; there are 2, numbered from 0"),
     ],

@@ -14,6 +14,7 @@ from tuner.cli import output, place
 from tuner.cli.lineage_page import changed_text
 from tuner.cli.show import forked_from
 from tuner.experiment import events as ev
+from tuner.experiment.generations import read_records
 from tuner.experiment.history import History
 from tuner.experiment.hostile import UNREADABLE
 from tuner.experiment.outcome import ENDS
@@ -76,15 +77,20 @@ def lines_of(history: History, state: ExperimentState, wanted: str | None = None
         wanted: a trial's id: only what is about it; None: all.
     """
     orders: dict[str, tuple[str, str | None]] = {}
+    since = {record.generation: record.since for record in read_records(history.paths)}
+    began: float | None = None  # when the driver did, whose first facts tell no time
     for recorded in history.facts():
         try:
             fact = ev.decode(recorded.body)
             told = _told(fact, _Called(state), orders)
         except UNREADABLE:
             continue  # whoever read the journal has named it
+        if isinstance(fact, ev.GenerationStarted):
+            began = since.get(fact.generation)
         if told is None or (wanted is not None and wanted not in (told[1], _donor(fact))):
             continue
-        when = "-" if recorded.at is None else output.time(recorded.at)
+        at = max((time for time in (recorded.at, began) if time is not None), default=None)
+        when = "-" if at is None else output.time(at)
         yield f"{when}  {output.value(told[0])}"
 
 

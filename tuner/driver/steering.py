@@ -190,7 +190,7 @@ class Steering:
                 self._parts.checkpoints.forget(trial)
                 return there
             case words.RetryOrder():
-                return self._trials.retry(trial)
+                return self._trials.retry(trial, order_id)
             case words.SetOrder():
                 self._until[order_id] = f"it goes on with them after its next {self._step}"
                 return self._settings.reallocate(trial, order)

@@ -133,11 +133,11 @@ class TrialOrders:
 
         return is_there
 
-    def retry(self, trial: Trial) -> Effect:
-        if trial.status == Trial.TERMINATED:
-            raise OrderError(f"{trial.name} has not failed: {outcome(trial)}")
-        if trial.status == Trial.ERROR:
-            self._facts.add(ev.TrialReopened(trial.trial_id))
+    def retry(self, trial: Trial, order_id: str) -> Effect:
+        if not self._state.orders[order_id].begun:  # else an earlier life has done it
+            if trial.status != Trial.ERROR:
+                raise OrderError(f"{trial.name} has not failed: {outcome(trial)}")
+            self._facts.add(ev.TrialReopened(trial.trial_id, order=order_id))
             self._transitions.wait(trial)
         edited = edited_since(self._parts.plan.spec.trainable, self._began)
         old = f"; {edited} was edited since this driver began, which runs the code that it began with" if edited else ""

@@ -208,10 +208,12 @@ class TrialEnded(Fact, tag="ended", frozen=True):
 
 
 class TrialReopened(Fact, tag="reopened", frozen=True):
-    """A resume takes up an errored trial: from its checkpoint, or anew."""
+    """A resume, or a user, takes up an errored trial: from its checkpoint, or anew."""
 
     trial: str
     anew: bool = False
+    order: str = ""
+    """The `retry` that this is the effect of; "": no user's."""
 
 
 class OrderTaken(Fact, tag="order_taken", frozen=True):

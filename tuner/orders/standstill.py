@@ -69,5 +69,5 @@ def _check_sense(root: Path, state: ExperimentState, order: words.OrderBody) -> 
         raise OrderError(f"{trial.name} has ended: {outcome(trial)}")
     if isinstance(order, words.GoOrder) and not trial.held:
         raise OrderError(f"{trial.name} was not told to pause: it is {outcome(trial)}")
-    if isinstance(order, words.RetryOrder) and trial.status == Trial.TERMINATED:
+    if isinstance(order, words.RetryOrder) and trial.status != Trial.ERROR:
         raise OrderError(f"{trial.name} has not failed: {outcome(trial)}")

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 import tuner as tune
 from trainables.wire import CheckpointRef
-from tuner.cli import main
+from tuner.cli import main, output
 from tuner.cli.log import LEAST, broken
 from tuner.clock import SystemClock
 from tuner.experiment import events as ev
+from tuner.experiment.generations import read_records
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.paths import ExperimentPaths
 
@@ -98,6 +99,14 @@ def test_drivers_trials_exploits_failures_and_ends(experiment: Path, capsys: pyt
     assert "trial 2: attempt 1 failed: ValueError: three is" in lines
     assert "trial 2 failed: ValueError" in lines
     assert [line for line in lines if line.startswith("trial 2") and "too much" in line] == []
+
+
+def test_a_driver_began_when_it_took_the_experiment(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = read_records(ExperimentPaths(experiment))[0]
+    assert main(["log", str(experiment)]) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first == f"{output.time(record.since)}  driver 1 began"
+    assert second.startswith(output.time(record.since)[:10])  # a trial's creation tells no time
 
 
 def test_of_one_trial_only_what_is_about_it(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:

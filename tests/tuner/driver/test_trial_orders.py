@@ -193,7 +193,7 @@ def test_a_pinned_checkpoint_stays_until_it_is_unpinned(tmp_path: Path) -> None:
 
 def test_a_failed_trial_is_tried_again_and_a_note_is_kept(run: Steered) -> None:
     trial = run.trial()
-    assert run.said(run.order("retry"))[0] == "done"  # it has not failed: there is nothing to do
+    assert run.said(run.order("retry")) == ("refused", "train_ab_00000 has not failed: running")
     run.exit(trial, status=1)
     assert trial.status == "ERROR"
     assert run.said(run.order("retry", order_id="real-retry"))[0] == "done"
