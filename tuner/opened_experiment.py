@@ -60,7 +60,7 @@ class OpenedExperiment(ExperimentReader):
 
     def add(self, config: Mapping[str, Any] | None = None, **how: Any) -> GivenOrder:
         """Make a trial beside `num_samples`: {"lr": 0.01, "model/width": 64}; what it lacks is drawn from the space."""
-        return self.order(words.made(words.AddOrder, config=dict(config or {})), **how)
+        return self.order(words.made(words.AddOrder, config=_plain(config)), **how)
 
     def fork(
         self, checkpoint: str, config: Mapping[str, Any] | None = None, *, into: str | None = None, **how: Any
@@ -76,7 +76,7 @@ class OpenedExperiment(ExperimentReader):
             source = str(self.experiment_path)
             return fork_into(source, checkpoint, config, place_of(source, into), how.get("order_id"))
         trial, iteration = self._checkpoint(checkpoint)
-        start = {"trial": trial, "iteration": iteration, "config": dict(config or {})}
+        start = {"trial": trial, "iteration": iteration, "config": _plain(config)}
         return self.order(words.made(words.ForkOrder, **start), **how)
 
     def pin(self, checkpoint: str, **how: Any) -> GivenOrder:
@@ -144,6 +144,11 @@ def open_experiment(
         'done'
     """
     return OpenedExperiment(place, metric=metric, mode=mode)
+
+
+def _plain(config: Mapping[str, Any] | None) -> Any:
+    """As a dict; what is no mapping is refused by the order."""
+    return dict(config or {}) if isinstance(config, Mapping | None) else config
 
 
 def _name(trial: TrialName) -> str:

@@ -81,7 +81,8 @@ class TrialOrders:
         if not self._state.orders[order_id].begun:  # else an earlier life has done it
             self._check_unfinished(trial)
             if not trial.held:
-                raise OrderError(f"{trial.name} was not told to pause: it is {outcome(trial)}")
+                now = "waits for a slot already" if trial in self._waiting else f"is {outcome(trial)}"
+                raise OrderError(f"{trial.name} was not told to pause: it {now}")
             self._let_go(trial, order_id)
             self._transitions.carry_out_for(trial)  # what the scheduler has decided meanwhile
         return lambda: (True, outcome(trial) if trial.is_finished() else self._next(trial))

@@ -190,10 +190,13 @@ def parse(data: bytes) -> AnyOrder:
 
 def made(kind: type[Body], **fields: Any) -> Body:
     """An order of values that somebody gives. Raises OrderError for those that do not fit."""
+    word = str(kind.__struct_config__.tag)
     try:
-        return kind(**fields)
-    except ValueError as error:
-        raise OrderError(str(error)) from None
+        return msgspec.convert({"order": word, **fields}, kind)
+    except msgspec.ValidationError as error:
+        if error.__cause__ is not None:  # of what the order itself checks
+            raise OrderError(str(error.__cause__)) from None
+        raise OrderError(f"{said(error)}; {word!r} has {', '.join(kind.__struct_fields__)}") from None
 
 
 def _problem(data: bytes, error: Exception) -> str:
@@ -229,7 +232,7 @@ def short(value: Any) -> str:
 
 def check_id(given: str) -> str:
     """An order's id as it is a file's name. Raises OrderError."""
-    if not is_id(given):
+    if not isinstance(given, str) or not is_id(given):
         raise OrderError(f"id={given!r:.90} is not accepted; accepted are 8 to 64 characters of A-Z a-z 0-9 -")
     return given
 

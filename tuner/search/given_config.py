@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainables.validation import nearest_name
@@ -10,7 +10,7 @@ from tuner.error import SettingError
 from tuner.search.domains import Categorical, Domain, describe, same
 from tuner.search.fitting import fits, misfit
 from tuner.search.resolve import HashDraw, Space
-from tuner.search.space_tree import GridValues, compile_node, flat, is_grid
+from tuner.search.space_tree import GridValues, compile_node, is_grid
 
 LISTED = 10
 """So many keys are listed where one is not known."""
@@ -57,7 +57,7 @@ def _located(names: Mapping[str, Any], given: Mapping[str, Any], what: str, path
         if _has_names(inner) and inner:
             if not isinstance(value, Mapping):
                 raise SettingError(
-                    f"{path}{head}={value!r:.200} is not accepted: there are {', '.join(flat(inner))} in it"
+                    f"{path}{head}={value!r:.200} is not accepted: there are {', '.join(_paths(inner))} in it"
                 )
             value = _located(inner, value, what, f"{path}{head}/")
             if isinstance(before := made.get(head), dict):
@@ -90,9 +90,17 @@ def _has_names(value: Any) -> bool:
     return isinstance(value, Mapping) and not is_grid(value)
 
 
+def _paths(names: Mapping[str, Any]) -> Iterator[str]:
+    """What may be given in it: a grid is one of these."""
+    for name, value in names.items():
+        if _has_names(value) and value:
+            yield from (f"{name}/{path}" for path in _paths(value))
+        else:
+            yield name
+
+
 def _unknown(key: str, names: Mapping[str, Any], path: str, what: str) -> str:
-    inside = {name: value if _has_names(value) else None for name, value in names.items()}
-    there = [f"{path}{name}" for name in flat(inside)]
+    there = [f"{path}{name}" for name in _paths(names)]
     near = nearest_name(key, there)
     listed = ", ".join(there[:LISTED]) + (f" and {len(there) - LISTED} more" if len(there) > LISTED else "")
     hint = f"did you mean {near!r}? It has" if near else "it has"

@@ -72,6 +72,7 @@ def test_a_paused_trial_is_saved_and_chosen_by_nobody_until_it_is_to_go(run: Ste
     assert trial.trial_id not in run.loop.attempts.running
     run.executor.slots = 1
     assert run.said(run.order("go")) == ("done", "waits for a slot, then goes on from iteration 1")
+    assert run.said(run.order("go", order_id="another-go"))[1].endswith("to pause: it waits for a slot already")
     assert outcome(trial) == "paused" and trial.trial_id not in run.loop.attempts.running
     run.executor.slots = 2
     run.turn()

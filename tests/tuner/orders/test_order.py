@@ -1,8 +1,9 @@
-"""Orders as values: what is read from JSON, and what is refused in words."""
+"""Orders as values: what is read from JSON, and what is refused in"""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.error import OrderError
-from tuner.orders.order import NOTE_LENGTH, WORDS, AddOrder, ForkOrder, StopOrder, check_id, encode, parse
+from tuner.orders.order import (
+    NOTE_LENGTH,
+    WORDS,
+    AddOrder,
+    ForkOrder,
+    NoteOrder,
+    OrderBody,
+    SetOrder,
+    StopOrder,
+    TagOrder,
+    check_id,
+    encode,
+    made,
+    parse,
+)
 
 
 def test_an_order_is_read_as_it_was_written() -> None:
@@ -88,3 +103,23 @@ def test_an_id_is_a_plain_file_name(bad: str) -> None:
 def test_what_json_has_not_is_no_value_of_a_config(value: Any) -> None:
     with pytest.raises(ValueError, match="accepted"):
         AddOrder({"x": value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "said"),
+    [
+        (NoteOrder, {"trial": "0", "text": None}, "got `null` - at `$.text`; 'note' has trial, text"),
+        (TagOrder, {"trial": "0", "iteration": 1, "tag": 3}, "got `int` - at `$.tag`"),
+        (AddOrder, {"config": "lr"}, "got `str` - at `$.config`; 'add' has config"),
+        (SetOrder, {"name": None, "value": 3}, "got `null` - at `$.name`"),
+        (SetOrder, {"name": "num_samples", "value": 0}, "num_samples=0 is not accepted"),
+    ],
+)
+def test_values_of_python_are_refused_by_name(kind: type[OrderBody], fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(OrderError, match=re.escape(said)):
+        made(kind, **fields)
+
+
+def test_an_id_that_is_no_text_is_refused() -> None:
+    with pytest.raises(OrderError, match="id=7 is not accepted; accepted are 8 to 64 characters"):
+        check_id(7)  # type: ignore[arg-type]
