@@ -310,8 +310,7 @@ class ExperimentState(SteeredState):
 
     def _reopened(self, fact: ev.TrialReopened) -> None:
         trial = self._by_id[fact.trial]
-        if fact.order:
-            self.orders[fact.order].begun = True
+        self._begun(fact.order)
         trial.error = None
         if trial.rests and trial.rests[-1].until == trial.ended_at:
             trial.rests[-1].until = None  # it was ended while it did not run

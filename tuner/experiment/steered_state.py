@@ -65,8 +65,12 @@ class SteeredState:
 
     def _held(self, fact: ev.TrialHeld) -> None:
         self._hold(self._by_id[fact.trial], fact.held)
-        if fact.order:
-            self.orders[fact.order].begun = True
+        self._begun(fact.order)
+
+    def _begun(self, order: str) -> None:
+        """A fact says that an order was done, which its answer, the next fact, has not said yet; "": no order."""
+        if order:
+            self.orders[order].begun = True
 
     def _hold(self, trial: Trial, held: bool) -> None:
         trial.held = held
