@@ -104,7 +104,7 @@ class Admission:
 
     def _create_ahead(self) -> None:
         """Have as many trials wait as a scheduler that was written for Ray is used to see."""
-        counts, most = self._state.counts, self._limits.at_once
+        counts, most = self._state.counts, self._limits.wished
         while counts["PENDING"] < self._source.ahead:
             live = len(self._state.trials) - counts["TERMINATED"] - counts["ERROR"]
             if live >= most or self._create() is None:

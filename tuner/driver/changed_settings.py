@@ -58,8 +58,8 @@ def take_up(
 
 def take_limits(parts: LoopParts) -> None:
     """Have the loop go by what holds."""
-    at_once = parts.executor.max_concurrent or value_of(MAX_CONCURRENT, parts.plan.spec, parts.state)
-    parts.limits.at_once = at_once or math.inf
+    parts.limits.wished = value_of(MAX_CONCURRENT, parts.plan.spec, parts.state) or math.inf
+    parts.limits.at_once = parts.executor.max_concurrent or parts.limits.wished
     parts.limits.time_budget_s = value_of(TIME_BUDGET, parts.plan.spec, parts.state)
 
 

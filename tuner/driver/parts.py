@@ -40,7 +40,9 @@ class RunLimits:
     """What users may change while the run goes on; the loop and admission go by it."""
 
     at_once: float = math.inf
-    """Trials that run at the same time."""
+    """Trials that run at the same time: the limit of the executor where it has one, else the setting."""
+    wished: float = math.inf
+    """The same as the setting says it, whatever the executor does."""
     time_budget_s: float | None = None
     began: float = 0.0
     """When the loop did, in monotonic seconds."""
