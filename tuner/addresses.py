@@ -75,7 +75,10 @@ def ordered(given: str, trials: Callable[[], Sequence[Trial]]) -> tuple[str, int
     """
     selector = Selector.read(given) if isinstance(given, str) else None
     if selector is None:
-        raise OrderError(f"checkpoint={given!r:.90} is not accepted; accepted are TRIAL@ITERATION, as 3@40, and a tag")
+        raise OrderError(
+            f"checkpoint={given!r:.90} is not accepted; accepted are TRIAL@ITERATION, as 3@40, and a tag "
+            "(a trial whose name has an @ or a / goes by its number)"
+        )
     if not selector.tag:
         return selector.trial, selector.iteration
     trial, record = selected(trials(), selector)

@@ -9,10 +9,8 @@ from typing import Any
 from tuner.addresses import ordered
 from tuner.cli import given_order
 from tuner.experiment.paths import is_elsewhere
-from tuner.orders.order import ALL, WORDS, AddOrder, ForkOrder, OrderBody, RetryOrder, made
+from tuner.orders.order import ALL, RUNNABLE, WORDS, ForkOrder, OrderBody, made
 
-RUNNABLE = (AddOrder, ForkOrder, RetryOrder)
-"""What gives a driver something to do."""
 _HELP = {
     "stop": f"end a trial, or '{ALL}', as if a stopper had said so",
     "pause": "save a trial, free its slot, and let it wait for `go`",

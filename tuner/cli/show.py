@@ -13,7 +13,7 @@ from tuner.analysis.goal import Goal, goal_of
 from tuner.analysis.reported import check_reported
 from tuner.cli import checkpoint_page, lineage_page, open_orders, output, place, trial_page, trial_table
 from tuner.cli.trial_page import of_trial, why
-from tuner.cli.trial_table import Choice, arranged, row_of
+from tuner.cli.trial_table import Choice, arranged, fill_constants, row_of
 from tuner.clock import SystemClock
 from tuner.error import SettingError
 from tuner.experiment import driver_log, run_state
@@ -122,6 +122,7 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
         check_reported(arguments.metric, seen.state.trials)
     note = run_state.note(seen.driver, seen.state.run_ended)
     every = [row_of(trial, goal.metrics, problems, note) for trial in seen.state.trials]
+    fill_constants(every, seen.state.trials, problems)
     output.complain("show", *problems[known:])
     matching = arranged(every, goal, choice)
     rows = matching[: choice.limit]

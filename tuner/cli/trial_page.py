@@ -118,9 +118,8 @@ def text_of(facts: dict[str, Any], lineage: list[str]) -> str:
     lines += [f"note, {output.time(note['at'])}: {output.value(note['text'])}" for note in facts["notes"]]
     lines += ["", "config"]
     lines += [f"  {output.value(key)} = {output.value(value)}" for key, value in facts["config"].items()]
-    lines += ["", "last result"] + [
-        f"  {output.value(key)} = {output.value(value)}" for key, value in facts["result"].items()
-    ]
+    results = [f"  {output.value(key)} = {output.value(value)}" for key, value in facts["result"].items()]
+    lines += ["", "last result", *(results or ["  none"])]
     lines += ["", "lineage", *lineage] if lineage else []
     lines += ["", "checkpoints"]
     if "why" in facts:

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainables.metrics import MISSING, as_score, lookup, metric_names, rank_of
 from trainables.printable import one_line
+from trainables.result_history import flatten
 from trainables.validation import unknown_name
 from tuner.analysis import scopes
 from tuner.analysis.goal import Goal
@@ -83,6 +84,16 @@ def row_of(trial: Trial, metrics: Sequence[str], problems: list[str], note: str 
         "bytes": sum(record.bytes for record in trial.checkpoints),
         "error": None if trial.error is None else f"{trial.error.type}: {trial.error.message}",
     }
+
+
+def fill_constants(rows: Sequence[dict[str, Any]], trials: Sequence[Trial], problems: list[str]) -> None:
+    """Where one trial has a parameter of its own, as a fork may, the others show what it is in their configs."""
+    keys = {key for row in rows for key in (row["params"] or {})}
+    for row, trial in zip(rows, trials, strict=True):
+        if row["params"] is not None and (missing := keys - row["params"].keys()):
+            with noted(f"the config of trial {trial.trial_id}", problems):
+                config = flatten(trial.config)
+                row["params"] = row["params"] | {key: config[key] for key in sorted(missing & config.keys())}
 
 
 def _value(trial: Trial, result: Mapping[str, Any], metric: str) -> Any:

@@ -171,6 +171,8 @@ AnyOrder = Union[
 
 WORDS: dict[str, type[OrderBody]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOrder)}
 """Word -> the order."""
+RUNNABLE = (AddOrder, ForkOrder, GoOrder, RetryOrder)
+"""What gives a driver something to do."""
 
 _decode = msgspec.json.Decoder(AnyOrder).decode
 encode = msgspec.json.Encoder().encode

@@ -18,8 +18,6 @@ from tuner.orders.mailbox import Mailbox
 
 _OF_LIVING = (words.StopOrder, words.PauseOrder, words.GoOrder, words.SaveOrder)
 
-_RUNNABLE = (words.AddOrder, words.ForkOrder, words.RetryOrder)
-
 
 def check_unattended(root: Path, order: words.OrderBody, last: LastDriver, *, waits: bool) -> None:
     """Raise OrderError where the order would be refused by the next driver too, or is not to wait for it."""
@@ -28,7 +26,7 @@ def check_unattended(root: Path, order: words.OrderBody, last: LastDriver, *, wa
     if not (waits and Mailbox(root).waiting()):  # what waits before it may change what it is about
         _check_sense(root, state, order)
     if not waits:
-        how = how_to_start(paths) + (", --run starts one here" if isinstance(order, _RUNNABLE) else "")
+        how = how_to_start(paths) + (", --run starts one here" if isinstance(order, words.RUNNABLE) else "")
         ended = str(last) if state.run_ended is None else ENDS.get(state.run_ended, state.run_ended)
         raise OrderError(f"no driver runs {root} ({ended}): {how}, or --if-dead wait {_IN_PYTHON}")
 

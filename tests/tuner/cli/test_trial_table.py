@@ -6,15 +6,17 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.tuner.lab import Lab
+from trainables import tagged
 from tuner.analysis.goal import Goal, goal_of
 from tuner.analysis.reported import check_reported
-from tuner.cli.trial_table import Choice, arranged, row_of, text_of
+from tuner.cli.trial_table import Choice, arranged, fill_constants, row_of, text_of
 from tuner.error import SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.reason import Reason, ReasonKind
@@ -120,3 +122,19 @@ def test_what_is_best_is_the_runs_or_its_searchers() -> None:
     several = {"metric": ["loss", "size"], "mode": ["min", "max"]}
     assert goal_of(several) == (["loss", "size"], "min") and goal_of(several, "size") == (["size"], "max")
     assert goal_of(several, "other") == (["other"], None) and goal_of({}) == ([], None)
+
+
+def test_what_one_trial_alone_was_given_is_shown_of_the_others_as_their_configs_have_it(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    config = msgspec.Raw(tagged.dumps({"lr": 0.1, "net": {"width": 8}}))
+    other = msgspec.Raw(tagged.dumps({"lr": 0.2, "net": {"width": 9}}))
+    for index, (whole, searched) in enumerate([(config, {"lr": 0.1}), (other, {"lr": 0.2, "net/width": 9, "new": 1})]):
+        name = f"ab_{index:05d}"
+        lab.facts.apply(
+            ev.TrialCreated(name, index, whole, msgspec.Raw(tagged.dumps(searched)), name, f"train_{name}", f"t_{name}")
+        )
+    problems: list[str] = []
+    rows = [row_of(trial, ["loss"], problems) for trial in lab.state.trials]
+    fill_constants(rows, lab.state.trials, problems)
+    assert [row["params"] for row in rows] == [{"lr": 0.1, "net/width": 8}, {"lr": 0.2, "net/width": 9, "new": 1}]
+    assert problems == []
