@@ -11,7 +11,8 @@ PEERS  := .venv-peers
 PEERS_STAMP := $(PEERS)/.stamp
 PROGRAMS := .venv-programs
 PROGRAMS_STAMP := $(PROGRAMS)/.stamp
-WORKERS ?= 2
+# More than cores: tests of processes, hosts and servers wait for a third of their time.
+WORKERS ?= 3
 # The newest of what `make web` makes.
 VENDORED := tuner/ui/static/vendor/preact.js
 HAS_NPM := command -v npm >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \

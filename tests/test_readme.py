@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import HTTPCookieProcessor, build_opener
 from xml.etree import ElementTree
 
 import pytest
@@ -66,7 +68,24 @@ class ReadmeReader:
             return "".join(self._types(shlex.split(line, comments=True)) for line in block.text.splitlines())
         return self._types(["python", str(block.file)]) if block.file in ALONE else ""
 
+    def _looks(self, words: list[str]) -> str:
+        """Open the page, and end its server."""
+        program = [sys.executable, "-c", "import sys; from tuner.cli import main; sys.exit(main(sys.argv[1:]))"]
+        with subprocess.Popen([*program, *words], env=self.environment, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                address = server.stdout.readline().strip()
+                with build_opener(HTTPCookieProcessor()).open(address, timeout=30) as page:
+                    assert page.status == 200 and "<html" in page.read().decode()
+                server.send_signal(signal.SIGTERM)
+                assert server.wait(30) == 0
+            finally:
+                server.kill()
+        return ""
+
     def _types(self, words: list[str]) -> str:
+        if words[:2] == ["tuner", "ui"]:
+            return self._looks(words[1:])
         if words[:1] == ["tuner"]:
             assert main(words[1:]) == 0, words
             return ""

@@ -26,6 +26,7 @@ from trainables.wire import CheckpointRef
 from tuner.error import ExperimentNotFoundError, ResumeError, SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.reason import Reason, ReasonKind
+from tuner.experiment.trial_records import Clone
 from tuner.resume_config import ResumeType
 from tuner.schedulers import ASHAScheduler, FIFOScheduler
 from tuner.search import Searcher
@@ -520,6 +521,10 @@ def test_every_fact_reads_back_as_it_was_written():
         "held": False,
         "pinned": False,
         "order": some,
+        "fork": Clone(3, ref, {"lr": (0.1, "a")}),
+        "value": 2.5,
+        "was": None,
+        "total": 7,
         "at": 1.5,
         "reason": Reason(ReasonKind.WORSE, "ASHA", 4, "loss", 1.5, 3, 4, 0.5),
     }

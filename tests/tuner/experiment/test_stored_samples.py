@@ -28,6 +28,8 @@ from tuner.cli import main
 from tuner.experiment import lock
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+_ROUNDED = {"gp"}
+"""What goes by linear algebra, in which the last digits are the processor's; scores go by every digit."""
 _OTHERS = {"compacted", "damaged", "finished", "replica_killed", "rolled_back"}
 
 
@@ -87,9 +89,22 @@ def run_again(experiment: Experiment, place: Path, replica: str | None, **more: 
         tune.run(experiment.trainable, **experiment.call(place, replica, **more))
 
 
-def check_end(entry: dict[str, Any], experiment: Path) -> None:
+def end_on_this_processor(entry: dict[str, Any], place: Path) -> Any:
+    """What the same run comes to here when nobody kills it: what was recorded, but for the last digits."""
+    run_again(BY_NAME[entry["name"]], place, None)
+    end = ends.end_of(place / "storage" / entry["name"])
+    for mine, theirs in zip(end["trials"], entry["end"]["trials"], strict=True):
+        assert mine["status"] == theirs["status"]
+        for (key, value), (name, recorded) in zip(mine["config"]["dict"], theirs["config"]["dict"], strict=True):
+            assert key == name and value == pytest.approx(recorded, rel=1e-9)
+    return end
+
+
+def check_end(entry: dict[str, Any], experiment: Path, place: Path) -> None:
     """It has come to where it comes to when nobody kills it."""
     expected, end = entry["end"], ends.end_of(experiment)
+    if entry["name"] in _ROUNDED:
+        expected = end_on_this_processor(entry, place / "anew")
     assert len(end["trials"]) == len(expected["trials"])
     for trial in end["trials"]:
         assert list(map(int, trial["scores"])) == list(range(1, len(trial["scores"]) + 1)), "each iteration once"
@@ -151,7 +166,7 @@ def test_it_is_continued_to_its_right_end(
 ) -> None:
     monkeypatch.setattr(lock, "STALE_S", 0.05)  # its owner is on another host, and was seen there last
     run_again(BY_NAME[entry["name"]], place, replica_of(entry, place))
-    check_end(entry, place / "storage" / entry["name"])
+    check_end(entry, place / "storage" / entry["name"], place)
     assert verified(place / "storage" / entry["name"], capsys)["problems"] == []
 
 
@@ -163,5 +178,5 @@ def test_its_copy_is_continued_on_a_machine_that_has_nothing(
     shutil.rmtree(place / "storage")
     replica = replica_of(entry, place)
     run_again(BY_NAME[entry["name"]], place, replica, resume=resume)
-    check_end(entry, place / "storage" / entry["name"])
+    check_end(entry, place / "storage" / entry["name"], place)
     assert verified(f"{replica}/{entry['name']}", capsys)["problems"] == []
