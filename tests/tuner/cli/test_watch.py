@@ -48,8 +48,10 @@ def running(storage: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def waits(terminal: Emulator) -> bool:
+    """Both have their fourth result, and the checkpoint of their third, which is published beside the next step."""
     rows = [line.split() for line in terminal.lines]
-    return sum("running" in row and row[2:3] == ["4"] for row in rows) == 2
+    there = sum("running" in row and row[2:3] == ["4"] for row in rows) == 2
+    return there and "a kill now would lose 2 results" in terminal.text
 
 
 def watching(experiment: Path) -> list[str]:
