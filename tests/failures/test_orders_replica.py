@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from checkpoint_faults import run
 from replicas import Store
-from tests.servers.proxy import FaultyProxy
 
 import tuner as tune
+from tests.servers.proxy import FaultyProxy
 
 PATIENCE_S = 60
 
