@@ -139,6 +139,7 @@ class ExperimentState(SteeredState):
         self._order.append(trial)
         self._by_id[fact.trial] = trial
         self._made_by_order(trial, fact)
+        self._borrows(trial)
         self.counts["PENDING"] += 1
 
     def _attempt(self, fact: ev.AttemptStarted) -> None:
@@ -321,8 +322,7 @@ class ExperimentState(SteeredState):
         trial.summary = {key: list(entry) for key, entry in trial._summary().items()}
         trial.raw_summary = ev.NO_RAW
         if fact.anew:
-            trial.started_from = trial.next_start = None
-            trial.lineage = []
+            trial.started_from, trial.next_start, trial.lineage = None, None, []
             self._begins(trial)
         self._status(trial, Trial.PENDING)
         self._borrows(trial)

@@ -52,10 +52,6 @@ class SteeredState:
         """A fork that is anew begins where it was forked."""
         if trial.fork is not None:
             trial.next_start, trial.clone_iteration = trial.fork.donor, trial.fork.iteration
-            self._borrows(trial)
-
-    def _borrows(self, trial: Trial) -> None:
-        raise NotImplementedError
 
     def _order_taken(self, fact: ev.OrderTaken) -> None:
         self.orders[fact.id] = OrderRecord(tight(fact.order), fact.at, saves=self._saves)
