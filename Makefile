@@ -13,26 +13,44 @@ PROGRAMS := .venv-programs
 PROGRAMS_STAMP := $(PROGRAMS)/.stamp
 # More than cores: tests of processes, hosts and servers wait for a third of their time.
 WORKERS ?= 3
+PYRIGHT := 1.1.414
+DOCS := .venv-docs
+DOCS_STAMP := $(DOCS)/.stamp
+# Tests start thousands of processes. Where PYTHONDONTWRITEBYTECODE is set, each would compile all that it imports.
+COMPILED := $(BIN)/python -m compileall -q tuner trainables hydra_plugins tests examples
+# Where the surrogate of LCBench is (benchmarks/lcbench.py says where it comes from), and where searches on it are kept;
+# those of bench-search-all are committed, in benchmarks/kept.
+DATA ?= ../shared/data/lcbench
+SEARCHED := benchmarks/results/search
+# Which part of the soak, and the file that keeps a line for each of its tests that ended.
+SLICE ?= 1/1
+RESULTS ?= docs/evidence/soak.jsonl
 # The newest of what `make web` makes.
 VENDORED := tuner/ui/static/vendor/preact.js
 HAS_NPM := command -v npm >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
   { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nodejs npm >/dev/null; }
+HAS_CHROMIUM := command -v chromium >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run web test test-peers soak gpu bench programs lint format docs clean
+.PHONY: help run web test test-peers soak gpu bench bench-search bench-search-all bench-search-objectives programs lint types format docs clean
 
 help:
 	@echo "make run     tune a CNN on the UCI digits; killed or finished, running it again continues it"
 	@echo "make web     the page of tuner ui: our modules and the libraries that npm fetches"
 	@echo "make test    the test suite (installs what it needs)"
 	@echo "make test-peers   the tests of trackers and searchers whose packages do not install beside the others"
-	@echo "make soak    the fault tests at their full size (hours)"
+	@echo "make soak    the fault tests at their full size (hours); SLICE=3/20 the third of 20 parts; again: what has not passed yet"
 	@echo "make gpu     the tests that need a GPU, where torch sees one"
-	@echo "make bench   speed beside Ray Tune and Syne Tune, in one table"
+	@echo "make bench   speed beside Ray Tune, Syne Tune and optuna-dashboard, in one table"
+	@echo "make bench-search DATA=DIR   how soon searches find good configurations, beside Syne Tune and Optuna (half an hour)"
+	@echo "make bench-search-all DATA=DIR   the same with all data sets, 30 seeds, 4 and 16 workers; kept, and goes on where it was (days)"
+	@echo "make bench-search-objectives DATA=DIR   the same for two objectives"
 	@echo "make programs  programs that others wrote for Ray Tune, fetched, run, killed and resumed (an hour; an environment of its own)"
-	@echo "make lint    ruff, mypy --strict, the floors of the house"
+	@echo "make lint    ruff, mypy --strict, the floors of the house, pyright where npm is"
+	@echo "make types   pyright, strict, on the script of a user"
 	@echo "make format  let ruff rewrite the files"
-	@echo "make docs    run the examples in the docstrings, check the links in the pages"
+	@echo "make docs    the documentation site, in build/docs; checks links and the examples in docstrings, asks its search, looks at it on 400 px"
 	@echo "make clean   remove environments, caches and build products (never results)"
 
 # The stamp is newer than what it was made from exactly when the environment is complete.
@@ -52,10 +70,17 @@ $(PEERS_STAMP): setup.cfg pyproject.toml constraints-peers.txt
 	$(PEERS)/bin/python -m pip install --quiet -c constraints-peers.txt -e '.[peers]'
 	@touch $(PEERS_STAMP)
 
+# An environment of its own: Sphinx wants a newer docutils than awscli does.
+$(DOCS_STAMP): setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	@touch $(DOCS_STAMP)
+
 # What programs of others import, beside what the tests do.
 $(PROGRAMS_STAMP): setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(PROGRAMS)
-	$(PROGRAMS)/bin/python -m pip install --quiet -c constraints.txt -e '.[dev]' click filelock tensorflow torchvision wandb
+	$(PROGRAMS)/bin/python -m pip install --quiet -c constraints.txt -e '.[dev]' click filelock 'jsonargparse[signatures]' \
+	  tensorflow torchvision wandb
 	@touch $(PROGRAMS_STAMP)
 
 # What the tests need beside Python packages. Where it cannot be installed they are skipped, and say why.
@@ -72,11 +97,16 @@ $(SYSTEM): $(STAMP)
 	@command -v gcc >/dev/null && command -v mkfs.ext4 >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev e2fsprogs >/dev/null; } || \
 	  echo "gcc and e2fsprogs could not be installed: bad clocks and power cuts are skipped"
+	@command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v sbatch >/dev/null && command -v munged >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge >/dev/null; } || \
+	  echo "slurm could not be installed: what needs a cluster with Slurm is skipped"
+	@command -v zsh >/dev/null && command -v fish >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends zsh fish >/dev/null; } || \
+	  echo "zsh and fish could not be installed: what completes commands in them is skipped"
 	@$(HAS_NPM) || true
 	@npm install --silent --no-audit --no-fund --prefix $(VENV)/node azurite@3.35.0 || \
 	  echo "azurite could not be installed with npm: what needs Azure's server is skipped"
-	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	@$(HAS_CHROMIUM) || \
 	  echo "chromium could not be installed: what draws plots as images, and the report in a browser, is skipped"
 	@touch $(SYSTEM)
 
@@ -85,13 +115,15 @@ run: $(STAMP)
 
 web: $(VENDORED)
 
-$(VENDORED): web/package-lock.json web/build.mjs $(shell find web/src -type f)
+# With the directories of src: a file that was renamed or removed has left the time in its directory alone.
+$(VENDORED): web/package-lock.json web/build.mjs $(shell find web/src)
 	@$(HAS_NPM) || true
 	@test web/node_modules/.package-lock.json -nt web/package-lock.json || npm ci --silent --no-audit --no-fund --prefix web
 	@node web/build.mjs
 
 test: $(STAMP) $(SYSTEM)
 	@$(MAKE) --no-print-directory web || echo "npm could not fetch the page's libraries: what needs tuner ui is skipped"
+	@$(COMPILED)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -rs $(ARGS)
 
 test-peers: $(PEERS_STAMP)
@@ -99,31 +131,59 @@ test-peers: $(PEERS_STAMP)
 	$(PEERS)/bin/python -m pytest -rs tests/tuner/search/test_bayesopt.py  # nevergrad has an older one than .venv
 
 soak: $(STAMP) $(SYSTEM)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m soak --timeout 14400 $(ARGS)
+	@$(COMPILED)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m soak --timeout 14400 \
+	  -p tests.soak.slices --soak-slice $(SLICE) --soak-results $(RESULTS) $(ARGS)
 
 gpu: $(STAMP)
 	$(BIN)/python -m pytest -n 0 -m gpu --timeout 300 -rs tests/gpu $(ARGS)
 
 bench: $(BENCH_STAMP)
+	@$(MAKE) --no-print-directory web || echo "npm could not fetch the page's libraries: its rows are empty"
+	@$(HAS_CHROMIUM) || echo "chromium could not be installed: the page's rows are empty"
 	$(BENCH)/bin/python benchmarks/run.py $(ARGS)
+
+bench-search: $(BENCH_STAMP)
+	$(BENCH)/bin/python benchmarks/search.py --data $(DATA) --datasets first --seeds 5 --slow-seeds 1 --slow-datasets 6 --peers --json $(SEARCHED)/few.jsonl $(ARGS)
+
+bench-search-all: $(BENCH_STAMP)
+	$(BENCH)/bin/python benchmarks/search.py --data $(DATA) --seeds 30 --workers 4,16 --peers --json benchmarks/kept/search.jsonl $(ARGS)
+
+bench-search-objectives: $(BENCH_STAMP)
+	$(BENCH)/bin/python benchmarks/search_objectives.py --data $(DATA) --peers --json $(SEARCHED)/objectives.jsonl $(ARGS)
 
 programs: $(PROGRAMS_STAMP)
 	$(PROGRAMS)/bin/python docs/real_programs.py --folder $(PROGRAMS)/run $(ARGS)
+	$(PROGRAMS)/bin/python -m pytest -n 0 -m soak --timeout 600 -rs tests/trainables/command/test_programs_of_others.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --strict tests/scripts/strict_user.py
 	$(BIN)/python -m pytest -q -p no:xdist tests/test_floors.py
+	@$(HAS_NPM) || true
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory types; else echo "npm is not there: pyright was not asked"; fi
+
+# What a user's script is told about our types, of which `make lint` asks mypy and, where npm is, this.
+types: $(STAMP)
+	@$(HAS_NPM) || true
+	@grep -qs '"version": "$(PYRIGHT)"' $(VENV)/pyright/node_modules/pyright/package.json || \
+	  npm install --silent --no-audit --no-fund --prefix $(VENV)/pyright pyright@$(PYRIGHT)
+	$(VENV)/pyright/node_modules/.bin/pyright --pythonpath $(BIN)/python tests/scripts/strict_user.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP)
+docs: $(SYSTEM) $(STAMP) $(DOCS_STAMP)
 	$(BIN)/python docs/rows.py
 	$(BIN)/python docs/check.py
+	$(DOCS)/bin/python -m sphinx -q -W --keep-going -d build/doctrees docs build/docs
+	$(BIN)/python docs/ask.py
+	$(BIN)/python docs/narrow.py
+	@echo "build/docs/index.html"
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(PEERS) $(PROGRAMS) web/node_modules tuner/ui/static tuner/ui/report.html build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(PEERS) $(PROGRAMS) $(DOCS) web/node_modules tuner/ui/static tuner/ui/report.html build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""All measurements in one run, beside Ray Tune and Syne Tune: `make bench`, or `python benchmarks/run.py --only NAME`.
+"""All measurements in one run, beside Ray Tune, Syne Tune and optuna-dashboard: `make bench`; README.md says how.
 
 Every number is the median of --repeats fresh processes. Systems take turns, so that a slow minute of the machine hits
 all of them. Results also go to benchmarks/results/<time>.json.
@@ -20,7 +20,8 @@ from typing import NamedTuple
 from measuring import median
 
 HERE = Path(__file__).resolve().parent
-SYSTEMS = {"ours": "tuner", "ray": "ray", "syne": "syne_tune"}
+SYSTEMS = {"ours": "tuner", "ray": "ray", "syne": "syne_tune", "dashboard": "optuna_dashboard", "submitit": "submitit"}
+CALLED = {"ray": "Ray Tune", "syne": "Syne Tune", "dashboard": "optuna-dashboard", "submitit": "submitit"}
 
 
 class Line(NamedTuple):
@@ -57,6 +58,25 @@ LINES = [
     Line("report_blocking", "lent_100MB", "  lent (TemporaryDirectory), 100 MB", "x", 0.8),
     Line("report_blocking", "lent_1MB", "  lent (TemporaryDirectory), 1 MB", "x", 1.0),
     Line("checkpoint_cpu", "cpu_s", "CPU of driver and trial per 100 MB beyond torch.save", "s", 0.15),
+    Line(
+        "save_cadence",
+        "of_best",
+        'saving and lost work with "auto", of the best fixed frequency\'s: worst case',
+        "x",
+        1.1,
+    ),
+    Line("save_cadence", "of_best_median", "  median of 16 cases", "x", 1.1),
+    Line("save_cadence", "killed_of_best", "  a real run, killed every 200 steps", "x", 1.1),
+    Line("sleeping_trials", "driver_share", "200 trials that sleep: CPU of the driver, of one core", "x", 0.01),
+    Line("sleeping_trials", "memory_mb", "  memory of all processes", "MB", 1_500),
+    Line("ask_tell", "ask_of_journal", "a session: ask, of Optuna's on its journal storage", "x", 1.0),
+    Line("ask_tell", "report_of_journal", "  report", "x", 1.0),
+    Line("ask_tell", "finish_of_journal", "  finish, of tell", "x", 1.0),
+    Line("ask_tell", "ask_of_bare", "  ask, of Optuna's in memory", "x", 3.0),
+    Line("ask_tell", "report_of_bare", "  report", "x", 3.0),
+    Line("ask_tell", "finish_of_bare", "  finish, of tell", "x", 3.0),
+    Line("ask_tell", "ask_us", "  ask", "us", None),
+    Line("ask_tell", "report_us", "  report", "us", None),
     Line("driver_cost", "calls_growth", "driver cost per result, trial 10,000 / trial 100: calls", "x", 1.1),
     Line("driver_cost", "growth", "  CPU time", "x", 1.1),
     Line("driver_cost", "spread_at_100", "  CPU time of like windows at trial 100, largest / smallest", "x", None),
@@ -90,6 +110,8 @@ LINES = [
     Line("cluster", "results_per_s", "  results from 4 trials, JSON and CSV", "/s", None, False),
     Line("cluster", "move_of_rsync", "  a checkpoint of 100 MB to the driver, of plain rsync's time", "x", 1.3),
     Line("cluster", "after_loss_s", "  a host dies: its trial's last result to its next elsewhere", "s", None),
+    Line("slurm_rate", "first_trial_s", "Slurm: first line of the first job's script to the first trial", "s", 1.0),
+    Line("slurm_rate", "trials_per_s", "  one-report trials, 4 jobs that are up", "/s", None, False),
     Line("orders", "effect_s", "an order in place, to its effect", "s", 1.2),
     Line("orders", "calls_per_result", "  calls into its code per result, of a run without any", "", 0),
     Line("orders", "steps", "  a trunk of 30 steps and 8 forks of 5: steps", "", 70),
@@ -100,6 +122,27 @@ LINES = [
     Line("page_server", "read_cpu_s", "tuner ui with 100,000 trials: CPU of the first reading", "s", 15.0),
     Line("page_server", "held_mb", "  memory of the server then", "MB", 200.0),
     Line("page_server", "trials_s", "  the data of its table", "s", None),
+    Line("page_picture", "trials_1000_s", "from the request to the table, 1,000 trials", "s", None),
+    Line("page_picture", "trials_10000_s", "  10,000 trials", "s", None),
+    Line("page_picture", "trials_100000_s", "  100,000 trials", "s", 1.5),
+    Line("page_picture", "overview_1000_s", "  to the plot of all results, 1,000 trials", "s", None),
+    Line("page_picture", "overview_10000_s", "  10,000 trials", "s", None),
+    Line("page_picture", "overview_100000_s", "  100,000 trials", "s", 1.5),
+    Line("page_picture", "filter_1000_ms", "a filter, 1,000 trials", "ms", 150),
+    Line("page_picture", "filter_10000_ms", "  10,000 trials", "ms", 150),
+    Line("page_picture", "filter_100000_ms", "  100,000 trials", "ms", 150),
+    Line("page_picture", "fetched_kb", "bytes that the page is, as they are sent", "kB", 50),
+    Line("page_picture", "heap_1000_mb", "memory of the page with 1,000 trials: JavaScript", "MB", None),
+    Line("page_picture", "process_1000_mb", "  its process", "MB", None),
+    Line("page_picture", "heap_100000_mb", "  with 100,000 trials: JavaScript", "MB", 300),
+    Line("page_picture", "process_100000_mb", "  its process", "MB", 300),
+    Line("page_picture", "server_1000_mb", "  the server, 1,000 trials", "MB", None),
+    Line("page_picture", "server_100000_mb", "  the server, 100,000 trials", "MB", 200),
+    Line("page_picture", "frame_100000_ms", "scrolling through 100,000 rows: a frame", "ms", None),
+    Line("page_picture", "worst_frame_100000_ms", "  the worst of 120", "ms", None),
+    Line("page_live", "to_point_s", "a result in a trial, to its point on the page", "s", 0.3),
+    Line("page_live", "calls_of_none", "ten pages open: the driver's calls per result, of without", "x", 1.01),
+    Line("page_live", "cpu_of_none", "  its CPU per result, of without", "x", None),
     Line("s3_push", "large_of_aws", "1 GiB in 4 files to S3, of the time of `aws s3 sync`", "x", 1.0),
     Line("s3_push", "large_of_s5cmd", "  the same, of s5cmd's", "x", 1.0),
     Line("s3_push", "large_cpu_of_aws", "  its CPU, of that of `aws s3 sync`", "x", 1.0),
@@ -130,6 +173,8 @@ PEERS = {
     "tpe_waiting": ("ray",),
     "asha_digits": ("ray", "syne"),
     "cluster": ("ray",),
+    "slurm_rate": ("submitit",),
+    "page_picture": ("dashboard",),
 }
 
 
@@ -188,17 +233,19 @@ def show(found: dict[str, dict[str, dict[str, list[float]]]], benches: list[str]
         numbers = found.get(line.bench, {}).get(system, {}).get(line.measure)
         return median(numbers) if numbers else None
 
-    rows = [("what", "ours", "to reach", "Ray Tune", "Syne Tune", "vs Ray", "vs Syne")]
+    peers = [name for name in CALLED if any(name in found.get(bench, {}) for bench in benches)]
+    rows = [("what", "ours", "to reach", *(CALLED[name] for name in peers), *(f"vs {CALLED[name]}" for name in peers))]
     for line in LINES:
         if line.bench not in benches:
             continue
-        ours, ray, syne = at(line, "ours"), at(line, "ray"), at(line, "syne")
+        ours = at(line, "ours")
         met = ""
         if ours is not None and line.goal is not None:
             met = " ok" if (ours <= line.goal) == line.less_is_better or ours == line.goal else " MISSED"
         goal = "-" if line.goal is None else f"{number(line.goal, line.unit)}{met}"
-        theirs = (number(ray, line.unit), number(syne, line.unit), ratio(line, ours, ray), ratio(line, ours, syne))
-        rows.append((line.what, number(ours, line.unit), goal, *theirs))
+        theirs = [at(line, name) for name in peers]
+        beside = (number(each, line.unit) for each in theirs)
+        rows.append((line.what, number(ours, line.unit), goal, *beside, *(ratio(line, ours, each) for each in theirs)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -25,12 +25,14 @@ DOCTESTED = (
     "trainables.torch.train_state",
     "tuner.analysis.study",
     "tuner.experiment.paths",
+    "tuner.mcp.marked",
+    "tuner.mcp.paging",
     "tuner.progress.formatting",
     "tuner.retention.rules",
     "tuner.stopper.budgets",
     "tuner.stopper.criteria",
 )
-"""Modules whose examples are complete. Others show a call in its surroundings and are not run."""
+"""Modules whose examples are complete; `tests/docs` runs those of what is exported at the top, with more around."""
 
 
 def pages() -> list[Path]:

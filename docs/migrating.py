@@ -183,7 +183,10 @@ def compared(module: str, name: str, there: dict[str, Any], notes: dict[str, Any
     if "value" in there:
         same = there["value"] in (repr(ours), type(ours).__name__)
         return Line(
-            module, name, "equal" if same else "differs", "" if same else f"`{ours!r}`, Ray's: `{there['value']}`"
+            module,
+            name,
+            "equal" if same else "differs",
+            "" if same else f"{code(repr(ours))}, Ray's: {code(there['value'])}",
         )
     parts = []
     if callable(ours) and name not in notes["given"]:
@@ -218,6 +221,11 @@ def differing_arguments(theirs: dict[str, Any] | None, ours: dict[str, Any] | No
             continue
         if theirs[name] is not None and "..." not in (theirs[name], ours[name]) and theirs[name] != "'DEPRECATED'":
             yield f"`{name}` {default(ours[name])}, Ray's {default(theirs[name])}"
+
+
+def code(text: str) -> str:
+    """As code, whatever stands in it."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def default(text: str | None) -> str:

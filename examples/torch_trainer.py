@@ -24,7 +24,6 @@ from trainables.torch import (
     prepare_model,
 )
 
-EPOCHS = 6
 SAVE_EVERY = 20
 
 
@@ -55,7 +54,7 @@ def train_func(config: dict) -> None:
     loader = prepare_data_loader(DataLoader(data, batch_size=config["batch_size"], sampler=sampler))
     model = prepare_model(build())
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=0.9)
-    last = EPOCHS * len(loader)
+    last = config["epochs"] * len(loader)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, last)
     state = TrainState(model=model, optimizer=optimizer, lr_scheduler=scheduler, sampler=sampler)
 
@@ -64,7 +63,7 @@ def train_func(config: dict) -> None:
         with checkpoint.as_directory() as directory:
             state.load_state_dict(torch.load(os.path.join(directory, mine)))
 
-    for epoch in range(sampler.epoch, EPOCHS):
+    for epoch in range(sampler.epoch, config["epochs"]):
         with sampler.in_epoch(epoch):
             for images, labels in loader:
                 loss = nn.functional.cross_entropy(model(images), labels)
@@ -80,14 +79,18 @@ def train_func(config: dict) -> None:
                     train.report({"loss": loss.item(), "step": step})
 
 
+SETTINGS = {
+    "train_loop_config": {"lr": 0.05, "batch_size": 16, "epochs": 6},
+    "scaling_config": ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
+}
+trainer = TorchTrainer(train_func, **SETTINGS)
+"""What configs/torch_trainer.yaml tunes."""
+
+
 def main() -> None:
     place = os.path.expanduser(sys.argv[1] if len(sys.argv) > 1 else "~/tuner_results")
-    settings = {
-        "train_loop_config": {"lr": 0.05, "batch_size": 16},
-        "scaling_config": ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
-    }
     if TorchTrainer.can_restore(f"{place}/torch_trainer"):
-        trainer = TorchTrainer.restore(f"{place}/torch_trainer", train_func, **settings)
+        trainer = TorchTrainer.restore(f"{place}/torch_trainer", train_func, **SETTINGS)
     else:
         run_config = RunConfig(
             name="torch_trainer",
@@ -96,7 +99,7 @@ def main() -> None:
             failure_config=FailureConfig(max_failures=3),
             seed=1,
         )
-        trainer = TorchTrainer(train_func, run_config=run_config, **settings)
+        trainer = TorchTrainer(train_func, run_config=run_config, **SETTINGS)
     result = trainer.fit()
 
     model = build()

@@ -20,6 +20,15 @@ def test_tpe(tmp_path: Path) -> None:
     assert lines("tpe", tmp_path, "best loss: ") == [loss]  # a finished run shows its results at once
 
 
+def test_auto_search(tmp_path: Path) -> None:
+    (loss,) = lines("auto_search", tmp_path, "best loss: ")
+    assert float(loss) < 0.2
+    (trained,) = lines("auto_search", tmp_path, "epochs trained: ")
+    done, _, all_of_them = trained.split()
+    assert int(done) < int(all_of_them) / 2
+    assert lines("auto_search", tmp_path, "best loss: ") == [loss]
+
+
 def test_multi_objective(tmp_path: Path) -> None:
     front = [line.split() for line in lines("multi_objective", tmp_path, "front: error ")]
     assert len(front) >= 2

@@ -35,7 +35,7 @@ HEAVY = {
 }
 
 SURFACE = """
-    BasicVariantGenerator CLIReporter Callback Checkpoint CheckpointConfig CombinedStopper Experiment
+    BasicVariantGenerator CLIReporter Callback Checkpoint CheckpointConfig CombinedStopper Command Experiment
     ExperimentAnalysis FailureConfig FunctionStopper JupyterNotebookReporter PlacementGroupFactory ProgressReporter
     ResultGrid ResumeConfig RunConfig Stopper SyncConfig Trainable TuneConfig TuneContext TuneError Tuner
     checkpoint_dir choice create_scheduler create_searcher get_checkpoint get_context get_trial_dir get_trial_id

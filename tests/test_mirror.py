@@ -6,21 +6,33 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("trainables", "tuner")
+PACKAGES = ("trainables", "tuner", "hydra_plugins")
 LARGE = 120
 """Lines, above which a module is to have tests of its own. What an `__init__` names is held by `test_exports.py`."""
 
 COVERED_BY: dict[str, str] = {
+    "tuner/executors/slurm/arrivals": "tests/failures/test_slurm_jobs.py",
+    "tuner/executors/slurm/executor": "tests/failures/test_slurm_mistakes.py",
+    "tuner/executors/slurm/slurm_run": "tests/failures/test_slurm_jobs.py",
+    "tuner/executors/slurm/partitions": "tests/tuner/executors/slurm/test_commands.py",
     "trainables/checkpoint_facts": "tests/trainables/test_checkpoint.py",
+    "trainables/command/life": "tests/trainables/command/test_command.py",
+    "tuner/asking/asked_trial": "tests/tuner/asking/test_ask_session.py",
+    "tuner/asking/caller_door": "tests/tuner/executors/callers/test_far_doors.py",
+    "tuner/executors/callers/caller_words": "tests/tuner/executors/callers/test_far_doors.py",
+    "tuner/asking/caller_link": "tests/tuner/asking/test_ask_session.py",
+    "tuner/executors/callers/caller_executor": "tests/tuner/executors/callers/test_doors.py",
+    "tuner/executors/callers/caller_lines": "tests/tuner/executors/callers/test_doors.py",
     "tuner/syncer/brief_owner": "tests/tuner/orders/test_unattended.py",
     "tuner/cli/trial_page": "tests/tuner/cli/test_show.py",
     "tuner/ui/event_stream": "tests/tuner/ui/test_app.py",
     "tuner/ui/served_places": "tests/tuner/ui/test_app.py",
     "tuner/ui/trial_columns": "tests/tuner/ui/test_app.py",
     "tuner/ui/ui_server": "tests/tuner/cli/test_ui.py",
-    "tuner/ui/fact_index": "tests/tuner/ui/test_views.py",
+    "tuner/ui/fact_index": "tests/tuner/ui/test_past.py",
     "tuner/ui/trial_story": "tests/tuner/ui/test_views.py",
     "tuner/ui/views/overview": "tests/tuner/ui/test_app.py",
+    "tuner/ui/views/machines": "tests/tuner/ui/test_live_experiment.py",
     "tuner/ui/views/searched_space": "tests/tuner/ui/test_views.py",
     "tuner/ui/views/trial_page": "tests/tuner/ui/test_views.py",
 }

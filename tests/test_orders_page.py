@@ -17,6 +17,7 @@ from tests.listings import ROOT, environment
 from tuner.cli import main
 from tuner.orders.order import WORDS, parse
 
+pytestmark = pytest.mark.docs
 PAGE = (ROOT / "docs" / "orders.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
 SCRIPTS = {text.partition("\n")[0].removeprefix("# "): text for language, text in BLOCKS if language == "python"}

@@ -7,9 +7,12 @@ import configparser
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+import tuner
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,11 +28,12 @@ def requirements(text: str) -> set[str]:
     return {re.split(r"[\[<>=! ;]", line.strip())[0].lower() for line in text.splitlines() if line.strip()}
 
 
-def test_the_version_is_said_in_two_places_and_is_the_same() -> None:
-    import tuner
-
-    assert tuner.__version__ == setup_cfg()["metadata"]["version"]
-    assert f"## {tuner.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+def test_the_version_is_said_in_one_place_and_the_changelog_begins_with_it() -> None:
+    assert setup_cfg()["metadata"]["version"] == "attr: tuner.__version__" and version("tuner") == tuner.__version__
+    newest = re.search(
+        r"^## (\S+) \((unreleased|\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    assert newest is not None and newest[1] == tuner.__version__
 
 
 def test_every_package_directory_has_an_init() -> None:
@@ -54,6 +58,8 @@ def test_what_is_imported_is_asked_for() -> None:
         "sklearn": "scikit-learn",
         "yaml": "pyyaml",
         "PIL": "pillow",
+        "hydra": "hydra-core",
+        "omegaconf": "hydra-core",  # which is made of it
         "ConfigSpace": "smac",  # which is made of it
         "bayes_opt": "bayesian-optimization",
         "botocore": "boto3",
@@ -62,14 +68,14 @@ def test_what_is_imported_is_asked_for() -> None:
         "requests": "google-cloud-storage",  # Google's library works through it
     }
     imported: dict[str, str] = {}
-    for package in ("tuner", "trainables"):
+    for package in ("tuner", "trainables", "hydra_plugins"):
         for file in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 named = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
                 named += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 for name in named:
                     imported.setdefault(name.partition(".")[0], str(file.relative_to(ROOT)))
-    own = {"tuner", "trainables", "__future__"} | set(sys.stdlib_module_names)
+    own = {"tuner", "trainables", "hydra_plugins", "__future__"} | set(sys.stdlib_module_names)
     third = {distributions.get(name, name).lower(): where for name, where in imported.items() if name not in own}
 
     assert not {name: where for name, where in third.items() if name not in asked}
@@ -106,10 +112,10 @@ def test_the_makefile_has_the_chore(target: str) -> None:
 def test_the_command_is_there() -> None:
     done = subprocess.run([sys.executable, "-m", "tuner.cli", "--version"], capture_output=True, text=True, cwd=ROOT)
 
-    assert done.stdout.strip() == setup_cfg()["metadata"]["version"], done.stderr
+    assert done.stdout.strip() == tuner.__version__, done.stderr
 
 
-def test_a_wheel_carries_the_page_and_the_licences_of_what_is_in_it(tmp_path: Path) -> None:
+def test_a_wheel_carries_the_page_its_licences_and_the_plug_in_for_hydra(tmp_path: Path) -> None:
     static = ROOT / "tuner" / "ui" / "static"
     if not static.is_dir():
         pytest.skip("the page is not there: make web")
@@ -134,6 +140,10 @@ def test_a_wheel_carries_the_page_and_the_licences_of_what_is_in_it(tmp_path: Pa
         Path("report.html")
     }
     assert Path("static/vendor/LICENSE-preact") in made and Path("static/views/trial.js") in made
+    plugin = tmp_path / "built" / "hydra_plugins"
+    sources = {path.name for path in (ROOT / "hydra_plugins" / "tuner_sweeper").glob("*.py")}
+    assert {path.name for path in (plugin / "tuner_sweeper").iterdir()} == sources
+    assert [path.name for path in plugin.iterdir()] == ["tuner_sweeper"]  # a namespace: others have plug-ins in it
 
 
 def test_links_and_examples_in_the_documents_hold() -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from trainables.session import local_rank as local_rank
     from trainables.session import report as report
     from trainables.session import save_checkpoint as save_checkpoint
+    from trainables.session import should_save as should_save
     from trainables.session import world_rank as world_rank
     from trainables.session import world_size as world_size
     from trainables.trainable import Trainable as Trainable
@@ -43,7 +44,7 @@ _NAMES = {
     "first_generation": "Trainer",
     "result": "Result",
     "session": "checkpoint_dir get_checkpoint get_context load_checkpoint local_rank report save_checkpoint "
-    "world_rank world_size",
+    "should_save world_rank world_size",
     "trainable": "Trainable",
 }
 """Module -> the public names that live in it."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from trainables.places import is_elsewhere, is_host
+from trainables.quick_dataclass import dataclass
 
 _SELECTOR = re.compile(r"(?P<tag>[A-Za-z0-9._-]{1,60})|(?P<trial>[^/]+)@(?P<iteration>[0-9]{1,18})")
 

@@ -38,8 +38,9 @@ class Checkpoint(OlderCheckpoint, CheckpointFacts):
     """The saved state of a trial: a directory of files, here or elsewhere, or a dict or bytes until it is reported.
 
         >>> import os, tempfile
+        >>> from pathlib import Path
         >>> with tempfile.TemporaryDirectory() as d:
-        ...     _ = open(os.path.join(d, "model.txt"), "w").write("weights")
+        ...     _ = Path(d, "model.txt").write_text("weights")
         ...     with Checkpoint.from_directory(d).as_directory() as path:
         ...         sorted(os.listdir(path))
         ['model.txt']

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 from trainables import validation as check
+from trainables.quick_dataclass import dataclass
 from trainables.validation import Check, Config, checked_names, invalid, optional, parse_bytes, setting
 
 ScoreOrder = Literal["max", "min"]
 
 _PREFIX = re.compile(r"(max|min)-(.+)", re.DOTALL)
+AUTO = "auto"
+"""The `checkpoint_frequency` with which a trial saves when it pays."""
 RECENCY = "_timestamp"
 """The score attribute of Ray Train's first generation that means: the newest, by save order."""
 
@@ -67,8 +69,13 @@ def _at_least(least: int, accepted: str) -> Check:
     return optional(partial(check.whole_number, least=least, accepted=accepted))
 
 
-def _frequency(name: str, value: Any) -> int:
-    accepted = "0 (class trainables do not save by themselves), or a whole number >= 1 (every so many iterations)"
+def _frequency(name: str, value: Any) -> int | str:
+    accepted = (
+        "0 (class trainables do not save by themselves), a whole number >= 1 (every so many iterations), "
+        'or "auto" (when it pays)'
+    )
+    if isinstance(value, str) and value == AUTO:
+        return AUTO
     return check.whole_number(name, 0 if value is None else value, least=0, accepted=accepted)  # Ray types it Optional
 
 
@@ -99,7 +106,8 @@ class CheckpointConfig(_RankedConfig):
         num_to_keep: how many of the best stay; None keeps all.
         checkpoint_score_attribute: the metric that ranks them, nested as "eval/auc"; None ranks by recency.
         checkpoint_score_order: "max" or "min".
-        checkpoint_frequency: class trainables save every so many iterations; 0: not by themselves.
+        checkpoint_frequency: class trainables save every so many iterations; 0: not by themselves; "auto": when what
+            would be lost, by the interruptions that the run has seen, costs more than a save.
         checkpoint_at_end: class trainables save when they end; None is False.
         _checkpoint_keep_all_ranks: what each worker of a trainer saves stays in `rank_<i>/`; else it is merged, and of
             files with the same name the lowest rank's stays.
@@ -118,7 +126,7 @@ class CheckpointConfig(_RankedConfig):
     num_to_keep: int | None = setting(
         _at_least(1, "None (all are kept), or a whole number >= 1 (the best so many, and the latest beside them)")
     )
-    checkpoint_frequency: int = setting(_frequency, 0)
+    checkpoint_frequency: int | str = setting(_frequency, 0)
     checkpoint_at_end: bool | None = setting(partial(check.one_of, accepted=(None, True, False)))
     _checkpoint_keep_all_ranks: bool = setting(_flag_or_none, False)
     _checkpoint_upload_from_workers: bool = setting(_flag_or_none, False)
@@ -135,6 +143,10 @@ class CheckpointStrategy(_RankedConfig):
         num_to_keep: how many stay; None keeps all, 0 leaves none on disk.
         checkpoint_score_attribute: the metric that ranks them; "_timestamp" (the default) and None: recency.
         checkpoint_score_order: "max" or "min".
+
+    Example:
+        >>> CheckpointStrategy(num_to_keep=2, checkpoint_score_attribute="min-loss").score
+        ('loss', 'min')
     """
 
     num_to_keep: int | None = setting(
@@ -156,6 +168,10 @@ class Budget:
     Args:
         bytes: a number, or a text like "50GB".
         top_k: the best checkpoint of so many best trials is never removed for it.
+
+    Example:
+        >>> Budget("50GB", top_k=3).bytes
+        50000000000
     """
 
     bytes: int | str

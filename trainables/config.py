@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from trainables.checkpoint_config import (
     ScoreOrder,
     parse_score_attr,
 )
+from trainables.quick_dataclass import dataclass
 from trainables.sync_config import SyncConfig
 from trainables.validation import Check, Config, checked_names, ignored, invalid, optional, parse_bytes, setting
 
@@ -56,6 +56,10 @@ class FailureConfig(Config):
             after 1, 2, 4 ... 60 seconds; -1: always.
         fail_fast: True ends the experiment at the first failure, "raise" raises it at once; both need `max_failures=0`.
         controller_failure_limit: accepted, without effect.
+
+    Example:
+        >>> FailureConfig(max_failures=3).max_failures
+        3
     """
 
     max_failures: int = setting(partial(check.whole_number, least=-1, accepted=_RETRIES), 0)
@@ -106,6 +110,10 @@ class ScalingConfig(Config):
         _max_cpu_fraction_per_node: accepted, without effect.
 
     Every value may also be a domain of a search space.
+
+    Example:
+        >>> ScalingConfig(num_workers=4, resources_per_worker={"CPU": 2}).num_workers
+        4
     """
 
     trainer_resources: Any = setting(optional(_amounts))
@@ -249,7 +257,7 @@ class RunConfig(Config):
         local_dir: Ray 1.x's name of `storage_path`; None: not given.
         checkpoint_budget: bytes, "50GB" or `Budget(...)`: disk for all checkpoints of the experiment. None: no limit.
         executor: "local" (processes of this machine), "inline" (this process), "ray" (the Ray cluster that runs here),
-            or an executor, as `RayExecutor(address=...)`; None: processes of this machine.
+            "slurm" (jobs of Slurm), or an executor, as `RayExecutor(address=...)`; None: processes of this machine.
         seed: of searcher and trials, a whole number from 0; None: drawn once and recorded.
         trial_timeout_s: hard limit on the wall time of one attempt, in seconds. None: there is none.
         overwrite: True: an experiment of this name is replaced.
@@ -259,7 +267,13 @@ class RunConfig(Config):
             JSON, when the run has ended, and when a trial has failed for good (docs/hooks.md). Never stored: a resume
             has those that it is given anew. No call holds up the run, or lasts longer than TUNE_HOOK_TIMEOUT_S (10 s).
             None: nobody is told.
+        ui: True: a live page of the run, whose address is printed at the start (extra: ui). None: as TUNE_UI says, else
+            False.
         storage_filesystem, worker_runtime_env: accepted, without effect.
+
+    Example:
+        >>> RunConfig(name="first", stop={"training_iteration": 10}).name
+        'first'
     """
 
     name: str | None = setting(check.text_or_none)
@@ -285,6 +299,7 @@ class RunConfig(Config):
     takeover: bool = setting(check.flag, False)
     on_end: str | Sequence[str] | None = setting(optional(_hook))
     on_failure: str | Sequence[str] | None = setting(optional(_hook))
+    ui: bool | None = setting(optional(check.flag))
 
     def __post_init__(self) -> None:
         super().__post_init__()

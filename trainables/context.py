@@ -75,7 +75,7 @@ class TrainContext:
         return None
 
     def should_checkpoint(self) -> bool:
-        """True when a result or a callback asked, at the last `report`, for a checkpoint with the next one."""
+        """True when the next report is to come with a checkpoint; the same as `session.should_save()`."""
         return False
 
     def should_stop(self) -> bool:

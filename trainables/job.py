@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from trainables.quick_dataclass import dataclass
 from trainables.wire import CheckpointRef
 
 
@@ -38,6 +39,22 @@ class Replicated:
     """A key: if there is something of that name the replica has another owner, and nothing is brought there."""
     timeout_s: float
     """Without progress, after which a process gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavePace:
+    """What a run has seen of saves and interruptions when an attempt begins: its trial decides by it when to save."""
+
+    trained_s: float = 0.0
+    """How long all attempts have run, in seconds."""
+    interruptions: int = 0
+    """How many of them were cut off: killed, lost, failed, or told to leave without a save."""
+    save_s: float | None = None
+    """What a save takes; None: none was measured."""
+    deadline: float | None = None
+    """When the machine is taken away, in seconds since the epoch; None: nobody says so."""
+    wanted: bool = False
+    """`checkpoint_frequency="auto"` was given: a function that does not look is told so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,8 @@ class Job:
     """What the workers of a group save is kept in `rank_<i>/` each, not merged."""
     replicated: Replicated | None = None
     """Where those workers copy what they save; None: that is left to the driver."""
+    save_pace: SavePace | None = None
+    """None: the trial saves by other rules only."""
     max_publish_failures: int = 3
     """After that many publishes in a row that failed, the trial fails."""
     chdir: bool = True

@@ -67,6 +67,11 @@ def limit_loaded(threads: int) -> None:
             threadpoolctl.threadpool_limits(threads)
 
 
+def environment() -> dict[str, str]:
+    """A copy of all variables, for a program that is started with some more."""
+    return dict(os.environ)
+
+
 def tracker_variable(name: str) -> str:
     """WANDB_*, MLFLOW_*, COMET_*: what a tracker's own variable, or one that Ray has for it, says; "": it is unset."""
     return os.environ.get(name, "")

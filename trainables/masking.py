@@ -7,7 +7,8 @@ a secret goes, rather too much than too little; the name beside it stays, so tha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 
 MASK = "***"
 
@@ -64,38 +65,45 @@ _IN_QUERY = re.compile(
     re.IGNORECASE,
 )
 
-_RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
-    (
-        re.compile(
-            r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+
+@cache
+def _rules() -> Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]:
+    """Made when they are first needed: a thirtieth of what it takes to import a run is not to be paid by all."""
+    return (
+        (
+            re.compile(
+                r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+            ),
+            lambda found: MASK,
         ),
-        lambda found: MASK,
-    ),
-    (re.compile(r"(?P<scheme>(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>\S+)"), _uri),
-    (re.compile(rf"(?P<name>{_START}(?:--?)?{_NAME}(?:\\{{0,4}}[\"'])?\s{{0,4}}=\s{{0,4}}){_VALUE}", re.I), _keep_name),
-    (re.compile(rf"(?P<name>{_START}{_NAME}\\{{0,4}}[\"']\s{{0,4}}:\s{{0,4}}){_VALUE}", re.I), _keep_path),
-    (re.compile(rf"(?P<name>{_START}(?:{_COMPOUND}|cookie):\s{{0,4}}(?!//)){_VALUE}", re.I), _keep_path),
-    # Options of programs; of some the name does not say what they hold.
-    (re.compile(rf"(?P<name>(?<!\S)--?{_NAME}\s{{1,4}})(?!-){_VALUE}", re.I), _keep_name),
-    (re.compile(rf"(?P<name>\bsshpass\s{{1,4}}-p\s{{0,4}}){_VALUE}"), _keep_name),
-    (re.compile(rf"(?P<name>(?<!\S)(?:-u|--user)[\s=]{{1,4}}[^\s:'\"]{{1,64}}:){_VALUE}"), _keep_name),
-    (re.compile(r"(?P<name>\b(?:bearer|basic)\s{1,4})(?P<open>)[A-Za-z0-9+/=_.~-]{12,4096}", re.I), _keep_name),
-    # user:password@host without a scheme
-    (
-        re.compile(
-            r"(?P<name>(?<![\w.%+:@/-])[A-Za-z0-9][\w.%+-]{0,63}:(?!//))(?P<open>)[^\s:@\"'<>]{1,256}(?=@[A-Za-z0-9\[])"
+        (re.compile(r"(?P<scheme>(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>\S+)"), _uri),
+        (
+            re.compile(rf"(?P<name>{_START}(?:--?)?{_NAME}(?:\\{{0,4}}[\"'])?\s{{0,4}}=\s{{0,4}}){_VALUE}", re.I),
+            _keep_name,
         ),
-        _keep_name,
-    ),
-    # Tokens that say by their form whose they are.
-    (
-        re.compile(
-            r"\b(?:(?:gh[pousr]_|github_pat_|glpat-|hf_|xox[abeoprs]-|sk-|pypi-|npm_|AIza)[A-Za-z0-9_-]{16,4096}"
-            r"|eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{0,4096})"
+        (re.compile(rf"(?P<name>{_START}{_NAME}\\{{0,4}}[\"']\s{{0,4}}:\s{{0,4}}){_VALUE}", re.I), _keep_path),
+        (re.compile(rf"(?P<name>{_START}(?:{_COMPOUND}|cookie):\s{{0,4}}(?!//)){_VALUE}", re.I), _keep_path),
+        # Options of programs; of some the name does not say what they hold.
+        (re.compile(rf"(?P<name>(?<!\S)--?{_NAME}\s{{1,4}})(?!-){_VALUE}", re.I), _keep_name),
+        (re.compile(rf"(?P<name>\bsshpass\s{{1,4}}-p\s{{0,4}}){_VALUE}"), _keep_name),
+        (re.compile(rf"(?P<name>(?<!\S)(?:-u|--user)[\s=]{{1,4}}[^\s:'\"]{{1,64}}:){_VALUE}"), _keep_name),
+        (re.compile(r"(?P<name>\b(?:bearer|basic)\s{1,4})(?P<open>)[A-Za-z0-9+/=_.~-]{12,4096}", re.I), _keep_name),
+        # user:password@host without a scheme
+        (
+            re.compile(
+                r"(?P<name>(?<![\w.%+:@/-])[A-Za-z0-9][\w.%+-]{0,63}:(?!//))(?P<open>)[^\s:@\"'<>]{1,256}(?=@[A-Za-z0-9\[])"
+            ),
+            _keep_name,
         ),
-        lambda found: MASK,
-    ),
-)
+        # Tokens that say by their form whose they are.
+        (
+            re.compile(
+                r"\b(?:(?:gh[pousr]_|github_pat_|glpat-|hf_|xox[abeoprs]-|sk-|pypi-|npm_|AIza)[A-Za-z0-9_-]{16,4096}"
+                r"|eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{0,4096})"
+            ),
+            lambda found: MASK,
+        ),
+    )
 
 
 def masked(text: str) -> str:
@@ -106,6 +114,6 @@ def masked(text: str) -> str:
     >>> masked("upload --token abc --to az://box?sig=def AccountKey=ghi;x=1")
     'upload --token *** --to az://box?sig=*** AccountKey=***;x=1'
     """
-    for pattern, replacement in _RULES:
+    for pattern, replacement in _rules():
         text = pattern.sub(replacement, text)
     return text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,10 +15,12 @@ from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, InvalidSettingError, MetricError, TrainablesError
 from trainables.metrics import MISSING, lookup, nearest_keys, score_of
 from trainables.places import is_elsewhere, parent_and_name
+from trainables.quick_dataclass import dataclass
 from trainables.result_history import PARAMS_FILE, RESULT_FILE, flatten, frame, read_history
 from trainables.store import fs, verify
 from trainables.store.manifest import Manifest, digest
 from trainables.store.retention import rank_key
+from trainables.user_frames import last_said
 
 if TYPE_CHECKING:
     import pandas
@@ -45,7 +46,7 @@ class Result(SaysInstead):
         best_checkpoints: (checkpoint, the result it belongs to), worst to best: exactly the best N.
 
     Example:
-        >>> result = tune.Tuner(train).fit()[0]
+        >>> result = tune.Tuner(train, param_space={"lr": tune.loguniform(1e-4, 1e-1)}).fit()[0]
         >>> result.metrics["loss"], result.config["lr"], result.metrics_dataframe["loss"].min()
     """
 
@@ -251,6 +252,6 @@ def _read_error(directory: Path, history: Sequence[Mapping[str, Any]]) -> BaseEx
     if later:
         return None
     last = text.rsplit("Failure # ", 1)[-1].partition("\n")[2].strip()
-    error = TrainablesError(last.rsplit("\n", 1)[-1] or "the trial failed")
+    error = TrainablesError(last_said(last) or "the trial failed")
     error.add_note(last)
     return error

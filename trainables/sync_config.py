@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,6 +11,7 @@ from trainables import validation as check
 from trainables.errors import InvalidSettingError
 from trainables.masking import MASK
 from trainables.places import is_host
+from trainables.quick_dataclass import dataclass
 from trainables.validation import Config, checked_names, invalid, optional, parse_bytes, setting
 
 _PLACE = 'None, or a URI or path like "s3://bucket/path"'
@@ -83,6 +83,10 @@ class SyncConfig(Config):
         max_backlog: bytes, or a text like "10GB": a trial waits with its next checkpoint while more than that of it is
             still to be copied.
         max_backlog_s: the same, while its oldest checkpoint waits longer than so many seconds.
+
+    Example:
+        >>> SyncConfig(upload_dir="s3://my-bucket/runs", keep_local=1).keep_local
+        1
     """
 
     upload_dir: str | os.PathLike[str] | None = setting(partial(check.path_or_none, accepted=_PLACE))

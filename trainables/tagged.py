@@ -11,12 +11,12 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
 
 from trainables.errors import MetricError
+from trainables.quick_dataclass import dataclass
 from trainables.tagged_kinds import BLOBS, INLINE, READERS, SCALARS, KeyPath, name_of, tag, tagged
 from trainables.tagged_kinds import NAMED as NAMED
 from trainables.tagged_kinds import BlobRef as BlobRef

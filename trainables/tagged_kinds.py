@@ -12,12 +12,12 @@ import re
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
 
 from trainables.errors import MetricError
+from trainables.quick_dataclass import dataclass
 
 
 class BlobSink(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import reprlib
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -207,8 +208,8 @@ def saves(kind: type[Trainable]) -> bool:
 
 
 def resets(kind: type[Trainable]) -> bool:
-    """Whether a class may take another config without a new object."""
-    return kind.reset_config is not Trainable.reset_config
+    """Whether a class may take another config without a new object; a function that is simulated as one may not."""
+    return getattr(kind, "reset_config", Trainable.reset_config) is not Trainable.reset_config
 
 
 def check_class(kind: type[Trainable]) -> None:
@@ -285,8 +286,8 @@ def write_save(trainable: Trainable, directory: Path) -> dict[str, Any]:
         note |= _note_of_path(Path(os.path.abspath(returned)), directory)
     else:
         raise CheckpointError(
-            f"{type(trainable).__name__}.save_checkpoint() returned {type(returned).__name__}; accepted are the "
-            "directory it was given, a path in it, a dict, or None"
+            f"{type(trainable).__name__}.save_checkpoint() returned {reprlib.repr(returned)} "
+            f"({type(returned).__name__}); accepted are the directory it was given, a path in it, a dict, or None"
         )
     return {NOTE: note}
 

@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 ELSEWHERE = "_traceback_elsewhere"
 """Attribute of an exception that was raised in another process: its traceback there, as text."""
+POINTER = "what helps: tuner explain "
+"""How the note begins that points to what is told of an error: its cause and what helps."""
 ALL_FRAMES = 3
 """The `verbose` that leaves all frames."""
 
@@ -31,7 +33,29 @@ _INSTALLED = re.compile(r"^<frozen |/(site-packages|dist-packages)/|/lib(64)?/py
 
 
 class OnPurposeError(Exception):
-    """Base of everything that these packages raise on purpose."""
+    """Base of everything that these packages raise on purpose. A note beside the message says where more is told.
+
+    The root of a package's errors, which is there to be caught, has none; a class that is not of the root's own module
+    has its parent's.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        kinds = type(self).__mro__
+        root = next((kind for kind in kinds if OnPurposeError in kind.__bases__), None)
+        told_of = next((kind for kind in kinds if root and kind.__module__ == root.__module__), None)
+        if told_of is not root and told_of is not None:
+            self.add_note(f"{POINTER}{told_of.__name__}")
+
+
+def pointers_of(error: BaseException) -> list[str]:
+    """The notes of an error that say where more is told of it: one, or none."""
+    return [note for note in getattr(error, "__notes__", ()) if note.startswith(POINTER)]
+
+
+def last_said(text: str) -> str:
+    """The last line of an error's text that is not such a note; empty when there is none."""
+    return next((line for line in reversed(text.splitlines()) if line.strip() and not line.startswith(POINTER)), "")
 
 
 class Whose(Enum):

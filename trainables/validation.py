@@ -200,6 +200,11 @@ def no_effect(name: str, why: str) -> None:
     warn(f"{name} has no effect: {why}", stacklevel=_caller_level())
 
 
+def a_guess(name: str, instead: str) -> None:
+    """Warn, at the caller's line, that an argument has something guessed."""
+    warn(f"{name} is a guess: {instead}", stacklevel=_caller_level())
+
+
 def _caller_level() -> int:
     """How far up the first frame is that is not of this package, for a warning that points at the user's line."""
     frame = inspect.currentframe()

@@ -1,23 +1,20 @@
 """What a trial and its driver say to each other.
 
-A trial has two sockets. On *main* it sends a `Report` and blocks for one `Answer`; at the end it
-sends one of `Finished`, `AttemptErrored`, `Preempted`. On *side* the publisher thread sends
-`SavePublished` or `SaveFailed` and gets `Durable`; the driver also sends `Halt` there, and the trial
-`CheckpointOpened` and `CheckpointClosed`. The body of a frame is a JSON object with a tag.
+A trial has two sockets. On *main* it sends a `Report` and blocks for one `Answer`, unless it knows that
+one already (`Answer.free_until`); at the end it sends one of `Finished`, `AttemptErrored`, `Preempted`.
+What other threads say (`SavePublished`, `SaveFailed`, `CheckpointOpened`, ...) goes there too, so that the
+driver hears all in the order in which it was said. On *side* the driver alone speaks: `Durable` to the
+publisher thread, `Halt` and `Decided`. The body of a frame is a JSON object with a tag.
 """
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
 from collections.abc import Callable
 from typing import Literal, Protocol, Union
 
 import msgspec
 
-from trainables.net.frames import READ, Frames, frame
-from trainables.starting import start_thread
+from trainables.decoding import decoder
 
 
 class CheckpointRef(msgspec.Struct, frozen=True):
@@ -49,13 +46,19 @@ class PendingSave(msgspec.Struct, frozen=True):
     """The processes that saved it copy it to the replica themselves; `SaveUploaded` says when they have."""
 
 
-class Report(msgspec.Struct, frozen=True, tag="report", tag_field="kind"):
-    """One result. The trial blocks until it has the `Answer`."""
+class Report(msgspec.Struct, frozen=True, tag="report", tag_field="kind", omit_defaults=True):
+    """One result."""
 
     iteration: int
     metrics: msgspec.Raw
     """The whole result with its automatic keys, as tagged JSON (see `trainables.tagged`)."""
     saving: PendingSave | None = None
+    save_due: bool = False
+    """A class trainable finds that it pays to save now."""
+    save_s: float = 0.0
+    """What the save before took of the trial's time; 0: none was measured since the last result."""
+    waits: bool = True
+    """The trial blocks until it has the `Answer`. False: it goes on; another answer than "continue" is `Decided`."""
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished", tag_field="kind"):
@@ -96,6 +99,12 @@ class SaveFailed(msgspec.Struct, frozen=True, tag="publish_failed", tag_field="k
     """The user's code got the error too: where it goes on, it goes on without that save."""
 
 
+class SaveBehind(msgspec.Struct, frozen=True, tag="behind", tag_field="kind"):
+    """A save follows of a result that was delivered without it: it may become visible once that is `Durable`."""
+
+    ref: CheckpointRef
+
+
 class SaveUploaded(msgspec.Struct, frozen=True, tag="uploaded", tag_field="kind"):
     """No process of the trial copies files of this save to the replica any more. May come before `SavePublished`."""
 
@@ -131,7 +140,7 @@ class Reusable(msgspec.Struct, frozen=True, tag="reusable", tag_field="kind"):
     """After `Finished`: the process waits for another attempt. Said to its executor; no loop hears it."""
 
 
-class Answer(msgspec.Struct, frozen=True, tag="answer", tag_field="kind"):
+class Answer(msgspec.Struct, frozen=True, tag="answer", tag_field="kind", omit_defaults=True):
     """The driver's decision on one `Report`."""
 
     then: Literal["continue", "stop", "pause"] = "continue"
@@ -139,11 +148,23 @@ class Answer(msgspec.Struct, frozen=True, tag="answer", tag_field="kind"):
     save: bool = False
     """Class trainables save now (before they stop or pause)."""
     should_checkpoint: bool = False
-    """Function trainables see it as `get_context().should_checkpoint()`."""
+    """Somebody asked for a save: function trainables see it by `should_save()`."""
     should_stop: bool = False
     """The experiment ends early: `get_context().should_stop()`."""
     budget_error: str | None = None
     """The save does not fit: `report` raises `CheckpointBudgetError` with this text, the staged files go."""
+    free_until: int = 0
+    """Nobody decides about results before this iteration: the trial need not wait for the answers to them."""
+
+
+class Decided(msgspec.Struct, frozen=True, tag="decided", tag_field="kind"):
+    """The answer to a result that did not wait for it, and which is not "continue". The next result waits.
+
+    After stop and pause what the trial has reported since does not count, nor do its saves.
+    """
+
+    iteration: int
+    answer: Answer
 
 
 class Durable(msgspec.Struct, frozen=True, tag="durable", tag_field="kind"):
@@ -156,13 +177,13 @@ class Halt(msgspec.Struct, frozen=True, tag="halt", tag_field="kind"):
     """The experiment ends early: save at the next step boundary (class), or see `should_stop()`."""
 
 
-SideMessage = Union[SavePublished, SaveFailed, SaveUploaded, CheckpointOpened, CheckpointClosed, Listening]
+SideMessage = Union[SaveBehind, SavePublished, SaveFailed, SaveUploaded, CheckpointOpened, CheckpointClosed, Listening]
 """What a trial says beside its results, from any thread."""
 FromTrial = Union[Report, Finished, AttemptErrored, Preempted, Reusable, SideMessage]
-ToTrial = Union[Answer, Durable, Halt]
+ToTrial = Union[Answer, Decided, Durable, Halt]
 
-decode_from_trial: Callable[[bytes], FromTrial] = msgspec.json.Decoder(FromTrial).decode
-decode_to_trial: Callable[[bytes], ToTrial] = msgspec.json.Decoder(ToTrial).decode
+decode_from_trial: Callable[[bytes], FromTrial] = decoder(FromTrial)
+decode_to_trial: Callable[[bytes], ToTrial] = decoder(ToTrial)
 
 
 def nothing() -> None:
@@ -179,14 +200,25 @@ class DriverLink(Protocol):
         ConnectionError when the driver is gone.
         """
 
+    def tell(self, report: Report) -> None:
+        """Send a result and go on (`Report.waits` is False). Raises ConnectionError when the driver is gone."""
+        self.call(report)  # a line whose driver gives no answers ahead is never asked
+
+    def decided(self) -> Decided | None:
+        """What came of such results since the last call, where that is not "continue"; never blocks, never raises."""
+        return None
+
     def send(self, message: Finished | AttemptErrored | Preempted) -> None:
         """Say how the trial ended (main line)."""
 
     def post(self, message: SideMessage) -> None:
-        """Tell of a publish, of a copy, of who reads a checkpoint, or of a port (side line); from any thread."""
+        """Tell of a publish, of a copy, of who reads a checkpoint, or of a port; from any thread."""
 
     def wait_durable(self, iteration: int) -> None:
-        """Block the publisher until the journal is durable up to that iteration's result."""
+        """Block the publisher until the journal is durable up to that iteration's result.
+
+        Raises ConnectionError when that will not be: the driver is gone, or the trial had ended before that result.
+        """
 
     def halted(self) -> bool:
         """True once the driver said `Halt` or is gone; never blocks, never raises."""
@@ -194,121 +226,3 @@ class DriverLink(Protocol):
     def watch(self, changed: Callable[[], None]) -> None:
         """Have `changed` called, in a thread, when `halted` has become true. A line that cannot tell never calls."""
         return
-
-
-class SocketLink:
-    """`DriverLink` over the two sockets of a trial's process.
-
-    The main socket belongs to the thread that reports. The side socket has one reader at a time: the trial's thread,
-    without blocking, as long as nobody has to wait for anything there; from the first `wait_durable` on a thread that
-    does nothing else. A trial that never saves so stays with one thread, and may fork as it likes.
-    """
-
-    def __init__(self, main: socket.socket, side: socket.socket) -> None:
-        self._main, self._side = main, side
-        self._main_frames, self._side_frames = Frames(), Frames()
-        self._changed = threading.Condition()
-        self._sending = threading.Lock()
-        self._reader: threading.Thread | None = None
-        self._changed_hook: Callable[[], None] = nothing
-        self._durable = -1
-        self._halted = False
-        self._gone = False
-
-    def call(self, report: Report, meanwhile: Callable[[], None] = nothing) -> Answer:
-        self._send(self._main, frame(report))
-        try:
-            meanwhile()
-        finally:
-            answer = self._receive()  # whatever happened: the next report must not find this one's answer
-        return answer
-
-    def _receive(self) -> Answer:
-        while True:
-            data = self._main.recv(READ)
-            if not data:
-                raise ConnectionError("the driver is gone")
-            for body in self._main_frames.feed(data):
-                answer = decode_to_trial(body)
-                if not isinstance(answer, Answer):
-                    raise ConnectionError(f"expected an Answer from the driver, got {type(answer).__name__}")
-                if answer.should_stop:
-                    self._halted = True
-                return answer
-
-    def send(self, message: Finished | AttemptErrored | Preempted | Reusable) -> None:
-        self._send(self._main, frame(message))
-
-    def close(self) -> None:
-        """Nothing is said or heard here any more, and no thread waits: for a process that goes on without this line."""
-        self._gone = True
-        for end in (self._main, self._side):
-            with contextlib.suppress(OSError):  # the driver has closed it
-                end.shutdown(socket.SHUT_RDWR)  # wakes the reader
-        if self._reader is not None:
-            self._reader.join()
-        self._main.close()
-        self._side.close()
-
-    def post(self, message: SideMessage) -> None:
-        self._send(self._side, frame(message))
-
-    def wait_durable(self, iteration: int) -> None:
-        with self._changed:
-            self._start_reader()
-            self._changed.wait_for(lambda: self._durable >= iteration or self._gone)
-            if self._durable < iteration:
-                raise ConnectionError("the driver is gone")
-
-    def halted(self) -> bool:
-        if not self._halted and self._reader is None:
-            with self._changed:
-                if self._reader is None:
-                    self._look_at_side()
-        return self._halted or self._gone
-
-    def watch(self, changed: Callable[[], None]) -> None:
-        with self._changed:
-            self._changed_hook = changed
-            if changed is not nothing:
-                self._start_reader()
-
-    def _send(self, end: socket.socket, data: bytes) -> None:
-        with self._sending:  # the timer of a preemption may speak while the trial's thread does
-            end.sendall(data)
-
-    def _start_reader(self) -> None:
-        if self._reader is None:
-            self._reader = start_thread(self._read_side, name="trial-side-reader")
-
-    def _look_at_side(self) -> None:
-        try:
-            data = self._side.recv(READ, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return  # nothing said
-        except OSError:
-            data = b""
-        self._heard(data)
-
-    def _read_side(self) -> None:
-        while not self._gone:
-            try:
-                data = self._side.recv(READ)
-            except OSError:
-                data = b""  # reset: nobody speaks any more
-            with self._changed:
-                self._heard(data)
-                self._changed.notify_all()
-                changed = self._changed_hook if self._halted or self._gone else nothing
-            changed()
-
-    def _heard(self, data: bytes) -> None:
-        if not data:
-            self._gone = True
-            return
-        for body in self._side_frames.feed(data):
-            message = decode_to_trial(body)
-            if isinstance(message, Durable):
-                self._durable = max(self._durable, message.iteration)
-            elif isinstance(message, Halt):
-                self._halted = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ _EXPORTS = {
     "Budget": "trainables.config",
     "CLIReporter": "tuner.progress_reporter",
     "Callback": "tuner.callback",
+    "Command": "trainables.command.command",
     "Checkpoint": "trainables.checkpoint",
     "CheckpointConfig": "trainables.config",
     "CombinedStopper": "tuner.stopper",
@@ -56,6 +58,7 @@ _EXPORTS = {
     "lograndint": "tuner.search.sample",
     "loguniform": "tuner.search.sample",
     "open_experiment": "tuner.opened_experiment",
+    "open_session": "tuner.asking",
     "qlograndint": "tuner.search.sample",
     "qloguniform": "tuner.search.sample",
     "qrandint": "tuner.search.sample",
@@ -69,6 +72,7 @@ _EXPORTS = {
     "run": "tuner.run",
     "run_experiments": "tuner.run",
     "sample_from": "tuner.search.sample",
+    "should_save": "trainables.session",
     "syncConfig": "trainables.config",
     "uniform": "tuner.search.sample",
     "with_parameters": "trainables.parameters",
@@ -109,7 +113,8 @@ def __getattr__(name: str) -> Any:
             return value
         if name in _MODULES:
             return importlib.import_module(f"tuner.{name}")
-        if not name.startswith("__"):
+        # `from tuner import module` asks for a module so, and imports it then.
+        if not name.startswith("__") and PathFinder.find_spec(f"{__name__}.{name}", __path__) is None:
             with contextlib.suppress(KeyError):
                 return _aliases().look_up(__name__, name)
     except KeyboardInterrupt as stop:  # the first `tune.run` imports for half a second: no frame of that says anything
@@ -184,9 +189,65 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from trainables.checkpoint import Checkpoint as Checkpoint
+    from trainables.command.command import Command as Command
+    from trainables.config import Budget as Budget
+    from trainables.config import CheckpointConfig as CheckpointConfig
+    from trainables.config import FailureConfig as FailureConfig
     from trainables.config import RunConfig as RunConfig
+    from trainables.config import SyncConfig as SyncConfig
+    from trainables.context import TrainContext
+    from trainables.parameters import with_parameters as with_parameters
+    from trainables.result import Result as Result
+    from trainables.runtime.function_trainable import wrap_function as wrap_function
+    from trainables.session import checkpoint_dir as checkpoint_dir
+    from trainables.session import get_checkpoint as get_checkpoint
+    from trainables.session import get_context as get_context
+    from trainables.session import get_trial_dir as get_trial_dir
+    from trainables.session import get_trial_id as get_trial_id
+    from trainables.session import get_trial_name as get_trial_name
+    from trainables.session import get_trial_resources as get_trial_resources
+    from trainables.session import report as report
+    from trainables.session import should_save as should_save
     from trainables.trainable import Trainable as Trainable
+    from tuner.analysis import ExperimentAnalysis as ExperimentAnalysis
+    from tuner.analysis import ResultGrid as ResultGrid
     from tuner.callback import Callback as Callback
+    from tuner.error import Interrupted as Interrupted
+    from tuner.error import TuneError as TuneError
+    from tuner.experiment.definition import Experiment as Experiment
+    from tuner.opened_experiment import open_experiment as open_experiment
+    from tuner.progress_reporter import CLIReporter as CLIReporter
+    from tuner.progress_reporter import JupyterNotebookReporter as JupyterNotebookReporter
+    from tuner.progress_reporter import ProgressReporter as ProgressReporter
+    from tuner.registry import register_env as register_env
+    from tuner.registry import register_trainable as register_trainable
+    from tuner.resources import PlacementGroupFactory as PlacementGroupFactory
+    from tuner.resources import with_resources as with_resources
+    from tuner.resume_config import ResumeConfig as ResumeConfig
     from tuner.run import run as run
+    from tuner.run import run_experiments as run_experiments
+    from tuner.schedulers import create_scheduler as create_scheduler
+    from tuner.search import create_searcher as create_searcher
+    from tuner.search.sample import choice as choice
+    from tuner.search.sample import grid_search as grid_search
+    from tuner.search.sample import lograndint as lograndint
+    from tuner.search.sample import loguniform as loguniform
+    from tuner.search.sample import qlograndint as qlograndint
+    from tuner.search.sample import qloguniform as qloguniform
+    from tuner.search.sample import qrandint as qrandint
+    from tuner.search.sample import qrandn as qrandn
+    from tuner.search.sample import quniform as quniform
+    from tuner.search.sample import randint as randint
+    from tuner.search.sample import randn as randn
+    from tuner.search.sample import sample_from as sample_from
+    from tuner.search.sample import uniform as uniform
+    from tuner.search.variants import BasicVariantGenerator as BasicVariantGenerator
+    from tuner.stopper import CombinedStopper as CombinedStopper
+    from tuner.stopper import FunctionStopper as FunctionStopper
+    from tuner.stopper import Stopper as Stopper
+    from tuner.stopper import at_least as at_least
+    from tuner.stopper import at_most as at_most
     from tuner.tuner import TuneConfig as TuneConfig
     from tuner.tuner import Tuner as Tuner
+
+    TuneContext, syncConfig = TrainContext, SyncConfig

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.addresses import CheckpointAddress, Selector, address_in
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError
 from trainables.places import is_elsewhere, parent_and_name
+from trainables.quick_dataclass import dataclass
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer.open import open_backend, shown
 from trainables.validation import nearest_name

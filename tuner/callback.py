@@ -34,7 +34,8 @@ class Callback:
     """
 
     changes_results = True
-    """False promises that `on_trial_result` only reads; then nobody has to look whether it did."""
+    """False promises that `on_trial_result` only reads; then nobody has to look whether it did, and rows of one turn of
+    the loop get into `result.json` and `progress.csv` at its end."""
 
     def setup(
         self,
@@ -148,6 +149,11 @@ class CallbackList:
 
     def __len__(self) -> int:
         return len(self.callbacks)
+
+    @property
+    def changes_results(self) -> bool:
+        """Whether somebody in it may."""
+        return bool(self._changing)
 
     on_trial_start = _about_trial("on_trial_start")
     on_trial_clone = _about_trial("on_trial_clone")

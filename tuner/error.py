@@ -10,11 +10,13 @@ TuneError
  ├── ExperimentDivergedError              two histories, each with facts that the other lacks
  ├── ResumeError                          a resume that cannot be done; nothing was touched
  ├── OwnedElsewhereError                  another driver owns the experiment
+ ├── ToolError (ValueError)               what an agent asks of `tuner mcp` is not accepted, or beyond its budget
  ├── OrderError (ValueError)              an order that cannot be read, or cannot be given there
  ├── StorageError (OSError)               results cannot be kept at that place
  │    └── StorageFullError                the disk is full
  ├── NotHereError (NotImplementedError)   a name of Ray's that has no counterpart here
  │    └── NoSuchAttributeError (AttributeError)
+ ├── SlurmSilentError (ConnectionError)   the controller of Slurm does not answer
  ├── SerializationError (TypeError)       a trainable or config that cannot be shipped
  ├── MetricMissingError (KeyError, ValueError)   a metric that is needed, or anything at all, was not reported
  ├── TrialError                           one trial failed
@@ -35,7 +37,14 @@ from trainables.user_frames import OnPurposeError
 
 
 class TuneError(OnPurposeError):
-    """Root of all errors of this package. Its text may quote anything: secrets and control characters are not in it."""
+    """Root of all errors of this package. Its text may quote anything: secrets and control characters are not in it.
+
+    Example:
+        >>> try:
+        ...     tune.run(train, mode="lowest")
+        ... except tune.TuneError as error:
+        ...     print(error)
+    """
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(printable(masked(part)) if isinstance(part, str) else part for part in args))
@@ -84,6 +93,10 @@ class ResumeError(TuneError):
     """A resume cannot be done. Nothing was touched."""
 
 
+class ToolError(TuneError, ValueError):
+    """What an agent asks of `tuner mcp` is not accepted, or beyond its budget; the text quotes nothing of a trial."""
+
+
 class OrderError(TuneError, ValueError):
     """An order to an experiment that cannot be read, or cannot be given there; the message says what is accepted."""
 
@@ -106,6 +119,10 @@ class NotHereError(TuneError, NotImplementedError):
 
 class NoSuchAttributeError(NotHereError, AttributeError):
     """An object of ours was asked for what Ray's has, and it has not; `hasattr` says so too."""
+
+
+class SlurmSilentError(TuneError, ConnectionError):
+    """Slurm's controller does not answer its commands, for longer than they are tried again."""
 
 
 class SerializationError(TuneError, TypeError):
@@ -151,6 +168,12 @@ class Interrupted(KeyboardInterrupt):
     Attributes:
         analysis: the results so far, an `ExperimentAnalysis`.
         results: the same as `Tuner.fit` returns them, a `ResultGrid`.
+
+    Example:
+        >>> try:
+        ...     analysis = tune.run(train, resume="AUTO")
+        ... except tune.Interrupted as stopped:
+        ...     analysis = stopped.analysis
     """
 
     def __init__(self, message: str = "", analysis: Any = None, results: Any = None) -> None:

@@ -166,6 +166,28 @@ def journal_push_s() -> float | None:
     return _seconds("TUNE_GLOBAL_CHECKPOINT_S", 0.0, 'seconds from 0 on, and "auto"')
 
 
+def job_end_time() -> float | None:
+    """SLURM_JOB_END_TIME, which Slurm sets: when the job's time is over, in seconds since the epoch; None: no job's."""
+    try:
+        return float(os.environ.get("SLURM_JOB_END_TIME", ""))
+    except ValueError:
+        return None
+
+
+def slurm_job() -> dict[str, str]:
+    """What Slurm says of the job that this process belongs to: SLURM_*, and CUDA_VISIBLE_DEVICES."""
+    wanted = ("SLURM_", "CUDA_VISIBLE_DEVICES")
+    return {name: text for name, text in os.environ.items() if name.startswith(wanted)}
+
+
+def session_address() -> str:
+    """TUNE_SESSION_ADDRESS: where sessions let callers of other hosts in: an address, a network interface, or "none".
+
+    Default: in a Ray cluster or a Slurm job the address of this node, else none.
+    """
+    return os.environ.get("TUNE_SESSION_ADDRESS", "").strip()
+
+
 def history_bytes() -> int:
     """TUNE_HISTORY_BYTES: what the packed history of a journal may take ("64MB"); default 256 MB, 0: none is kept."""
     text = os.environ.get("TUNE_HISTORY_BYTES") or "256MB"

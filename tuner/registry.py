@@ -22,6 +22,10 @@ def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:
 
     Raises SettingError for anything else, and TrainablesError for a function whose signature does not fit, and for a
     class that lacks a method.
+
+    Example:
+        >>> tune.register_trainable("first", train)
+        >>> tune.run("first")
     """
     if not isinstance(name, str) or not name:
         raise SettingError(f"name={name!r} is not accepted; accepted is a non-empty string")
@@ -30,7 +34,11 @@ def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:
 
 
 def register_env(name: str, env_creator: Callable[..., Any]) -> None:
-    """Give an environment's constructor a name; a trainable looks it up with `get_env`."""
+    """Give an environment's constructor a name; a trainable looks it up with `get_env`.
+
+    Example:
+        >>> tune.register_env("maze", lambda config: Maze(config["size"]))
+    """
     if not callable(env_creator):
         raise SettingError(f"env_creator={env_creator!r} is not accepted; accepted is a callable")
     _environments[name] = env_creator

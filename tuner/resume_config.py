@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from trainables.quick_dataclass import dataclass
 from tuner.error import SettingError
 from tuner.experiment.resume import Base, Errored, Resume
 
@@ -37,6 +37,9 @@ class ResumeConfig:
         errored: SKIP (they are shown), RESUME, or RESTART (anew).
 
     Each is a `ResumeConfig.ResumeType`.
+
+    Example:
+        >>> tune.run(train, name="first", resume_config=ResumeConfig(errored=ResumeConfig.ResumeType.RESTART))
     """
 
     finished: ResumeType = ResumeType.SKIP

@@ -54,7 +54,7 @@ def run(
     checkpoint_config: CheckpointConfig | None = None,
     keep_checkpoints_num: int | None = None,
     checkpoint_score_attr: str | None = None,
-    checkpoint_freq: int = 0,
+    checkpoint_freq: int | str = 0,
     checkpoint_at_end: bool = False,
     verbose: int | None = None,
     progress_reporter: Any = None,
@@ -73,6 +73,7 @@ def run(
     callbacks: Sequence[Any] | None = None,
     max_concurrent_trials: int | None = None,
     reuse_actors: bool | None = False,
+    reuse: Any = None,
     overwrite: bool = False,
     takeover: bool = False,
     seed: int | None = None,
@@ -110,15 +111,17 @@ def run(
         storage_path: the directory that holds experiments, or a URI ("s3://bucket/runs"). None: TUNE_RESULT_DIR, else
             `~/tuner_results`.
         local_dir: the older name of `storage_path`; None: not given.
-        search_alg: what proposes configs: a `Searcher`, or its name ("optuna"); None: grid and random search.
+        search_alg: what proposes configs: a `Searcher`, or its name ("auto", to begin with; "optuna"); None: grid and
+            random search.
         scheduler: what stops, pauses or changes trials by their results: a `TrialScheduler`, or its name ("asha");
             None: none does (FIFO).
         checkpoint_config: a `CheckpointConfig`: which checkpoints are made, and which stay. None: all stay.
         keep_checkpoints_num: the same as its `num_to_keep`: the best so many of a trial stay, and the latest. None:
             all.
         checkpoint_score_attr: what ranks them: "auc" or "max-auc" (higher is better), "min-loss". None: recency.
-        checkpoint_freq: class trainables save every so many iterations; 0: not by themselves. Functions decide
-            themselves.
+        checkpoint_freq: class trainables save every so many iterations; 0: not by themselves; "auto": when what would
+            be lost, by the interruptions that the run has seen, costs more than a save (at most 2 % of the time while
+            there were none). Functions decide themselves: see `should_save()`.
         checkpoint_at_end: class trainables save once more when they end.
         verbose: how much is printed; see "Output". None: 2.
         progress_reporter: what shows the run instead of the built-in view: a `CLIReporter(...)` or another
@@ -147,13 +150,17 @@ def run(
         max_concurrent_trials: at most so many at once. None and 0: as many as fit.
         reuse_actors: True: the process of an attempt that ended well goes on with the next one, of this trial or of
             another, if that is a class whose `reset_config(new_config)` returns True; `setup` is not called again.
+        reuse: an earlier experiment (its path, name or URI, an `ExperimentAnalysis`, a `ResultGrid`), or several, as a
+            list: a trial whose config was trained there, by the same code, begins with its results and a copy of its
+            newest checkpoint, verified, instead of from nothing (docs/reuse.md). None: none.
         overwrite: True: an experiment of that name is replaced.
         takeover: True: do not wait (60 s) for the heartbeat of an owner on another host to go stale.
         seed: of searcher and trials, a whole number. None: one is drawn and recorded.
         trial_timeout_s: seconds of wall time after which an attempt of a trial is ended. None: no limit.
         checkpoint_budget: bytes, "50GB", or a `Budget(bytes, top_k)`, for all checkpoints together. None: no limit.
         executor: None or "local" (processes on this machine), "inline" (this process, for debuggers), "ray" (the nodes
-            of the Ray cluster that runs here), or an `Executor`, as `RayExecutor(address=...)`.
+            of the Ray cluster that runs here), "slurm" (jobs of Slurm, submitted as trials wait), or an `Executor`, as
+            `RayExecutor(address=...)` and `SlurmExecutor(partition=...)`.
         on_end, on_failure: a command (a text for the shell, or a list of words) or an http(s) URL that is told, in
             JSON, when the run has ended, and when a trial has failed for good (docs/hooks.md). Never stored: a resume
             has those that it is given anew. No call holds up the run, or lasts longer than TUNE_HOOK_TIMEOUT_S (10 s).
@@ -167,10 +174,10 @@ def run(
     Output:
         The driver prints to standard output: `verbose=1` the state of the run (a live view in a terminal or notebook,
         a line every 30 s elsewhere), failures and a table at the end; 2 also a line for each trial that ends, where
-        there is no live view; 3 also one for each start, result and checkpoint, and tracebacks whole; 0 nothing. Its
-        warnings are in `<storage_path>/<name>/driver.log`, whatever `verbose` is. What trials print never comes to the
-        terminal, but with `executor="inline"`: it is in the files that `log_to_file` names, beside `result.json`,
-        `progress.csv` and, of one that failed, `error.txt`.
+        there is no live view; 3 also one for each start, result and checkpoint, and tracebacks whole; 0 nothing but the
+        address that `ui=True` asks for. Its warnings are in `<storage_path>/<name>/driver.log`, whatever `verbose` is.
+        What trials print never comes to the terminal, but with `executor="inline"`: it is in the files that
+        `log_to_file` names, beside `result.json`, `progress.csv` and, of one that failed, `error.txt`.
 
     Returns:
         `ExperimentAnalysis`: trials, results, best checkpoint.
@@ -278,12 +285,15 @@ def run_experiments(experiments: Any, concurrent: bool = True, **arguments: Any)
     """Run one or several experiments, one after another, and return all their trials.
 
     Args:
-        experiments: an `Experiment`, a list of them, or {name: {"run": trainable, **arguments of tune.run}}.
+        experiments: an `Experiment`, a list of them, or `{name: {"run": trainable, **arguments_of_run}}`.
         concurrent: accepted, without effect: the trials of one experiment run in parallel.
         arguments: arguments of `tune.run` for those that do not say something else.
 
     Raises as `run`, TrialsFailedError after the last of them; the same call continues, with `resume="AUTO"`, where one
     was interrupted.
+
+    Example:
+        >>> trials = tune.run_experiments([tune.Experiment("a", train), tune.Experiment("b", train)], resume="AUTO")
     """
     given = Experiment.several(experiments)
     return list(_run_each(given, arguments).trials) if given else []

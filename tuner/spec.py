@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import Enum
 from functools import partial
 from itertools import chain, count
@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainables.checkpoint import Checkpoint
+from trainables.checkpoint_config import AUTO
+from trainables.command.command import Command
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, RunConfig, SyncConfig
 from trainables.errors import InvalidSettingError
 from trainables.group.group_trainable import GroupTrainable
+from trainables.quick_dataclass import dataclass
 from trainables.runtime.function_trainable import is_class_api
 from trainables.trainable import saves
 from trainables.tunable_trainer import TunableTrainer
@@ -24,6 +27,7 @@ from tuner import knobs
 from tuner.callback import Callback
 from tuner.error import SettingError, require
 from tuner.experiment.existing import Rerun
+from tuner.experiment.finding import named_places
 from tuner.experiment.naming import script_hash
 from tuner.experiment.paths import (
     as_local_path,
@@ -76,13 +80,6 @@ def _mode(name: str, value: Any) -> Any:
     return value
 
 
-def _metric(name: str, value: Any) -> Any:
-    named = _listed(value)
-    fits = all(isinstance(part, str) and part for part in named) and (named or value is None)
-    require(fits, name, value, "accepted are the name of a metric, a list of names, and None")
-    return value
-
-
 def _callbacks(name: str, value: Any) -> Any:
     require(isinstance(value, (list, tuple, type(None))), name, value, "accepted is a list of tune.Callback objects")
     for callback in value or ():
@@ -98,6 +95,10 @@ def _space(name: str, value: Any) -> Any:
     return space
 
 
+_metric = _only(
+    lambda value: value not in ([], ()) and all(isinstance(part, str) and part for part in _listed(value)),
+    "are the name of a metric, a list of names, and None",
+)
 _namer = optional(_only(callable, "is a function (trial) -> str"))
 _seed = optional(_only(is_count, "is a whole number, or None: one is drawn"))
 _formats = _only(lambda value: all(isinstance(each, str) for each in _listed(value)), "is a list of names, or None")
@@ -160,6 +161,7 @@ class Spec:
     search_alg: Any = _tune(file=Named | None)
     scheduler: Any = _tune(file=Named | None)
     max_concurrent_trials: int | None = _tune(trials_at_once, file=True)
+    reuse: Any = _tune(named_places, file=str | list[str] | None)
     trial_name_creator: Callable[[Any], str] | None = _tune(_namer)
     trial_dirname_creator: Callable[[Any], str] | None = _tune(_namer)
     reuse_actors: bool | None = _tune(optional(flag), False, file=True)
@@ -184,7 +186,7 @@ class Spec:
     takeover: bool = _run(default=False, file=True)
     on_end: str | Sequence[str] | None = _run()
     on_failure: str | Sequence[str] | None = _run()
-    executor: Any = _run(file=Literal["local", "inline", "ray"] | dict[str, Any] | None)
+    executor: Any = _run(file=Literal["local", "inline", "ray", "slurm"] | dict[str, Any] | None)
     param_space: Any = _setting(_space, file=dict[str, Any])
     resources_per_trial: Any = _setting(file=dict[str, float] | None)
     raise_on_failed_trial: bool = _setting(flag, True, file=True)
@@ -193,7 +195,7 @@ class Spec:
         _formats, file=list[str] | None, worker=lambda value: {"export_formats": tuple(_listed(value))}
     )
     restore: Any = _setting(_start, file=str | None)
-    ui: bool | None = _setting(optional(flag), file=True)
+    ui: bool | None = _run(file=True)
     inherits: Sequence[str] = _setting(default=())
     """Names of settings that a resume takes over as the experiment was started with them."""
     trainable_name: str = _setting(default="")
@@ -222,13 +224,17 @@ class Spec:
 
     @property
     def class_api(self) -> bool:
-        """The trainable is a class, and none of a function."""
-        return is_class_api(self.trainable)
+        """The trainable is a class, and none of a function, or is simulated as one."""
+        return self._virtual or is_class_api(self.trainable)
 
     @property
     def can_save(self) -> bool:
-        """The trainable is a class that has what a checkpoint takes."""
-        return self.class_api and saves(self.trainable)
+        """The trainable is a class that has what a checkpoint takes, or is simulated as one."""
+        return self._virtual or (self.class_api and saves(self.trainable))
+
+    @property
+    def _virtual(self) -> bool:
+        return getattr(self.executor, "virtual_checkpoints", False)
 
     @property
     def log_files(self) -> tuple[str, str]:
@@ -262,17 +268,16 @@ class Spec:
     def _check_saving(self) -> None:
         """Refuse to have a trainable save that cannot, or that decides by itself."""
         for setting in ("checkpoint_frequency", "checkpoint_at_end"):
-            if not (value := getattr(self.checkpoint_config, setting)):
+            if self._virtual or not (value := getattr(self.checkpoint_config, setting)):
                 continue
-            if not self.class_api:
+            if not self.class_api and value != AUTO:  # for that a function asks should_save()
+                how = "decides by itself: it passes checkpoint= to report(), or uses checkpoint_dir()"
+                name = f"{self.trainable_name!r} is a function, which {how}"
+                raise SettingError(f"{setting}={value!r} needs a class trainable; {name}")
+            if self.class_api and not saves(self.trainable):
+                name = f"{self.trainable.__name__} has no methods save_checkpoint(checkpoint_dir) and "
                 raise SettingError(
-                    f"{setting}={value!r} needs a class trainable; {self.trainable_name!r} is a function, which "
-                    "decides by itself: it passes checkpoint= to report(), or uses checkpoint_dir()"
-                )
-            if not saves(self.trainable):
-                raise SettingError(
-                    f"{setting}={value!r} needs a class that can save; {self.trainable.__name__} has no methods "
-                    "save_checkpoint(checkpoint_dir) and load_checkpoint(checkpoint)"
+                    f"{setting}={value!r} needs a class that can save; {name}load_checkpoint(checkpoint)"
                 )
 
 
@@ -319,7 +324,7 @@ def _related(values: Mapping[str, Any]) -> dict[str, Any]:
     if callable(asked) and not hasattr(asked, "bundles"):
         asked, resources_for = None, asked
     changed |= {"resources_per_trial": asked, "resources_for": resources_for}
-    if isinstance(values["param_space"], Mapping) and isinstance(trainable, GroupTrainable):
+    if isinstance(values["param_space"], Mapping) and isinstance(trainable, GroupTrainable | Command):
         changed["param_space"] = trainable.checked_space(values["param_space"])
     if values["overwrite"] and resume.base is not Base.NEW:
         raise SettingError(f"overwrite=True and resume={values['resume']!r} exclude each other: give one of them")
@@ -333,8 +338,7 @@ def _places(place: Any, sync: SyncConfig) -> dict[str, Any]:
     """A `storage_path` elsewhere is where copies go; what is here lies in a cache then."""
     copies = sync.upload_dir
     is_path = copies is not None and "://" not in os.fspath(copies) and not is_elsewhere(copies)
-    if copies is not None and is_path and sync.syncer == "auto":
-        # It is kept with the experiment, and read again from wherever a program then works.
+    if copies is not None and is_path and sync.syncer == "auto":  # kept, and read again from wherever one then works
         sync = replace(sync, upload_dir=str(as_local_path(copies)))
     if place is None or not isinstance(os.fspath(place), str) or not is_elsewhere(place):
         return {"sync_config": sync}

@@ -33,7 +33,8 @@ class TuneConfig:
     Args:
         metric, mode: what searcher, scheduler and "best" go by: the name of a reported value, nested as "eval/auc", and
             "min" or "max" (None: "max"). Lists of both for several objectives. metric=None: there is no best one.
-        search_alg: what proposes configs: a `Searcher`, or its name ("optuna"); None: grid and random search.
+        search_alg: what proposes configs: a `Searcher`, or its name ("auto", to begin with; "optuna"); None: grid and
+            random search.
         scheduler: what stops, pauses or changes trials: a `TrialScheduler`, or its name ("asha"); None: none does.
         num_samples: how often the space is sampled, each time with every combination of its grids; -1: without end.
         max_concurrent_trials: at most so many at once; None and 0: as many as fit.
@@ -41,9 +42,15 @@ class TuneConfig:
             limit.
         reuse_actors: True: the process of an attempt that ended well goes on with the next one, of this trial or of
             another, if that is a class whose `reset_config(new_config)` returns True; `setup` is not called again.
+        reuse: an earlier experiment (its path, name or URI, an `ExperimentAnalysis`, a `ResultGrid`), or a list: trials
+            whose config was trained there begin with those results and a copy of the newest checkpoint. None: none.
         trial_name_creator, trial_dirname_creator: functions `(trial) -> str` that name trials, and their directories.
             None: `<trainable>_<id>`.
         chdir_to_trial_dir: whether a trial works in its directory; None: it does, unless TUNE_CHDIR_TO_TRIAL_DIR=0.
+
+    Example:
+        >>> TuneConfig(metric="loss", mode="min", num_samples=20, scheduler="asha").num_samples
+        20
     """
 
     metric: str | Sequence[str] | None = None
@@ -54,6 +61,7 @@ class TuneConfig:
     max_concurrent_trials: int | None = None
     time_budget_s: Any = None
     reuse_actors: bool | None = False
+    reuse: Any = None
     trial_name_creator: Callable[[Any], str] | None = None
     trial_dirname_creator: Callable[[Any], str] | None = None
     chdir_to_trial_dir: bool | None = None

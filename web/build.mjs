@@ -4,7 +4,7 @@
 //
 // No bundler: each module stays one, without its comments and long names. Libraries go to vendor/, each with its licence.
 import { createHash } from "node:crypto";
-import { cpSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { minify } from "terser";
@@ -12,23 +12,32 @@ import { minify } from "terser";
 const here = dirname(fileURLToPath(import.meta.url));
 const to = join(here, "..", "tuner", "ui", "static");
 
+/** Each with what is taken of it; the rest is left out. */
 const LIBRARIES = {
-  "preact.js": "preact/dist/preact.module.js",
-  "hooks.js": "preact/hooks/dist/hooks.module.js",
-  "htm.js": "htm/dist/htm.module.js",
+  "preact.js": ["preact/dist/preact.module.js", "Component h options render"],
+  "hooks.js": ["preact/hooks/dist/hooks.module.js", "useEffect useMemo useRef useState"],
+  "htm.js": ["htm/dist/htm.module.js", "default"],
 };
+
+const sources = readdirSync(join(here, "src"), { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+
+/** What one module imports of another keeps its name: so all files say it alike, and compress better. */
+const SHARED = sources.flatMap((path) => [...readFileSync(path, "utf8").matchAll(/^import \{([^}]*)\}/gm)]).flatMap(([, names]) => names.match(/[\w$]+/g));
 
 async function own(path) {
   const text = readFileSync(path, "utf8");
-  if (extname(path) === ".js") return (await minify(text, { module: true, ecma: 2022 })).code;
-  if (extname(path) === ".css") return text.replace(/\/\*[^]*?\*\/|^\s+/gm, "").replace(/\n/g, "");
+  // Line ends and indentation between the elements of templates are nothing to htm, and are not taken out by terser.
+  if (extname(path) === ".js") return (await minify(text.replace(/\n +/g, "\n").replace(/(?<=[>}])\n(?=<|\$\{)/g, ""), { module: true, ecma: 2022, mangle: { reserved: SHARED }, compress: { passes: 3, unsafe_arrows: true } })).code;
+  if (extname(path) === ".css") return text.replace(/\/\*[^]*?\*\/|^\s+/gm, "").replace(/\n/g, "").replace(/ ?([{};:,>]) ?/g, (all, sign) => (":>".includes(sign) ? all.trimEnd() : sign));
   return text;
 }
 
-function library(source) {
+async function library([source, taken]) {
   const text = readFileSync(join(here, "node_modules", source), "utf8").replace(/^\/\/# sourceMappingURL=.*$/m, "");
+  const exported = (_, all) => `export{${all.split(",").filter((each) => taken.split(" ").includes(each.split(" as ").pop()))}}`;
   // A browser knows no bare names, and an import map would be an inline script.
-  return text.replace(/from\s*"preact"/g, 'from"./preact.js"');
+  const needed = text.replace(/export\s*\{([^}]*)\}/, exported).replace(/from\s*"preact"/g, 'from"./preact.js"');
+  return (await minify(needed, { module: true, ecma: 2022, compress: { passes: 3 } })).code;
 }
 
 /** The modules as one script: each a function that gives its exports, called once, after those that it imports. */
@@ -57,12 +66,18 @@ function joined(root) {
   return parts.join("\n");
 }
 
+/** Where the data are packed, that is undone before anything else: base64 of gzip, which no JSON begins like. */
+const UNPACK = `const packed=document.getElementById("data");
+if(!/^[{]/.test(packed.textContent))packed.textContent=await new Response(new Blob([Uint8Array.from(atob(packed.textContent),(each)=>each.charCodeAt(0))]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+`;
+
 /** The page with everything inside; its policy allows that script and that style and nothing else. */
 function onePage(root) {
-  const script = joined(root);
+  const script = UNPACK + joined(root);
   const style = readFileSync(join(root, "page.css"), "utf8");
   if (/<\/(script|style)/i.test(script + style)) throw new Error("what stands inside of a page cannot end its element");
   const hash = (text) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
+  const licences = ["preact", "htm"].map((name) => `${name}:\n${readFileSync(join(here, "node_modules", name, "LICENSE"), "utf8")}`);
   return `<!doctype html>
 <html lang="en">
 <head>
@@ -78,6 +93,7 @@ function onePage(root) {
 <script type="module">${script}</script>
 </body>
 </html>
+<!-- What it is made of:\n${licences.join("\n").replace(/--/g, "- -")}-->
 `;
 }
 
@@ -85,16 +101,17 @@ function onePage(root) {
 const made = `${to}.new`;
 rmSync(made, { recursive: true, force: true });
 mkdirSync(join(made, "vendor"), { recursive: true });
-for (const entry of readdirSync(join(here, "src"), { recursive: true, withFileTypes: true })) {
-  if (!entry.isFile()) continue;
-  const path = join(entry.parentPath, entry.name);
+for (const path of sources) {
   const target = join(made, path.slice(join(here, "src").length));
   mkdirSync(dirname(target), { recursive: true });
   writeFileSync(target, await own(path));
 }
-for (const [name, parts] of Object.entries(LIBRARIES)) writeFileSync(join(made, "vendor", name), library(parts));
+for (const [name, parts] of Object.entries(LIBRARIES)) writeFileSync(join(made, "vendor", name), await library(parts));
 for (const name of ["htm", "preact"]) cpSync(join(here, "node_modules", name, "LICENSE"), join(made, "vendor", `LICENSE-${name}`));
 writeFileSync(`${to}.report`, onePage(made));
-rmSync(to, { recursive: true, force: true });
+const old = `${to}.old`;
+rmSync(old, { recursive: true, force: true });
+if (existsSync(to)) renameSync(to, old);
 renameSync(made, to);
+rmSync(old, { recursive: true, force: true });
 renameSync(`${to}.report`, join(to, "..", "report.html"));

@@ -21,6 +21,7 @@ from plans import Blow, Plan, to_json
 from victims import MARK, end_all, marked, send, strike, survivors
 
 from tests.servers.powered import Disk
+from tests.soak.counts import count
 
 HERE = Path(__file__).parent
 _libc = ctypes.CDLL(None)
@@ -177,6 +178,7 @@ class Runner:
         for pid in marked(self.mark):
             send(pid, signal.SIGSTOP)  # nobody gets to say that the disk is gone
         self.disk.cut()
+        count("power cuts")
         end_all(self.mark)
         process.wait()
         life.blows.append(f"CUT power at step {self.seen.steps}")

@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from orders_by_hand import judge
 
+from tests.soak.counts import count
 from tuner.error import ExperimentNotFoundError, OrderError
 from tuner.orders.giving import give
 from tuner.orders.mailbox import Mailbox
@@ -156,6 +157,7 @@ def _live(ordered: Ordered, rng: random.Random, zygote: Zygote, job: dict[str, A
         time.sleep(0.005)
     status = zygote.end()
     ordered.kills += status == -signal.SIGKILL
+    count("kills of driver", status == -signal.SIGKILL)
     ordered.lives.append(f"{how} {change}: {status}")
     if (journal := ordered.root / "journal").is_dir():
         shutil.copytree(journal, ordered.base / "books" / f"{len(ordered.lives):04d}")

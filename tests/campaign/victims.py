@@ -8,6 +8,8 @@ import signal
 import time
 from pathlib import Path
 
+from tests.soak.counts import count
+
 MARK = "CAMPAIGN_MARK"
 
 
@@ -58,7 +60,10 @@ def strike(driver: int, mark: str, victim: str, number: int, rng: random.Random)
     """Send a signal to one of that role, or to all; returns who got it."""
     found = roles(driver, mark)[victim]
     chosen = found if victim == "all" else [rng.choice(sorted(found))] if found else []
-    return [pid for pid in chosen if send(pid, number)]
+    hit = [pid for pid in chosen if send(pid, number)]
+    if hit and number == signal.SIGKILL:
+        count(f"kills of {victim}")
+    return hit
 
 
 def send(pid: int, number: int) -> bool:

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import pytest
 from crash_disk import Directory, Disk, File, Op, View, materialize
 
 from trainables.store import fs
+from tuner.experiment import processes
 from tuner.experiment.processes import Identity, Processes
+from tuner.opening import trainable_code
 
 _PLAIN = {"mkdir": "mkdir", "unlink": "unlink", "rmdir": "rmdir", "fsync_dir": "fsync_dir", "fsync_file": "fsync_file"}
 _PAIRS = ("rename", "link")
@@ -194,6 +197,8 @@ def lives() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Processes, "me", me)
+        patch.setattr(processes, "_environment", lambda pid: [])  # none of these left a process
+        patch.setattr(trainable_code, "_plain", cache(trainable_code._plain))  # the code of a scenario stays as it is
         yield
 
 

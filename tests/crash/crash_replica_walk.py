@@ -22,6 +22,7 @@ from crash_scenarios import Scenario
 from crash_walk import SHOWN, Tally
 
 import tuner as tune
+from tests.soak.counts import count
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ def continue_each(run: Run, disks: Path, *, seed: int, variants: int, share: flo
         if rng.random() >= share:
             continue
         tally.cases += 1
+        count("states of a replica")
         disk = disks / str(tally.cases)
         disk.mkdir()
         try:
@@ -220,6 +222,7 @@ def continue_pairs(both: Both, disks: Path, *, seed: int, variants: int, share: 
         if draw.random() >= share:
             continue
         tally.cases += 1
+        count("pairs of disk and replica")
         disk = disks / str(tally.cases)
         disk.mkdir()
         try:

@@ -252,6 +252,12 @@ def _check_starts(scenario: Scenario, left: Left, resumed: Resumed) -> None:
             continue  # a retry within this life
         seen.add(job.trial_id)
         start = left.start_of(job.trial_id)
+        if start is None and scenario.begins:
+            require(
+                job.start_iteration == scenario.begins and job.checkpoint.generation == job.generation,
+                f"{job.trial_id} has nothing, and starts from {job.checkpoint} instead of what was trained earlier",
+            )
+            continue
         require(
             job.checkpoint == start,
             f"R4: {job.trial_id} starts from {job.checkpoint}, the newest complete one is {start}",

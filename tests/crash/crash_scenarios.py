@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +120,8 @@ class Scenario:
     """Settings that are made anew for each run."""
     compacts: bool = False
     """The journal is compacted all the time, and what that replaces is removed at once."""
+    begins: int = 0
+    """The iteration that an earlier experiment's trials have come to, with which these begin."""
     environment: dict[str, str] = field(default_factory=dict)
     sync: dict[str, Any] = field(default_factory=dict)
     """More settings of its replica, where it has one."""
@@ -133,6 +138,16 @@ class Scenario:
             raise_on_failed_trial=False,
             **settings,
         )
+
+
+@cache
+def _earlier() -> str:
+    """An experiment that trained the same configs, not as far."""
+    storage = Path(tempfile.mkdtemp(prefix="earlier-", dir=os.environ.get("TMPDIR", "/tmp")))  # for all tests
+    atexit.register(shutil.rmtree, storage)
+    settings = {"num_samples": 2, "stop": {"training_iteration": 2}}
+    Scenario("earlier", saves_dicts, trials=2, settings=settings, saved=(1, 2)).run(storage)
+    return str(storage / "e")
 
 
 SCENARIOS = [
@@ -186,6 +201,15 @@ SCENARIOS = [
         more=lambda: {"scheduler": ASHAScheduler(max_t=3, grace_period=1, reduction_factor=2)},
         saved=(1, 2, 3),
         compacts=True,
+    ),
+    Scenario(
+        "reusing",
+        saves_dicts,
+        trials=2,
+        settings={"num_samples": 2},
+        more=lambda: {"reuse": _earlier()},
+        saved=(2, 3),
+        begins=2,
     ),
 ]
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

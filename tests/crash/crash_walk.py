@@ -15,6 +15,8 @@ from crash_record import recording
 from crash_rules import Floor, Left, Outcome, check, check_kept, look, outcomes, resume, settings_of
 from crash_scenarios import Scenario
 
+from tests.soak.counts import count
+
 SHOWN = 5
 
 
@@ -79,18 +81,22 @@ def killed(record: Record) -> Iterator[Case]:
         yield from case(f"after call {number} {_short(op)}", disk.view())
 
 
-def cut(record: Record, *, share: float = 1.0, seed: int = 0) -> Iterator[Case]:
-    """Disks that a power cut may leave: of what was not synced anything may be missing. `share` of all, drawn."""
+def cut(record: Record, *, share: float = 1.0, seed: int = 0, part: tuple[int, int] = (0, 1)) -> Iterator[Case]:
+    """Disks that a power cut may leave: of what was not synced anything may be missing. `share` of all, drawn.
+
+    `part`: which of so many stretches of the calls it is after that the power is cut.
+    """
     disk, floor = record.base(), Floor()
     rng = random.Random(seed)
     seen: set[int] = set()
     floor.rise(disk.durable_view())
     calls = min(1.0, 10 * share)
+    begin, end = (len(record.ops) * each // part[1] for each in (part[0], part[0] + 1))
     for number, op in enumerate(record.ops):
         disk.apply(op)
         if str(op[0]).startswith("fsync"):
             floor.rise(disk.durable_view())
-        if rng.random() >= calls:
+        if rng.random() >= calls or not begin <= number < end:
             continue
         for variant in disk.variants(rng):
             if rng.random() * calls >= share:
@@ -144,11 +150,15 @@ def resume_each(
     *,
     first_only: bool = False,
     examine: Callable[[Case, Path], Left] | None = None,
+    share: float = 1.0,
 ) -> Tally:
-    """Rebuild every disk, resume from it, hold it against the rules; collects what does not hold."""
-    tally = Tally()
+    """Rebuild every disk (or a drawn share), resume from it, hold it against the rules; collects what does not hold."""
+    tally, rng = Tally(), random.Random(0)
     for case in cases:
+        if rng.random() >= share:
+            continue
         tally.cases += 1
+        count("states of a disk")
         storage = disks / str(tally.cases)
         try:
             _resume(record, case, storage, tally, examine or _examine)

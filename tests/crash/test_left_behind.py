@@ -24,6 +24,7 @@ from killed_script import copies
 
 from tests.servers.hosts import Host, network
 from tests.servers.s3 import ENVIRONMENT, make_bucket, s3_server
+from tests.soak.counts import count
 
 HERE = Path(__file__).parent
 PATIENCE_S = 240.0
@@ -139,6 +140,7 @@ def kill_in_mid_upload(process: subprocess.Popen[bytes], place: Place, *, nth: i
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
+        count("kills of driver" if pid == process.pid else "kills of uploader")
 
 
 def left(storage: Path, place: Place) -> dict[str, list[str]]:

@@ -21,6 +21,7 @@ from crash_processes import require_gone, start, wait
 from crash_rules import LEFT_OVER
 
 import tuner as tune
+from tests.soak.counts import count
 from trainables.store import verify
 from tuner.error import OwnedElsewhereError
 from tuner.experiment.paths import ExperimentPaths
@@ -119,6 +120,8 @@ def test_f01_killed_for_real_and_continued(seed: int, tmp_path: Path, configs: l
     for point in points:
         driver = start(tmp_path, point)
         status = wait(driver, tmp_path)
+        if (tmp_path / f"once-{point['id']}").exists():
+            count(f"kills of {point['victim']}")
         output = (tmp_path / "output").read_text()
         assert status == (-signal.SIGKILL if status else 0), output
         if status and point["victim"] != "all":

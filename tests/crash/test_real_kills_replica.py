@@ -22,6 +22,7 @@ from crash_replica_rules import look_there
 from crash_rules import Floor
 
 import tuner as tune
+from tests.soak.counts import count
 from trainables.store import verify
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import load_state
@@ -98,6 +99,8 @@ def test_f04_a_machine_killed_and_lost_is_continued_from_the_replica(
         here = machine(tmp_path)
         driver = start(here, point, place, pace=pace)
         status = wait(driver, here)
+        if (here / f"once-{point['id']}").exists():
+            count(f"kills of {point['victim']}")
         assert status == (-signal.SIGKILL if status else 0), (here / "output").read_text()
         if point["victim"] == "uploader":
             assert status == 0, "a run does not end because what copies for it did"

@@ -35,7 +35,7 @@ def _stoppers() -> Any:
         stopper.TrialPlateauStopper("score", std=1e-9),
         stopper.TrialTimeoutStopper(1e6),
         stopper.TimeoutStopper(1e6),
-        stopper.CostStopper(40.0, metric="steps", per="trial"),
+        stopper.CostStopper(40.0, cost_attr="steps", per="trial"),
         stopper.FunctionStopper(values.third),
         stopper.NoopStopper(),
         stopper.DictStopper({"score": stopper.at_least(2.4), "steps": 6}),
@@ -75,7 +75,7 @@ EXPERIMENTS = [
         lambda place: {
             "num_samples": 5,
             "checkpoint_freq": 1,
-            "stop": [stopper.CostStopper(30.0, metric="steps"), stopper.MaximumIterationStopper(4)],
+            "stop": [stopper.CostStopper(30.0, cost_attr="steps"), stopper.MaximumIterationStopper(4)],
             "max_concurrent_trials": 1,
         },
         trained.Walker,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import tuner as tune
+from tests.soak import counts
 from trainables.store import verify
 
 
@@ -100,8 +101,8 @@ def die_at(point: str) -> None:
 
     `point` is "before fs.rename", "after fs.rename", "before wire.post", ...
     """
+    from trainables.socket_link import SocketLink
     from trainables.store import fs
-    from trainables.wire import SocketLink
 
     when, _, name = point.partition(" ")
     owner: Any = {"fs": fs, "wire": SocketLink}[name.partition(".")[0]]
@@ -210,6 +211,7 @@ def _killed(action: Callable[[], object], owner: type, method: str, deadly: Call
 
     status = in_child(armed)
     assert status == 0 or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL), f"it failed: {status}"
+    counts.count("kills of driver", int(status != 0))
     return status != 0
 
 

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.soak.counts import count
+
 PATIENCE_S = 40.0
 
 _TALK = '''
@@ -53,7 +55,7 @@ class Script:
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)
-        self.process.wait()
+        count("kills of driver", self.process.wait() == -signal.SIGKILL)
 
     def wait(self, within_s: float = PATIENCE_S) -> int:
         try:

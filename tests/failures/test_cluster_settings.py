@@ -268,6 +268,7 @@ def test_doctor_looks_at_every_node_and_at_the_way_to_it(cluster: Cluster) -> No
     assert sorted(path for host in cluster.hosts for path in host.path(RESULTS).rglob("*")) == before
 
 
+@pytest.mark.docs
 def test_f38_the_pages_script_survives_the_loss_of_either_host(cluster: Cluster) -> None:
     """As a stranger would do it: the commands and the script of docs/cluster.md."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "cluster.md").read_text()

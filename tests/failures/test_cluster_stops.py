@@ -11,6 +11,7 @@ from checkpoint_faults import fill
 from clusters import DRAIN, Run, check_kept, check_whole, found, number_there, started, until
 
 from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster
+from trainables.user_frames import last_said
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 BOTH = (1, 2)
@@ -73,7 +74,7 @@ def test_a_node_that_cannot_write_there_is_named_before_anything_runs(cluster: C
     run = Run(cluster, "/srv/sealed")
     script = run.start()
     assert script.wait(2 * PATIENCE_S) == 1
-    assert "host2" in script.output.splitlines()[-1]
+    assert "host2" in last_said(script.output)
     assert "cannot be written" in script.output
     assert run.starts(1) == []
 

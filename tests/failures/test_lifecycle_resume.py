@@ -26,6 +26,7 @@ from trainables.wire import CheckpointRef
 from tuner.error import ExperimentNotFoundError, ResumeError, SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.reason import Reason, ReasonKind
+from tuner.experiment.reused import Reused
 from tuner.experiment.trial_records import Clone
 from tuner.resume_config import ResumeType
 from tuner.schedulers import ASHAScheduler, FIFOScheduler
@@ -522,6 +523,7 @@ def test_every_fact_reads_back_as_it_was_written():
         "pinned": False,
         "order": some,
         "fork": Clone(3, ref, {"lr": (0.1, "a")}),
+        "reused": Reused("s3://earlier", "t", 30),
         "value": 2.5,
         "was": None,
         "total": 7,

@@ -75,7 +75,7 @@ IN_TRIALS = [
         "    def save_checkpoint(self, directory): return 5\n    def load_checkpoint(self, checkpoint): pass\n"
         "tune.run(C, checkpoint_at_end=True)",
         "TrialsFailedError",
-        ("save_checkpoint", "5"),
+        ("save_checkpoint", "returned 5 (int)"),
     ),
     *(
         Mistake(

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.tuner.ui.made import is_made
+
 pytest.importorskip("ipykernel")
 manager = pytest.importorskip("jupyter_client.manager")
 
@@ -119,6 +121,7 @@ def test_f37_an_interrupt_in_a_notebook_shows_three_lines_and_the_next_cell_goes
         "again.plot('history')",
         "again.plot('history').show()",
         "again.plot()",
+        *(["again.ui()", "again.ui(height=300)"] if is_made else []),
     ):  # without nbformat, which plotly's own way there needs
         kernel.run(f"sys.modules['nbformat'] = None  # which plotly's own way there needs\n{shown}")
         assert kernel.html.pop().startswith("<iframe srcdoc=") and kernel.text == ""

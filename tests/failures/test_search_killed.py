@@ -19,7 +19,7 @@ from lifecycle_scripts import Stage, iterations
 import tuner as tune
 from tests.failures.checkpoint_faults import killed_at_fact
 from tuner.experiment import journal_writer
-from tuner.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
+from tuner.search import AutoSearch, BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
 from tuner.search.bayesopt import BayesOptSearch
 from tuner.search.hyperopt import HyperOptSearch
 from tuner.search.optuna import OptunaSearch
@@ -152,6 +152,7 @@ SEARCHED: dict[str, tuple[int, Any, Callable[[], Searcher]]] = {
     "limiter, in batches": (9, UNIFORM, lambda: ConcurrencyLimiter(learning(), 3, batch=True)),
     "repeater": (15, UNIFORM, lambda: Repeater(learning(), repeat=3)),
     "repeater in a limiter": (15, UNIFORM, lambda: ConcurrencyLimiter(Repeater(learning(), repeat=3), 2)),
+    "auto that weighs costs": (20, UNIFORM, lambda: AutoSearch(cost_attr="loss")),
     "hyperopt": (9, UNIFORM, lambda: HyperOptSearch(n_initial_points=3)),
     "hyperopt's own space": (9, {}, lambda: HyperOptSearch(labelled(), n_initial_points=3)),
     "bayesopt": (6, UNIFORM, lambda: BayesOptSearch(random_search_steps=4)),

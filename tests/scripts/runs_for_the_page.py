@@ -40,6 +40,19 @@ class Mixed(Grows):
         return {**found, "score": math.nan} if kind == "nan" else found
 
 
+class Again(Grows):
+    """Fails once, a result after a checkpoint; that result is far from what comes in its place."""
+
+    def step(self) -> dict[str, Any]:
+        first = Path(self.logdir, "first")
+        if self.iteration == 2 and not first.exists():
+            first.touch()
+            return {"score": 100.0}
+        if self.iteration == 3 and self.sum == 1.0:
+            raise OSError("once")
+        return super().step()
+
+
 def model(config: dict[str, Any]) -> Iterator[tuple[float, dict[str, float]]]:
     for step in range(1, 9):
         yield 60.0, {"loss": abs(math.log10(config["lr"]) + 3) + config["width"] / 1000 / step, "size": config["width"]}
@@ -62,6 +75,10 @@ def main(where: str) -> None:
     tune.run(
         Mixed, name="mixed", config={"rate": 0.5, "kind": tune.grid_search(["good", "fails", "nan", NASTY])},
         stop={"training_iteration": 4}, keep_checkpoints_num=1, **small, **common,
+    )  # fmt: skip
+    tune.run(
+        Again, name="again", config={"rate": 0.5}, stop={"training_iteration": 8}, max_failures=1,
+        **small | {"checkpoint_freq": 2}, **common,
     )  # fmt: skip
     rate: dict[str, Any] = {"rate": tune.uniform(0, 1)}
     pbt = PopulationBasedTraining("training_iteration", perturbation_interval=2, synch=True, hyperparam_mutations=rate)

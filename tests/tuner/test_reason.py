@@ -89,3 +89,23 @@ def test_a_reason_around_a_reasoned_decision_is_that_decision(tmp_path: Path) ->
     inner = Reasoned(Decision.STOP, Reason(ReasonKind.WORSE))
     trial = run(tmp_path, scheduler=Says(Reasoned(inner, Reason(ReasonKind.LIMIT))))  # type: ignore[arg-type]
     assert (trial.iteration, trial.end_reason.kind) == (1, ReasonKind.LIMIT)
+
+
+def test_several_metrics_are_told_with_the_front_and_come_back_from_json() -> None:
+    reason = Reason(
+        ReasonKind.WORSE,
+        "AsyncHyperBandScheduler",
+        4,
+        rank=9,
+        of=12,
+        values={"loss": np.float32(0.5), "ms": 3},
+        front=2,
+    )
+    assert str(reason) == "stopped by ASHA at iteration 4: loss 0.5, ms 3, front 2, 9th of 12"
+    assert reason.sentence(brief=True) == "stopped by ASHA at 4: front 2, 9th of 12"
+    assert msgspec.json.decode(msgspec.json.encode(reason), type=Reason) == reason
+    lost = Reason(ReasonKind.WORSE, values={"loss": math.nan, "\udcff": 1})
+    back = msgspec.json.decode(msgspec.json.encode(lost), type=Reason)
+    assert back.values == {"loss": None, "\\udcff": 1.0}
+    with pytest.raises(tune.error.SettingError, match=r"Reason\(values="):
+        Reason(ReasonKind.WORSE, values={"loss": "low"})  # type: ignore[dict-item]

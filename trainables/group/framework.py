@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from trainables.group.launcher import ONE_NODE, ForkLauncher, Launcher, NodeRanks
+from trainables.quick_dataclass import dataclass
 
 
 class Framework:

@@ -45,7 +45,7 @@ class GroupResults:
             return End()
         except Exception as error:
             return Refused(packed(error))
-        return Go(self._attempt.answer.should_checkpoint, self.next_save)
+        return Go(self._attempt.should_save_next(), self.next_save)
 
     def answer(self, answer: Go | End | Refused) -> None:
         """Tell all ranks, and each what of the checkpoint it copies to the replica."""

@@ -9,10 +9,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from trainables.errors import LimitError
+from trainables.quick_dataclass import dataclass
 from trainables.starting import no_process, start_thread
 
 

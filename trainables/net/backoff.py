@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from trainables.errors import StoreBusyError
+from trainables.quick_dataclass import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -15,11 +15,33 @@ from trainables.checkpoint import Checkpoint
 from trainables.context import TrainContext
 from trainables.errors import CheckpointBudgetError, PublishError
 from trainables.job import Job
+from trainables.quick_dataclass import dataclass
+from trainables.runtime.cadence import SaveCadence
 from trainables.runtime.saving import Saver, Staged
 from trainables.runtime.saving_session import SavingSession, TrialExit
-from trainables.wire import Answer, AttemptErrored, DriverLink, Finished, Listening, Preempted, Report, SaveUploaded
+from trainables.runtime.unanswered import Ahead
+from trainables.wire import (
+    Answer,
+    AttemptErrored,
+    DriverLink,
+    Finished,
+    Listening,
+    Preempted,
+    Report,
+    SaveBehind,
+    SaveUploaded,
+)
 
 _log = logging.getLogger(__name__)
+_GO_ON = Answer()
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveredResult:
+    """A result that the driver has."""
+
+    iteration: int
+    metrics: msgspec.Raw
 
 
 class Attempt(SavingSession):
@@ -35,6 +57,8 @@ class Attempt(SavingSession):
         self.clock = clock
         self.context = AttemptContext(self)
         self.saver = Saver(job, link, clock=clock)
+        self.cadence = None if job.save_pace is None else SaveCadence(job.save_pace, clock)
+        """When it pays to save; None: that is not asked."""
         self.keys = AutomaticKeys(
             clock=clock,
             trial_id=job.trial_id,
@@ -59,6 +83,7 @@ class Attempt(SavingSession):
         self.looked_at_stop = False
         self.looked_at_checkpoint = False
         self._link = link
+        self._ahead = Ahead()
         self._ending = threading.Lock()
         self._said = False
         self._saved = job.checkpoint is not None
@@ -88,12 +113,28 @@ class Attempt(SavingSession):
         with self._reporting:
             self._report(metrics, staged, None, failure)
 
+    def _hear_what_was_decided(self, staged: Staged | None) -> None:
+        """Of results that did not wait. If the trial is over, the result that comes now does not count."""
+        if not self._ahead.went or (decided := self._link.decided()) is None:
+            return
+        self.answer = decided.answer
+        self._ahead.waits_next()
+        if decided.answer.then != "continue":
+            if staged is not None:
+                self.saver.drop(staged)
+            self._leave()
+
     def _report(
         self, metrics: Mapping[str, Any], staged: Staged | None, lent: Checkpoint | None, failure: PublishError | None
     ) -> None:
+        self._hear_what_was_decided(staged)
         saves = staged is not None or lent is not None
         self._warn_if_deaf(saves=saves or failure is not None)
+        if self.cadence is not None:
+            self.cadence.step_done()
         self.deliver(self.keys.complete(metrics), staged, lent)
+        if self.cadence is not None:
+            self.cadence.reported(saved=saves)
         if failure is not None:
             self.saver.failed(self.saver.name(self.keys.iteration), failure)
         self.saver.raise_if_failing()
@@ -109,35 +150,48 @@ class Attempt(SavingSession):
         self._link.watch(changed)
 
     def deliver(
-        self, result: Mapping[str, Any], staged: Staged | None = None, directory: Checkpoint | None = None
+        self,
+        result: Mapping[str, Any],
+        staged: Staged | None = None,
+        directory: Checkpoint | None = None,
+        *,
+        save_due: bool = False,
     ) -> Answer:
-        """Send a complete result, wait for the answer, and let what was staged with it be published.
+        """Send a complete result, wait for the answer if need be, and let what was staged with it be published.
 
-        A `directory` of the user's is staged while the driver decides.
+        A `directory` of the user's is staged while the driver decides. `save_due`: it pays to save after this result.
         """
         iteration: int = self.keys.iteration
         raw = msgspec.Raw(tagged.dumps(result))
         failure: PublishError | None = None
         raised: Exception | None = None
-        saving = None
+        saving = found = None
         if staged is not None:
             saving = self.saver.describe(staged, iteration)
         elif directory is not None:
-            saving = self.saver.announce(directory, iteration)
+            saving, found = self.saver.announce(directory, iteration)
 
         def stage() -> None:
             nonlocal staged, failure, raised
             if directory is not None:
                 try:
-                    staged = self.saver.stage(directory)
+                    staged = self.saver.stage(directory, found)
                 except PublishError as error:
                     failure = error
                 except Exception as error:
                     raised = error
 
+        took_s = 0.0 if self.cadence is None else self.cadence.take_measured()
+        waits = bool(result.get("done")) or self._ahead.waits(iteration, len(raw))
         try:
-            report = Report(iteration=iteration, metrics=raw, saving=saving)
-            self.answer = answer = self._link.call(report, stage)
+            report = Report(iteration, raw, saving, save_due, took_s, waits)
+            if waits:
+                self.answer = answer = self._link.call(report, stage)
+                self._ahead.answered(answer)
+            else:
+                self.answer = answer = _GO_ON
+                stage()  # first: the driver that is woken may take this core
+                self._link.tell(report)
         except ConnectionError as error:
             _log.debug("the driver is gone: %s", error)
             self._leave()
@@ -162,14 +216,34 @@ class Attempt(SavingSession):
         return answer
 
     def save_behind(self, staged: Staged) -> None:
-        """Publish a save that belongs to the result delivered last."""
+        """Publish a save that belongs to the result delivered last, whose answer asked for it."""
         self._saved = True
         iteration: int = self.keys.iteration
         self.saver.publish(staged, self.saver.name(iteration, staged.number), self._raw)
+        if self.cadence is not None:
+            self.cadence.saved()
+
+    @property
+    def last_result(self) -> DeliveredResult:
+        """The result delivered last."""
+        return DeliveredResult(self.keys.iteration, self._raw)
+
+    def save_late(self, staged: Staged, result: DeliveredResult) -> None:
+        """Publish a save that nobody asked for, and that belongs to a result that was delivered without it."""
+        self._saved = True
+        ref = self.saver.name(result.iteration, staged.number)
+        try:
+            self._link.post(SaveBehind(ref))
+        except ConnectionError as error:
+            _log.debug("the driver is gone: %s", error)
+            self._leave()
+        self.saver.publish(staged, ref, result.metrics)
 
     # ------------------------------------------------------------ checkpoints
 
     def _open(self, number: int | None) -> Staged:
+        if self.cadence is not None:
+            self.cadence.begins()
         return self.saver.open(number)
 
     def _drop(self, save: Staged) -> None:
@@ -229,12 +303,27 @@ class Attempt(SavingSession):
         """
         return not self.looked_at_stop and (saved_now or not self._saved)
 
+    def should_save(self) -> bool:
+        """Whether a function that asks now is to save: somebody wants it, or it pays."""
+        self.looked_at_checkpoint = self._ahead.exact = True
+        if self.answer.should_checkpoint and self.cadence is not None:
+            self.cadence.begins()
+        return self.answer.should_checkpoint or (self.cadence is not None and self.cadence.asked())
+
+    def should_save_next(self) -> bool:
+        """The same for the result after the one that was delivered: for processes that have to agree on it."""
+        self._ahead.exact = True
+        if self.answer.should_checkpoint and self.cadence is not None:
+            self.cadence.begins()
+        return self.answer.should_checkpoint or (self.cadence is not None and self.cadence.ahead())
+
     def _warn_if_deaf(self, saves: bool) -> None:
-        if self.answer.should_checkpoint and not saves and not self.looked_at_checkpoint and not self._warned:
+        wanted = self.answer.should_checkpoint or (self.job.save_pace is not None and self.job.save_pace.wanted)
+        if wanted and not saves and not self.looked_at_checkpoint and not self._warned and self.reported:
             self._warned = True
             _log.warning(
-                "a checkpoint was asked for (should_checkpoint) and this function does not look: save when "
-                "get_context().should_checkpoint() is true"
+                "a checkpoint was asked for (%s) and this function does not look: save when tune.should_save() is true",
+                "should_checkpoint" if self.answer.should_checkpoint else 'checkpoint_frequency="auto"',
             )
 
 
@@ -249,8 +338,7 @@ class AttemptContext(TrainContext):
         return self._attempt.seed
 
     def should_checkpoint(self) -> bool:
-        self._attempt.looked_at_checkpoint = True
-        return self._attempt.answer.should_checkpoint
+        return self._attempt.should_save()
 
     def should_stop(self) -> bool:
         attempt = self._attempt

@@ -32,8 +32,8 @@ def run_class(attempt: Attempt, kind: type[Trainable], reuse: Reuse | None = Non
 
 
 def _loop(attempt: Attempt, trainable: Trainable) -> None:
-    can_save = saves(type(trainable))
-    unsaved = False
+    can_save, cadence = saves(type(trainable)), attempt.cadence
+    due = unsaved = False
     while True:
         if attempt.leaving() and not (unsaved and can_save):
             attempt.preempted = True
@@ -41,8 +41,13 @@ def _loop(attempt: Attempt, trainable: Trainable) -> None:
         result = trainable.train()
         # Told to leave during the step: the save goes with this very result, so that nothing is lost.
         staged = _save(attempt, trainable) if can_save and attempt.leaving() else None
-        answer = attempt.deliver(result, staged)
+        if cadence is not None:
+            cadence.step_done()
+            due = cadence.due()
+        answer = attempt.deliver(result, staged, save_due=due)
         unsaved = staged is None
+        if cadence is not None:
+            cadence.reported(saved=not unsaved)
         if answer.save and staged is None and (can_save or not attempt.leaving()):
             behind = _save(attempt, trainable)
             if behind is not None:

@@ -33,6 +33,20 @@ def check_signature(function: Callable[..., Any]) -> Second | None:
     Raises:
         InvalidSettingError: The signature is none that is accepted; the message shows it and those that are.
     """
+    return _checked[1] if _checked is not None and _checked[0] is function else _look_at(function)
+
+
+def check_before_the_fork(function: Callable[..., Any]) -> None:
+    """`check_signature` for all processes that are forked from this one, which keeps the function."""
+    global _checked
+    _checked = function, _look_at(function)
+
+
+_checked: tuple[Callable[..., Any], Second | None] | None = None
+"""The function that all trials run, and what it wants."""
+
+
+def _look_at(function: Callable[..., Any]) -> Second | None:
     name = getattr(function, "__qualname__", repr(function))
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidSettingError(f"trainable {name} is async; {_ACCEPTED}")

@@ -165,6 +165,10 @@ def wrap_function(
 
     Raises:
         InvalidSettingError: a signature that is not accepted.
+
+    Example:
+        >>> tune.wrap_function(train).__name__
+        'train'
     """
     check_signature(train_func)
     known = name or str(getattr(train_func, "__name__", "func"))

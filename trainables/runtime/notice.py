@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import logging
 import os
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from trainables.errors import LimitError
 from trainables.starting import start_thread
 
 _log = logging.getLogger(__name__)
+
+set_handler: Final[Callable[[int, Any], Any]] = _signal.signal
+"""`signal.signal` without the Enums that it makes of what it gets and returns: each trial would copy their pages. It
+takes functions, `DEFAULT`, and what it has returned."""
+DEFAULT: Final = int(signal.SIG_DFL)
 
 _NOTICES = (signal.SIGTERM, signal.SIGUSR1)
 _MARGIN = 0.1
@@ -39,9 +45,9 @@ def listen(noticed: Callable[[], None]) -> dict[int, Any]:
         if os.getpid() != pid:
             raise KeyboardInterrupt
 
-    before: dict[int, Any] = {number: signal.signal(number, hear) for number in _NOTICES}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, overhear)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, before)
+    before: dict[int, Any] = {number: set_handler(number, hear) for number in _NOTICES}
+    before[signal.SIGINT] = set_handler(signal.SIGINT, overhear)
+    _signal.pthread_sigmask(signal.SIG_UNBLOCK, before)
     return before
 
 
@@ -57,18 +63,19 @@ class Notice:
     def __init__(self, grace_s: float, *, noticed: Callable[[], None], expired: Callable[[], None]) -> None:
         self._grace_s = grace_s
         self._noticed, self._expired = noticed, expired
-        self._left = threading.Event()
+        self._staying = threading.Lock()  # held until the trial leaves; an Event would be nine functions more
         self._timer: threading.Thread | None = None
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Notice:
+        self._staying.acquire()
         self._before = listen(self._hear)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._left.set()
+        self._staying.release()
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            set_handler(number, handler)
         if self._timer is not None:
             self._timer.join()
 
@@ -85,5 +92,5 @@ class Notice:
         self.start_grace()
 
     def _wait(self) -> None:
-        if not self._left.wait(self._grace_s * (1 - _MARGIN)):
+        if not self._staying.acquire(timeout=max(0.0, self._grace_s * (1 - _MARGIN))):
             self._expired()

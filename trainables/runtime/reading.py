@@ -36,6 +36,16 @@ class Reading:
     def __exit__(self, *_: object) -> None:
         pins.on_change = None
 
+    def tell_again(self) -> None:
+        """Tell a driver that comes after one that was killed."""
+        with self._lock:
+            for ref in self._told.values():
+                self._post(CheckpointOpened(ref))
+
+    def heard(self, path: Path, held: bool) -> None:
+        """What `pins.on_change` hears, where several share it."""
+        self._changed(path, held)
+
     def before_published(self) -> None:
         """Tell what is open. On the same line as the news of the publish, and before it: the driver hears it first."""
         with self._lock:

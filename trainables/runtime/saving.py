@@ -6,9 +6,8 @@ import contextlib
 import logging
 import queue
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,11 @@ from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointError, PublishError, TransferError
 from trainables.job import Job
 from trainables.net.failed import DISK
+from trainables.quick_dataclass import dataclass
 from trainables.runtime.tracebacks import message_of
 from trainables.starting import start_thread
 from trainables.store import file_tree, fs, publish, staging
+from trainables.store.manifest import Published
 from trainables.wire import CheckpointRef, DriverLink, PendingSave, SaveFailed, SavePublished
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ class Staged:
     """The processes that saved it copy it to the replica themselves."""
     ref: CheckpointRef | None = None
     """What it will be called; None: that is not decided yet."""
+    abandoned: bool = False
+    """Nobody wants it any more, whatever the publisher is doing with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,9 @@ class _Task:
     staged: Staged
     ref: CheckpointRef
     metrics: msgspec.Raw
+
+
+MADE_BY_A_SAVE = (Staged, _Task, file_tree.Tree, file_tree.File, publish.PreparedCheckpoint, Published)
 
 
 class Saver:
@@ -59,13 +65,13 @@ class Saver:
     def __init__(self, job: Job, link: DriverLink, *, clock: TimeSource) -> None:
         self._job, self._link, self._clock = job, link, clock
         self._index = 0
-        self._numbers: Counter[int] = Counter()
+        self._numbers: dict[int, int] = {}
         self._open: set[Staged] = set()
         self._committing = threading.Lock()
         self._todo: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._idle = threading.Event()
-        self._idle.set()
+        self._idle: threading.Event | None = None
+        """Set while nothing is on its way; None: nothing has been yet."""
         self._failures_in_row = 0
         self._last_failure: Exception | None = None
         self.published: Path | None = None
@@ -80,21 +86,21 @@ class Saver:
         self.wait()
         return self._opened(Staged(staging.new_directory(self._job.directory, str(self._index + 1)), number))
 
-    def take(self, directory: Path, *, handed_over: bool) -> Staged:
-        """Stage a directory of the user's: moved when it was handed over, else cloned."""
+    def take(self, directory: Path, *, handed_over: bool, found: file_tree.Tree | None = None) -> Staged:
+        """Stage a directory of the user's, moved when it was handed over, else cloned; `found` is `announce`'s."""
         self.wait()
         how = staging.hand_over if handed_over else staging.lend
-        return self._opened(Staged(how(directory, self._job.directory, str(self._index + 1))))
+        return self._opened(Staged(how(directory, self._job.directory, str(self._index + 1), found)))
 
     def adopt(self, staged: Path, extra: Mapping[str, Any], *, uploading: bool = False) -> Staged:
         """Take over a directory that another process of this trial has staged."""
         self.wait()
         return self._opened(Staged(staged, extra=dict(extra), uploading=uploading))
 
-    def stage(self, checkpoint: Checkpoint) -> Staged:
+    def stage(self, checkpoint: Checkpoint, found: file_tree.Tree | None = None) -> Staged:
         """Stage what a user reports: written out from memory, moved, or cloned."""
         if not checkpoint.in_memory:
-            return self.take(Path(checkpoint.path), handed_over=checkpoint.handed_over)
+            return self.take(Path(checkpoint.path), handed_over=checkpoint.handed_over, found=found)
         with self.writing(self.open()) as staged:
             checkpoint._materialize(staged.path)
         return staged
@@ -126,11 +132,14 @@ class Saver:
         ref = staged.ref = self.name(iteration, staged.number)
         return PendingSave(ref=ref, bytes=file_tree.scan(staged.path, follow=False).bytes, uploading=staged.uploading)
 
-    def announce(self, directory: Checkpoint, iteration: int) -> PendingSave:
-        """Like `describe`, for a directory of the user's that will be staged; refuses what cannot be."""
+    def announce(self, directory: Checkpoint, iteration: int) -> tuple[PendingSave, file_tree.Tree]:
+        """Like `describe`, for a directory of the user's that will be staged at once, and what lies in it.
+
+        Refuses what cannot be staged.
+        """
         self.wait()
-        size = file_tree.scan(Path(directory.path), follow=True).bytes
-        return PendingSave(ref=self.name(iteration), bytes=size)
+        found = file_tree.scan(Path(directory.path), follow=True)
+        return PendingSave(ref=self.name(iteration), bytes=found.bytes), found
 
     def name(self, iteration: int, number: int | None = None) -> CheckpointRef:
         """The next save's reference: numbered by save index, by the user, or by iteration."""
@@ -140,8 +149,9 @@ class Saver:
             number = job.save_count + self._index
         elif number is None:
             number = iteration
-        name = publish.checkpoint_name(number, job.generation, job.attempt, self._numbers[number])
-        self._numbers[number] += 1
+        earlier = self._numbers.get(number, 0)
+        name = publish.checkpoint_name(number, job.generation, job.attempt, earlier)
+        self._numbers[number] = earlier + 1
         return CheckpointRef(
             trial_id=job.trial_id,
             name=name,
@@ -155,9 +165,11 @@ class Saver:
 
     def publish(self, staged: Staged, ref: CheckpointRef, metrics: msgspec.Raw) -> None:
         """Hand a save to the publisher; with `publish="blocking"` wait until it is on disk."""
+        idle = self._idle or threading.Event()
         if self._thread is None:
-            self._thread = start_thread(self._publisher, name="trial-publisher")
-        self._idle.clear()
+            self._thread = start_thread(self._publisher, args=[idle], name="trial-publisher")
+        idle.clear()
+        self._idle = idle
         self._todo.put(_Task(staged, ref, metrics))
         if self._job.publish == "blocking":
             self.wait()
@@ -183,7 +195,7 @@ class Saver:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until nothing is on its way; False if that took longer than `timeout` seconds."""
-        return self._idle.wait(timeout)
+        return self._idle is None or self._idle.wait(timeout)
 
     def close(self) -> None:
         """Publish what is on its way, end the thread, remove what was staged and never reported."""
@@ -197,13 +209,14 @@ class Saver:
     def abandon(self) -> None:
         """Remove everything staged that is not published, without waiting for it. From any thread."""
         for staged in list(self._open):
+            staged.abandoned = True
             self.drop(staged)
 
     def _opened(self, staged: Staged) -> Staged:
         self._open.add(staged)
         return staged
 
-    def _publisher(self) -> None:
+    def _publisher(self, idle: threading.Event) -> None:
         while (task := self._todo.get()) is not None:
             try:
                 self._publish(task)
@@ -216,7 +229,9 @@ class Saver:
                 self.failed(task.ref, error)
             finally:
                 self.drop(task.staged)  # not there any more once it is published
-                self._idle.set()
+                if task.staged.abandoned:  # while a file was being added to it, which may have kept its directory
+                    fs.remove_quietly(task.staged.path)
+                idle.set()
 
     def _publish(self, task: _Task) -> None:
         staged, ref = task.staged, task.ref

@@ -90,7 +90,8 @@ class _SeedAtImport(MetaPathFinder):
 
     @staticmethod
     def remove() -> None:
-        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _SeedAtImport)]
+        # not isinstance: finders have abstract bases, and asking those takes memory in every trial
+        sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder) is not _SeedAtImport]
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -8,27 +8,31 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 from trainables import knobs, session
 from trainables.automatic import TimeSource
 from trainables.errors import CheckpointBudgetError, LimitError, PublishError, TransferError
-from trainables.job import Job
+from trainables.job import Job, SavePace
 from trainables.net.failed import DISK, errno_of
 from trainables.pickling import pickled
+from trainables.quick_dataclass import compile_now
 from trainables.runtime.attempt import Attempt
 from trainables.runtime.class_loop import run_class
-from trainables.runtime.function import run_function
+from trainables.runtime.function import check_before_the_fork, run_function
 from trainables.runtime.function_trainable import function_of, is_class_api
 from trainables.runtime.hints import hint_of
 from trainables.runtime.notice import Notice
 from trainables.runtime.reading import Reading
 from trainables.runtime.reuse import ResetRefusedError, Reuse
+from trainables.runtime.saving import MADE_BY_A_SAVE
 from trainables.runtime.seeding import forget_later_imports, seed_everything
 from trainables.runtime.tracebacks import message_of, user_traceback
 from trainables.store import fs
 from trainables.wire import AttemptErrored, DriverLink, Finished, Preempted
+
+compile_now(Job, SavePace, *MADE_BY_A_SAVE)  # before the fork: else in each trial
 
 __all__ = ["run_job", "seed_everything"]
 
@@ -65,10 +69,10 @@ def run_job(
         _follow(job, trainable, link)
         return
     attempt = Attempt(job, link, clock=clock) if reuse is None else reuse.attempt(job, link, clock=clock)
-    with contextlib.ExitStack() as stack:
-        stack.callback(attempt.saver.close)
+    undo: list[Callable[[], object]] = [attempt.saver.close]
+    try:
         try:
-            message = _attempt(attempt, trainable, link, own_process, stack, reuse)
+            message = _attempt(attempt, trainable, link, own_process, undo, reuse)
         except ResetRefusedError:
             raise
         except KeyboardInterrupt as error:
@@ -81,14 +85,39 @@ def run_job(
         if reuse is not None and not isinstance(message, Finished):
             reuse.drop()
         attempt.end(message)
+    finally:
+        _undo(undo)
+
+
+def prepare(trainable: Any) -> None:
+    """Before the fork: what would be the same in each trial of a trainable. Raises what the trial would raise."""
+    if not is_class_api(trainable):
+        check_before_the_fork(function_of(trainable))
+
+
+def _undo(undo: list[Callable[[], object]]) -> None:
+    """Call what puts things back, the last first, each whatever the others raise.
+
+    An ExitStack, of which each trial would copy the pages of a dozen functions.
+    """
+    try:
+        while undo:
+            undo.pop()()
+    finally:
+        if undo:
+            _undo(undo)
 
 
 def _follow(job: Job, trainable: Any, link: DriverLink) -> None:
     """Be the process of a further node, of which the first one's tells all; unless it is not reached."""
     message: Finished | AttemptErrored = Finished()
+    undo: list[Callable[[], object]] = []
     try:
-        with _in_place(job):
+        try:
+            _go_in_place(job, undo)
             trainable.follow(job)
+        finally:
+            _undo(undo)
     except Exception as error:
         message = AttemptErrored(type(error).__name__, message_of(error), user_traceback(error), _pickled(error))
     link.send(message)
@@ -99,19 +128,23 @@ def _attempt(
     trainable: Any,
     link: DriverLink,
     own_process: bool,
-    stack: contextlib.ExitStack,
+    undo: list[Callable[[], object]],
     reuse: Reuse | None,
 ) -> Finished | Preempted | AttemptErrored:
     job = attempt.job
-    stack.enter_context(_in_place(job))
-    stack.enter_context(session.activated(attempt))
+    _go_in_place(job, undo)
+    before = session.activate(attempt)
+    undo.append(lambda: session.activate(before))
     if own_process and threading.current_thread() is threading.main_thread():
         notice = Notice(job.grace_s, noticed=attempt.notice, expired=lambda: _expire(attempt))
-        stack.enter_context(notice)
+        notice.__enter__()
+        undo.append(notice.__exit__)
         attempt.on_leaving = notice.start_grace
     if own_process:  # in the driver's own, its deleter sees what is open
-        attempt.saver.before_published = stack.enter_context(Reading(link)).before_published
-    stack.callback(forget_later_imports)
+        reading = Reading(link).__enter__()
+        undo.append(reading.__exit__)
+        attempt.saver.before_published = reading.before_published
+    undo.append(forget_later_imports)
     attempt.seed = seed_everything(job.seed, job.index, job.start_iteration)
     try:
         if is_class_api(trainable):
@@ -130,25 +163,28 @@ def _attempt(
     return Finished()
 
 
-@contextlib.contextmanager
-def _in_place(job: Job) -> Iterator[None]:
-    """In the trial's directory, with temporary files on its filesystem."""
-    before, temporary, path = os.getcwd(), tempfile.tempdir, list(sys.path)
-    original = os.path.abspath(job.original_cwd)
-    os.makedirs(job.temporary, exist_ok=True)
-    tempfile.tempdir = str(job.temporary)
+def _go_in_place(job: Job, undo: list[Callable[[], object]]) -> None:
+    """Into the trial's directory, with temporary files on its filesystem."""
+    before, temporary, path, at = os.getcwd(), tempfile.tempdir, list(sys.path), str(job.temporary)
+    original = str(job.original_cwd)
+    if original[:1] != "/":
+        original = os.path.abspath(original)
+    if not os.path.isdir(at):  # else `makedirs` would ask for each directory above it
+        os.makedirs(at, exist_ok=True)
     told = knobs.set_original_directory(original)
-    try:
-        if job.chdir:
-            # "" means the working directory, and modules beside the user's script must stay importable.
-            sys.path[:] = [entry or original for entry in sys.path]
-            os.chdir(job.directory)
-        yield
-    finally:
+
+    def back() -> None:
         knobs.set_original_directory(told)
         sys.path[:], tempfile.tempdir = path, temporary
         if job.chdir:
             os.chdir(before)
+
+    undo.append(back)
+    tempfile.tempdir = at
+    if job.chdir:
+        # "" means the working directory, and modules beside the user's script must stay importable.
+        sys.path[:] = [entry or original for entry in sys.path]
+        os.chdir(job.directory)
 
 
 def _expire(attempt: Attempt) -> None:

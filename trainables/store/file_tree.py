@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import blake3
 
 from trainables.errors import CheckpointError, CheckpointNotFoundError
+from trainables.quick_dataclass import dataclass
 from trainables.store.manifest import FileEntry
 
 _BLOCK = 4 * 1024 * 1024
@@ -42,7 +43,7 @@ class Tree:
     files: list[File] = field(default_factory=list)
     directories: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
-    """Symlinks, when they were not followed."""
+    """Symlinks; those that were followed are among the files and directories too."""
 
     @property
     def bytes(self) -> int:
@@ -80,9 +81,10 @@ def _walk(path: str, prefix: str, tree: Tree, follow: bool, above: list[tuple[in
             name.encode()
         except UnicodeEncodeError:
             raise CheckpointError(f"{entry.path!r}: a file name in a checkpoint must be UTF-8; rename it") from None
-        if entry.is_symlink() and not follow:
+        if entry.is_symlink():
             tree.links.append(name)
-            continue
+            if not follow:
+                continue
         try:
             status = entry.stat()
         except OSError as error:

@@ -13,6 +13,7 @@ import fcntl
 import os
 import stat as stat_module
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Union
 
@@ -207,8 +208,21 @@ def listdir(path: PathLike) -> list[str]:
     return sorted(os.listdir(path))
 
 
+def open_file(path: PathLike) -> FileIO:
+    """A plain file, or a link to one, to be read. Raises OSError, for everything else too: a device may never end, and
+    nobody may ever write into a named pipe."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    kind = stat_module.S_IFMT(os.fstat(fd).st_mode)
+    if kind == stat_module.S_IFREG:
+        return FileIO(fd, "rb")
+    os.close(fd)
+    if kind == stat_module.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    raise OSError(errno.EINVAL, "it is no plain file", os.fspath(path))
+
+
 def read_file(path: PathLike) -> bytes:
-    with open(path, "rb", buffering=0) as file:
+    with open_file(path) as file:
         return file.read()
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import blake3
 import msgspec
 
+from trainables.decoding import decoder
 from trainables.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from trainables.wire import CheckpointRef
 
@@ -96,8 +98,8 @@ class _Version(msgspec.Struct):
     format: int
 
 
-_version = msgspec.json.Decoder(_Version)
-_decoder = msgspec.json.Decoder(Manifest)
+_decode_version: Callable[[bytes], _Version] = decoder(_Version)
+_decode: Callable[[bytes], Manifest] = decoder(Manifest)
 
 
 def decode(data: bytes, path: Path | str) -> Manifest:
@@ -107,10 +109,10 @@ def decode(data: bytes, path: Path | str) -> Manifest:
     version of this library wrote them.
     """
     try:
-        version = _version.decode(data).format
+        version = _decode_version(data).format
         if version > FORMAT:
             raise CheckpointError(f"{path} has format {version}, this version reads up to {FORMAT}: upgrade to read it")
-        manifest = _decoder.decode(data)
+        manifest = _decode(data)
     except (msgspec.DecodeError, RecursionError) as error:  # ValidationError is one
         raise CheckpointCorruptError(f"the manifest of {path} cannot be read: {error}") from error
     _check_names(manifest, path)
@@ -171,6 +173,8 @@ def unread(what: str, error: OSError) -> CheckpointError:
 
 def is_published(path: Path) -> bool:
     """Whether `path` is a checkpoint of ours, complete or not; nothing but its manifest is looked at."""
+    if not fs.exists(path / MANIFEST_NAME):  # of nearly all that are asked about; cheaper than an error
+        return False
     try:
         read(path)
     except CheckpointError:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
+
+from trainables.dominance import first_front
 
 Order = tuple[int, int, int]
 """(generation, attempt, index) of a save: what is older and what is newer within a trial."""
@@ -20,10 +21,10 @@ def negated(order: Order) -> Order:
 
 def front_of(points: Iterable[Point], limit: int | None) -> list[Point]:
     """The points that no other beats; of more than `limit` the most crowded are left out first."""
-    front: list[Point] = []
-    for point in sorted(points, reverse=True):  # what beats a point in all metrics stands before it
-        if not any(all(map(operator.ge, other[0], point[0])) for other in front):
-            front.append(point)
+    earliest: dict[tuple[tuple[int, float], ...], Point] = {}
+    for point in sorted(points):  # of equals the earliest is the greatest
+        earliest[tuple((-rank, -value) for rank, value in point[0])] = point
+    front = [earliest[key] for key in first_front(earliest)]
     while limit is not None and len(front) > limit:
         room = _room(front)
         front.remove(min(front, key=lambda point: (room[point], point[1])))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from trainables.errors import CheckpointError, PublishError
+from trainables.quick_dataclass import dataclass
 from trainables.store import file_tree, fs, manifest, staging
 from trainables.store.manifest import MANIFEST_NAME, FileEntry, Manifest, Published, SealedCheckpoint
 from trainables.wire import CheckpointRef

@@ -13,12 +13,13 @@ import abc
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeVar
 
 from trainables.checkpoint_config import RECENCY, CheckpointConfig, CheckpointStrategy, ScoreOrder
 from trainables.errors import InvalidSettingError
 from trainables.metrics import score_of
+from trainables.quick_dataclass import dataclass
 from trainables.store.pareto_front import Order as Order
 from trainables.store.pareto_front import Point, front_of, negated
 from trainables.validation import invalid, one_of, seconds, whole_number

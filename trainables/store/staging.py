@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,26 +32,30 @@ def new_directory(trial_dir: Path, label: str) -> Path:
     Raises PublishError when it cannot be made.
     """
     with disk_errors(trial_dir):
-        fs.make_dirs(trial_dir)
         while True:
             path = trial_dir / f"{PREFIX}{label}-{secrets.token_hex(4)}"
             try:
                 fs.mkdir(path)
             except FileExistsError:
                 continue  # never reuse one: what a failed save left in it would be published
+            except FileNotFoundError:
+                fs.make_dirs(trial_dir)
+                continue
             return path
 
 
-def lend(source: Path, trial_dir: Path, label: str) -> Path:
+def lend(source: Path, trial_dir: Path, label: str, found: file_tree.Tree | None = None) -> Path:
     """Clone `source`, which stays as it is, and return the staged directory.
 
-    Symlinks are copied as what they point to. The manifest of a published checkpoint is not copied.
+    `found` is what a scan that followed symlinks has just found there; None: it is looked for. Symlinks are copied as
+    what they point to. The manifest of a published checkpoint is not copied.
     Raises CheckpointNotFoundError when there is no `source`, CheckpointError for what cannot be copied (sockets,
     dangling symlinks), PublishError when the disk does not take it. Nothing is left behind then.
     """
-    _refuse_own_directory(source, trial_dir)
+    if not _outside_of(source, trial_dir):
+        found = None
     with disk_errors(source):
-        found = file_tree.scan(source, follow=True)
+        found = found or file_tree.scan(source, follow=True)
         _without_manifest(found, source)
     staged = new_directory(trial_dir, label)
     with disk_errors(staged, remove=staged):
@@ -58,16 +63,17 @@ def lend(source: Path, trial_dir: Path, label: str) -> Path:
     return staged
 
 
-def hand_over(source: Path, trial_dir: Path, label: str) -> Path:
+def hand_over(source: Path, trial_dir: Path, label: str, found: file_tree.Tree | None = None) -> Path:
     """Move the contents of `source` into a staged directory and return it; `source` stays, empty.
 
-    Across filesystems the contents are copied, then removed. Raises as `lend` does, and CheckpointError for a
-    published checkpoint, which is never emptied; `source` keeps its files then.
+    `found` as for `lend`. Across filesystems the contents are copied, then removed. Raises as `lend` does, and
+    CheckpointError for a published checkpoint, which is never emptied; `source` keeps its files then.
     """
-    _refuse_own_directory(source, trial_dir)
+    if not _outside_of(source, trial_dir):
+        found = None
     if manifest.is_published(source):
         raise CheckpointError(f"{source} is a published checkpoint and is never emptied: report it without move=True")
-    _without_manifest(settle(source), source)
+    _without_manifest(settle(source) if found is None or found.links else found, source)
     if (moved := _move_whole(source, trial_dir, label)) is not None:
         return moved
     staged = new_directory(trial_dir, label)
@@ -140,32 +146,25 @@ def _told(error: OSError, path: Path) -> str:
 
 def _move_whole(source: Path, trial_dir: Path, label: str) -> Path | None:
     """Rename the directory itself and make an empty one in its place; None where that cannot be, nothing is changed."""
-    if source.is_symlink() or Path.cwd().is_relative_to(source.absolute()):
+    mode, here = source.lstat().st_mode, os.getcwd()
+    if stat.S_ISLNK(mode):
+        return None
+    if here != str(trial_dir) and f"{here}/".startswith(f"{os.path.realpath(source)}/"):  # the former is not in it
         return None
     staged = trial_dir / f"{PREFIX}{label}-{secrets.token_hex(4)}"
-    mode = source.stat().st_mode & 0o7777
     try:
         fs.rename(source, staged)
     except OSError:
         return None  # a mount point, another filesystem, a trial directory that is not there yet
     try:
-        fs.chmod(staged, _published_mode())
         fs.mkdir(source)
-        fs.chmod(source, mode)
+        fs.chmod(staged, source.stat().st_mode & 0o777)  # what `mkdir` gives, without a look at the umask
+        fs.chmod(source, stat.S_IMODE(mode))
     except OSError:
         fs.remove_quietly(source)
         fs.rename(staged, source)
         return None
     return staged
-
-
-def _published_mode() -> int:
-    """The mode that `mkdir` gives in this process, read without changing the umask that all threads share."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        for line in status:
-            if line.startswith("Umask:"):
-                return 0o777 & ~int(line.split()[1], 8)
-    return 0o755
 
 
 def _move_contents(source: Path, staged: Path) -> bool:
@@ -196,13 +195,39 @@ def _without_manifest(found: file_tree.Tree, source: Path) -> None:
             return
 
 
-def _refuse_own_directory(source: Path, trial_dir: Path) -> None:
-    inner, outer = os.path.realpath(trial_dir), os.path.realpath(source)
-    if os.path.commonpath((inner, outer)) == outer:
+def _outside_of(source: Path, trial_dir: Path) -> bool:
+    """Raises CheckpointError if the trial's directory lies in `source`, or is it. False: `source` is not there."""
+    status = _stat(source)
+    if status is None:
+        return False  # who scans it says why
+    if (status.st_dev, status.st_ino) in _around(trial_dir):
         raise CheckpointError(
             f"{source} contains the directory of the trial, with all its checkpoints: "
             "put what is to be saved into a directory of its own"
         )
+    return True
+
+
+_last_around: tuple[Path, frozenset[tuple[int, int]]] | None = None
+
+
+def _around(trial_dir: Path) -> frozenset[tuple[int, int]]:
+    """(device, inode) of a trial's directory and all above it: looked up once, since a trial saves often."""
+    global _last_around
+    if _last_around is not None and _last_around[0] == trial_dir:
+        return _last_around[1]
+    real = Path(os.path.realpath(trial_dir))
+    found = {(status.st_dev, status.st_ino) for path in (real, *real.parents) if (status := _stat(path)) is not None}
+    if _stat(real) is not None:  # else it is made later, and looked up then
+        _last_around = trial_dir, frozenset(found)
+    return frozenset(found)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
 
 
 def _replace_link(link: Path) -> None:

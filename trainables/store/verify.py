@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from trainables.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
+from trainables.quick_dataclass import dataclass
 from trainables.store import file_tree, fs, manifest, staging
 from trainables.store.manifest import MANIFEST_NAME, FileEntry, Manifest, Published
 

@@ -39,6 +39,7 @@ class MemoryLink(wire.DriverLink):
         self._everything_durable = durable
         self._durable = -1
         self._halted = False
+        self._decided: wire.Decided | None = None
         self._tell_halt: Callable[[], None] = wire.nothing
         self._changed = threading.Condition()
 
@@ -48,6 +49,10 @@ class MemoryLink(wire.DriverLink):
         """The experiment ends early."""
         self._halted = True
         self._tell_halt()
+
+    def decide(self, decided: wire.Decided) -> None:
+        """Say something of a result that has not waited."""
+        self._decided = decided
 
     def make_durable(self, iteration: int) -> None:
         """The journal has the results up to that iteration."""
@@ -95,6 +100,13 @@ class MemoryLink(wire.DriverLink):
         if answer.should_stop:
             self._halted = True
         return answer
+
+    def tell(self, report: wire.Report) -> None:
+        self._hear(report)
+
+    def decided(self) -> wire.Decided | None:
+        decided, self._decided = self._decided, None
+        return decided
 
     def send(self, message: wire.Finished | wire.AttemptErrored | wire.Preempted) -> None:
         self._hear(message)

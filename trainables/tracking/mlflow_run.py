@@ -103,6 +103,7 @@ class MLflowTrainableMixin:
         super().__init__(own, *args, **kwargs)  # type: ignore[call-arg]
 
     def cleanup(self) -> None:
+        """End the tracker's run, then do as the class that is mixed in does."""
         self._mlflow.end_run()
         super().cleanup()  # type: ignore[misc]
 

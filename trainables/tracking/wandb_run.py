@@ -83,6 +83,7 @@ class WandbTrainableMixin:
         super().__init__(own, *args, **kwargs)  # type: ignore[call-arg]
 
     def cleanup(self) -> None:
+        """End the tracker's run, then do as the class that is mixed in does."""
         self.wandb.finish()
         super().cleanup()  # type: ignore[misc]
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import cloudpickle
-import msgspec
 
+from trainables.decoding import decode
 from trainables.net.frames import FrameSocket
 from trainables.store import owned_directory
 from trainables.threads import Threads
@@ -62,7 +62,7 @@ def serve(sock: socket.socket, at_end: Callable[[], None] = lambda: None) -> Non
     worker: JobWorker | None = None
     greeting: transfer_jobs.PlaceOpened | JobFailed
     try:
-        worker = _open(msgspec.json.decode(opening, type=transfer_jobs.OpenPlace))
+        worker = _open(decode(opening, transfer_jobs.OpenPlace))
         greeting = transfer_jobs.PlaceOpened(dataclasses.asdict(worker.backend.can), worker.backend.uri)
     except Exception as error:  # said to the client, which raises it
         greeting = JobFailed.of(error)

@@ -12,11 +12,12 @@ import socket
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from trainables.errors import ObjectNotFoundError, TransferError
+from trainables.quick_dataclass import dataclass
 from trainables.store.manifest import stays_inside
 
 Progress = Callable[[int], None]

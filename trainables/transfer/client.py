@@ -13,7 +13,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
@@ -24,6 +23,7 @@ from trainables.errors import InvalidSettingError
 from trainables.net.backoff import patient
 from trainables.net.failed import FailureKind
 from trainables.net.frames import FrameSocket, encode
+from trainables.quick_dataclass import dataclass
 from trainables.starting import start_process, start_thread
 from trainables.transfer import transfer_jobs
 from trainables.transfer.backend import Can

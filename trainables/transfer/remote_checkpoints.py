@@ -9,11 +9,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from trainables import errors
+from trainables.quick_dataclass import dataclass
 from trainables.store import file_tree, fs, manifest, publish, staging, verify
 from trainables.store.manifest import MANIFEST_NAME, Manifest, Published, SealedCheckpoint
 from trainables.threads import Threads

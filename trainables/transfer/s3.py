@@ -1,8 +1,9 @@
 """Back end for Amazon S3 and compatible stores: `upload_dir="s3://bucket/prefix"`.
 
 Endpoint, region, profile and credentials come from the environment and the config files, as boto3 reads them. Requests
-are made with boto3's client and retried by it. Its transfer manager is not used: it reads a file once more to hash
-it, knows no checksum of the whole of a file that is sent in parts, and costs twice the CPU for small files.
+are made with boto3's client and retried by it, uploads past it where nothing is unusual (s3_direct.py).
+boto3's transfer manager is not used: it reads a file once more to hash it, and knows no checksum of the whole of a file
+that is sent in parts.
 """
 
 from __future__ import annotations

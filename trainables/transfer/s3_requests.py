@@ -15,12 +15,14 @@ _CONNECTIONS = 64
 _TRIES = 4
 
 
-def new_client(*, total_max_attempts: int | None = None, **options: Any) -> Any:
-    """A client of a session of its own: credentials, profile and endpoint are read anew."""
+def new_client(*, total_max_attempts: int | None = None, **options: Any) -> tuple[Any, Any]:
+    """A client of a session of its own, and botocore's session: credentials, profile and endpoint are read anew."""
     import boto3
+    import botocore.session
     from botocore.config import Config
 
-    session = boto3.session.Session()
+    core = botocore.session.get_session()
+    session = boto3.session.Session(botocore_session=core)
     retries = None
     if total_max_attempts is not None:
         retries = {"mode": "standard", "total_max_attempts": total_max_attempts}
@@ -34,32 +36,32 @@ def new_client(*, total_max_attempts: int | None = None, **options: Any) -> Any:
         client = session.client("s3", config=config.merge(Config(s3={"payload_signing_enabled": False})))
     client.meta.events.register_first("request-created.s3", _signing)
     client.meta.events.register_last("request-created.s3", _sending)
-    return client
+    return client, core
 
 
 class Body:
     """What a request sends, from memory. What is read counts as moved, once, and not while it is read to be signed."""
 
     def __init__(self, data: memoryview, progress: Progress) -> None:
-        self._data = data
+        self.data = data
         self._progress = progress
         self._at = self._told = 0
         self.sending = False
 
     def __len__(self) -> int:
-        return len(self._data)
+        return len(self.data)
 
     def tell(self) -> int:
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self.data)}[whence]
         return self._at
 
     def read(self, count: int | None = -1) -> memoryview:
         """The next block, of more than asked for: urllib3 takes 16 KiB at a time, which costs more than the sending."""
-        count = len(self._data) if count is None or count < 0 else max(count, BLOCK)
-        block = self._data[self._at : self._at + count]
+        count = len(self.data) if count is None or count < 0 else max(count, BLOCK)
+        block = self.data[self._at : self._at + count]
         self._at += len(block)
         if self.sending and self._at > self._told:
             moved, self._told = self._at - self._told, self._at

@@ -24,6 +24,7 @@ from trainables.transfer.backend import joined
 from trainables.transfer.clouds import CloudBackend
 from trainables.transfer.crc import combined
 from trainables.transfer.local_files import Source
+from trainables.transfer.s3_direct import DirectClient
 
 SMALL = 1024 * 1024
 """Up to so many bytes a file is sent by the thread that takes it up; beyond, by those that share the buffers."""
@@ -235,7 +236,7 @@ class S3Sending(CloudBackend):
 
         with self._saying(""):
             try:
-                return s3_requests.new_client(**options)
+                return DirectClient(*s3_requests.new_client(**options))
             except ValueError as error:
                 raise invalid_endpoint(error, self.uri) from error
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Union
 
 import msgspec
 
+from trainables.decoding import later
 from trainables.net.failed import Failed
 from trainables.transfer.backend import Leftover
 
@@ -223,5 +225,8 @@ class Begun(msgspec.Struct, frozen=True, tag="begun", tag_field="answer"):
 
 Answer = Union[PlaceOpened, Done, JobFailed, Moved, Begun]
 
-decode_answer = msgspec.json.Decoder(Answer).decode
-decode_job = msgspec.json.Decoder(AnyJob).decode
+
+decode_answer: Callable[[bytes], Answer] = later(Answer)  # most runs have no replica
+"""What the agent says. Raises msgspec.DecodeError."""
+decode_job: Callable[[bytes], AnyJob] = later(AnyJob)
+"""What the agent is told. Raises msgspec.DecodeError."""

@@ -17,7 +17,7 @@ from trainables.store.retention import Ranking
 from tuner.analysis import scopes
 from tuner.analysis.loaded import LoadedExperiment, last_result
 from tuner.analysis.reported import check_reported
-from tuner.error import SettingError
+from tuner.error import SettingError, require
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     import optuna
     import pandas
 
+    from tuner.analysis.experiment_page import ExperimentFrame
     from tuner.analysis.plot_source import PlotSource
 
 log = logging.getLogger(__name__)
 
 
 class Showable(abc.ABC):
-    """What can be shown as a study, as plots and as a report: an experiment, and its results."""
+    """What can be shown as a study, as plots and as a page: an experiment, and its results."""
 
     @abc.abstractmethod
     def _experiment(self) -> ExperimentAnalysis:
@@ -69,22 +70,39 @@ class Showable(abc.ABC):
         Raises SettingError for what cannot be shown, with the reason, and for a metric that no trial has reported;
         MissingExtraError (`pip install "tuner[plot]"`).
         """
-        from tuner.analysis import report
+        from tuner.analysis import plot_files
 
-        return report.plot(self._experiment()._seen(metric, mode), kind, path)
+        return plot_files.plot(self._experiment()._seen(metric, mode), kind, path)
 
     def report(
         self, path: str | PathLike[str] | None = None, *, metric: str | None = None, mode: str | None = None
     ) -> str:
-        """Write one HTML page with everything, which needs no network, and return its path or URI.
+        """Write the page of `tuner ui` as one HTML file, which needs no server and no network; return its path or URI.
+
+        It shows the experiment as its directory has it now; of one that is very large a part, and says which.
 
         Args:
             path: a file or a URI that ends in .html; None: `report.html` in the experiment.
             metric, mode: default: the run's.
 
-        Raises SettingError for another suffix, and for a metric that no trial has reported.
+        Raises SettingError for another suffix, and for a metric that no trial has reported; MissingExtraError in a
+        clone whose page has not been made (`make web`).
         """
         return self._experiment()._publish(path, metric, mode)
+
+    def ui(self, *, height: int = 720, metric: str | None = None, mode: str | None = None) -> ExperimentFrame:
+        """The page of `tuner ui` in a notebook: as the last value of a cell, or by `display`.
+
+        It holds its data, of at most 1.5 MB, and shows the experiment as it was at this call, also in a saved notebook.
+        A running experiment is followed by `tuner ui`.
+
+        Args:
+            height: pixels.
+            metric, mode: default: the run's.
+
+        Raises what `report` raises.
+        """
+        return self._experiment()._framed(height, metric, mode)
 
 
 class ExperimentAnalysis(LoadedExperiment, Showable):
@@ -109,8 +127,20 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
 
     @property
     def best_trial(self) -> Trial | None:
-        """The trial with the best last result, by the run's metric."""
+        """The trial with the best last result, by the run's metric; of several metrics, by the first."""
         return self.get_best_trial()
+
+    @property
+    def best_trials(self) -> list[Trial]:
+        """The trials that none beats: of several metrics the Pareto front of the last results, in the trials' order.
+
+        Of one metric all with the best one. Raises SettingError where the run had no metric, or no mode.
+        """
+        metrics, modes = self._objectives(None, None)
+        if not metrics:
+            raise SettingError("best by which metrics? Give metric= and mode= to the run, or to ExperimentAnalysis")
+        pairs = [scopes.check(metric, mode) for metric, mode in zip(metrics, modes, strict=True)]
+        return scopes.front(self._trials, metrics, [mode for _, mode in pairs])
 
     @property
     def best_config(self) -> dict[str, Any] | None:
@@ -211,16 +241,17 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
         return Ranking(self.settings.get("num_to_keep"), metric, order).best(trial.own_checkpoints)
 
     def _publish(self, path: str | PathLike[str] | None, metric: str | None, mode: str | None) -> str:
-        from tuner.analysis import report
+        from tuner.analysis.experiment_page import write_page
+        from tuner.analysis.file_target import page_at
 
-        target = f"{self._path}/report.html" if path is None else report.page_at(fspath(path))
-        seen = self._seen(metric, mode)
-        counts = ", ".join(f"{number} {status}" for status, number in self.stats()["trials"].items())
-        facts: dict[str, Any] = {"experiment": self._path, "trials": counts}
-        facts["metric"] = ", ".join(f"{name} ({way})" for name, way in zip(seen.metrics, seen.modes, strict=True))
-        facts |= {name: self.settings.get(name) for name in ("created", "trainable", "searcher", "scheduler", "stop")}
-        said = {name: value for name, value in facts.items() if value}
-        return report.publish(seen, said, self._path.rpartition("/")[2], target)
+        target = f"{self._path}/report.html" if path is None else page_at(fspath(path))
+        return write_page(self._path, *self._objectives(metric, mode), target)
+
+    def _framed(self, height: int, metric: str | None, mode: str | None) -> ExperimentFrame:
+        from tuner.analysis.experiment_page import ExperimentFrame
+
+        require(type(height) is int and height > 0, "height", height, "it is a number of pixels")
+        return ExperimentFrame(self._path, *self._objectives(metric, mode), height)
 
     def _experiment(self) -> ExperimentAnalysis:
         return self

@@ -22,8 +22,7 @@ BUTTONS = {"showSendToCloud": False, "plotlyServerURL": "", "displaylogo": False
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #222; }
-table { border-collapse: collapse; font-size: 13px; } td, th { padding: .2em .8em .2em 0; text-align: left; }
-th { border-bottom: 1px solid #999; } td { border-bottom: 1px solid #eee; } .scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; }
 .left-out { color: #666; font-size: 13px; } h1 { margin-bottom: 0; }
 h2 { font-size: 18px; margin: 1.5em 0 0; }
 """

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from trainables.dominance import Point, first_front
 from trainables.metrics import rank_of, score_of
 from trainables.result_history import read_history
 from tuner.error import SettingError, require
@@ -109,3 +110,15 @@ def best(
     scores = ((score(trial, metric, mode, scope), trial) for trial in trials)
     ranked = ((rank_of(value, mode), trial) for value, trial in scores if value is not None and counts(value))
     return max(ranked, key=lambda pair: pair[0], default=(None, None))[1]
+
+
+def front(trials: Iterable[Trial], metrics: Sequence[str], modes: Sequence[str]) -> list[Trial]:
+    """The trials whose last results no other one's beats in all metrics, in their order; of those that have all."""
+    points: dict[Trial, Point] = {}
+    for trial in trials:
+        scores = [score(trial, metric, mode, "last") for metric, mode in zip(metrics, modes, strict=True)]
+        if all(value is not None and not math.isnan(value) for value in scores):
+            signed = zip(scores, modes, strict=True)
+            points[trial] = tuple(-value if mode == "max" else value for value, mode in signed if value is not None)
+    best = set(first_front(points.values()))
+    return [trial for trial, point in points.items() if point in best]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tuner.experiment.trial import Trial
@@ -29,6 +29,8 @@ class Span:
     end: float
     """Seconds since the epoch."""
     said: str
+    why: str = ""
+    """Of a stretch in which it did not run: how the attempt before it ended, as the fact says it."""
 
 
 def last_heard_of(trials: Iterable[Trial]) -> float:
@@ -57,7 +59,7 @@ def spans_of(trial: Trial, until: float) -> Iterator[Span]:
         end = until if rest.until is None else rest.until
         if end > rest.since:
             why = rest.why if rest.until is not None else f"{rest.why}, until the end"
-            yield _span(trial, _KINDS.get(rest.why, "waiting"), rest.since, end, why)
+            yield replace(_span(trial, _KINDS.get(rest.why, "waiting"), rest.since, end, why), why=rest.why)
         if rest.until is None:
             return
         start, first = rest.until, rest.iteration

@@ -23,7 +23,13 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def study_of(
-    trials: Sequence[Trial], metrics: Sequence[str], modes: Sequence[str], *, space: Mapping[str, str], name: str
+    trials: Sequence[Trial],
+    metrics: Sequence[str],
+    modes: Sequence[str],
+    *,
+    space: Mapping[str, str],
+    name: str,
+    curves: bool = True,
 ) -> optuna.Study:
     """All trials as Optuna's, in memory, in order of creation.
 
@@ -36,6 +42,7 @@ def study_of(
         metrics, modes: one objective each.
         space: the domains as experiment.json has them; what is not among them gets the range of what was tried.
         name: the study's.
+        curves: False: without intermediate values, for which the results of each trial would be read from the disk.
     """
     import optuna
 
@@ -48,16 +55,18 @@ def study_of(
     for trial, values in zip(trials, params, strict=True):
         own = {key: distributions[key] for key in values}
         labelled = {key: _label(value) if _is_choice(own[key]) else value for key, value in values.items()}
-        study.add_trial(_frozen(trial, labelled, own, metrics))
+        study.add_trial(_frozen(trial, labelled, own, metrics, curves=curves))
     return study
 
 
-def _frozen(trial: Trial, params: dict[str, Any], distributions: dict[str, Any], metrics: Sequence[str]) -> Any:
+def _frozen(
+    trial: Trial, params: dict[str, Any], distributions: dict[str, Any], metrics: Sequence[str], *, curves: bool
+) -> Any:
     import optuna
 
     states = optuna.trial.TrialState
     curve: dict[int, float] = {}
-    if len(metrics) == 1 and trial.iteration:
+    if curves and len(metrics) == 1 and trial.iteration:
         for row in scopes.history(trial):
             score = score_of(row, metrics[0])
             if score is not None:
@@ -120,7 +129,10 @@ def domain_of(text: str) -> Domain | None:
     if name in ("choice", "grid_search") and len(arguments) == 1 and isinstance(arguments[0], list):
         return Categorical(tuple(arguments[0]))
     if name in sample.BOUNDED:
-        made: Domain = getattr(sample, name)(*arguments)
+        try:
+            made: Domain = getattr(sample, name)(*arguments)
+        except (SettingError, TypeError):
+            return None  # a line that no run has written
         return made
     return None
 

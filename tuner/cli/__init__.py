@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from trainables.errors import TrainablesError
+from trainables.user_frames import pointers_of
 from trainables.validation import nearest_name
 from tuner.cli import (
     best,
@@ -14,10 +17,13 @@ from tuner.cli import (
     cp,
     diff,
     doctor,
+    explain,
     export,
+    help_json,
     log,
     logs,
     ls,
+    mcp,
     order,
     output,
     prove,
@@ -38,8 +44,8 @@ from tuner.experiment.hostile import UNREADABLE, said
 from tuner.progress.warn_once import WarnOnce
 
 VERBS = (
-    *(run, ls, show, best, log, logs, watch, ui, diff, report, export, retention),
-    *(order, set_setting, resume, verify, sync, cp, rm, prove, doctor, completion),
+    *(run, ls, show, best, log, logs, watch, ui, mcp, diff, report, export, retention),
+    *(order, set_setting, resume, verify, sync, cp, rm, prove, doctor, explain, completion),
 )
 
 READING = (
@@ -50,6 +56,7 @@ READING = (
     "logs",
     "watch",
     "ui",
+    "mcp",
     "diff",
     "report",
     "export",
@@ -68,8 +75,12 @@ REFUSED = 2
 
 def parser() -> argparse.ArgumentParser:
     """The command line of all verbs."""
-    top = argparse.ArgumentParser(prog="tuner", description="Hyperparameter tuning that survives anything.")
+    top = argparse.ArgumentParser(
+        prog="tuner", description="Hyperparameter tuning that survives anything.", epilog=help_json.epilog()
+    )
     top.add_argument("--version", action="store_true", help="print the version and end")
+    for_programs = "with --help: all verbs and their arguments, for programs"
+    top.add_argument("--json", action="store_true", dest="help_json", help=for_programs)
     verbs = top.add_subparsers(dest="verb", metavar="VERB")
     for verb in VERBS:
         verb.add(verbs)
@@ -78,9 +89,8 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _parsed(top: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parsed(top: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
     """Parse; what a verb does not know is said with its own usage, and the nearest option that it has."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
     rest: list[str] = []
     if words[:1] == ["prove"] and "--" in words:  # what follows is the script's own
         at = words.index("--")
@@ -90,6 +100,9 @@ def _parsed(top: argparse.ArgumentParser, arguments: Sequence[str] | None) -> ar
         given.rest = rest
     if len(unknown) == 1 and not unknown[0].startswith("-") and getattr(given, "trial", "") is None:
         given.trial = unknown.pop()  # `tuner logs EXPERIMENT -f TRIAL`, of which argparse makes nothing
+    if isinstance(getattr(given, "places", None), list) and not any(word.startswith("-") for word in unknown):
+        given.places += unknown  # `tuner ui PLACE --read-only PLACE`, likewise
+        unknown = []
     if unknown:
         parser = getattr(given, "parser", top)
         option = unknown[0].partition("=")[0]
@@ -102,10 +115,13 @@ def _parsed(top: argparse.ArgumentParser, arguments: Sequence[str] | None) -> ar
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; errors that are meant for people come without a traceback."""
     top = parser()
-    given = _parsed(top, arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if help_json.asked_for(words):
+        with contextlib.suppress(BrokenPipeError):
+            output.say(output.as_json(help_json.of(top, words, version("tuner"))))
+        return 0
+    given = _parsed(top, words)
     if given.version:
-        from importlib.metadata import version
-
         print(version("tuner"))
         return 0
     if given.verb is None:
@@ -118,6 +134,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except (TuneError, TrainablesError) as error:
         output.say(f"tuner {given.verb}: {error}", sys.stderr)
+        if not isinstance(error, ValueError):  # what is not accepted says all itself
+            for pointer in pointers_of(error):
+                output.say(pointer, sys.stderr)
         return REFUSED if isinstance(error, (ValueError, FileNotFoundError, FileExistsError)) else PROBLEMS
     except BrokenPipeError:  # `tuner ls | head`
         if sys.stderr is not None:
@@ -128,7 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UNREADABLE as error:
         if given.verb not in READING:
             raise
-        output.say(f"tuner {given.verb}: what was read is not understood: {said(error)}", sys.stderr)
+        where = error.filename if isinstance(error, OSError) and error.filename else "what was read is not understood"
+        output.say(f"tuner {given.verb}: {where}: {said(error)}", sys.stderr)
         return PROBLEMS
     finally:
         warnings.remove()

@@ -52,6 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise MetricMissingError(f"there is no best trial: {found.why_not(metric)}")
     checkpoint = _best_checkpoint(found, trial, metric, mode)
     facts = _facts(found, trial, _BestBy(metric, mode, arguments.scope), checkpoint)
+    if arguments.metric is None:
+        facts |= _front(found)
     if arguments.copy_to is not None:
         if checkpoint is None:
             raise TuneError(f"nothing is copied: trial {trial.index} has no checkpoint")
@@ -127,6 +129,18 @@ def _better_before(trials: Sequence[Trial], wanted: _BestBy, value: float) -> di
     return better
 
 
+def _front(found: ExperimentAnalysis) -> dict[str, Any]:
+    """Of a run with several metrics: the trials that none beats in all of them; {}: it has one."""
+    goal = goal_of(found.settings, None, None)
+    if len(goal.metrics) < 2:
+        return {}
+    front = [
+        {"index": each.index, "id": each.trial_id} | {name: score_of(each.last_result, name) for name in goal.metrics}
+        for each in found.best_trials
+    ]
+    return {"objectives": list(goal.metrics), "front": front}
+
+
 def _address(checkpoint: Checkpoint) -> str:
     """A path, or a URI."""
     uri = checkpoint.uri
@@ -157,6 +171,12 @@ def _text(facts: dict[str, Any]) -> str:
     for title, values in (("config", facts["config"]), ("last result", own)):
         lines += ["", title, *(f"  {output.value(key)} = {_whole(value)}" for key, value in values.items())]
     lines += ["", "checkpoint", f"  {output.value(facts['checkpoint'] or 'none')}"]
+    if "front" in facts:
+        count = output.counted(len(facts["front"]), "trial")
+        lines += ["", f"none beats {count} in all of {', '.join(map(output.value, facts['objectives']))}"]
+        for each in facts["front"]:
+            values = ", ".join(f"{output.value(name)} {output.value(each[name])}" for name in facts["objectives"])
+            lines += [f"  trial {each['index']}: {values}"]
     if "copied_to" in facts:
         lines += [f"  copied, every file verified, to {output.value(facts['copied_to'])}"]
     return "\n".join(lines)

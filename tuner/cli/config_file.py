@@ -1,6 +1,6 @@
 """The YAML config of `tuner run`: its schema, how it becomes arguments of `tune.run`, and the errors in it.
 
-trainable: train.py:train             # or package.module:name
+trainable: train.py:train             # or package.module:name; or `command:`, with `metrics:` and `checkpoints:`
 metric: loss
 mode: min
 num_samples: 20
@@ -24,10 +24,10 @@ import yaml
 
 from trainables.validation import unknown_name
 from tuner.callback import Callback
-from tuner.cli import yaml_space
+from tuner.cli import command_keys, executor_key, yaml_space
 from tuner.cli.load_object import load_object
 from tuner.error import SettingError
-from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage, safe_name
+from tuner.experiment.paths import ExperimentPaths, as_local_path, cache_of, default_storage, is_elsewhere, safe_name
 from tuner.spec import Named, Spec
 
 _PARTS: dict[str, Any] = {
@@ -41,23 +41,16 @@ _PARTS: dict[str, Any] = {
 """Arguments of `tune.run` that are a part of a setting, and what the file may say of them."""
 
 
-def _types() -> dict[str, Any]:
+def key_types() -> dict[str, Any]:
     """The keys: the rows of the table of settings that a file may have, and the parts."""
     types, rows = get_type_hints(Spec), {each.name: each.metadata["file"] for each in fields(Spec)}
     return {key: types[key] if said is True else said for key, said in rows.items() if said is not None} | _PARTS
 
 
-_Object = dict[str, Any] | None
 _STRICT = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
-_FIELDS: dict[str, Any] = {key: (kind, ... if key == "trainable" else None) for key, kind in _types().items()}
-_Keys: type[pydantic.BaseModel] = pydantic.create_model("_Keys", __config__=_STRICT, **_FIELDS)
+_FIELDS: dict[str, Any] = {key: (kind, ... if key == "trainable" else None) for key, kind in key_types().items()}
+Keys: type[pydantic.BaseModel] = pydantic.create_model("Keys", __config__=_STRICT, **_FIELDS)
 KEYS = tuple(_FIELDS)
-
-
-_OnRay: type[pydantic.BaseModel] = pydantic.create_model(
-    "_OnRay", __config__=_STRICT, address=(str | None, None), runtime_env=(_Object, None), options=(_Object, None)
-)
-"""`executor: {ray: {address: "10.0.0.1:6379"}}`: the arguments of `RayExecutor`."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +64,16 @@ class Described:
 
     def directory(self) -> Path:
         """Where the experiment lies."""
-        storage = self.said.get("storage_path")
-        return (default_storage() if storage is None else as_local_path(storage)) / str(self.said["name"])
+        given = self.said.get("storage_path")
+        if given is None:
+            storage = default_storage()
+        else:
+            storage = cache_of(given) if is_elsewhere(given) else as_local_path(given)
+        return storage / str(self.said["name"])
 
     def load_trainable(self) -> Any:
+        if "command" in self.said:
+            return command_keys.made(self.said["command"])
         return load_object(self.said["trainable"], self.beside)
 
     def arguments(self) -> dict[str, Any]:
@@ -82,14 +81,14 @@ class Described:
         from tuner.schedulers import create_scheduler
         from tuner.search import create_searcher
 
-        given = {key: value for key, value in self.said.items() if key != "trainable"}
+        given = {key: value for key, value in self.said.items() if key not in ("trainable", "command")}
         given["config"] = yaml_space.parse(given.pop("param_space", {}))
         makers: dict[str, Callable[[Any], Any]] = {
             "scheduler": lambda named: _made(create_scheduler, named, "scheduler"),
             "search_alg": lambda named: _made(create_searcher, named, "search_alg"),
             "stop": lambda limits: {metric: _criterion(metric, limit) for metric, limit in limits.items()},
             "log_to_file": lambda files: tuple(files) if isinstance(files, list) else files,
-            "executor": _executor,
+            "executor": executor_key.made,
             "callbacks": lambda named: [self._callback(each) for each in named],
         }
         for key, make in makers.items():
@@ -101,12 +100,6 @@ class Described:
         name, keywords = _split(named, "callbacks")
         kind = load_object(name, self.beside)
         return _made(lambda _, **given: kind(**given), {name: keywords}, "callbacks")
-
-
-def _executor(named: str | dict[str, Any]) -> Any:
-    from tuner.executors import RayExecutor
-
-    return named if isinstance(named, str) else RayExecutor(**named["ray"] or {})
 
 
 def _criterion(metric: str, limit: Any) -> Any:
@@ -161,49 +154,30 @@ def load(path: Path, changes: Sequence[str] = ()) -> Described:
 
 def check(found: Mapping[str, Any], *, source: str, directory: Path) -> Described:
     """Settings as a `Described`. Raises SettingError with every mistake, one per line."""
+    found = dict(found)
+    try:
+        command = command_keys.taken(found, directory)
+        if command is not None:
+            command_keys.made(command)
+            found["trainable"] = ""
+    except SettingError as error:
+        raise SettingError(f"{source}: {error}") from None
     mistakes = [unknown_name("key", str(key), KEYS) for key in found if key not in KEYS]
     if isinstance(executor := found.get("executor"), dict):
-        mistakes += _mistakes_on_ray(executor)
+        mistakes += executor_key.mistakes(executor)
     if mistakes:
         raise SettingError(f"{source}: " + "; ".join(mistakes))
     try:
-        checked = _Keys.model_validate(found)
+        checked = Keys.model_validate(found)
     except pydantic.ValidationError as error:
-        raise SettingError("\n".join(f"{source}: {line}" for line in _mistakes(error))) from None
+        raise SettingError(
+            "\n".join(f"{source}: {line}" for line in executor_key.lines_of(error, Keys.model_fields))
+        ) from None
     said = {key: getattr(checked, key) for key in KEYS if key in found}
+    if command is not None:
+        said = {"command": command} | {key: value for key, value in said.items() if key != "trainable"}
     yaml_space.parse(said.get("param_space", {}))
     return Described(said, directory)
-
-
-def _mistakes_on_ray(executor: Mapping[str, Any]) -> list[str]:
-    """What is wrong with `{ray: {...}}`."""
-    below = executor.get("ray")
-    if set(executor) != {"ray"} or not isinstance(below, dict | None):
-        return [f"executor={executor!r} is not accepted; accepted: local, inline, ray or {{ray: {{address: ...}}}}"]
-    try:
-        _OnRay.model_validate(below or {})
-    except pydantic.ValidationError as error:
-        return [f"executor: ray: {line}" for line in _mistakes(error)]
-    return []
-
-
-def _mistakes(error: pydantic.ValidationError) -> list[str]:
-    """One line per key: a union reports each of its branches, which is one mistake to a person."""
-    lines: dict[str, str] = {}
-    for item in error.errors():
-        key = str(item["loc"][0])
-        if item["type"] == "missing":
-            lines[key] = f"{key} is missing"
-            continue
-        if item["type"] == "extra_forbidden":
-            lines[key] = unknown_name("key", key, _OnRay.model_fields)
-            continue
-        said = item["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-        if key in lines:
-            lines[key] += f" or {said}" if said not in lines[key] else ""
-        else:
-            lines[key] = f"{key}={item['input']!r} is not accepted; accepted: {said}"
-    return list(lines.values())
 
 
 def _change(found: dict[str, Any], change: str) -> None:
@@ -213,16 +187,20 @@ def _change(found: dict[str, Any], change: str) -> None:
         raise SettingError(f"--set {change!r} is not accepted; accepted is key=value, as in num_samples=50")
     value = _parsed(text, f"--set {change!r}: the value")
     *outer, last = key.split(".")
-    if (top := [*outer, last][0]) not in KEYS:
-        raise SettingError(f"--set {change!r}: {unknown_name('key', top, KEYS)}")
+    if (top := [*outer, last][0]) not in (known := (*KEYS, "command", *command_keys.BESIDE)):
+        raise SettingError(f"--set {change!r}: {unknown_name('key', top, known)}")
     place = found
     for name in outer:
         inner = place.setdefault(name, {})
+        if name == "executor" and inner == [*outer, last][1]:  # the same without options
+            inner = place[name] = {inner: {}}
         if not isinstance(inner, dict):
             raise SettingError(f"--set {change!r}: {name} is {inner!r}, which has nothing inside")
         place = inner
     if isinstance(value, str):
         value = _number(value)
+    if change.startswith("executor=") and isinstance(there := place.get(last), dict) and list(there) == [value]:
+        return  # the options in the file hold
     if outer and last in yaml_space.DOMAINS and set(place) <= set(yaml_space.DOMAINS):
         place.clear()  # another domain replaces the one in the file
     place[last] = value
@@ -267,14 +245,17 @@ class KeepConfig(Callback):
 
         said, again = self.described.said, ("resume", "overwrite", "storage_path", "name")
         kept = {key: value for key, value in said.items() if key not in again}
-        if said["trainable"].rpartition(":")[0].endswith(".py"):
-            kept["trainable"] = self._found_again()
+        if said.get("trainable", "").rpartition(":")[0].endswith(".py"):
+            kept["trainable"] = found_again(said["trainable"], self.described.beside)
         fs.replace_file(
             ExperimentPaths(self.described.directory()).config_yaml, yaml.safe_dump(kept, sort_keys=False).encode()
         )
 
-    def _found_again(self) -> str:
-        """The trainable's file by its full path: the config lies elsewhere now."""
-        given, _, name = self.described.said["trainable"].rpartition(":")
-        beside = self.described.beside / given
-        return f"{(beside if beside.is_file() else Path(given).expanduser()).resolve()}:{name}"
+
+def found_again(trainable: str, beside: Path) -> str:
+    """A trainable whose file is named by its full path, wherever the config lies then; one of a module as it is."""
+    given, _, name = trainable.rpartition(":")
+    if not given.endswith(".py"):
+        return trainable
+    place = beside / given
+    return f"{(place if place.is_file() else Path(given).expanduser()).resolve()}:{name}"

@@ -21,6 +21,7 @@ def add(verbs: Any) -> None:
         "source", metavar="SRC", help="a path, a URI, an experiment's name under ~/tuner_results, or EXPERIMENT@TAG"
     )
     verb.add_argument("target", metavar="DST", help="its new path or URI; with a slash at the end: under that")
+    output.add_json(verb)
     verb.set_defaults(run=run)
 
 
@@ -37,16 +38,19 @@ def run(arguments: argparse.Namespace) -> int:
         if name and source.exists(f"{name}/{MANIFEST_NAME}"):
             with TaskBar("copying", "checkpoint", say=_say).shown() as work:
                 size = copy_checkpoint(source, name, target, new, work).bytes
-            output.say(f"{shown(target.url(new))}: a checkpoint, {output.size(size)}")
+            there = shown(target.url(new))
+            text = f"{there}: a checkpoint, {output.size(size)}"
+            output.told(arguments, text, place=there, checkpoints=1, bytes=size)
             return 0
         if not name or not source.exists(f"{name}/experiment.json"):
             raise ExperimentNotFoundError(f"{shown(given)} is neither an experiment nor a checkpoint")
         with views.opened(given) as remote, TaskBar("copying", "checkpoint", say=_say).shown() as work:
             copied = copy_experiment(source, remote, target, new, work)
     output.complain("cp", *copied.problems)
-    output.say(
-        f"{shown(target.url(new))}: {output.counted(copied.checkpoints, 'checkpoint')}, {output.size(copied.bytes)}"
-    )
+    there, problems = shown(target.url(new)), [str(each) for each in copied.problems]
+    text = f"{there}: {output.counted(copied.checkpoints, 'checkpoint')}, {output.size(copied.bytes)}"
+    facts = {"checkpoints": copied.checkpoints, "bytes": copied.bytes, "problems": problems}
+    output.told(arguments, text, place=there, **facts)
     return 1 if copied.problems else 0
 
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from tuner.tools.doctor import PlannedRun
 
 DESCRIPTION = """\
-Looks at versions, disks, limits and resources of this machine and of every node of a cluster, at clocks, at ssh, and at
-the place of the copies, and says what to do. What it writes for that it removes again; a directory for copies that is
-missing is made, as a run does. Exit status 0: nothing is in the way of a run (there may be warnings); 1: something is;
-2: the command is not accepted."""
+Looks at versions, disks, limits and resources of this machine and of every node of a Ray cluster, or of a job of Slurm
+that it submits for that; at clocks, at ssh, and at the place of the copies, and says what to do. What it writes for
+that it removes again, and its job ends; a directory for copies that is missing is made, as a run does. Exit status 0:
+nothing is in the way of a run (there may be warnings); 1: something is; 2: the command is not accepted."""
 
 
 def add(verbs: Any) -> None:
@@ -38,6 +38,8 @@ def add(verbs: Any) -> None:
     verb.add_argument("--upload-dir", metavar="U", help="where copies are to go")
     verb.add_argument("--ssh-key", metavar="FILE", help="as in SyncConfig")
     verb.add_argument("--ssh-port", metavar="N", type=int, help="as in SyncConfig")
+    what = "with --executor slurm: so long the job that looks at a node may wait for its start; default: 60"
+    verb.add_argument("--wait", metavar="SECONDS", type=float, help=what)
     verb.add_argument("--json", action="store_true", help="for programs")
     verb.set_defaults(run=run)
 
@@ -75,6 +77,7 @@ def plan(arguments: argparse.Namespace) -> PlannedRun:
     if arguments.address is not None and arguments.executor not in (None, "ray"):
         raise SettingError(f"--address {arguments.address} goes with --executor ray, and not with {arguments.executor}")
     executor: Any = arguments.executor
+    said_executor: Any = None
     if subject is not None and subject.suffix in (".yaml", ".yml"):
         from tuner.cli.config_file import load
 
@@ -84,8 +87,9 @@ def plan(arguments: argparse.Namespace) -> PlannedRun:
             "storage_path": said.get("storage_path"),
             "resources": said.get("resources_per_trial") or {"cpu": 1},
         }
-        executor = said.get("executor") if executor is None else executor
-        file = said["trainable"].rpartition(":")[0]
+        said_executor = said.get("executor")
+        executor = said_executor if executor is None else executor
+        file = said.get("trainable", "").rpartition(":")[0]
         places = (described.beside / file, Path(file))
         script = next((place for place in places if file.endswith(".py") and place.is_file()), None)
         given["imports"] = [] if script is None else imports_of(script)
@@ -93,9 +97,16 @@ def plan(arguments: argparse.Namespace) -> PlannedRun:
         if subject.suffix != ".py":
             raise SettingError(f"{subject} is not accepted; accepted are a Python script and a config of `tuner run`")
         given["imports"] = imports_of(subject)
-    if isinstance(executor, dict) and executor.get("ray") is not None:
-        given |= {key: value for key, value in executor["ray"].items() if value is not None}
-    given["cluster"] = arguments.address is not None or executor == "ray" or isinstance(executor, dict)
+    below = executor if isinstance(executor, dict) else {executor: {}}
+    if arguments.executor is not None and isinstance(said_executor, dict) and arguments.executor in said_executor:
+        below = said_executor  # the options in the file hold
+    if below.get("ray") is not None:
+        given |= {key: value for key, value in below["ray"].items() if value is not None}
+    given["cluster"] = arguments.address is not None or "ray" in below
+    if "slurm" in below:
+        given["slurm"] = below["slurm"] or {}
+    if arguments.wait is not None:
+        given["wait_s"] = arguments.wait
     for name in ("address", "storage_path", "upload_dir", "ssh_key", "ssh_port"):
         if getattr(arguments, name) is not None:
             given[name] = getattr(arguments, name)

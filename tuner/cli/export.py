@@ -26,17 +26,19 @@ def add(verbs: Any) -> None:
         "-o", "--output", metavar="FILE", required=True, help="a path or a URI that ends in .csv, .parquet or .jsonl"
     )
     verb.add_argument("--results", action="store_true", help="a row for each result, not only each trial's last")
+    output.add_json(verb)
     verb.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from tuner.analysis import export
-    from tuner.analysis.report import put
+    from tuner.analysis.file_target import put
 
     write = export.writer_for(arguments.output)
     given = arguments.experiment
     found = ExperimentAnalysis(given if is_elsewhere(given) else place.experiment(given))
     rows = export.of_results(found.trials) if arguments.results else export.of_trials(found.trials)
     written = put(arguments.output, write(rows))
-    output.say(f"{written}: {output.counted(len(rows), 'result' if arguments.results else 'trial')}")
+    text = f"{written}: {output.counted(len(rows), 'result' if arguments.results else 'trial')}"
+    output.told(arguments, text, path=str(written), rows=len(rows))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import textwrap
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from tuner.cli import output, place
 from tuner.cli.lineage_page import changed_text
 from tuner.cli.show import forked_from
 from tuner.experiment import events as ev
+from tuner.experiment.forks import is_reuse
 from tuner.experiment.generations import read_records
 from tuner.experiment.history import History
 from tuner.experiment.hostile import UNREADABLE
@@ -42,6 +44,7 @@ def add(verbs: Any) -> None:
     )
     verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
     verb.add_argument("trial", nargs="?", metavar="TRIAL", help="only of this one: its id, name or number")
+    output.add_json(verb, "for programs: every fact as the journal has it, results and saves too, one on each line")
     verb.set_defaults(run=run)
 
 
@@ -51,9 +54,16 @@ def run(arguments: argparse.Namespace) -> int:
         state, journal = load_with_journal(paths, problems)
         wanted = None if arguments.trial is None else place.trial(state.trials, arguments.trial).trial_id
         history = History(standing(paths), journal)
-        if not history.is_whole:
+        if not history.is_whole and not arguments.json:
             since = "" if history.since is None else f" before {output.time(history.since)}"
             output.say(f"... what was{since} is not recorded any more")
+        if arguments.json:
+            for fact in history.facts():
+                told = {"n": fact.seq, **msgspec.json.decode(fact.body)}
+                if wanted is None or wanted in _abouts(told):
+                    output.say(json.dumps(told))
+            output.complain("log", *problems, *journal.damaged, *history.notes)
+            return 1 if problems else 0
         width = output.terminal_width()
         for line in forked_from(read_settings(paths)):
             output.say(line)
@@ -61,6 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
             output.say(line if width is None else broken(line, width))
     output.complain("log", *problems, *journal.damaged, *history.notes)
     return 1 if problems else 0
+
+
+def _abouts(fact: dict[str, Any]) -> list[Any]:
+    """The trials that a fact, as JSON has it, is about."""
+    ref = fact.get("ref")
+    return [fact.get("trial"), ref.get("trial_id") if isinstance(ref, dict) else None]
 
 
 def broken(line: str, width: int) -> str:
@@ -117,6 +133,10 @@ class _Called:
         found = find_trial(self._state.trials, given)
         return None if found is None else found.trial_id
 
+    def reuses(self, fact: ev.AttemptEnded) -> bool:
+        found = self._state.trials.get(fact.trial)
+        return found is not None and is_reuse(found, fact.attempt)
+
     def made(self, fact: ev.Exploited) -> Clone | None:
         """What became of a trial by it."""
         trial = self._state.trials.get(fact.trial)
@@ -142,6 +162,8 @@ def _told(fact: ev.AnyFact, names: _Called, orders: dict[str, tuple[str, str | N
             made = f"created: {config}" if fact.fork is None else f"forked from {names.clone(fact.fork)}"
             return f"trial {fact.index} ({fact.trial}) {made}", fact.trial
         case ev.AttemptStarted():
+            if fact.reused is not None:
+                return f"{names.trial(fact.trial)}: attempt {fact.attempt} reuses {fact.reused}", fact.trial
             of = "anew" if fact.checkpoint is None else f"from {names.checkpoint(fact.checkpoint)}"
             return (
                 (f"{names.trial(fact.trial)}: attempt {fact.attempt}, {of}", fact.trial) if fact.attempt > 1 else None
@@ -153,6 +175,8 @@ def _told(fact: ev.AnyFact, names: _Called, orders: dict[str, tuple[str, str | N
             return f"{names.trial(fact.trial)} gets {output.value(fact.resources)}", fact.trial
         case ev.RolledBack():
             return f"{names.trial(fact.trial)} goes back to iteration {fact.iteration}", fact.trial
+        case ev.AttemptEnded(why="halted") if names.reuses(fact):
+            return None  # what it began is said
         case ev.AttemptEnded():
             error = "" if fact.error is None else f": {fact.error.type}: {fact.error.message.splitlines()[0]}"
             return f"{names.trial(fact.trial)}: attempt {fact.attempt} {fact.why}{error}", fact.trial

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -49,6 +50,7 @@ def add(verbs: Any) -> None:
     verb.add_argument(
         "-n", "--lines", type=int, metavar="N", help=f"the last N of each file; without TRIAL {LAST}, else all"
     )
+    output.add_json(verb, "for programs: an object on each line, with the file and its line")
     verb.set_defaults(run=run)
 
 
@@ -56,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     lines, wanted = arguments.lines, arguments.trial
     if lines is not None and lines < 0:
         raise SettingError(f"--lines={lines} is not accepted; accepted are 0, 1, 2, ...")
-    printer = _Printer(None if lines is None and wanted is not None else LAST if lines is None else lines)
+    kind = _JsonPrinter if arguments.json else _Printer
+    printer = kind(None if lines is None and wanted is not None else LAST if lines is None else lines)
     least = LOOK_ELSEWHERE_S if is_elsewhere(arguments.experiment) else LOOK_S
     while True:
         began = time.monotonic()
@@ -161,6 +164,17 @@ class _Printer:
                 text = f"{source.label} | {text}"
             output.say(text)
             self.anything = True
+
+
+class _JsonPrinter(_Printer):
+    """The same for programs."""
+
+    def show(self, source: _Source, *, last: bool) -> None:
+        tail = self._tails.setdefault(source.key, Tail(self._lines))
+        for line in tail.read(source.path, last=last):
+            if not source.about or any(name in line for name in source.about):
+                output.say(json.dumps({"file": source.key, "line": line}))
+                self.anything = True
 
 
 @contextmanager

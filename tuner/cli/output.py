@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
@@ -151,6 +152,16 @@ def _fitted(full: Sequence[int], cut: Sequence[int], width: int, order: Iterable
 
 def _cut(text: str, room: int) -> str:
     return text if len(text) <= room else text[: max(room - 2, 0)] + ".."[:room]
+
+
+def told(arguments: argparse.Namespace, text: str, **facts: Any) -> None:
+    """Print what was done: in words, or with --json as an object."""
+    say(as_json(facts) if arguments.json else text)
+
+
+def add_json(verb: argparse.ArgumentParser, what: str = "for programs") -> None:
+    """The option for programs."""
+    verb.add_argument("--json", action="store_true", help=what)
 
 
 def as_json(thing: Any) -> str:

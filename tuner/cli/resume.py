@@ -25,6 +25,7 @@ def add(verbs: Any) -> None:
     run_verb.add_set(verb)
     run_verb.add_where(verb)
     run_verb.add_hooks(verb)
+    output.add_json(verb, "print what came of it for programs; what it says meanwhile goes to standard error")
     verb.set_defaults(run=run)
 
 
@@ -55,12 +56,9 @@ def life(arguments: argparse.Namespace) -> Callable[[], int]:
 
 def plain_life(experiment: str, trainable: str | None) -> Callable[[], int]:
     """The same for an experiment of which nothing is changed."""
-    nothing = dict.fromkeys(("executor", "address", "on_end", "on_failure"))
-    return life(
-        argparse.Namespace(
-            experiment=experiment, trainable=trainable, errored=False, restart_errored=False, changes=[], **nothing
-        )
-    )
+    nothing: dict[str, Any] = dict.fromkeys(("executor", "address", "on_end", "on_failure"))
+    nothing |= {"errored": False, "restart_errored": False, "changes": [], "json": False}
+    return life(argparse.Namespace(experiment=experiment, trainable=trainable, **nothing))
 
 
 def _from_config(kept: Path, path: Path, arguments: argparse.Namespace) -> int:
@@ -72,17 +70,26 @@ def _from_config(kept: Path, path: Path, arguments: argparse.Namespace) -> int:
     described = load(kept, [*run_verb.where(arguments), *arguments.changes])
     # Where it lies now counts: it may have been moved since.
     moved = {"name": path.name, "storage_path": str(path.parent), "resume": word, "overwrite": False}
-    return run_verb.execute(replace(described, said={**described.said, **moved}), run_verb.hooks(arguments))
+    return run_verb.execute(
+        replace(described, said={**described.said, **moved}), run_verb.hooks(arguments), as_json=arguments.json
+    )
 
 
 def _from_trainable(path: Path, trainable: Any, arguments: argparse.Namespace) -> int:
     from tuner.tuner import Tuner
 
-    grid = Tuner.restore(
+    restored = Tuner.restore(
         str(path),
         trainable,
         resume_errored=arguments.errored,
         restart_errored=arguments.restart_errored,
-    ).fit()
-    output.say(f"experiment       {path}")
+    )
+    with run_verb.aside(arguments.json):
+        grid = restored.fit()
+    if arguments.json:
+        from tuner.analysis import ExperimentAnalysis
+
+        output.say(output.as_json(run_verb.came_of(ExperimentAnalysis(path), path)))
+    else:
+        output.say(f"experiment       {path}")
     return 1 if grid.num_errors else 0

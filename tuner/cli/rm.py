@@ -30,10 +30,13 @@ def add(verbs: Any) -> None:
     verb.add_argument("experiment", metavar="EXPERIMENT", help="a path, a URI, or a name under ~/tuner_results")
     verb.add_argument("-y", "--yes", action="store_true", help="do not ask")
     verb.add_argument("--now", action="store_true", help="delete it; nothing brings it back")
+    output.add_json(verb, "for programs; needs --yes")
     verb.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.json and not arguments.yes:
+        raise SettingError("--json goes with --yes: a program is not asked")
     if is_elsewhere(arguments.experiment):
         return _remove_copy(arguments)
     from tuner.tools import remove
@@ -47,6 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.yes and not _agreed(f"{what} {paths.root}: {amount}?"):
         return 1
     there = remove.remove(paths, clock=clock, now=arguments.now)
+    if arguments.json:
+        facts = {"path": str(paths.root), "deleted": there is None, "copies": copies}
+        output.say(output.as_json(facts | {"set_aside": None if there is None else str(there)}))
+        return 0
     if there is None:
         output.say(f"{paths.root}: deleted ({amount})")
     else:
@@ -65,7 +72,8 @@ def _remove_copy(arguments: argparse.Namespace) -> int:
     if not arguments.yes and not _agreed(f"delete for good {address}?"):
         return 1
     files = remove_replica(arguments.experiment, clock=SystemClock())
-    output.say(f"{address}: deleted ({output.counted(files, 'file')})")
+    text = f"{address}: deleted ({output.counted(files, 'file')})"
+    output.told(arguments, text, path=address, deleted=True, files=files)
     return 0
 
 

@@ -1,11 +1,13 @@
-"""`tuner run CONFIG.yaml [--executor ray] [--set key=value ...]`: run the experiment that a file describes."""
+"""`tuner run CONFIG.yaml [--executor ray|slurm] [--set key=value ...]`: run the experiment that a file describes."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,43 @@ from tuner.cli import output
 from tuner.error import SettingError, TrialsFailedError
 
 
+class _Schema(argparse.Action):
+    """Prints and ends, as `--help` does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from tuner.cli.config_schema import schema
+
+        output.say(json.dumps(schema(), indent=2))
+        parser.exit()
+
+
 def add(verbs: Any) -> None:
     verb: argparse.ArgumentParser = verbs.add_parser("run", help="run the experiment that a YAML file describes")
     verb.add_argument("config", metavar="CONFIG.yaml", type=Path)
+    verb.add_argument("--schema", action=_Schema, nargs=0, help="print the JSON Schema of such files, for editors")
     add_set(verb)
     add_where(verb)
     add_hooks(verb)
+    what = "run the driver itself as a job of Slurm, which waits in the queue again before its end"
+    verb.add_argument("--submit", action="store_true", help=what)
+    verb.add_argument(
+        "--driver",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="with --submit: an option of the driver's own job: --driver time=1-00:00:00 --driver partition=cpu",
+    )
+    output.add_json(verb, "print what came of it for programs; what it says meanwhile goes to standard error")
     verb.set_defaults(run=run)
 
 
 def add_where(verb: argparse.ArgumentParser) -> None:
     """The options that say where trials run."""
-    verb.add_argument("--executor", choices=("local", "inline", "ray"), help="where trials run; ray: on a Ray cluster")
+    verb.add_argument(
+        "--executor",
+        choices=("local", "inline", "ray", "slurm"),
+        help="where trials run: ray: on a Ray cluster; slurm: in jobs",
+    )
     verb.add_argument("--address", metavar="IP:PORT", help="of the Ray cluster; default: the one that runs here")
 
 
@@ -66,27 +93,63 @@ def add_set(verb: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tuner.cli.config_file import load
 
-    return execute(load(arguments.config, [*where(arguments), *arguments.changes]), hooks(arguments))
+    described = load(arguments.config, [*where(arguments), *arguments.changes])
+    if arguments.submit:
+        from tuner.cli.submitting import submit
+
+        return submit(described, hooks(arguments), arguments.driver, as_json=arguments.json)
+    if arguments.driver:
+        raise SettingError(f"--driver {arguments.driver[0]} goes with --submit, which is not there")
+    return execute(described, hooks(arguments), as_json=arguments.json)
 
 
-def execute(described: Any, hooks: Mapping[str, str]) -> int:
-    """Run what a config describes; say where it lies and what came out best. 1 when trials failed."""
+def execute(described: Any, hooks: Mapping[str, str], *, as_json: bool = False, **instead: Any) -> int:
+    """Run what a config describes; say where it lies and what came out best. 1 when trials failed.
+
+    `instead` are arguments of `tune.run` in place of what the config says; callbacks come on top.
+    """
     from tuner.cli.config_file import KeepConfig
     from tuner.run import run as tune_run
 
-    settings = {**described.arguments(), **hooks}
-    settings["callbacks"] = [*settings.get("callbacks", ()), KeepConfig(described)]
+    more = instead.pop("callbacks", ())
+    settings = {**described.arguments(), **hooks, **instead}
+    settings["callbacks"] = [*settings.get("callbacks", ()), *more, KeepConfig(described)]
     failed: TrialsFailedError | None = None
     try:
-        analysis = tune_run(described.load_trainable(), **settings)
+        with aside(as_json):
+            analysis = tune_run(described.load_trainable(), **settings)
     except TrialsFailedError as error:
         failed, analysis = error, error.analysis
-    if described.said.get("verbose") != 0:
+    if as_json:
+        output.say(output.as_json(came_of(analysis, described.directory())))
+    elif described.said.get("verbose") != 0:
         _say(analysis, described)
     if failed is not None:
         output.say(f"tuner: {failed}", sys.stderr)
         return 1
     return 0
+
+
+def aside(as_json: bool) -> AbstractContextManager[object]:
+    """Whatever is printed meanwhile is not for the program that reads the answer."""
+    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+
+
+def came_of(analysis: Any, directory: Path) -> dict[str, Any]:
+    """What came of a run, for programs."""
+    trials = analysis.trials
+    told: dict[str, Any] = {"path": str(directory), "trials": len(trials), "best": None}
+    told["failed"] = [trial.trial_id for trial in trials if trial.status == trial.ERROR]
+    metric, mode = analysis.default_metric, analysis.default_mode or "max"
+    best = analysis.get_best_trial(metric, mode) if isinstance(metric, str) else None
+    if best is not None:
+        checkpoint = analysis.get_best_checkpoint(best, metric, mode)
+        told["best"] = {"trial": best.trial_id, "index": best.index, "config": best.config, "metric": metric}
+        told["best"] |= {
+            "value": best.last_result.get(metric),
+            "checkpoint": None if checkpoint is None else checkpoint.path,
+        }
+    return told
 
 
 def _say(analysis: Any, described: Any) -> None:

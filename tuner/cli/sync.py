@@ -21,6 +21,7 @@ def add(verbs: Any) -> None:
     verb.add_argument("--syncer", metavar="COMMAND", help="the command that made the copy, with {source} and {target}")
     verb.add_argument("--delete-template", metavar="COMMAND", help="the one that deletes there, with {target}")
     verb.add_argument("--options", metavar="TEXT", help="what stands for {options}")
+    output.add_json(verb)
     verb.set_defaults(run=run)
 
 
@@ -38,9 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
             root = as_local_path(arguments.experiment)
         with TaskBar("fetching", "checkpoint", say=_say).shown() as work:
             fetched = sync.fetch(ExperimentPaths(root), place.whole(arguments.source), work=work)
-        output.say(
-            f"{root}: up to date with {shown(arguments.source)}; fetched: {output.counted(fetched, 'checkpoint')}"
-        )
+        source = shown(arguments.source)
+        text = f"{root}: up to date with {source}; fetched: {output.counted(fetched, 'checkpoint')}"
+        output.told(arguments, text, path=str(root), source=source, fetched=fetched)
         return 0
     paths = ExperimentPaths(place.experiment(arguments.experiment))
     config = sync.copies_of(paths, **how) if arguments.to is None else sync.copy_at(paths, place.whole(arguments.to))
@@ -51,7 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
         output.complain("sync", error)
         return 1
     output.complain("sync", *lacking)
-    output.say(f"{address}: {'everything that is here is there' if lacking else 'complete'}")
+    text = f"{address}: {'everything that is here is there' if lacking else 'complete'}"
+    output.told(arguments, text, place=address, complete=not lacking, lacking=[str(each) for each in lacking])
     return 1 if lacking else 0
 
 

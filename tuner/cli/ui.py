@@ -41,6 +41,7 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
+        from tuner.freed_memory import keep_little
         from tuner.ui.app import STATIC
         from tuner.ui.served_places import Places
         from tuner.ui.ui_server import UiOptions, UiServer
@@ -52,10 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
         output.say(
             "tuner ui: the page's libraries are missing: make web brings them; data (.json) is served", sys.stderr
         )
+    keep_little()
     how = UiOptions(
         arguments.host, arguments.port, arguments.allow_host, arguments.read_only, token=not arguments.no_token
     )
-    server = UiServer(Places(arguments.places), how)
+    server = UiServer(Places(arguments.places, tell=lambda line: output.say(f"tuner ui: {line}", sys.stderr)), how)
     if arguments.until_stdin_ends:
         start_thread(_wait_for_end, name="ui-stdin", args=[server.stop])
     server.run(_told)
@@ -71,4 +73,5 @@ def _wait_for_end(stop: Callable[[], None]) -> None:
 
 def _told(address: str) -> None:
     output.say(address)
-    sys.stdout.flush()
+    if sys.stdout is not None:  # it was started without one
+        sys.stdout.flush()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +34,8 @@ class Section:
 @functools.cache
 def sections() -> Mapping[str, Section]:
     """Every module of Ray's of which something is said."""
+    import tomllib
+
     read = tomllib.loads(Path(__file__).with_name("names.toml").read_text("utf-8"))
     texts: dict[str, str] = read.pop("texts")
 

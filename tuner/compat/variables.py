@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +16,8 @@ PREFIXES = ("TUNE_", "TRAIN_", "RAY_")
 
 @functools.cache
 def _table() -> Mapping[str, Mapping[str, str]]:
+    import tomllib
+
     return tomllib.loads(Path(__file__).with_name("variables.toml").read_text("utf-8"))
 
 

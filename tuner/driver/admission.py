@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 from functools import partial
 
 from tuner.driver.attempts import LiveAttempt, Phase
 from tuner.driver.endings import Endings
 from tuner.driver.jobs import describe, launch_of, start_at
 from tuner.driver.parts import LoopParts
-from tuner.executors.base import Resources
+from tuner.driver.results import ResultHandler
+from tuner.driver.reused_attempts import ReusedAttempts
+from tuner.executors.base import Launch, Resources
 from tuner.experiment import events as ev
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
@@ -25,11 +28,12 @@ AT_ONCE = 64
 class Admission:
     """Has trials created, chooses of those that wait, and starts attempts of them."""
 
-    def __init__(self, parts: LoopParts, endings: Endings) -> None:
+    def __init__(self, parts: LoopParts, endings: Endings, results: ResultHandler) -> None:
         self._parts, self._endings, self._transitions = parts, endings, endings.transitions
         self._plan, self._state, self._facts = parts.plan, parts.state, parts.facts
         self._source = parts.plugins.source
         self._attempts, self._waiting = parts.attempts, parts.waiting
+        self._reused = ReusedAttempts(parts, endings, results)
         self._unchosen: Trial | None = None
         """The trial that was created last, if the scheduler has not chosen it: no other is created before it does."""
         self._wanting: Trial | None = None
@@ -77,6 +81,10 @@ class Admission:
     def more_to_come(self) -> bool:
         """Whether trials may be created still."""
         return self._plan.only is None and self._source.more_to_come(self._state)
+
+    def moved(self) -> bool:
+        """Whether an attempt without a process has ended since the last time: who waits may go on."""
+        return self._reused.ended()
 
     # --- which trial ----------------------------------------------------------------------------------------
 
@@ -143,7 +151,15 @@ class Admission:
         if len(self._attempts.running) >= self._limits.at_once:
             return False
         promised = [run.resources for run in self._attempts.prepared.values()]
+        if (hosts := self._parts.executor.remote_hosts) is not None:
+            hosts.expect(self._more_at_once())
         return self._parts.executor.can_launch(resources, promised)
+
+    def _more_at_once(self) -> float:
+        """How many attempts could begin beside those that run; infinite where no end of the trials is known."""
+        planned = self._source.planned(self._state) if self.more_to_come() else len(self._state.trials)
+        to_come = math.inf if planned < 0 else planned - len(self._state.trials)
+        return min(self._limits.at_once - len(self._attempts.running), len(self._waiting) + max(0, to_come))
 
     def _needs_room(self) -> bool:
         """Whether a trial may come; on a cluster room that nobody will use would be taken from others."""
@@ -161,7 +177,8 @@ class Admission:
             self._endings.failed(run, problem, again=False)
             self._transitions.carry_out()
         elif record is None:
-            self._start(run, None)
+            if not self._reused.begin(run, otherwise=partial(self._start, run, None)):
+                self._start(run, None)
         else:
             self._parts.checkpoints.check(record, partial(self._checked, run, record))
 
@@ -190,12 +207,27 @@ class Admission:
         if trial.iteration > own:
             self._facts.add(ev.RolledBack(trial.trial_id, run.number, own))
         first = trial.attempt == 0
-        if first and executor.directories:
-            describe(trial, plan.seed)
         start = start_at(trial, record, plan, holder=holder)
         generation = self._state.generation.generation if self._state.generation else 1
-        attempt, resources = run.number, run.resources
-        launch = launch_of(trial, start, plan, executor, attempt=attempt, generation=generation, resources=resources)
+        launches: list[Launch] = []
+
+        def prepare() -> None:
+            if run.phase is not Phase.JOURNALED:
+                return  # the run ended meanwhile
+            if first and executor.directories:
+                describe(trial, plan.seed)  # its own change of the disk: the fact is not to wait for it
+            launch = launch_of(
+                trial,
+                start,
+                plan,
+                executor,
+                attempt=run.number,
+                generation=generation,
+                resources=run.resources,
+                save_pace=self._parts.interruptions.pace(),
+            )
+            launches.append(executor.prepare(launch))
+
         at = self._parts.clock.time()
         self._facts.add(
             ev.AttemptStarted(trial.trial_id, run.number, generation, at, start.checkpoint, start.iteration)
@@ -211,10 +243,12 @@ class Admission:
                 return
             self._parts.check_owner()
             self._attempts.enter(run, Phase.TRAINING)
-            executor.launch(launch)
+            executor.launch(launches[0])
+            self._parts.interruptions.launched(trial)
             trial.release()  # its process has it
             self._facts.applier.launched(trial, restored=not first and record is not None)
             self._facts.touch([trial])
             self._parts.copies.started(trial)
 
-        self._facts.when_durable(go)  # a process may not get a config that a power cut could take back
+        # A process may not get a config that a power cut could take back.
+        self._facts.when_durable(go, meanwhile=prepare)

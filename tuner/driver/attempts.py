@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import overload
 
 from trainables import wire
+from trainables.quick_dataclass import dataclass
 from trainables.wire import CheckpointRef
 from tuner.executors.base import Resources
 from tuner.experiment import events as ev
@@ -65,8 +66,16 @@ class LiveAttempt:
     """A user gives its trial other resources: it is to pause, and to go on with those."""
     published: bool = False
     """It has a checkpoint of its own: what it started from is not needed any more."""
+    behind: set[CheckpointRef] = field(default_factory=set)
+    """Saves that belong to results which came without them."""
+    saved_behind: bool = False
+    """Such a one has come since it is to pause: it may, at its next result."""
+    decided: wire.Answer | None = None
+    """How it ends, on a result for whose answer its process did not wait: what that has reported since is nothing."""
     open: set[CheckpointRef] = field(default_factory=set)
     """Checkpoints that its process reads, after the one that it started from."""
+    reuses: bool = False
+    """It has no process: it goes through what an earlier experiment's trial has reported."""
     error: ev.ErrorInfo | None = None
     """Why it is STARVED."""
     again_at: float = 0.0
@@ -89,6 +98,12 @@ class Attempts:
         run = LiveAttempt(trial, trial.attempt + 1, resources)
         for there in self._of(run.phase):
             there[trial.trial_id] = run
+        return run
+
+    def take_up(self, trial: Trial, resources: Resources, phase: Phase) -> LiveAttempt:
+        """The attempt that it has had goes on where it stood."""
+        run = LiveAttempt(trial, trial.attempt, resources)
+        self.enter(run, phase)
         return run
 
     def enter(self, run: LiveAttempt, phase: Phase) -> None:

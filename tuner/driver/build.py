@@ -12,6 +12,8 @@ from typing import Any
 
 from trainables.addresses import address_in
 from trainables.checkpoint import Checkpoint
+from trainables.command.command import Command
+from trainables.errors import InvalidSettingError
 from trainables.group.group_trainable import GroupTrainable
 from trainables.store import fs, verify
 from trainables.store.manifest import is_published
@@ -24,6 +26,7 @@ from tuner.clock import Clock, SystemClock
 from tuner.compat import variables
 from tuner.driver.driver import Run
 from tuner.driver.hooks import RunHooks, check_hooks
+from tuner.driver.jobs import Beginnings
 from tuner.driver.live_page import wants_page
 from tuner.driver.plugins import PluginSet, TrialSource
 from tuner.driver.plugins.named_callbacks import named_callbacks
@@ -44,15 +47,16 @@ from tuner.logger.policy import PolicyFiles
 from tuner.opening import again
 from tuner.opening.apply import OwnedExperiment, apply
 from tuner.opening.decide import Action
+from tuner.opening.earlier import ReadEarlier, read_earlier
 from tuner.opening.moving_aside import followed
 from tuner.opening.prepared_start import prepare
 from tuner.opening.reach import ReplicaConnection, check_apart, connect
 from tuner.opening.restore import RestoreSource, settled
 from tuner.opening.settings import Settings
 from tuner.progress import default_reporter
-from tuner.progress.live import Announcer
+from tuner.progress.announcer import Announcer
 from tuner.resources import parse_resources
-from tuner.schedulers import as_scheduler
+from tuner.schedulers import as_scheduler, default_scheduler
 from tuner.search import as_searcher
 from tuner.spec import Spec
 from tuner.stopper import as_stopper
@@ -84,12 +88,13 @@ def execute(spec: Spec) -> ExperimentAnalysis:
             ends.callback(connection.uploader.close)
         if hosts is not None:
             ends.callback(hosts.release)  # also where nothing has begun
+        _check_command(settings.spec, here=hosts is None)
         start_from = _check(settings.spec, executor)
-        while (started := _start(settings, source, connection, executor, driver_log)) is None:
+        while (started := _start(settings, source, connection, executor, driver_log, ends)) is None:
             pass  # what there is has changed since it was looked at
         if isinstance(start_from, Path):
             start_from = followed(start_from)  # it may have been moved aside
-        owned, plugins, reporter = started
+        owned, plugins, reporter, earlier = started
 
         def warn(line: str) -> None:
             reporter.announce(f"warning: {line}")
@@ -100,7 +105,19 @@ def execute(spec: Spec) -> ExperimentAnalysis:
             if hosts is not None:
                 owned.life.callback(hosts.release)
                 owned.life.callback(owned.undo.wait_elsewhere)
-            return Run(owned, plugins, reporter, executor, driver_log, start_from).run(hooks)
+            return Run(owned, plugins, reporter, executor, driver_log, Beginnings(start_from, earlier)).run(hooks)
+
+
+def _check_command(spec: Spec, *, here: bool) -> None:
+    """Raise SettingError for a command that is known to fail."""
+    if isinstance(spec.trainable, Command):
+        metrics = [spec.metric] if isinstance(spec.metric, str) else spec.metric or ()
+        if any(callback.changes_results for callback in spec.callbacks):
+            metrics = ()  # they may add it
+        try:
+            spec.trainable.check_run(metrics, here=here)
+        except InvalidSettingError as error:
+            raise SettingError(str(error)) from None
 
 
 def _check(spec: Spec, executor: Executor) -> Path | Checkpoint | None:
@@ -111,9 +128,21 @@ def _check(spec: Spec, executor: Executor) -> Path | Checkpoint | None:
     strategy = spec.trainable.strategy if isinstance(spec.trainable, GroupTrainable) else ""
     if strategy.endswith("SPREAD") and executor.remote_hosts is None:
         no_effect(f"ScalingConfig(placement_strategy={strategy!r})", "trials run on this machine")
+    if executor.virtual_checkpoints and spec.sync_config.upload_dir is not None:
+        raise SettingError(
+            f"upload_dir={spec.sync_config.upload_dir!r} is not accepted with virtual checkpoints "
+            "(SimulatedExecutor(save=...)): there is nothing to copy; accepted: None"
+        )
     if spec.reuse_actors and spec.class_api and not resets(spec.trainable):
         no_effect("reuse_actors=True", f"{spec.trainable.__name__} has no method reset_config(new_config)")
+    if spec.reuse and executor.clock.virtual:
+        raise SettingError(f"reuse={spec.reuse!r} is not accepted with simulated trials, which have no checkpoints")
     checkpoint = _restored_checkpoint(spec.restore)
+    if spec.reuse and checkpoint is not None:
+        raise SettingError(
+            f"reuse={spec.reuse!r} and restore={str(spec.restore)!r}, a checkpoint, exclude each other: what was "
+            "trained from nothing is not what begins there; give one of them"
+        )
     if spec.overwrite and not executor.inline:
         check_picklable(spec.trainable)  # before the old experiment goes
     return checkpoint
@@ -125,7 +154,8 @@ def _start(
     connection: ReplicaConnection | None,
     executor: Executor,
     driver_log: DriverLog,
-) -> tuple[OwnedExperiment, PluginSet, Announcer] | None:
+    ends: ExitStack,
+) -> tuple[OwnedExperiment, PluginSet, Announcer, ReadEarlier] | None:
     """Check all that can be checked by looking, then claim the experiment. None: look again."""
     now = datetime.datetime.fromtimestamp(executor.clock.time())
     paths = ExperimentPaths(settings.spec.storage / settings.spec.named(now))
@@ -137,6 +167,7 @@ def _start(
             reporter = default_reporter(
                 spec.progress_reporter, verbose=spec.verbose, metric=spec.metric, mode=spec.mode
             )
+            earlier = read_earlier(spec, paths, ends, resumes=prepared.plan.resumes)
             if prepared.plan.action is Action.ASIDE and not executor.inline:
                 check_picklable(spec.trainable)  # before the old experiment goes
             owned = apply(
@@ -152,7 +183,7 @@ def _start(
             if named or not fs.is_dir(paths.root):
                 raise  # with nothing here it is the replica that refuses: it would refuse again
             return None  # a driver that started in the same second was faster: the next name is free
-        return None if owned is None else (owned, plugins, reporter)
+        return None if owned is None else (owned, plugins, reporter, earlier)
 
 
 def _plugins(
@@ -168,9 +199,11 @@ def _plugins(
         mode=spec.mode,
         seed=seed,
         trainable_name=spec.trainable_name,
+        stop=spec.stop,
+        scheduled=spec.scheduler is not None,
     )
     scheduler = as_scheduler(
-        spec.scheduler,
+        default_scheduler(searcher, spec.param_space, spec.stop) if spec.scheduler is None else spec.scheduler,
         metric=spec.metric,
         mode=spec.mode,
         seed=seed,

@@ -24,6 +24,7 @@ from tuner.experiment.resume import candidates
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 from tuner.retention import Retention
+from tuner.retention.checker import Job
 from tuner.retention.rules import BUDGET
 from tuner.syncer.drain import drain
 from tuner.syncer.sink import Problem, ReplicaSink, Then
@@ -60,7 +61,7 @@ class TrialCheckpoints:
         self._ownership, self._hosts = ownership, hosts
         self._keep_local, self._class_api = keep_local, class_api
         self._fetched: Used = set()
-        """Given up here in an earlier life, and brought here again."""
+        """Given up here in an earlier life, and here again, or still."""
 
     def take_over(self) -> None:
         """Go on from what is kept, and with deletions that were decided before and are not known to be done."""
@@ -69,6 +70,11 @@ class TrialCheckpoints:
         for trial in self._state.trials:
             for ref in trial.forgotten:
                 self._delete_when_durable(ref)
+            if self._keep_local is not None:
+                dropped = (record for record in trial.checkpoints if not record.here)
+                left = (record for record in dropped if fs.is_dir(trial.directory / record.ref.name))
+                self._fetched |= {(trial.trial_id, record.order) for record in left}
+                self.give_up_local(trial)  # the driver before may have died between deciding and deleting
 
     def best_start(self, trial: Trial) -> CheckpointRecord | None:
         """The donor's checkpoint of a clone that has none of its own yet, else the trial's own newest."""
@@ -116,6 +122,10 @@ class TrialCheckpoints:
             self._fetched.add((holder.trial_id, record.order))
         then(problem)
 
+    def beside(self, job: Job) -> None:
+        """Lay out what a trial is to start from, where checkpoints are hashed."""
+        self._checker.beside(job)
+
     def set_aside(self, record: CheckpointRecord, problem: str) -> None:
         """It is broken: not used, not counted."""
         seq = self._facts.add(ev.CheckpointSetAside(record.ref, problem))
@@ -133,8 +143,9 @@ class TrialCheckpoints:
     def published(self, run: LiveAttempt, body: wire.SavePublished, seq: int) -> str | None:
         """A save is on the disk, and the fact `seq` says so; returns why it cannot stay, or None."""
         trial, record = run.trial, run.trial.checkpoints[-1]
-        # Of a class trainable's save nobody knew the size before.
-        problem = self._planner.saved(trial, record, self.in_use.now(), admitted=not self._class_api)
+        # Of a class trainable's save, and of one behind its result, nobody knew the size before.
+        admitted = not self._class_api and body.ref not in run.behind
+        problem = self._planner.saved(trial, record, self.in_use.now(), admitted=admitted)
         if problem is not None:
             self._planner.gone(body.ref)
             self._let_go(body.ref, BUDGET)

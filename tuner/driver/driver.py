@@ -7,7 +7,6 @@ import logging
 from functools import partial
 from pathlib import Path
 
-from trainables.checkpoint import Checkpoint
 from trainables.store import delete as store_delete
 from tuner import knobs
 from tuner.analysis import ExperimentAnalysis
@@ -17,7 +16,7 @@ from tuner.driver.catch_up import CatchUp
 from tuner.driver.changed_settings import take_up
 from tuner.driver.endings import Endings, HaltCause
 from tuner.driver.hooks import RunHooks
-from tuner.driver.jobs import RunPlan, needs_reports, restore_directory
+from tuner.driver.jobs import Beginnings, RunPlan, needs_reports, restore_directory
 from tuner.driver.left_to_run import LeftToRun, how_far
 from tuner.driver.live_page import live_page, wants_page
 from tuner.driver.loop import TrialLoop
@@ -32,12 +31,14 @@ from tuner.experiment.driver_log import DriverLog
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.leftovers import remove_set_aside
 from tuner.experiment.state import ExperimentState
+from tuner.logger.rows import gather
 from tuner.opening.apply import OwnedExperiment
 from tuner.opening.attach import place_for_workers
 from tuner.orders.mailbox import Mailbox
 from tuner.progress import formatting as text
-from tuner.progress.live import Announcer
+from tuner.progress.announcer import Announcer
 from tuner.retention import Checker, Deleter, Retention, RetentionPlanner
+from tuner.retention.deleter import Delete
 from tuner.syncer.drain import copy_inherited
 from tuner.syncer.replica import Replica
 from tuner.syncer.sink import ReplicaSink
@@ -55,9 +56,9 @@ class Run:
         reporter: Announcer,
         executor: Executor,
         driver_log: DriverLog,
-        start_from: Path | Checkpoint | None,
+        begins: Beginnings,
     ) -> None:
-        self.driver_log, self.start_from = driver_log, start_from
+        self.driver_log, self.begins = driver_log, begins
         self.copies = ReplicaSink()
         self._raises_interrupted = knobs.on_interrupt() == "raise"
         self.missing: list[str] = []
@@ -95,6 +96,8 @@ class Run:
         self.reporter.announce(self.opened.start.note + (f": {found}" if found else ""))
         if self.spec.takes_max and not existing.is_ray_script():
             self._warn(f'mode="max" is taken for metric={self.spec.metric!r}; give mode="min" where lower is better')
+        for line in self.begins.earlier.told:
+            self.reporter.announce(line)
         for line in self.opened.replica.notes if self.opened.replica is not None else ():
             self._warn(line)
         left = LeftToRun(self.opened, self.state, self.plugins.source)
@@ -108,6 +111,7 @@ class Run:
             on_durable=self.executor.wake,
             parents=self.opened.contents.chain if self.opened.contents else (),
             guard=self.opened.ownership.check,
+            before=gather(self.plugins.callbacks.callbacks),
             history_bytes=knobs.history_bytes(),
         )
         try:
@@ -122,7 +126,7 @@ class Run:
                 self._warn(line)
             for line in changed:
                 self._warn(line, logging.INFO)
-            with live_page(self.opened.paths.root, self.reporter.announce, wanted=wants_page(self.spec)):
+            with live_page(self.opened.paths.root, self.reporter.show, wanted=wants_page(self.spec)):
                 loop = self._loop(journal)
                 self._drive(loop, journal, left)
         except StorageFullError:
@@ -147,7 +151,8 @@ class Run:
             self.opened.temporary,
             int(self.opened.description["seed"]),
             only=self.caught_up.only,
-            start_from=restore_directory(self.start_from, self.opened.temporary),
+            start_from=restore_directory(self.begins.checkpoint, self.opened.temporary),
+            earlier=self.begins.earlier.trials,
             replicated=place_for_workers(self.caught_up.replica, spec, self.opened.ownership),
             needs_reports=needs_reports(spec),
         )
@@ -158,8 +163,10 @@ class Run:
             touched, origins = self.caught_up.touched, self.caught_up.origins
             replica.start(self.state, owned.inventory(self.state, new=new, touched=touched, origins=origins))
             self._bring_inherited(replica, journal)
-        inline, wake = self.executor.inline, self.executor.wake
-        delete = store_delete.delete if hosts is None else hosts.delete
+        inline, wake, virtual = self.executor.inline, self.executor.wake, self.executor.virtual_checkpoints
+        delete: Delete = store_delete.delete if hosts is None else hosts.delete
+        if virtual:
+            delete = _nothing_to_delete
         retention = Retention(
             RetentionPlanner(
                 spec.checkpoint_config,
@@ -167,7 +174,7 @@ class Run:
                 metric=spec.metric if isinstance(spec.metric, str) else None,
                 mode=spec.mode if isinstance(spec.mode, str) else None,
             ),
-            Checker(inline=inline, wake=wake),
+            Checker(inline=inline, wake=wake, virtual=virtual),
             Deleter(delete, wake=wake, inline=inline, is_pinned=self.copies.reads),
         )
         self.plugins.callbacks.append(self.reporter)
@@ -285,3 +292,8 @@ class Run:
         if self.missing:
             raise SyncError(missing, analysis, self.missing)
         return analysis
+
+
+def _nothing_to_delete(path: Path) -> bool:
+    """A virtual checkpoint is gone with the fact that lets go of it."""
+    return True

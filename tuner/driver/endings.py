@@ -37,6 +37,8 @@ class HaltCause(Enum):
     """`time_budget_s` is spent."""
     FAIL_FAST = "fail_fast"
     """A trial failed, and `fail_fast` says that this is enough."""
+    DESERTED = "deserted"
+    """The last caller of a session has closed it, or died."""
 
 
 class Endings:

@@ -15,6 +15,7 @@ from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.trial import Trial
+from tuner.freed_memory import give_back
 from tuner.syncer.sink import ReplicaSink
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class FactLog:
         """The disk is full: what is appended waits in memory, and so do the trials."""
         self._journal, self._clock = journal, clock
         self._after: deque[tuple[int, Callable[[], None]]] = deque()
+        self._meanwhile: deque[Callable[[], None]] = deque()
         self._full_since = 0.0
         self._unsynced: set[Trial] = set()
         self._directories = directories
@@ -70,9 +72,16 @@ class FactLog:
         """The number of the newest fact."""
         return self._journal.last_seq
 
-    def when_durable(self, action: Callable[[], None], seq: int | None = None) -> None:
-        """Have `action` run by `run_due` once the fact `seq` (default: all so far) is on the disk."""
+    def when_durable(
+        self, action: Callable[[], None], seq: int | None = None, *, meanwhile: Callable[[], None] | None = None
+    ) -> None:
+        """Have `action` run by `run_due` once the fact `seq` (default: all so far) is on the disk.
+
+        `meanwhile` is run before it, while the disk is at work: what of it needs no disk costs no time then.
+        """
         self._after.append((self._journal.last_seq if seq is None else seq, action))
+        if meanwhile is not None:
+            self._meanwhile.append(meanwhile)
 
     def flush(self) -> bool:
         """Hand what was appended to the system; False while the disk is full. Raises when that lasts too long."""
@@ -95,6 +104,8 @@ class FactLog:
         """Ask for a group sync if somebody waits for one, and run what has become due."""
         if self._after:
             self._journal.request_sync()
+        while self._meanwhile:
+            self._meanwhile.popleft()()
         while self.due:
             self._after.popleft()[1]()
 
@@ -123,11 +134,12 @@ class FactLog:
         except StorageFullError as error:
             self._journal.postpone_compaction(str(error))
             return
+        self._journal.flush()  # and the rows of results that wait with it
         self._sync_files()
-        self._journal.flush()
         if self._journal.compact(self.state.snapshot(saved)):
             self.state.plugins = saved
             discard(self.applier.plugins, set(before.values()) - set(saved.values()))
+        give_back()  # the snapshot was in memory as a whole, more than once
 
     def _sync_files(self) -> None:
         for trial in self._unsynced:

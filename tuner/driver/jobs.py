@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from trainables import tagged
 from trainables.checkpoint import Checkpoint
 from trainables.group.group_trainable import GroupTrainable
-from trainables.job import Job, Replicated
+from trainables.job import Job, Replicated, SavePace
+from trainables.quick_dataclass import dataclass
 from trainables.runtime.seeding import trial_seed
 from trainables.store import fs
 from trainables.store.manifest import is_published
@@ -25,6 +27,7 @@ from tuner.experiment.reserve import cannot_write, is_full
 from tuner.experiment.resume import start_of
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
+from tuner.opening.earlier import EarlierTrials, ReadEarlier
 from tuner.spec import Spec
 
 log = logging.getLogger(__name__)
@@ -43,6 +46,8 @@ class RunPlan:
     """The trials that may run, and none is created; None: all."""
     start_from: Path | None = None
     """A checkpoint that trials without one of their own start from."""
+    earlier: EarlierTrials | None = None
+    """What trials without a checkpoint may begin with; None: nothing."""
     replicated: Replicated | None = None
     """Where the workers of a trainer's group copy what they save, the experiment's key as its directory; None: they do
     not."""
@@ -54,6 +59,14 @@ class RunPlan:
     """After a SIGTERM: how long running trials have to save."""
     stop_grace_s: float = field(default_factory=knobs.stop_grace_s)
     """The same after any other early end."""
+
+
+class Beginnings(NamedTuple):
+    """What trials begin with that have no checkpoint yet."""
+
+    checkpoint: Path | Checkpoint | None
+    """That of `restore=`."""
+    earlier: ReadEarlier
 
 
 def restore_directory(restore: Path | Checkpoint | None, temporary: Path) -> Path | None:
@@ -103,6 +116,7 @@ def launch_of(
     attempt: int,
     generation: int,
     resources: Resources,
+    save_pace: SavePace | None = None,
 ) -> Launch:
     """The attempt as the executor takes it."""
     spec = plan.spec
@@ -125,6 +139,7 @@ def launch_of(
         resources=dict(resources),
         save_count=trial.saves,
         replicated=_of_trial(plan.replicated, trial),
+        save_pace=save_pace,
         max_publish_failures=plan.max_publish_failures,
         original_cwd=plan.original_cwd,
         grace_s=plan.grace_s,

@@ -13,19 +13,22 @@ from typing import assert_never
 
 from tuner.clock import Clock
 from tuner.driver.admission import Admission
-from tuner.driver.attempts import Attempts, LiveAttempt, Phase, Waiting
+from tuner.driver.adoption import Adoption
+from tuner.driver.attempts import Attempts, Waiting
 from tuner.driver.changed_settings import take_limits
 from tuner.driver.checkpoints import TrialCheckpoints
 from tuner.driver.endings import Endings, HaltCause
 from tuner.driver.fact_log import FULL_LOOK_S, FactLog
+from tuner.driver.heard_events import EventHandler
 from tuner.driver.jobs import RunPlan
 from tuner.driver.left_waiting import say_what_is_left
 from tuner.driver.parts import LoopParts, Timer
 from tuner.driver.plugins import FactApplier
 from tuner.driver.results import ResultHandler
+from tuner.driver.seen_interruptions import SeenInterruptions
 from tuner.driver.steering import Steering
 from tuner.error import StorageFullError
-from tuner.executors.base import Event, Executor, Exited, Message
+from tuner.executors.base import Event, Executor
 from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter
 from tuner.experiment.ownership import HEARTBEAT_S, Ownership
@@ -80,15 +83,18 @@ class TrialLoop:
         waiting = Waiting(
             trial for trial in state.trials if trial.waits and (plan.only is None or trial.trial_id in plan.only)
         )
+        seen = SeenInterruptions(plan.spec, clock)
         self.attempts = attempts
         self._parts = parts = LoopParts(
-            plan, facts, applier.plugins, checkpoints, executor, copies, clock, ownership, attempts, waiting
+            plan, facts, applier.plugins, checkpoints, executor, copies, clock, ownership, attempts, waiting, seen
         )
         take_limits(parts)
         self.endings = Endings(parts)
-        self.admission = Admission(parts, self.endings)
         self.results = ResultHandler(parts, self.endings)
+        self.admission = Admission(parts, self.endings, self.results)
         self.steering = Steering(parts, self.endings, mailbox)
+        self._adoption = Adoption(parts, self.endings)
+        self._heard = EventHandler(parts, self.endings, self.results, self._adoption)
         self._applier, self._facts, self._timers = applier, facts, parts.timers
         self._retention = retention
         self._looked_at = clock.monotonic()
@@ -109,17 +115,21 @@ class TrialLoop:
             callbacks.on_step_begin(self._applier.turn, state.trials)
             full = not self.admission.fill()
             self._settle()
-            if not attempts.running and not attempts.starved and not attempts.backing_off:
-                if self._wakes() or (endings.halted is None and self.steering.brings_more()):
+            idle = not attempts.running and not attempts.starved and not attempts.backing_off
+            if idle and (not self._adoption.expected or endings.halted is not None):
+                if self.admission.moved() or self._wakes() or (endings.halted is None and self.steering.brings_more()):
                     continue
                 if not full or endings.halted is not None or not self._parts.executor.awaits_room():
                     break
             if attempts.starved and not attempts.running and not attempts.backing_off and self._ended_starved():
                 continue
+            self._parts.executor.filled(len(attempts.prepared))
             self._parts.executor.run_once(self.dispatch, self._timeout())
             self._pass_timers()
             self._settle()
             callbacks.on_step_end(self._applier.turn, state.trials)
+            if self._parts.executor.deserted:
+                endings.halt(HaltCause.DESERTED)
             if endings.halted is None and callbacks.is_preempted():
                 endings.halt(HaltCause.PREEMPTED)
             self._applier.turn += 1
@@ -135,6 +145,7 @@ class TrialLoop:
         now = parts.clock.monotonic()
         self._timers[Timer.HEARTBEAT] = now + HEARTBEAT_S
         parts.limits.began = now
+        parts.interruptions.resumed(parts.state.trials)
         parts.set_budget()
         if self.steering.listens:
             self._timers[Timer.ORDERS] = now + LOOK_S
@@ -145,31 +156,17 @@ class TrialLoop:
             parts.waiting.remove(trial)  # an older version let it wait, or fail
             transitions.end_trial(trial, None)
         transitions.carry_out_noted()
+        self._adoption.expect(taken_up)
         self.steering.begin()
 
     def dispatch(self, events: Sequence[Event]) -> None:
         """Handle a batch of events; when this returns they are journaled and answered."""
         self._pass_timers()  # here too: an executor may run a whole trial within one turn of the loop
         for event in events:
-            run = self.attempts.running.get(event.trial_id)
-            if run is None or event.attempt != run.number:
-                continue
-            if isinstance(event, Message):
-                self.results.on_message(run, event.body)
-            elif isinstance(event, Exited):
-                self._on_exit(run, event)
+            self._heard.handle(event)
         if self.steering.pending:
             self.steering.settle()
         self._settle()
-
-    def _on_exit(self, run: LiveAttempt, event: Exited) -> None:
-        for ref in list(run.open):
-            self._parts.checkpoints.closed(run, ref)
-        if run.said is None or run.phase is Phase.REFUSED or event.status != 0:
-            for published in self._parts.checkpoints.left_behind(run):
-                self.results.on_published(run, published)
-        self.endings.on_exit(run, event)
-        self.endings.transitions.carry_out()
 
     def _wakes(self) -> bool:
         """Nothing runs and nobody new comes: whether the scheduler lets one of those that wait go on, or end."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
+from trainables.quick_dataclass import dataclass
 from tuner.clock import Clock
 from tuner.driver.attempts import Attempts, Waiting
 from tuner.driver.checkpoints import TrialCheckpoints
 from tuner.driver.fact_log import FactLog
 from tuner.driver.jobs import RunPlan
 from tuner.driver.plugins import PluginSet
+from tuner.driver.seen_interruptions import SeenInterruptions
 from tuner.executors.base import Executor
 from tuner.experiment.ownership import Ownership
 from tuner.experiment.state import ExperimentState
@@ -62,6 +64,7 @@ class LoopParts:
     ownership: Ownership | None
     attempts: Attempts
     waiting: Waiting
+    interruptions: SeenInterruptions
     timers: dict[Timer, float] = field(default_factory=dict)
     """When each is due, in monotonic seconds."""
     limits: RunLimits = field(default_factory=RunLimits)

@@ -34,6 +34,7 @@ class Transitions:
         """The attempt is over, and its trial waits."""
         trial = run.trial
         self._attempts.enter(run, Phase.ENDED)
+        self._parts.interruptions.ended(run, why)
         self._facts.add(ev.AttemptEnded(trial.trial_id, run.number, why, error, self._parts.clock.time()))
         self._checkpoints.attempt_ended(trial)
         self.wait(trial)
@@ -49,6 +50,7 @@ class Transitions:
         run = self._attempts.running.get(trial.trial_id)
         if run is not None:
             self._attempts.enter(run, Phase.ENDED)
+            self._parts.interruptions.ended(run, "" if error is None else "failed")
         status: ev.TrialEnd = "TERMINATED" if error is None else "ERROR"
         at = self._parts.clock.time()
         self._facts.add(ev.TrialEnded(trial.trial_id, status, at, error, reason or why_ended(trial, error)))

@@ -1,4 +1,4 @@
-"""Executors run trials: local processes, this very process, the nodes of a Ray cluster, or a simulation.
+"""Executors run trials: local processes, this very process, the nodes of a Ray cluster, jobs of Slurm, or a simulation.
 
 Third parties write their own against `tuner.executors.base`.
 """
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tuner.executors.pool import check_fits
     from tuner.executors.ray.executor import RayExecutor
     from tuner.executors.simulated import SimulatedExecutor
+    from tuner.executors.simulated_attempt import SimulatedSave
+    from tuner.executors.slurm.executor import SlurmExecutor
     from tuner.resources import parse_resources
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "Message",
     "RayExecutor",
     "SimulatedExecutor",
+    "SimulatedSave",
+    "SlurmExecutor",
     "Started",
     "check_fits",
     "parse_resources",
@@ -36,6 +40,8 @@ _WHERE = {
     "LocalExecutor": "tuner.executors.local.executor",
     "RayExecutor": "tuner.executors.ray.executor",
     "SimulatedExecutor": "tuner.executors.simulated",
+    "SimulatedSave": "tuner.executors.simulated_attempt",
+    "SlurmExecutor": "tuner.executors.slurm.executor",
     "check_fits": "tuner.executors.pool",
     "parse_resources": "tuner.resources",
 }

@@ -6,12 +6,13 @@ An executor starts attempts, carries messages both ways, and says when an attemp
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trainables.job import Job
+from trainables.quick_dataclass import dataclass
 from trainables.wire import FromTrial, ToTrial
 from tuner.clock import Clock, SystemClock
 
@@ -106,7 +107,27 @@ class Exited:
     """Of a process of this machine or of a host's that a signal has ended, or that left with a status."""
 
 
-Event = Started | Message | Exited
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A process that no driver has started goes on with an attempt of a driver that was killed, if it may."""
+
+    trial_id: str
+    attempt: int
+    generation: int
+    iteration: int = 0
+    """Of a report of its that was not answered; 0: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The process is gone that had outlived the driver of an attempt (`Executor.outlives`)."""
+
+    trial_id: str
+    attempt: int
+
+
+Told = Literal["continue", "stop", "pause"]
+Event = Started | Message | Exited | Offered | Released
 Dispatch = Callable[[Sequence[Event]], None]
 """The loop's handler of a batch of events. When it returns, the answers have been given with `tell`."""
 
@@ -127,8 +148,20 @@ class Executor(Protocol):
     directories: bool = True
     """Trials have directories; False: of each there is what the journal says."""
 
+    virtual_checkpoints: bool = False
+    """Checkpoints are facts of the journal, and nothing of them is on a disk. Its trials save when they are told to, as
+    classes do, whatever the trainable is."""
+
+    answers_ahead: bool = False
+    """A trial may go on before its result is answered, where nobody decides about it (`wire.Answer.free_until`)."""
+
     keeps_processes: bool = False
     """A process may go on with another attempt (`Launch.reuse`), and `end_idle` does something."""
+
+    @property
+    def deserted(self) -> bool:
+        """Nobody is left who would run an attempt, nor will anybody come: the run is to end."""
+        return False
 
     @property
     def is_in_users_code(self) -> bool:
@@ -157,11 +190,37 @@ class Executor(Protocol):
         """True if room that is not there now was asked for elsewhere, and will come."""
         return False
 
+    def filled(self, coming: int) -> None:
+        """Whoever can begin now was chosen, and so many of them are not launched yet. Nothing else begins for now."""
+        return
+
+    def prepare(self, launch: Launch) -> Launch:
+        """Do what takes time, for a launch that is about to come; its start is on the way to the disk."""
+        return launch
+
     def launch(self, launch: Launch) -> None:
         """Start an attempt. Its `Started` follows. Needs `can_launch`."""
 
+    def outlives(self, trial_id: str, attempt: int, directory: Path) -> bool:
+        """Whether the process of the attempt lives that a trial had under the driver before: it is offered then, or
+        `Released` follows.
+        """
+        return False
+
+    def adopt(self, offered: Offered, *, iteration: int, then: Told) -> None:
+        """The attempt that was `Offered` runs on, and the journal has its results up to that iteration.
+
+        Args:
+            then: what was answered to the last of them.
+        """
+        return
+
+    def decline(self, offered: Offered, *, ended: bool) -> None:
+        """It does not; `ended`: its trial never runs again."""
+        return
+
     def tell(self, trial_id: str, message: ToTrial) -> None:
-        """Send an Answer, a Durable or a Halt to a running attempt; one that is already gone is no error."""
+        """Send an Answer, a Decided, a Durable or a Halt to a running attempt; one that is already gone is no error."""
 
     def kill(self, trial_id: str) -> None:
         """End an attempt and all its descendants at once; `Exited` with reason "killed" follows."""

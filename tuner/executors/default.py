@@ -8,7 +8,9 @@ from typing import Any
 from tuner.error import SettingError
 from tuner.executors.base import Executor
 
-_TRAITS = ("inline", "max_concurrent", "clock", "directories", "keeps_processes", "remote_hosts")
+_TRAITS = (
+    "inline", "max_concurrent", "clock", "directories", "virtual_checkpoints", "keeps_processes", "remote_hosts"
+)  # fmt: skip
 _default: Callable[[], Executor] | None = None
 takes_undeclared = False
 """On one machine trials may ask for resources that nobody has declared; `tuner.compat` says so."""
@@ -42,8 +44,12 @@ def chosen(setting: Any) -> Executor:
         from tuner.executors.ray.executor import RayExecutor
 
         return RayExecutor()
+    if setting == "slurm":
+        from tuner.executors.slurm.executor import SlurmExecutor
+
+        return SlurmExecutor()
     if isinstance(setting, (str, type)) or not hasattr(setting, "run_once"):
-        accepted = "'local', 'inline', 'ray' and an Executor"
+        accepted = "'local', 'inline', 'ray', 'slurm' and an Executor"
         raise SettingError(f"executor={setting!r} is not accepted; accepted are {accepted}")
     for trait in _TRAITS:  # one that has the methods need not derive from Executor
         if not hasattr(setting, trait):

@@ -121,7 +121,7 @@ class InlineExecutor(Executor):
         dispatch([replace(ended, status=KILLED, reason="killed") if link.killed else ended])
 
 
-class _InlineLink:
+class _InlineLink(wire.DriverLink):
     """`trainables.wire.Link` by plain calls into the loop.
 
     The loop lives in one thread. What a publisher thread posts waits for the next call from that thread; a blocking

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from trainables.quick_dataclass import dataclass
 from trainables.validation import nearest_name
 from tuner import knobs
 from tuner.error import ResourceError

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainables.quick_dataclass import dataclass
 from trainables.wire import CheckpointRef
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class RemoteHosts(Protocol):
 
     def check_fits(self, resources: Mapping[str, float], trainable: Any) -> None:
         """Raise ResourceError, naming the numbers, if the nodes can never hold what a trial asks for."""
+
+    def expect(self, attempts: float) -> None:
+        """So many attempts more would begin now if there were room for them; told before room is asked for."""
 
     def take_place(
         self,

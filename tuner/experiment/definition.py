@@ -21,6 +21,9 @@ class Experiment(ExperimentSpec):
         name: the experiment's name; None: the trainable's.
         run: a trainable, or a registered name.
         arguments: any argument of `tune.run`.
+
+    Example:
+        >>> tune.run(tune.Experiment("first", train, config={"lr": tune.uniform(0, 1)}, num_samples=4))
     """
 
     def __init__(self, name: str | None, run: Any, **arguments: Any) -> None:

@@ -13,11 +13,11 @@ import os
 import re
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from trainables import warned
 from trainables.masking import masked
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from tuner.clock import Clock
 from tuner.error import TuneError

@@ -6,12 +6,15 @@ to do; facts are never changed. Each is one JSON object with its kind, so that `
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, Union
 
 import msgspec
 
+from trainables.decoding import later
 from trainables.wire import CheckpointRef
 from tuner.experiment.reason import Reason
+from tuner.experiment.reused import Reused
 from tuner.experiment.trial_records import Clone
 
 Then = Literal["continue", "stop", "pause"]
@@ -72,7 +75,10 @@ class TrialCreated(Fact, tag="created", frozen=True):
 
 
 class AttemptStarted(Fact, tag="attempt", frozen=True):
-    """A process is about to get the trial. Durable before it does."""
+    """A process is about to get the trial, or what was trained elsewhere already becomes its own. Durable before.
+
+    Once more with the same attempt and generation: its process has outlived the driver (a caller's), and goes on.
+    """
 
     trial: str
     attempt: int
@@ -81,9 +87,11 @@ class AttemptStarted(Fact, tag="attempt", frozen=True):
     checkpoint: CheckpointRef | None = None
     """What it starts from; None: anew, which ends the lineage."""
     iteration: int = 0
-    """The trial's own count at that checkpoint."""
+    """The trial's own count at that checkpoint; of one that goes on, what it had come to."""
     config: msgspec.Raw = NO_RAW
     """The config from here on, where it is another (exploit)."""
+    reused: Reused | None = None
+    """No process gets it: it goes through the results of an earlier experiment's trial, and copies its checkpoint."""
 
 
 class Exploited(Fact, tag="exploited", frozen=True):
@@ -331,4 +339,7 @@ VITAL = (CheckpointForgotten, CheckpointDeleted, LocalCopyDropped, AttemptEnded,
 """Facts that free space or end trials: they are written even when the disk is full."""
 
 encode = msgspec.json.Encoder().encode
-decode = msgspec.json.Decoder(AnyFact).decode
+
+
+decode: Callable[[bytes], AnyFact] = later(AnyFact)  # a new experiment reads none
+"""The fact of a line. Raises msgspec.DecodeError."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from trainables.quick_dataclass import dataclass
 from tuner import knobs
 from tuner.error import refused
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
-from tuner.error import ExperimentNotFoundError
+from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment.paths import ExperimentPaths, as_local_path, default_storage
 from tuner.experiment.reader import is_experiment
 
@@ -27,3 +28,16 @@ def find_experiment(given: str | PathLike[str]) -> Path:
         if is_experiment(ExperimentPaths(place)):
             return place
     raise ExperimentNotFoundError(f"there is no experiment at {' nor at '.join(map(str, dict.fromkeys(places)))}")
+
+
+def named_places(name: str, value: Any) -> tuple[str, ...]:
+    """The paths, names and URIs of the experiments that a setting names, itself or by analyses of them.
+
+    Raises SettingError for what names none.
+    """
+    given = [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+    places = [getattr(each, "experiment_path", each) for each in given]
+    if any(not isinstance(place, (str, os.PathLike)) or not fspath(place) for place in places):
+        accepted = "an experiment's path, name or URI, an analysis or ResultGrid, a list of them, and None"
+        raise SettingError(f"{name}={value!r} is not accepted; accepted are {accepted}")
+    return tuple(dict.fromkeys(map(fspath, places)))

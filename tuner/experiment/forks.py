@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from trainables import tagged
+from trainables.wire import CheckpointRef
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.trial import Trial
 from tuner.experiment.trials import find_trial
@@ -47,10 +48,14 @@ def _put(config: dict[str, Any], path: str, value: Any) -> None:
 
 def result_before(trials: Sequence[Trial], trial: Trial) -> dict[str, Any]:
     """Of a fork the result that its first one follows on; empty where the checkpoint that has it is gone."""
-    donor = None if trial.fork is None else trial.fork.donor
-    trunk = None if donor is None else find_trial(trials, donor.trial_id)
-    kept = () if trunk is None else trunk.checkpoints
-    return next((record.metrics for record in kept if donor is not None and record.order == donor.order), {})
+    return result_at(trials, None if trial.fork is None else trial.fork.donor)
+
+
+def result_at(trials: Sequence[Trial], ref: CheckpointRef | None) -> dict[str, Any]:
+    """The result that a checkpoint belongs to; empty for none, and where it is gone."""
+    if ref is None or (trial := find_trial(trials, ref.trial_id)) is None:
+        return {}
+    return next((record.metrics for record in trial.checkpoints if record.order == ref.order), {})
 
 
 def chain(trials: Sequence[Trial], trial: Trial) -> list[tuple[Trial, int]]:
@@ -66,8 +71,13 @@ def chain(trials: Sequence[Trial], trial: Trial) -> list[tuple[Trial, int]]:
     return found[::-1]
 
 
+def is_reuse(trial: Trial, attempt: int) -> bool:
+    """Whether that attempt of it had no process: in it the trial became what an earlier one had come to."""
+    return trial.reused is not None and bool(trial.lineage) and trial.lineage[0][1] == attempt
+
+
 def lines_of(trials: Sequence[Trial], trial: Trial) -> list[str]:
-    """Where a fork comes from, the newest first: "forked from 3@40: lr 0.1 -> 0.01"."""
+    """Where a trial comes from that did not begin anew, the newest first: "forked from 3@40: lr 0.1 -> 0.01"."""
     told: list[str] = []
     begins = trial.fork
     while begins is not None:
@@ -75,7 +85,9 @@ def lines_of(trials: Sequence[Trial], trial: Trial) -> list[str]:
         number = begins.donor.trial_id if trunk is None else trunk.index
         changed = ", ".join(f"{key} {_short(old)} -> {_short(new)}" for key, (old, new) in begins.changed.items())
         told.append(f"forked from {number}@{begins.iteration}: {changed or 'the same config'}")
-        begins = None if trunk is None else trunk.fork
+        trial, begins = (trial, None) if trunk is None else (trunk, trunk.fork)
+    if trial.reused is not None:
+        told.append(f"reused from {trial.reused}: the same config")
     return told
 
 

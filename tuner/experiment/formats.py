@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from trainables.decoding import decoder
 from trainables.store import fs
 from tuner.error import NewerFormatError
 from tuner.experiment.paths import ExperimentPaths, parse_generation, parse_segment, parse_snapshot
@@ -37,7 +38,7 @@ class _Versioned(msgspec.Struct, frozen=True):
     format: int = 1
 
 
-_decode = msgspec.json.Decoder(_Versioned).decode
+_decode = decoder(_Versioned)
 
 
 def check(version: int, where: str | Path) -> None:
@@ -51,7 +52,7 @@ def check(version: int, where: str | Path) -> None:
 
 def check_json(data: bytes, where: str | Path) -> None:
     """`check` for a file that is one JSON object. What cannot be read at all is for its reader to say."""
-    with contextlib.suppress(msgspec.DecodeError, RecursionError):
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         check(_decode(data).format, where)
 
 
@@ -79,11 +80,11 @@ def check_books(paths: ExperimentPaths) -> None:
     for name in _names(paths.journal):
         if parse_segment(name) or parse_snapshot(name):
             with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # compaction removed it
-                with open(paths.journal / name, "rb", buffering=0) as file:
+                with fs.open_file(paths.journal / name) as file:
                     check_beginning(file.read(_PEEK), paths.journal / name)
     for name in _names(paths.generations):
         if parse_generation(name) is not None:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 check_json(fs.read_file(paths.generations / name), paths.generations / name)
 
 

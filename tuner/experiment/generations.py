@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from trainables.decoding import decode
 from trainables.store import fs
 from tuner.experiment import formats
 from tuner.experiment.hostile import said
@@ -55,7 +56,7 @@ def read_records(paths: ExperimentPaths) -> list[GenerationRecord]:
     """All generations whose record can be read, oldest first."""
     try:
         names = fs.listdir(paths.generations)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     found = (read_record(paths.generations / name) for name in names if parse_generation(name) is not None)
     return sorted((record for record in found if record is not None), key=lambda record: record.generation)
@@ -73,6 +74,6 @@ def decode_record(data: bytes, where: str | Path) -> GenerationRecord:
     """A generation's record, found at `where`. Raises NewerFormatError, msgspec.DecodeError that names the place."""
     formats.check_json(data, where)
     try:
-        return msgspec.json.decode(data, type=GenerationRecord)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return decode(data, GenerationRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise msgspec.DecodeError(f"{where} cannot be read: {said(error)}") from error

@@ -6,13 +6,13 @@ Nothing is written, and no lock is needed beside a driver that packs and drops.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from tuner.experiment import history_format as packed
 from tuner.experiment import journal_format as form
@@ -86,14 +86,13 @@ class History:
 
     @property
     def segments(self) -> list[tuple[str, int, int]]:
-        """(file, first, last) of the facts that a snapshot replaced, oldest first; `read_segment` reads one."""
+        """(file, first, last) of the facts that a snapshot replaced, oldest first; `HistoryFiles` reads one."""
         return [(span.place.entry.name, span.first, span.last) for span in self._spans]
 
-    def nearest(self, seq: int) -> int:
-        """The newest snapshot up to a fact that can be read; or the number after which the facts begin."""
-        fits = (at for at in sorted(self._snapshots, reverse=True) if self._base_seq < at <= seq and self._is_base(at))
-        newest = self.contents.snapshot_seq
-        return newest if newest and seq >= newest else next(fits, self._base_seq)
+    @property
+    def snapshots(self) -> dict[int, str]:
+        """The last fact that each snapshot of this history stands for -> its file."""
+        return {seq: place.entry.name for seq, place in self._snapshots.items()}
 
     @functools.cached_property
     def base(self) -> bytes | None:
@@ -223,18 +222,3 @@ class History:
             if moved is None or moved.path == place.path:
                 raise
             return moved.read()
-
-
-def read_segment(paths: ExperimentPaths, name: str) -> bytes:
-    """A segment, where it lies: in the journal, or in a pack of its history. Raises FileNotFoundError, ValueError."""
-    for _ in range(2):  # it may be packed between the two looks
-        with contextlib.suppress(FileNotFoundError):
-            return fs.read_file(paths.journal / name)
-        for pack in reversed(fs.listdir(paths.history) if fs.is_dir(paths.history) else []):
-            if parse_pack(pack):
-                with contextlib.suppress(FileNotFoundError):
-                    index, start = packed.read_index(paths.history / pack)
-                    for entry in index.files:
-                        if entry.name == name:
-                            return packed.read_member(paths.history / pack, start, entry)
-    raise FileNotFoundError(f"{name} is neither in the journal nor in its history")

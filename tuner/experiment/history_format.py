@@ -7,11 +7,12 @@ The index says where each of them begins, which facts it holds and of when they 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
+from trainables.decoding import decoder
 from trainables.store import fs
 from tuner.experiment.formats import FORMAT
 
@@ -58,9 +59,9 @@ class _TimedLine(msgspec.Struct, frozen=True):
     metrics: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_decode_index = msgspec.json.Decoder(Index).decode
-_decode_timed = msgspec.json.Decoder(_TimedLine).decode
-_decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
+_decode_index = decoder(Index)
+_decode_timed: Callable[[bytes], _TimedLine] = decoder(_TimedLine)
+_decode_metrics: Callable[[msgspec.Raw], _Metrics | None] = decoder(_Metrics | None)
 
 
 def time_of(body: bytes) -> float | None:
@@ -88,7 +89,7 @@ def compressed(data: bytes) -> bytes:
 def compressed_file(path: Path) -> tuple[bytes, int]:
     """A member of a file's content, which may be large, and the number of bytes in it."""
     packer, parts, size = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP), [], 0
-    with open(path, "rb", buffering=0) as file:
+    with fs.open_file(path) as file:
         while data := file.read(_CHUNK):
             parts.append(packer.compress(data))
             size += len(data)
@@ -98,7 +99,7 @@ def compressed_file(path: Path) -> tuple[bytes, int]:
 def read_index(path: Path) -> tuple[Index, int]:
     """The index of a pack, and where the members begin. Raises ValueError when it is damaged, or of a newer format."""
     unpacker, text, read = zlib.decompressobj(_GZIP), b"", 0
-    with open(path, "rb", buffering=0) as file:
+    with fs.open_file(path) as file:
         while not unpacker.eof:
             data = file.read(65536)
             if not data:
@@ -118,7 +119,7 @@ def read_member(path: Path, start: int, entry: PackEntry) -> bytes:
     """One file of a pack, as it was. Raises ValueError when it is damaged."""
     if min(entry.at, entry.size, entry.bytes) < 0:
         raise ValueError(f"{path.name} is damaged: its index makes no sense")
-    with open(path, "rb", buffering=0) as file:
+    with fs.open_file(path) as file:
         file.seek(start + entry.at)
         data = file.read(entry.size)
     unpacker = zlib.decompressobj(_GZIP)

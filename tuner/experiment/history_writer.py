@@ -10,11 +10,11 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from tuner.clock import Clock
 from tuner.error import OwnedElsewhereError
@@ -24,6 +24,7 @@ from tuner.experiment.history_format import PackEntry
 from tuner.experiment.journal_format import GenerationLink
 from tuner.experiment.paths import ExperimentPaths, parse_pack, parse_segment, parse_snapshot
 from tuner.experiment.reserve import is_full
+from tuner.freed_memory import give_back
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,7 @@ class HistoryWriter:
             for name in due.names:
                 with contextlib.suppress(FileNotFoundError):  # gone is what it was to be
                     fs.unlink(self._paths.journal / name)
+            give_back()  # a pack is made in memory
         except OwnedElsewhereError:
             pass  # the new owner's compaction does it
         except OSError as error:

@@ -7,12 +7,13 @@ that knows of no format in lines still reads them as lines, and experiment.json 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 from zlib import crc32
 
 import msgspec
 
+from trainables.decoding import decoder
+from trainables.quick_dataclass import dataclass
 from tuner.experiment.formats import FORMAT
 
 _MARK = b'{"format":%d,' % FORMAT
@@ -47,8 +48,8 @@ class _SnapshotHead(msgspec.Struct, frozen=True):
     f: Literal[0]
 
 
-_decode_head = msgspec.json.Decoder(SegmentHead).decode
-_decode_snapshot_head = msgspec.json.Decoder(_SnapshotHead).decode
+_decode_head = decoder(SegmentHead)
+_decode_snapshot_head = decoder(_SnapshotHead)
 
 
 def line(seq: int, body: bytes) -> bytes:

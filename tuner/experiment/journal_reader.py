@@ -9,8 +9,9 @@ the end of the history are told in `damaged` (a power cut may leave that), and a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from tuner.error import ExperimentDamagedError, ExperimentDivergedError
 from tuner.experiment import formats

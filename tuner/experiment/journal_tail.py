@@ -86,7 +86,7 @@ class JournalTail:
     def _read(self) -> list[tuple[int, bytes]]:
         path = self._path()
         try:
-            with open(path, "rb", buffering=0) as file:
+            with fs.open_file(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size < self._offset:
                     raise JournalReplaced(f"{path.name} was cut")

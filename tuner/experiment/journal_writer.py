@@ -47,6 +47,7 @@ class JournalWriter:
         on_durable: called from the thread when `durable_seq` has moved, or syncing failed (the next `flush` raises).
         parents: `JournalContents.chain` of what was taken over.
         guard: called before a snapshot is written and before anything is removed; raises when somebody else owns it.
+        before: called before facts are handed to the system: what is to be there whenever they are.
         history_bytes: what the history of what snapshots replaced may take; 0: none is kept.
     """
 
@@ -61,12 +62,13 @@ class JournalWriter:
         on_durable: Callable[[], None] = _nothing,
         parents: Sequence[GenerationLink] = (),
         guard: Callable[[], None] = _nothing,
+        before: Callable[[], None] = _nothing,
         history_bytes: int = HISTORY_BYTES,
     ) -> None:
         self.last_seq = next_seq - 1
         """Number of the last fact appended."""
         self.bytes_since_snapshot = self._segments_before = 0
-        self._paths, self._generation, self._guard = paths, generation, guard
+        self._paths, self._generation, self._guard, self._before = paths, generation, guard, before
         self._parents = tuple(parents)
         self._pending: list[bytes] = []
         self._vital = 0
@@ -109,6 +111,7 @@ class JournalWriter:
             StorageFullError: the disk is full (vital facts, and those before them, are written all the same; the rest
                 waits in memory for the next flush), or what was written could not be made durable.
         """
+        self._before()
         if self._sync.error is not None:
             raise self._not_durable(self._sync.error)
         if not self._pending:

@@ -11,6 +11,7 @@ from trainables.store.manifest import Published
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
+from tuner.experiment.holding import is_held
 from tuner.experiment.journal import JournalContents
 from tuner.experiment.paths import ExperimentPaths, TrialPaths, parse_checkpoint
 from tuner.experiment.state import ExperimentState
@@ -26,7 +27,7 @@ def remove_halves(state: ExperimentState, touched: Container[str]) -> None:
         fs.rmtree(leftover)
     for trial in state.trials:
         if trial.status != Trial.TERMINATED or trial.forgotten or trial.trial_id in touched:
-            for leftover in verify.leftovers(trial.directory):
+            for leftover in () if is_held(trial.directory) else verify.leftovers(trial.directory):
                 fs.rmtree(leftover)
             delete.finish_deletes(trial.directory)
 

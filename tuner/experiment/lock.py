@@ -12,9 +12,9 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from tuner.clock import Clock
 from tuner.error import OwnedElsewhereError

@@ -18,6 +18,7 @@ ENDS = {
     "preempted": "stopped by SIGTERM",
     "budget": "time budget spent",
     "fail_fast": "stopped by fail_fast",
+    "deserted": "left by its last caller",
     "failed": "the driver failed",
     "killed": "the driver was killed",
     "forked": "forked, and not begun yet",

@@ -76,6 +76,7 @@ class ExperimentPaths:
         self.driver_log = root / "driver.log"
         self.older_driver_log = root / "driver.log.1"
         self.lock = self.generations / "lock"
+        self.session_json = self.generations / "session.json"
         self.moving = root / ".moving"
         self.replaced = root / ".replaced"
         self.set_aside = root / ".set-aside"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from trainables.quick_dataclass import dataclass
 from trainables.validation import nearest_name
 from tuner.error import NoSuchAttributeError, TrialError
 from tuner.resources import PlacementGroupFactory

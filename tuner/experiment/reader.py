@@ -7,11 +7,11 @@ import json
 import logging
 import reprlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from trainables.errors import TrainablesError
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from tuner.error import ExperimentDamagedError, ExperimentNotFoundError, TuneError
 from tuner.experiment import events as ev
@@ -62,7 +62,7 @@ def read_settings(paths: ExperimentPaths) -> dict[str, Any]:
     Raises ExperimentNotFoundError if there is none, NewerFormatError, ExperimentDamagedError if it cannot be read.
     """
     try:
-        text = standing(paths).experiment_json.read_bytes()
+        text = fs.read_file(standing(paths).experiment_json)
     except (FileNotFoundError, NotADirectoryError):
         raise ExperimentNotFoundError(f"there is no experiment at {paths.root}") from None
     except OSError as error:

@@ -62,6 +62,10 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many were compared, itself included."""
     cut: float | None = None
     """The value of `metric` that would have been needed, or the limit that was reached."""
+    values: dict[str, float | None] | None = None
+    """The trial's own values where several metrics were compared; `metric` and `value` are None then."""
+    front: int | None = None
+    """Of several metrics: the front of those it was compared with that it is in, from 1, the one that nothing beats."""
 
     def __post_init__(self) -> None:
         """What the journal could not hold, or not be read back with, is made plain here, or refused."""
@@ -72,7 +76,9 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
         for name in ("by", "metric"):
             text = getattr(self, name)
             if text and not text.isascii():
-                force_setattr(self, name, text.encode("utf-8", "backslashreplace").decode())
+                force_setattr(self, name, _encodable(text))
+        if self.values is not None:
+            force_setattr(self, "values", _plain_values(self.values))
 
     def filled(self, by: str, iteration: int) -> Reason:
         """The same with who and when, where that is not said."""
@@ -112,6 +118,10 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def _numbers(self, brief: bool) -> list[str]:
         said = [self._score()] if self.metric is not None and self.value is not None and not brief else []
+        if self.values is not None and not brief:
+            said = [name if value is None else f"{name} {value:.5g}" for name, value in self.values.items()]
+        if self.front is not None:
+            said.append(f"front {self.front}")
         if self.rank is not None and self.of is not None:
             said.append(f"{_ordinal(self.rank)} of {self.of}")
         return said if self.cut is None else [*said, f"needed {self.cut:.5g}"]
@@ -152,7 +162,19 @@ _PLAIN: dict[str, type] = {
     "rank": int,
     "of": int,
     "cut": float,
+    "front": int,
 }
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _plain_values(values: Any) -> dict[str, float | None]:
+    try:
+        return {_encodable(name): None if value is None else float(value) for name, value in values.items()}
+    except (AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError):
+        raise SettingError(f"Reason(values={values!r:.80}) is not accepted; accepted is dict[str, float]") from None
 
 
 def _made(plain: type, name: str, value: Any) -> Any:

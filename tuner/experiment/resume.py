@@ -7,13 +7,13 @@ returns the facts that bring the state up to what is really there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 import msgspec
 
 from trainables import tagged
+from trainables.quick_dataclass import dataclass
 from trainables.store.manifest import Published
 from trainables.validation import nearest_name
 from trainables.wire import CheckpointRef

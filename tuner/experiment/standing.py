@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import msgspec
 
+from trainables.quick_dataclass import dataclass
 from tuner.experiment import events as ev
 from tuner.experiment.state import ExperimentState
 

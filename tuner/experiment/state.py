@@ -8,11 +8,12 @@ from typing import Any, get_args
 
 import msgspec
 
-from trainables import tagged
+from trainables import decoding, tagged
 from trainables.result_history import flatten
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
+from tuner.experiment.compact import compact, loosen, share
 from tuner.experiment.hostile import check_name, check_ref
 from tuner.experiment.order_records import OrderRecord, SettingChange
 from tuner.experiment.steered_state import SteeredState
@@ -65,13 +66,14 @@ class ExperimentState(SteeredState):
         check_name(trial.dirname)
         for ref in (*(record.ref for record in kept), *trial.forgotten, trial.started_from):
             check_ref(ref)
-        trial.__dict__.update(root=self.root / trial.dirname, usual=self.usual_resources)
+        trial.__dict__.update(home=self.root, usual=self.usual_resources)
         trial.save_due = max(trial.save_due, *trial.unsaved, 0)  # format 1 has no `save_due`
         self.counts[trial.status] += 1
         self._borrows(trial)
         self.checkpoint_count += len(kept)
         self.checkpoint_bytes += sum(record.bytes for record in kept)
         self._saves = max(self._saves, *(record.number for record in kept), 0)
+        share(trial)
 
     def snapshot(self, plugins: dict[str, str]) -> bytes:
         """All of it, as JSON."""
@@ -81,7 +83,7 @@ class ExperimentState(SteeredState):
 
     @classmethod
     def from_snapshot(cls, root: Path, body: bytes | None) -> ExperimentState:
-        return cls(root, None if body is None else msgspec.json.decode(body, type=Snapshot))
+        return cls(root, None if body is None else decoding.decode(body, Snapshot))
 
     def trial(self, trial_id: str) -> Trial:
         """One that a fact has created. Raises ExperimentDamagedError where none has."""
@@ -135,7 +137,7 @@ class ExperimentState(SteeredState):
             resources=fact.resources,
             order=fact.order,
         )
-        trial.__dict__.update(root=self.root / fact.dirname, usual=self.usual_resources)
+        trial.__dict__.update(home=self.root, usual=self.usual_resources)
         self._order.append(trial)
         self._by_id[fact.trial] = trial
         self._made_by_order(trial, fact)
@@ -147,9 +149,7 @@ class ExperimentState(SteeredState):
         trial = self._by_id[fact.trial]
         if fact.checkpoint is None or fact.checkpoint.trial_id != fact.trial:
             trial.lineage = []  # anew, or a clone: nothing of its own life before is used again
-        trial.lineage.append((fact.generation, fact.attempt))
-        trial.attempt, trial.attempt_generation = fact.attempt, fact.generation
-        trial.started_from, trial.next_start = fact.checkpoint, None
+        self._starts(trial, fact)
         self._borrows(trial)
         if fact.config != ev.NO_RAW:
             trial.raw_config = fact.config
@@ -168,7 +168,7 @@ class ExperimentState(SteeredState):
             for key in sorted({*before, *after})
             if before.get(key) != after.get(key)
         }
-        trial.clones.append(Clone(fact.iteration, fact.checkpoint, changed))
+        trial.clones = [*trial.clones, Clone(fact.iteration, fact.checkpoint, changed)]
         trial.next_start, trial.clone_iteration = fact.checkpoint, fact.iteration
         trial.save_due = 0  # what it had come to is given up
         if fact.checkpoint.trial_id != fact.trial:
@@ -212,10 +212,9 @@ class ExperimentState(SteeredState):
         self._saves += 1
         record = CheckpointRecord(fact.ref, fact.bytes, fact.at, raw, fact.digest, summary, self._saves)
         trial.forgotten = [ref for ref in trial.forgotten if ref.order != fact.ref.order]  # a replica still had it
-        trial.checkpoints.append(record)
+        trial.checkpoints = sorted([*trial.checkpoints, record], key=lambda kept: kept.order)
         if trial.next_start is None:
             self.borrowed.pop(trial.trial_id, None)
-        trial.checkpoints.sort(key=lambda kept: kept.order)
         trial.saves += 1
         trial.save_failures, trial.save_error = 0, ""
         if fact.ref.iteration >= trial.save_due:
@@ -248,7 +247,8 @@ class ExperimentState(SteeredState):
     def _forgotten(self, fact: ev.CheckpointForgotten) -> None:
         check_ref(fact.ref)
         self._remove(fact.ref)
-        self._by_id[fact.ref.trial_id].forgotten.append(fact.ref)
+        trial = self._by_id[fact.ref.trial_id]
+        trial.forgotten = [*trial.forgotten, fact.ref]
 
     def _deleted(self, fact: ev.CheckpointDeleted) -> None:
         trial = self._by_id[fact.ref.trial_id]
@@ -287,8 +287,9 @@ class ExperimentState(SteeredState):
 
     def _attempt_ended(self, fact: ev.AttemptEnded) -> None:
         trial = self._by_id[fact.trial]
-        trial.unsaved = {}
-        trial.rest(fact.why, fact.at)
+        if fact.why != "halted" or trial.next_start is not None:
+            trial.unsaved = {}  # else its caller may outlive the driver, and save it still
+        self._rests(trial, fact)
         if fact.why == "failed":
             trial.num_failures += 1
             trial.failures_in_row += 1
@@ -307,7 +308,7 @@ class ExperimentState(SteeredState):
         trial.rested(fact.at, trial.iteration)
         self._status(trial, fact.status)
         self._borrows(trial)
-        trial.compact()
+        compact(trial)
 
     def _reopened(self, fact: ev.TrialReopened) -> None:
         trial = self._by_id[fact.trial]
@@ -319,10 +320,9 @@ class ExperimentState(SteeredState):
             trial.rest("failed" if trial.status == Trial.ERROR else "halted", trial.ended_at)
         trial.num_failures = trial.num_lost = trial.failures_in_row = 0
         trial.end_reason = None
-        trial.summary = {key: list(entry) for key, entry in trial._summary().items()}
-        trial.raw_summary = ev.NO_RAW
+        loosen(trial)
         if fact.anew:
-            trial.started_from, trial.next_start, trial.lineage = None, None, []
+            trial.started_from, trial.next_start, trial.lineage, trial.reused = None, None, [], None
             self._begins(trial)
         self._status(trial, Trial.PENDING)
         self._borrows(trial)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuner.experiment import events as ev
+from tuner.experiment.forks import is_reuse
 from tuner.experiment.hostile import check_ref
 from tuner.experiment.order_records import Note, OrderRecord, SettingChange
 from tuner.experiment.trial import Trial
@@ -53,6 +54,23 @@ class SteeredState:
         if trial.fork is not None:
             trial.next_start, trial.clone_iteration = trial.fork.donor, trial.fork.iteration
 
+    def _starts(self, trial: Trial, fact: ev.AttemptStarted) -> None:
+        """Note which attempt starts, and from what."""
+        begun = (fact.generation, fact.attempt)
+        if begun != (trial.attempt_generation, trial.attempt):
+            trial.unsaved = {}  # of one that goes on after its driver was killed the saves may come still
+        if trial.lineage[-1:] != [begun]:
+            trial.lineage = [*trial.lineage, begun]
+        trial.attempt, trial.attempt_generation = fact.attempt, fact.generation
+        trial.started_from, trial.next_start = fact.checkpoint, None
+        if fact.checkpoint is None:
+            trial.reused = fact.reused
+
+    def _rests(self, trial: Trial, fact: ev.AttemptEnded) -> None:
+        """The trial does not run any more, unless it did not in that attempt, of which nothing was cut off either."""
+        if fact.why != "halted" or not is_reuse(trial, fact.attempt):
+            trial.rest(fact.why, fact.at)
+
     def _order_taken(self, fact: ev.OrderTaken) -> None:
         self.orders[fact.id] = OrderRecord(tight(fact.order), fact.at, saves=self._saves)
 
@@ -76,7 +94,8 @@ class SteeredState:
             self.held.pop(trial.trial_id, None)
 
     def _noted(self, fact: ev.TrialNoted) -> None:
-        self._by_id[fact.trial].notes += [Note(fact.at, fact.text)]
+        trial = self._by_id[fact.trial]
+        trial.notes = [*trial.notes, Note(fact.at, fact.text)]
         self._order_answered(ev.OrderAnswered(fact.order, fact.at))
 
     def _set(self, fact: ev.SettingChanged) -> None:

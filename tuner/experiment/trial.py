@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 
@@ -22,7 +22,8 @@ from tuner.experiment.events import NO_RAW, ErrorInfo
 from tuner.experiment.order_records import Note
 from tuner.experiment.ray_trial import RayTrial, TrialType
 from tuner.experiment.reason import Reason, ReasonKind
-from tuner.experiment.trial_records import CheckpointRecord, Clone, Rest, Summary, add_to_summary, tight
+from tuner.experiment.reused import Reused
+from tuner.experiment.trial_records import CheckpointRecord, Clone, Rest, Summary, add_to_summary
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,8 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
     """The id of the order that it was made for; "": the searcher proposed it."""
     fork_seed: int = -1
     """Of a trial that began at another one's checkpoint by a user's order: the number that its seed is made of."""
+    reused: Reused | None = None
+    """The trial of an earlier experiment whose results and checkpoint it began with."""
     rests: list[Rest] = []
     """When it did not run since it first did, oldest first."""
 
@@ -113,15 +116,14 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
         """
         cached = self.__dict__.get("config")
         if cached is None:
-            root: Path | None = self.__dict__.get("root")
-            blobs = Blobs(root.parent / "blobs") if root is not None else None
+            placed = "home" in self.__dict__ or "root" in self.__dict__
+            blobs = Blobs(self.directory.parent / "blobs") if placed else None
             try:
                 loaded = tagged.loads(bytes(self.raw_config), blobs=blobs, unpickled=self._unpickled)
             except MetricError as error:  # of the same text for all that is written down; it begins with the key
                 raise SerializationError(f"{self.name}: config value {error}") from error.__cause__
             cached = self.__dict__["config"] = loaded
-        result: dict[str, Any] = cached
-        return result
+        return cast("dict[str, Any]", cached)
 
     def release(self) -> None:
         """Give up what was read of a large config; it is read again when it is asked for."""
@@ -129,7 +131,7 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
             self.__dict__.pop("config", None)
 
     def _unpickled(self, ref: tagged.BlobRef) -> None:
-        root: Path = self.__dict__["root"].parent
+        root = self.directory.parent
         if speak_of(root):
             log.warning(
                 "%s: config of %s: %s is unpickled, which runs its code; open only experiments that you trust",
@@ -160,8 +162,7 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
                 cached["done"] = True  # its function returned after that result
             if not self.is_finished():  # a finished trial keeps only the bytes
                 self.__dict__["last_result"] = cached
-        result: dict[str, Any] = cached
-        return result
+        return cast("dict[str, Any]", cached)
 
     @property
     def last_heard_of(self) -> float:
@@ -178,8 +179,13 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
 
     @property
     def directory(self) -> Path:
-        root: Path = self.__dict__["root"]
-        return root
+        """The trial's own directory, which holds its checkpoints and files."""
+        found: Path | None = self.__dict__.get("root")
+        if found is None:
+            found = self.__dict__["home"] / self.dirname
+            if not self.is_finished():  # hundreds of bytes, which are asked for with each result
+                self.__dict__["root"] = found
+        return cast(Path, found)
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -189,9 +195,7 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
 
     @property
     def own_checkpoints(self) -> list[CheckpointRecord]:
-        """Those of the life that stands, oldest first: what was saved before the trial started anew, or became a clone,
-        is not resumed from and not its best.
-        """
+        """Those of the life that stands, oldest first: nothing from before it started anew or became a clone."""
         if not self.lineage:
             return []
         first = self.lineage[0]  # every attempt since then belongs to it
@@ -199,6 +203,7 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
 
     @property
     def latest_checkpoint(self) -> CheckpointRecord | None:
+        """What is recorded of the newest checkpoint that is kept; None: there is none."""
         return self.checkpoints[-1] if self.checkpoints else None
 
     def open_checkpoint(self, record: CheckpointRecord) -> Checkpoint:
@@ -223,11 +228,13 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
         return {key for key, entry in self._summary().items() if not entry}
 
     def _summary(self) -> Summary:
+        """The summary, wherever it is: of a finished trial it is made of its JSON."""
         frozen: Summary = self.summary or msgspec.json.decode(self.raw_summary) or {}
         return frozen
 
     @property
     def error_file(self) -> str | None:
+        """The path of error.txt, which has a failed trial's traceback; None: there is none."""
         file = self.directory / "error.txt"
         return str(file) if self.error is not None and file.exists() else None
 
@@ -312,7 +319,8 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
     def rest(self, why: str, at: float | None) -> None:
         """It does not run from now on, or from when it was last heard of."""
         ran_since = (self.rests[-1].until if self.rests else self.started_at) or 0.0
-        self.rests.append(Rest(why, max(self.last_heard_of if at is None else at, ran_since), self.iteration))
+        since = max(self.last_heard_of if at is None else at, ran_since)
+        self.rests = [*self.rests, Rest(why, since, self.iteration, unseen=at is None)]
 
     def rested(self, at: float, iteration: int) -> None:
         """The rest that goes on, if one does, ends."""
@@ -324,22 +332,8 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
         metrics = tagged.loads(bytes(raw)) or {}
         if iteration > self.iteration + 1:
             self.summary = {key: [] for key in self.summary}  # those between are in the history, if anywhere
+        else:
+            self.summary = dict(self.summary)
         add_to_summary(self.summary, metrics)
         self.iteration, self.raw_result = iteration, raw
         self.__dict__["last_result"] = metrics
-
-    # --- compact keeping of finished trials ---------------------------------------------------------
-
-    def compact(self) -> None:
-        """Keep a finished trial in as few bytes as can be."""
-        if self.summary:
-            self.raw_summary = msgspec.Raw(msgspec.json.encode(self.summary))
-            self.summary = {}
-        self.raw_result = tight(self.raw_result)
-        for record in self.checkpoints:
-            record.raw_metrics = tight(record.raw_metrics)
-            record.summary = {}
-            record.__dict__.pop("metrics", None)
-        self.unsaved = {}
-        self.__dict__.pop("last_result", None)
-        self.__dict__.pop("config", None)

@@ -106,3 +106,5 @@ class Rest(msgspec.Struct, omit_defaults=True):
     """When the next attempt began, or the trial was ended without one; None: it waits still."""
     iteration: int = 0
     """Where the next attempt begins."""
+    unseen: bool = False
+    """Nobody saw the attempt end: its driver was killed."""

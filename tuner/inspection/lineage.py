@@ -21,8 +21,9 @@ def edges_of(trials: Iterable[Trial], orders: Mapping[str, OrderRecord] | None =
         orders: what users have ordered, by id: who failed and was told to try again does not just restart.
 
     Returns:
-        "kind" ("exploit": from another trial's checkpoint; "fork": it began there, by an order; "restart"; "retry": by
-        an order; "pause": it had been paused), "trial" (id), "iteration" (from which it went on, its own count),
+        "kind" ("exploit": from another trial's checkpoint; "fork": it began there, by an order; "reuse": with what an
+        earlier experiment had trained, which "why" names; "restart"; "retry": by an order; "pause": it had been
+        paused), "trial" (id), "iteration" (from which it went on, its own count),
         "reached" (to which it had come), "from" (id of the trial whose checkpoint it is), "checkpoint" and
         "from_iteration" (None: nothing, or unknown), "changed" ({flat key of the config: [before, after]}), "at"
         (seconds since the epoch; None: it has not yet, or it is not known), "why" (how the attempt before ended),
@@ -37,7 +38,9 @@ def _edges_of_trial(trial: Trial, retries: list[tuple[float, str]]) -> list[dict
     rests = list(trial.rests)
     fork = trial.fork
     edges = [] if fork is None else [_begun(trial, fork)]
-    for clone in trial.clones[len(edges) :]:
+    if (reused := trial.reused) is not None:
+        edges.append(_edge("reuse", trial, reused.iteration, None) | {"at": trial.started_at, "why": str(reused)})
+    for clone in trial.clones[0 if fork is None else 1 :]:
         before = next((rest for rest in rests if rest.reached >= clone.iteration), None)
         for rest in rests[: 0 if before is None else rests.index(before)]:
             edges += _went_on(trial, rest, retries)

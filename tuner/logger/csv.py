@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import logging
@@ -100,6 +101,8 @@ class CSVLoggerCallback(RowLogger):
     def _widen(self, file: CsvFile, trial: Trial, header: tuple[str, ...]) -> CsvFile:
         """Write the file anew with more columns, beside the old one, which then is replaced."""
         fresh = _beside(file.path)
+        with contextlib.suppress(OSError):  # then it is in `late`
+            file.write_out()
         text = (fs.read_file(file.path) + file.late).decode("utf-8", "backslashreplace")
         rows = csv.reader(io.StringIO(text, newline=""))
         next(rows, None)

@@ -1,9 +1,10 @@
 """Append-only result files with a row per result, and the base of the loggers that write them.
 
-A row is given to the operating system before its result is journaled: a driver that is killed leaves the rows of all
-journaled results behind, and the next one cuts what is beyond the checkpoint that the trial goes back to. After a power
-cut, which may take or damage rows that were never synced, the next one puts them back from the journal; what a snapshot
-dropped from it was made durable here before.
+A row is given to the operating system before its result is journaled, with the others of its file that came in the
+same turn of the loop (`gather`): a driver that is killed leaves the rows of all journaled results behind, and the next
+one cuts what is beyond the checkpoint that the trial goes back to. After a power cut, which may take or damage rows
+that were never synced, the next one puts them back from the journal; what a snapshot dropped from it was made durable
+here before.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from __future__ import annotations
 import abc
 import logging
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from trainables.store import fs
-from tuner.callback import Trials
+from tuner.callback import Callback, Trials
 from tuner.experiment.standing import StandingResult
 from tuner.experiment.trial import Trial
 from tuner.logger.base import LoggerCallback
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 
 LATE_LIMIT = 1 << 20
 """Bytes of rows that are kept in memory, per file, while a disk is full."""
+_GATHERED = 1 << 16
+"""Bytes of rows, about, from which on they do not wait for the end of the turn."""
 MAX_OPEN = 64
 """Files that stay open: those of running trials, and of some paused ones."""
 
@@ -40,6 +44,8 @@ class RowFile:
         self._fd = fs.open_append(path)
         self._size = fs.size(path)
         self._last = 0
+        self._gathered: list[bytes] = []
+        """What is to be handed to the system with the next write."""
         self.late = b""
         """Rows that the disk refused, to be tried again."""
         self.head = b""
@@ -47,8 +53,22 @@ class RowFile:
 
     def append(self, row: bytes) -> None:
         """Raises OSError when the disk refuses; then the row is in memory and will be tried again."""
-        data = self.late + self.head + row if self.late or self.head else row
+        self.add(row)
+        self.write_out()
+
+    def add(self, row: bytes) -> bool:
+        """The same with the next `write_out`; True: it is time for that."""
+        self._gathered.append(self.head + row if self.head else row)
         self.head = b""
+        self._last = len(row)
+        return len(self._gathered) * self._last > _GATHERED
+
+    def write_out(self) -> None:
+        """Hand to the system what was added. Raises as `append`."""
+        data = b"".join((self.late, *self._gathered))
+        self._gathered.clear()
+        if not data:
+            return
         try:
             fs.write(self._fd, data)
         except OSError:
@@ -58,11 +78,13 @@ class RowFile:
             raise
         self.late = b""
         self._size += len(data)
-        self._last = len(row)
 
     def replace_last(self, row: bytes) -> None:
         """Write the last row anew, in place, so that it is there at every instant. It must not be longer."""
         old, self._last = self._last, len(row)
+        if self._gathered:
+            self._gathered[-1] = self._gathered[-1][: -old or None] + row
+            return
         if self.late or not old or len(row) > old:
             return
         fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)  # the other one appends, wherever it is told to write
@@ -76,8 +98,7 @@ class RowFile:
     def close(self) -> None:
         """Raises OSError when the disk still refuses what it refused before; the file is closed all the same."""
         try:
-            if self.late:
-                self.append(b"")
+            self.write_out()
         finally:
             fs.close(self._fd)
 
@@ -90,6 +111,12 @@ class RowLogger(LoggerCallback):
     def __init__(self) -> None:
         self._files: dict[str, RowFile] = {}
         self._warned: set[int | None] = set()
+        self.gathers = False
+        """Whether rows wait for `write_out`."""
+        self._added: set[RowFile] = set()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({"gathers": False, "_added": set(), **state})  # older versions stored neither
 
     @abc.abstractmethod
     def _path(self, trial: Trial) -> Path:
@@ -130,10 +157,21 @@ class RowLogger(LoggerCallback):
             row = self._row(file, trial, result)
             file = self._files[trial.trial_id]
             file.iteration, file.done = reached, bool(result.get("done"))
-            if row is not None:
-                file.append(row)
+            if row is not None and (file.add(row) or not self.gathers):
+                file.write_out()
+            elif row is not None:
+                self._added.add(file)
         except OSError as error:
             self._complain(self._path(trial), error)
+
+    def write_out(self) -> None:
+        """Hand to the system the rows that wait."""
+        while self._added:
+            file = self._added.pop()
+            try:
+                file.write_out()
+            except OSError as error:
+                self._complain(file.path, error)
 
     def log_trial_rollback(self, trial: Trial, iteration: int) -> None:
         try:
@@ -189,6 +227,7 @@ class RowLogger(LoggerCallback):
     def _close(self, trial_id: str) -> None:
         file = self._files.pop(trial_id, None)
         if file is not None:
+            self._added.discard(file)
             try:
                 file.close()
             except OSError as error:
@@ -206,3 +245,20 @@ class RowLogger(LoggerCallback):
             error.strerror or error,
             "unknown" if free is None else free,
         )
+
+
+def gather(callbacks: Iterable[Callback]) -> Callable[[], None]:
+    """Have rows wait in memory until the function that is returned is called: before results are journaled.
+
+    Not where somebody of the callbacks reads the files while they grow.
+    """
+    callbacks = list(callbacks)
+    loggers = [callback for callback in callbacks if isinstance(callback, RowLogger)]
+    for logger in loggers:
+        logger.gathers = not any(getattr(callback, "reads_result_json", False) for callback in callbacks)
+
+    def write_out() -> None:
+        for logger in loggers:
+            logger.write_out()
+
+    return write_out

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainables.quick_dataclass import dataclass
 from tuner.error import ExperimentDamagedError, NewerFormatError, ResumeError
 from tuner.experiment import existing
 from tuner.experiment.existing import Existing, Rerun

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from tuner.clock import Clock
 from tuner.experiment import replacing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
@@ -14,6 +14,7 @@ from trainables.errors import StoreMissingError
 from trainables.group.group_trainable import GroupTrainable
 from trainables.job import Replicated
 from trainables.places import parent_and_name
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from trainables.transfer.client import InlineClient, TransferClient
 from tuner.clock import Clock

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from trainables.quick_dataclass import dataclass
 from tuner.error import ExperimentDamagedError, ExperimentDivergedError, ExperimentExistsError, ResumeError, TuneError
 from tuner.experiment.existing import Existing
 from tuner.experiment.resume import Base

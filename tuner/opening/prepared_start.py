@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from trainables.quick_dataclass import dataclass
 from tuner.clock import Clock
 from tuner.error import ExperimentExistsError, ResumeError
 from tuner.experiment.blobs import Blobs

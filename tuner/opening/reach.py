@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from trainables.config import SyncConfig
 from trainables.errors import InvalidAddressError
 from trainables.net.backoff import patient
+from trainables.quick_dataclass import dataclass
 from trainables.transfer import transfer_jobs
 from trainables.transfer.client import InlineClient, ProcessClient, TransferClient
 from tuner.error import SettingError

@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import msgspec
 from trainables.checkpoint import Checkpoint
 from trainables.config import SyncConfig
 from trainables.places import parent_and_name
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from trainables.transfer import transfer_jobs
 from trainables.transfer.client import ProcessClient, TransferClient

@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import math
 import os
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import cloudpickle
 
 from trainables.config import SyncConfig
 from trainables.masking import masked
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from trainables.store.retention import policy_for
 from trainables.transfer.open import shown
@@ -25,9 +27,9 @@ from tuner.experiment import formats, unpickling
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.naming import script_hash
 from tuner.experiment.paths import ExperimentPaths
-from tuner.opening.trainable_code import fingerprint_of, is_another
+from tuner.opening.trainable_code import fingerprint_of, fingerprint_parts, is_another
 from tuner.retention.rules import parts_of, rule_of
-from tuner.schedulers import FIFOScheduler, create_scheduler
+from tuner.schedulers import create_scheduler, default_scheduler
 from tuner.search import BasicVariantGenerator, create_searcher
 from tuner.search.described import described
 from tuner.search.resolve import Space
@@ -144,7 +146,7 @@ class Description:
         """
         blobs, plain = Blobs(paths.blobs), dict(self.plain)
         if before and not runs:
-            plain["code"] = before.get("code")
+            plain |= {name: before.get(name) for name in ("code", "code_parts")}
         if not before:
             plain["space_blob"] = None if self.space is None else blobs.put(self.space)
         plain["settings_blob"] = blobs.put(self.stored)
@@ -232,6 +234,7 @@ def _said(spec: Spec) -> dict[str, Any]:
         "entry": f"{trainable.__module__}:{trainable.__qualname__}" if named else "",
         "class_api": spec.class_api,
         "code": fingerprint_of(trainable),
+        "code_parts": fingerprint_parts(trainable),
         "metric": _plain(spec.metric),
         "mode": _plain(spec.mode),
         "num_samples": spec.num_samples,
@@ -243,6 +246,9 @@ def _said(spec: Spec) -> dict[str, Any]:
         "max_failures": spec.failure_config.max_failures,
         "upload_dir": _shown_upload_dir(spec.sync_config),
         "sync_command": _sync_command(spec.sync_config),
+        "checkpoint_budget": None if spec.checkpoint_budget is None else spec.checkpoint_budget.size,
+        "time_budget_s": spec.time_budget_s if spec.time_budget_s != math.inf else None,
+        "max_concurrent_trials": spec.max_concurrent_trials or None,
         **_plugins_of(spec),
     }
 
@@ -258,8 +264,10 @@ def _plugins_of(spec: Spec) -> dict[str, Any]:
         searcher = create_searcher("optuna") if callable(spec.param_space) else BasicVariantGenerator()
     elif isinstance(searcher, str):
         searcher = create_searcher(searcher)
-    if scheduler is None or isinstance(scheduler, str):
-        scheduler = FIFOScheduler() if scheduler is None else create_scheduler(scheduler)
+    if scheduler is None:
+        scheduler = default_scheduler(searcher, spec.param_space, spec.stop)
+    elif isinstance(scheduler, str):
+        scheduler = create_scheduler(scheduler)
     metric, mode = getattr(searcher, "metric", None), getattr(searcher, "mode", None) or spec.mode
     return {
         "searcher": described(searcher),

@@ -7,12 +7,13 @@ import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from trainables.errors import TransferError
 from trainables.places import kernels_filesystem
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from tuner.clock import Clock
 from tuner.error import ExperimentDamagedError, SettingError, StorageError, StorageFullError, TuneError
@@ -126,6 +127,7 @@ def survey_local(spec: Spec, paths: ExperimentPaths) -> LocalStanding:
     """What is here. Raises SettingError, ExperimentDamagedError, NewerFormatError."""
     root, base = paths.root, spec.resume_choice.base
     missing = [path for path in (root, *root.parents) if not fs.exists(path)]
+    names = os.listdir(root) if root.is_dir() else ()  # before the question below: another may make the experiment now
     if is_experiment(paths):
         description = read_settings(paths)
         formats.check_books(paths)
@@ -133,7 +135,7 @@ def survey_local(spec: Spec, paths: ExperimentPaths) -> LocalStanding:
         told = not asked or any(trial.told for trial in load_state(paths).trials) or any(trials_with_results(paths))
         return LocalStanding(root, True, description, told, last=_last(paths))
     _check_place(spec, root)
-    foreign = sorted(name for name in (os.listdir(root) if root.is_dir() else ()) if not _ours(name))
+    foreign = sorted(name for name in names if not _ours(name))
     beside_it = root.parent.iterdir() if base in (Base.LOCAL, Base.REMOTE) and root.parent.is_dir() else ()
     others = sorted(entry.name for entry in beside_it if is_experiment(ExperimentPaths(entry))) if beside_it else ()
     return LocalStanding(root, foreign=foreign, others=others, missing=missing, last=_last(paths))

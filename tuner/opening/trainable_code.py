@@ -36,8 +36,20 @@ def fingerprint_of(trainable: Any) -> str:
         return ""
     if not found:
         return ""
-    digest = hashlib.blake2b(repr(sorted(found)).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-    return f"{_version()}:{digest}"
+    return f"{_version()}:{_digest(sorted(found), size=8)}"
+
+
+def fingerprint_parts(trainable: Any) -> dict[str, str]:
+    """The names of what the fingerprint covers, each with one of its own: to say what is another."""
+    try:
+        roots = [root for root in _roots(trainable) if not _is_ours(root)]
+        described = sorted(_described(each) for each in _reached(roots))
+    except Exception:  # whatever a user's object does when it is looked at
+        return {}
+    named: dict[str, list[tuple[str, ...]]] = {}
+    for each in described:
+        named.setdefault(each[0] or "a lambda", []).append(each)
+    return {name: _digest(of, size=4) for name, of in named.items()}
 
 
 def edited_since(trainable: Any, at: float) -> str | None:
@@ -61,6 +73,10 @@ def is_another(before: object, now: str) -> bool:
     if not isinstance(before, str) or not before or not now:
         return False
     return before != now and before.partition(":")[0] == now.partition(":")[0] == _version()
+
+
+def _digest(described: list[tuple[str, ...]], *, size: int) -> str:
+    return hashlib.blake2b(repr(described).encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
 
 
 def _version() -> str:

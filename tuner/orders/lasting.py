@@ -20,6 +20,8 @@ from tuner.orders.pins import Facts
 
 LastingOrder = Union[words.NoteOrder, words.PinOrder, words.UnpinOrder, words.TagOrder]
 _KINDS = (words.NoteOrder, words.PinOrder, words.UnpinOrder, words.TagOrder)
+LASTING = tuple(word for word, kind in words.WORDS.items() if kind in _KINDS)
+"""Their words."""
 LATER = "; the settings are applied to it by the next run"
 
 

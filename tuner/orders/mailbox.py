@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from trainables.decoding import decode
 from trainables.store import fs
 from tuner.clock import SystemClock
 from tuner.error import OrderError
@@ -150,7 +151,7 @@ class Mailbox:
         data = _read(self.directory / f"{order_id}{_ANSWER}")
         if isinstance(data, bytes):
             with contextlib.suppress(*UNREADABLE):
-                return msgspec.json.decode(data, type=OrderAnswer)
+                return decode(data, OrderAnswer)
         return None
 
     def is_waiting(self, order_id: str) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from types import NoneType
 from typing import Any, TypeVar, Union, get_args
 
 import msgspec
 
+from trainables.decoding import decoder, later
 from trainables.validation import nearest_name
 from tuner.error import OrderError
 from tuner.experiment.hostile import said
@@ -174,8 +175,10 @@ WORDS: dict[str, type[OrderBody]] = {str(kind.__struct_config__.tag): kind for k
 RUNNABLE = (AddOrder, ForkOrder, GoOrder, RetryOrder)
 """What gives a driver something to do."""
 
-_decode = msgspec.json.Decoder(AnyOrder).decode
 encode = msgspec.json.Encoder().encode
+
+
+_decode: Callable[[bytes], AnyOrder] = later(AnyOrder)  # most runs are given none
 
 
 def parse(data: bytes) -> AnyOrder:
@@ -193,6 +196,7 @@ def parse(data: bytes) -> AnyOrder:
 def made(kind: type[Body], **fields: Any) -> Body:
     """An order of values that somebody gives. Raises OrderError for those that do not fit."""
     word = str(kind.__struct_config__.tag)
+    decoder(kind)  # of which `convert` makes as much, unguarded
     try:
         return msgspec.convert({"order": word, **fields}, kind)
     except msgspec.ValidationError as error:

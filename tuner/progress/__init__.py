@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tuner.progress.announcer import Announcer
 from tuner.progress.counts import ProgressFacts
 from tuner.progress.failure_text import failure_text
-from tuner.progress.live import Announcer, Progress
+from tuner.progress.live import Progress
 from tuner.progress.reporters import CLIReporter, JupyterNotebookReporter, ProgressReporter, default_reporter
 
 __all__ = [

@@ -5,11 +5,12 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from trainables.metrics import as_score, lookup
 from trainables.printable import one_line
+from trainables.quick_dataclass import dataclass
 from tuner.analysis import scopes
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting

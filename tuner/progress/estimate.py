@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-import statistics
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import field
 
+from trainables.quick_dataclass import dataclass
 from tuner.progress import formatting
 
 
@@ -60,16 +61,40 @@ class Pace:
         Every one is taken to be as long as those that have ended were on average. The range is one of about 95 %, if
         trials take times that are normally distributed.
         """
+        begun = [self._before.get(one, 0.0) + now - since for one, since in self._since.items()]
+        begun += [spent for one, spent in self._before.items() if one not in self._since]
         count = len(self._took)
         if not count or unfinished <= 0:
             return None
+        import statistics  # with fractions and decimal: not before there is something to estimate
+
         mean = statistics.fmean(self._took)
-        spread = statistics.stdev(self._took) if count > 1 else mean
-        begun = [self._before.get(one, 0.0) + now - since for one, since in self._since.items()]
-        begun += [spent for one, spent in self._before.items() if one not in self._since]
-        rest = [max(mean - spent, 0.0) for spent in begun[:unfinished]]
-        fresh = max(unfinished - len(begun), 0)
-        slots = max(1, min(self._slots, unfinished))
-        likely = max((sum(rest) + fresh * mean) / slots, max(rest, default=0.0))
-        unsure = 2 * spread * math.sqrt(unfinished + fresh**2 / count) / slots
-        return TimeLeft(likely, max(likely - unsure, 0.0), likely + unsure, count)
+        took = Took(count, mean, statistics.stdev(self._took) if count > 1 else mean)
+        return time_left(took, begun, unfinished, self._slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """How long the trials took that have ended: their number, mean and standard deviation, in seconds."""
+
+    count: int
+    mean: float
+    spread: float
+
+
+def time_left(took: Took, begun: Sequence[float], unfinished: int, slots: int) -> TimeLeft:
+    """How long so many trials still take.
+
+    Args:
+        took: at least one has ended.
+        begun: seconds so far of each that has begun and not ended.
+        unfinished: how many are to end, those among them.
+        slots: how many run at once.
+    """
+    count, mean = took.count, took.mean
+    rest = [max(mean - spent, 0.0) for spent in begun[:unfinished]]
+    fresh = max(unfinished - len(begun), 0)
+    slots = max(1, min(slots, unfinished))
+    likely = max((sum(rest) + fresh * mean) / slots, max(rest, default=0.0))
+    unsure = 2 * took.spread * math.sqrt(unfinished + fresh**2 / count) / slots
+    return TimeLeft(likely, max(likely - unsure, 0.0), likely + unsure, count)

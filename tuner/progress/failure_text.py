@@ -6,9 +6,9 @@ import linecache
 import re
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
+from trainables.quick_dataclass import dataclass
 from trainables.user_frames import is_library, is_ours
 from tuner.experiment.events import ErrorInfo
 from tuner.progress.formatting import counted

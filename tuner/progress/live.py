@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from trainables.metrics import MISSING, lookup
 from trainables.printable import one_line
+from trainables.quick_dataclass import dataclass
 from trainables.user_frames import ALL_FRAMES
 from tuner import knobs
-from tuner.callback import Callback, Trials
+from tuner.callback import Trials
 from tuner.clock import Clock, SystemClock
 from tuner.experiment.events import ErrorInfo
 from tuner.experiment.outcome import tries
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
-from tuner.progress.counts import LastScores, ProgressFacts
+from tuner.progress.announcer import Announcer
+from tuner.progress.counts import ProgressFacts
 from tuner.progress.failure_text import failure_text
+from tuner.progress.front import LastPoints, standing_of
 from tuner.progress.printed import PrintedHint
 from tuner.progress.run_view import RunView
 from tuner.progress.screen import Screen, Status, fitting_screen
@@ -29,39 +30,8 @@ from tuner.progress.table import Columns, build
 from tuner.progress.view_builder import ViewBuilder
 from tuner.progress.warn_once import WarnOnce
 
-log = logging.getLogger(__name__)
-
 SHOWN_FAILURES = 5
 """Failed trials that are named at the end."""
-
-
-class Announcer(Callback):
-    """What `verbose=0` leaves of progress: nothing is printed, the lines of a run go to the log."""
-
-    changes_results = False
-
-    def __init__(self) -> None:
-        self.failures_are_raised = False
-        """Set before the end: an error with the first failed trial's traceback follows."""
-        self.facts: Callable[[], ProgressFacts] | None = None
-        """Set by the loop: gives the numbers when a look is drawn."""
-        self._warnings = WarnOnce(None)
-
-    @property
-    def folds(self) -> bool:
-        """Whether the traceback of the first failed trial is shown at the end, folded, also where it is raised."""
-        return False
-
-    def announce(self, line: str) -> None:
-        """Say something that a person must be able to find later."""
-        self._warnings.install()
-        log.info("%s", line)
-
-    def setup(self, *_: Any, **info: Any) -> None:
-        self._warnings.install()
-
-    def on_experiment_end(self, trials: Trials, **info: Any) -> None:
-        self._warnings.remove()
 
 
 @dataclass(slots=True)
@@ -79,7 +49,7 @@ class Progress(Announcer):
     Args:
         verbose: 1: the state of the run, failures, a table at the end; 2: and a line for each trial that ends, where
             there is no live view; 3: and a line for each start, result and checkpoint.
-        metric, mode: what "best" is.
+        metric, mode: what "best" is; of several the front is told, and the first one sorts.
         screen: where to; None: what fits standard output.
         columns: of the tables.
         clock: for tests.
@@ -89,16 +59,17 @@ class Progress(Announcer):
         self,
         *,
         verbose: int = 2,
-        metric: str | None = None,
-        mode: str | None = None,
+        metric: str | Sequence[str] | None = None,
+        mode: str | Sequence[str] | None = None,
         screen: Screen | None = None,
         columns: Columns | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
         self.verbose = verbose
-        self.columns = columns or Columns(metric=metric, mode=mode)
-        self.standing = LastScores(self.columns.metric, self.columns.mode)
+        self.columns = columns or Columns.of(metric, mode)
+        several = None if metric is None or isinstance(metric, str) else metric
+        self.standing = standing_of(several or self.columns.metric, mode if several else self.columns.mode)
         self._screen = screen or SteadyScreen(fitting_screen())
         self._clock = clock or SystemClock()
         self._warnings = WarnOnce(self._screen.line, repeat=verbose >= 3)
@@ -121,6 +92,9 @@ class Progress(Announcer):
     def announce(self, line: str) -> None:
         self._warnings.install()
         self._screen.line(line)
+
+    def show(self, line: str) -> None:
+        self.announce(line)
 
     def _event(self, level: int, line: str) -> None:
         self._news = True
@@ -245,7 +219,9 @@ class Progress(Announcer):
         if facts.copy_error is not None:
             lines.append(f"not copied just now: {facts.copy_error}")
         best = self.standing.best
-        if best is not None:
+        if isinstance(self.standing, LastPoints) and (told := self.standing.told()):
+            lines.append(told)
+        elif best is not None:
             where = f", iteration {best.iteration}" if best.iteration else ""
             lines.append(f"best last {self.standing.metric}: {formatting.value(best.score)} ({best.trial}{where})")
         return lines
@@ -290,12 +266,11 @@ class Progress(Announcer):
     def _summary(self, result: dict[str, Any]) -> str:
         if not result:
             return "no result"
-        parts = [f"iteration {result.get('training_iteration', '?')}"]
-        if self.columns.metric is not None:
-            value = lookup(result, self.columns.metric)
-            parts.insert(
-                0, f"{self.columns.metric}={'(not reported)' if value is MISSING else formatting.value(value)}"
-            )
+        parts = [
+            f"{metric}={'(not reported)' if (value := lookup(result, metric)) is MISSING else formatting.value(value)}"
+            for metric in self.columns.goals
+        ]
+        parts.append(f"iteration {result.get('training_iteration', '?')}")
         spent = result.get("time_total_s")
         if isinstance(spent, (int, float)):
             parts.append(formatting.duration(spent))

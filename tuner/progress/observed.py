@@ -15,6 +15,7 @@ from tuner.experiment.trial import Trial
 from tuner.progress import formatting
 from tuner.progress.counts import LastScores, ProgressFacts, UnsavedWork
 from tuner.progress.estimate import Pace
+from tuner.progress.front import standing_of
 from tuner.progress.run_view import HeadLine, RunView
 from tuner.progress.table import Columns
 from tuner.progress.view_builder import ViewBuilder
@@ -75,11 +76,11 @@ def view(seen: ObservedRun, *, now: float, rows: int) -> RunView:
         rows: of trials, at most.
     """
     state, settings = seen.state, seen.settings
-    metric, mode = _goal(settings)
-    standing = LastScores(metric, mode)
+    metrics, modes = _goal(settings)
+    standing = standing_of(metrics or None, modes or None)
     for trial in state.trials:
         standing.again(trial)
-    builder = ViewBuilder(Columns(metric=metric, mode=mode), standing)
+    builder = ViewBuilder(Columns.of(metrics or None, modes or None), standing)
     builder.total = len(state.trials) if seen.has_ended else state.planned(settings.get("trials_in_all")) or 0
     builder.results = sum(trial.iteration - (trial.fork.iteration if trial.fork else 0) for trial in state.trials)
     running = [trial for trial in state.trials if trial.status == Trial.RUNNING]
@@ -102,14 +103,17 @@ def view(seen: ObservedRun, *, now: float, rows: int) -> RunView:
     return replace(made, head=head)
 
 
-def _goal(settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The metric that sorts: the first of several, else that of the searcher."""
+def _goal(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The run's metrics and their modes, else those of the searcher."""
     goal = settings.get("searches_for") or {}
-    first = [
-        given[0] if isinstance(given, list) and given else given for given in map(settings.get, ("metric", "mode"))
-    ]
-    metric, mode = first[0] or goal.get("metric"), first[1] or goal.get("mode")
-    return (metric if isinstance(metric, str) else None), (mode if isinstance(mode, str) else None)
+    found: list[list[str]] = []
+    for name in ("metric", "mode"):
+        given = settings.get(name)
+        listed = list(given) if isinstance(given, list) else [given]
+        if not listed or listed[0] is None:
+            listed = [goal.get(name)]
+        found.append([each for each in listed if isinstance(each, str)])
+    return found[0], found[1]
 
 
 def pace_of(trials: Sequence[Trial], until: float) -> Pace:
@@ -191,8 +195,8 @@ class ObservedEvents:
 def _line(trial: Trial, seen: ObservedRun) -> Iterator[str]:
     if trial.status == Trial.PENDING and not trial.attempt:
         return  # it was made, and waits
-    metric, _ = _goal(seen.settings)
-    value = MISSING if metric is None else lookup(trial.last_result, metric)
-    score = f"{metric} {formatting.value(value)} " if value is not MISSING else ""
-    came_to = f"; {score}at iteration {trial.iteration}" if trial.iteration else ""
+    metrics, _ = _goal(seen.settings)
+    values = {metric: lookup(trial.last_result, metric) for metric in metrics}
+    scores = [f"{metric} {formatting.value(value)}" for metric, value in values.items() if value is not MISSING]
+    came_to = f"; {', '.join(scores)}{' ' if scores else ''}at iteration {trial.iteration}" if trial.iteration else ""
     yield one_line(f"trial {trial.index}: {outcome(trial)}{came_to}")

@@ -12,13 +12,22 @@ from tuner.callback import Trials
 from tuner.clock import Clock, SystemClock
 from tuner.error import SettingError, require
 from tuner.experiment.trial import Trial
-from tuner.progress.live import Announcer, Progress
+from tuner.progress.announcer import Announcer
+from tuner.progress.live import Progress
 from tuner.progress.screen import NotebookScreen, PlainScreen, Screen, Status, in_notebook
 from tuner.progress.table import Columns, Names, build
 
 
 class ProgressReporter(abc.ABC):
-    """Says when and how a run is shown. Subclass it, or a reporter below."""
+    """Says when and how a run is shown. Subclass it, or a reporter below.
+
+    Example:
+        >>> class Rarely(tune.ProgressReporter):
+        ...     def should_report(self, trials, done=False):
+        ...         return done
+        ...     def report(self, trials, done, *sys_info):
+        ...         print(len(trials), "trials")
+    """
 
     def setup(
         self,
@@ -133,7 +142,11 @@ class TableReporter(ProgressReporter):
 
 
 class CLIReporter(TableReporter):
-    """Prints the table of trials every few seconds, as plain text."""
+    """Prints the table of trials every few seconds, as plain text.
+
+    Example:
+        >>> tune.run(train, progress_reporter=tune.CLIReporter(metric_columns=["loss"], max_report_frequency=30))
+    """
 
     def _screen(self) -> Screen:
         return PlainScreen()
@@ -145,6 +158,9 @@ class JupyterNotebookReporter(TableReporter):
     Args:
         overwrite: replace the table before (None, True), or show one below the other (False).
         more: as `CLIReporter`.
+
+    Example:
+        >>> tune.run(train, progress_reporter=tune.JupyterNotebookReporter(overwrite=False))
     """
 
     def __init__(self, overwrite: bool | None = None, **more: Any) -> None:
@@ -163,7 +179,14 @@ class JupyterNotebookReporter(TableReporter):
 class ReporterProgress(Progress):
     """Shows a run through a user's reporter."""
 
-    def __init__(self, reporter: ProgressReporter, *, verbose: int, metric: str | None, mode: str | None) -> None:
+    def __init__(
+        self,
+        reporter: ProgressReporter,
+        *,
+        verbose: int,
+        metric: str | Sequence[str] | None,
+        mode: str | Sequence[str] | None,
+    ) -> None:
         super().__init__(verbose=min(verbose, 1), metric=metric, mode=mode, screen=PlainScreen())
         self.reporter = reporter
 
@@ -193,7 +216,7 @@ def default_reporter(
     Args:
         given: a `ProgressReporter`, a `Progress`, or None: what fits where the output goes.
         verbose: 0 (nothing at all), 1, 2, 3; None: 2.
-        metric, mode: what is best; of several, the first is shown.
+        metric, mode: what is best; of several, the front.
 
     Raises SettingError for anything else.
     """
@@ -209,8 +232,6 @@ def default_reporter(
     level = 2 if verbose is None else int(verbose)
     if level == 0:
         return Announcer()
-    first_metric = metric if metric is None or isinstance(metric, str) else metric[0]
-    first_mode = mode if mode is None or isinstance(mode, str) else mode[0]
     if given is not None:
-        return ReporterProgress(given, verbose=level, metric=first_metric, mode=first_mode)
-    return Progress(verbose=level, metric=first_metric, mode=first_mode)
+        return ReporterProgress(given, verbose=level, metric=metric, mode=mode)
+    return Progress(verbose=level, metric=metric, mode=mode)

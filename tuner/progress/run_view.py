@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from trainables.quick_dataclass import dataclass
 from tuner.progress.encoding import escaped
 from tuner.progress.trial_rows import GAP, FittedRows, TrialRow, cut, fitted
 

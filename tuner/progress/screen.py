@@ -7,10 +7,11 @@ import html
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
 from trainables.printable import one_line, printable
+from trainables.quick_dataclass import dataclass
 from tuner.progress.encoding import EncodableStream, drawable, encoding_of, escaped
 from tuner.progress.table import TrialTable
 

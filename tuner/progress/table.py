@@ -5,12 +5,13 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from trainables.metrics import MISSING, as_score, lookup, score_of
 from trainables.printable import one_line
+from trainables.quick_dataclass import dataclass
 from trainables.result_history import flatten
 from tuner.analysis.reported import AUTOMATIC
 from tuner.error import refused, require
@@ -30,8 +31,8 @@ _ORDER = {Trial.RUNNING: 0, Trial.PAUSED: 1, Trial.PENDING: 2, Trial.TERMINATED:
 class Columns:
     """What a table of trials shows; the arguments of `TableReporter` say what each is.
 
-    Of `metrics` None is the run's metric and `infer_limit` more, of `parameters` the searched keys. Rows are the best
-    first, or, without a metric to sort by, the running ones.
+    Of `metrics` None is the run's metrics and `infer_limit` more, of `parameters` the searched keys. Rows are the best
+    first, by the first metric, or, without one to sort by, the running ones. `others` are the run's further metrics.
     """
 
     metrics: Names | None = None
@@ -42,6 +43,19 @@ class Columns:
     metric: str | None = None
     mode: str | None = None
     sort_by_metric: bool = True
+    others: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, metric: str | Sequence[str] | None, mode: str | Sequence[str] | None) -> Columns:
+        """Of a run with one metric, several or none."""
+        metrics = [metric] if isinstance(metric, str) else list(metric or ())
+        first = mode if mode is None or isinstance(mode, str) else mode[0]
+        return cls(metric=metrics[0] if metrics else None, mode=first, others=metrics[1:])
+
+    @property
+    def goals(self) -> list[str]:
+        """The run's metrics."""
+        return [] if self.metric is None else [self.metric, *self.others]
 
     def __post_init__(self) -> None:
         for name in ("metrics", "parameters"):
@@ -162,7 +176,7 @@ def _named(given: Names | None, default: Iterable[str]) -> dict[str, str]:
 
 
 def _reported(found: Sequence[tuple[Trial, dict[str, Any]]], columns: Columns) -> list[str]:
-    names = [] if columns.metric is None else [columns.metric]
+    names = columns.goals
     sample = next((result for _, result in found if result), {})
     others = (
         key

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from trainables.quick_dataclass import dataclass
 from tuner.progress.encoding import escaped
 
 GAP = 2

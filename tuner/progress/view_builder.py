@@ -12,6 +12,7 @@ from tuner.experiment.trial import Trial
 from tuner.progress import formatting
 from tuner.progress.counts import LastScores, ProgressFacts
 from tuner.progress.estimate import Pace
+from tuner.progress.front import LastPoints
 from tuner.progress.run_view import HeadLine, RunView
 from tuner.progress.table import Columns, metrics_of, parameters_of, rank
 from tuner.progress.trial_rows import TrialRow
@@ -111,6 +112,8 @@ class ViewBuilder:
         return " | ".join(said)
 
     def _best(self, trials: Sequence[Trial]) -> str:
+        if isinstance(self.standing, LastPoints) and (told := self.standing.told()):
+            return told
         best = self.standing.best
         if best is None:
             return ""

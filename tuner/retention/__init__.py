@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from trainables.quick_dataclass import dataclass
 from tuner.retention.budget import BudgetLedger, Refusal
 from tuner.retention.checker import Checker
 from tuner.retention.deleter import CouldNotDelete, Deleter

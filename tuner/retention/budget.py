@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from trainables.config import Budget, ScoreOrder
 from trainables.metrics import score_of
+from trainables.quick_dataclass import dataclass
 from trainables.store.retention import Order, rank_key
 from trainables.wire import CheckpointRef
 from tuner.retention.trial_retention import HeldCheckpoint

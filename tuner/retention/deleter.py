@@ -13,12 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from trainables.errors import LimitError
 from trainables.net.backoff import pause_s
+from trainables.quick_dataclass import dataclass
 from trainables.starting import start_thread
 from trainables.store import delete as store_delete
 from trainables.wire import CheckpointRef

@@ -5,16 +5,32 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
+from trainables.automatic import TRAINING_ITERATION
 from trainables.validation import checked_names, flag
 from tuner.error import require
-from tuner.experiment.reason import ReasonKind
+from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Directive, Reasoned, T, TrialView, Verdict
 from tuner.schedulers.holding import Holding
+from tuner.schedulers.objectives import Objectives, Point
+from tuner.schedulers.pareto_rungs import ParetoPromotionRung, ParetoStoppingRung
 from tuner.schedulers.progress import ProgressScheduler
-from tuner.schedulers.rungs import PromotionBracket, StoppingBracket, milestones
+from tuner.schedulers.rungs import (
+    Cut,
+    PromotionBracket,
+    PromotionRung,
+    RungThatPromotes,
+    RungThatStops,
+    StoppingBracket,
+    StoppingRung,
+    milestones,
+)
 from tuner.search.arguments import check_number, whole_number
+from tuner.search.searcher import Metric
+
+Score = float | Point
+"""What is compared: one number, higher is better, or a point of several objectives."""
 
 
 @checked_names
@@ -27,9 +43,13 @@ class AsyncHyperBandScheduler(ProgressScheduler):
     trial begins. Who waits when nothing runs and no new trial comes has ended, but where a rung has promoted nobody
     its best goes on, so that a run with few trials reaches `max_t` too.
 
+    With a list of metrics trials are compared by all of them: who is beaten by fewer fronts of others goes on first,
+    and within a front who is farthest from those chosen before, so that what goes on spans the trade-off. A result with
+    NaN or a worst infinity in one of them is behind all others.
+
     Args:
         time_attr: what progress is measured by; it must not go down.
-        metric, mode: what is compared; None: the run's.
+        metric, mode: what is compared; None: the run's. Lists of both for several objectives.
         max_t: trials end there, in units of `time_attr`.
         grace_period: trials run at least so long.
         reduction_factor: one of so many goes on at each rung; above 1.
@@ -48,18 +68,23 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         'Using ASHA: num_stopped=0; bracket 0: 81: -, 27: -, 9: -, 3: -, 1: -'
 
     Source: Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", section 3.2; "promotion" is its
-    algorithm 2 (2018 as "Massively Parallel Hyperparameter Tuning"), "stopping" the variant that never pauses.
+    algorithm 2 (2018 as "Massively Parallel Hyperparameter Tuning"), "stopping" the variant that never pauses. Several
+    objectives: Schmucker et al. 2021, "Multi-objective Asynchronous Successive Halving".
     """
 
+    several_metrics = True
+    _built_for_several = False  # nor has a scheduler that an older version stored this
     _begun: dict[str, float] = {}  # never changed in place: a scheduler that an older version stored has none
     """Forks -> where they began: the rungs up to there are another trial's."""
-    _remembered = ("_added", "_stopped", "_bracket_of", "_reached", "_begun", "_trials", "_orders")
+    _started: frozenset[str] = frozenset()  # nor has it these
+    """Those that wait for nothing: they run, or were interrupted."""
+    _remembered = ("_added", "_stopped", "_bracket_of", "_reached", "_begun", "_started", "_trials", "_orders")
 
     def __init__(
         self,
         time_attr: str = "training_iteration",
-        metric: str | None = None,
-        mode: str | None = None,
+        metric: Metric = None,
+        mode: Metric = None,
         max_t: float = 100,
         grace_period: float = 1,
         reduction_factor: float = 4,
@@ -76,20 +101,44 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         self._given_brackets = whole_number("brackets", brackets, least=1)
         require(type in ("stopping", "promotion"), "type", type, "accepted: 'stopping', 'promotion'")
         self._max_t, self._stop_last_trials, self._seed = max_t, flag("stop_last_trials", stop_last_trials), seed
-        ladders = [milestones(grace_period, max_t, reduction_factor, start) for start in range(brackets)]
-        self._stopping = [StoppingBracket(ladder, reduction_factor, once=not stop_last_trials) for ladder in ladders]
-        self._promotion: list[PromotionBracket] = []
-        if type == "promotion":
-            self._stopping, self._promotion = [], [PromotionBracket(ladder, reduction_factor) for ladder in ladders]
-        most = max(len(ladder) for ladder in ladders)
-        self._weights = [math.exp(len(ladder) - most) for ladder in ladders]
+        self._factor, self._type = reduction_factor, type
+        self._ladders = [milestones(grace_period, max_t, reduction_factor, start) for start in range(brackets)]
+        most = max(len(ladder) for ladder in self._ladders)
+        self._weights = [math.exp(len(ladder) - most) for ladder in self._ladders]
+        self._build()
         self._bracket_of: dict[str, int] = {}
         self._added = self._stopped = 0
         self._reached: dict[str, float] = {}
+        self._started = frozenset()
         self._trials = Holding()
 
+    def _build(self) -> None:
+        """The brackets, for one metric or several."""
+        factor, once = self._factor, not self._stop_last_trials
+        self._built_for_several = several = self._objectives is not None
+        self._stopping: list[StoppingBracket[Any]] = []
+        self._promotion: list[PromotionBracket[Any]] = []
+        if self._type == "promotion":
+            promotes: type[RungThatPromotes[Any]] = ParetoPromotionRung if several else PromotionRung
+            self._promotion = [PromotionBracket(ladder, factor, promotes) for ladder in self._ladders]
+        else:
+            stops: type[RungThatStops[Any]] = ParetoStoppingRung if several else StoppingRung
+            self._stopping = [StoppingBracket(ladder, factor, stops, once=once) for ladder in self._ladders]
+
+    def set_search_properties(self, metric: Metric, mode: Metric, **spec: Any) -> bool:
+        fits = super().set_search_properties(metric, mode, **spec)
+        if self._built_for_several != (self._objectives is not None):
+            self._build()
+        return fits
+
     @property
-    def _brackets(self) -> Sequence[StoppingBracket | PromotionBracket]:
+    def _objectives(self) -> Objectives | None:
+        """What is compared where that is more than one number."""
+        one = self._metric is None or isinstance(self._metric, str)
+        return None if one else Objectives(self._metric or (), self._mode or ())
+
+    @property
+    def _brackets(self) -> Sequence[StoppingBracket[Any] | PromotionBracket[Any]]:
         return self._promotion or self._stopping
 
     def on_trial_add(self, trial: TrialView) -> None:
@@ -104,6 +153,7 @@ class AsyncHyperBandScheduler(ProgressScheduler):
     def on_trial_start(self, trial: TrialView) -> None:
         if trial.trial_id not in self._trials.held:
             self._trials.let_run(trial.trial_id)
+            self._started = self._started | {trial.trial_id}
 
     def _draw_bracket(self) -> int:
         """The bracket of the n-th trial: a function of (seed, n)."""
@@ -113,7 +163,7 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         return random.Random(f"{self._seed} {number}").choices(range(len(self._weights)), self._weights)[0]
 
     def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Verdict | Reasoned:
-        time, score = self._time(result), self._score(result)
+        time, score = self._time(result), self._seen(result)
         held = trial.trial_id in self._trials.held
         if time is None or score is None:
             return Decision.PAUSE if held else Decision.CONTINUE
@@ -122,18 +172,28 @@ class AsyncHyperBandScheduler(ProgressScheduler):
             self._stopped += 1
             return Reasoned(Decision.STOP, self._limit(time, self._max_t))
         if held:  # it runs on to its next save
-            return Reasoned(Decision.PAUSE, self._reason(ReasonKind.WAITS, score))
+            return Reasoned(Decision.PAUSE, self._why(ReasonKind.WAITS, score))
         return self._at_rung(trial, time, score)
 
-    def _at_rung(self, trial: TrialView, time: float, score: float) -> Verdict | Reasoned:
+    def decides_from(self, trial: TrialView, iteration: int) -> float:
+        """The next rung, or `max_t`."""
+        extended = type(self).on_trial_result is not AsyncHyperBandScheduler.on_trial_result
+        bracket = self._bracket_of.get(trial.trial_id)
+        held = trial.trial_id in self._trials.held
+        if extended or held or bracket is None or self.time_attr != TRAINING_ITERATION:
+            return super().decides_from(trial, iteration)
+        ends = [self._max_t] if self._stop_last_trials else []
+        rungs = [rung.milestone for rung in self._brackets[bracket].rungs]
+        return min((math.ceil(end) for end in (*rungs, *ends) if end > iteration), default=math.inf)
+
+    def _at_rung(self, trial: TrialView, time: float, score: Score) -> Verdict | Reasoned:
         index, begun = self._bracket(trial), self._begun.get(trial.trial_id, -math.inf)
         if self._stopping:
             cut = self._stopping[index].on_result(trial.trial_id, time, score, begun)
             if cut is None:
                 return Decision.CONTINUE
             self._stopped += 1
-            worse = self._reason(ReasonKind.WORSE, score, rank=cut.rank, of=cut.of, cut=cut.needed)
-            return Reasoned(Decision.STOP, worse)
+            return Reasoned(Decision.STOP, self._why(ReasonKind.WORSE, score, cut))
         promoted = self._promotion[index].on_result(trial.trial_id, time, score, begun)
         if promoted is None:
             return Decision.CONTINUE
@@ -142,10 +202,23 @@ class AsyncHyperBandScheduler(ProgressScheduler):
             self._trials.let_run(trial_id)
         if trial.trial_id in promoted:
             return Decision.CONTINUE
-        return Reasoned(Decision.PAUSE, self._reason(ReasonKind.WAITS, score))
+        self._started = self._started - {trial.trial_id}
+        return Reasoned(Decision.PAUSE, self._why(ReasonKind.WAITS, score))
+
+    def _seen(self, result: dict[str, Any]) -> Score | None:
+        """What is compared of a result."""
+        objectives = self._objectives
+        return self._score(result) if objectives is None else objectives.point(result)
+
+    def _why(self, kind: ReasonKind, score: Score | None, cut: Cut | None = None) -> Reason:
+        rank, of, needed, front = (None,) * 4 if cut is None else (cut.rank, cut.of, cut.needed, cut.front)
+        if (objectives := self._objectives) is None:
+            return self._reason(kind, cast(float | None, score), rank=rank, of=of, cut=needed)
+        values = None if score is None else dict[str, float | None](objectives.values(cast(Point, score)))
+        return Reason(kind, type(self).__name__, values=values, rank=rank, of=of, front=front)
 
     def on_trial_complete(self, trial: TrialView, result: dict[str, Any]) -> None:
-        time, score = self._time(result), self._score(result)
+        time, score = self._time(result), self._seen(result)
         if time is not None and score is not None and time > self._reached.get(trial.trial_id, -math.inf):
             # Only a last result that nobody asked about, because a stopper ended the trial with it, is news here.
             stopped = self._stopped
@@ -164,6 +237,7 @@ class AsyncHyperBandScheduler(ProgressScheduler):
 
     def _give_up(self, trial_id: str) -> None:
         self._trials.drop(trial_id)
+        self._started = self._started - {trial_id}
         for bracket in self._promotion:
             bracket.give_up(trial_id)
 
@@ -171,10 +245,14 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         if self._stopping:
             return pending[0] if pending else None
         runnable = self._trials.runnable(pending)
-        return max(runnable, key=lambda trial: self._height(trial.trial_id), default=None)
+        return max(runnable, key=self._urgency, default=None)
+
+    def _urgency(self, trial: TrialView) -> tuple[bool, float]:
+        """Who was interrupted runs first, as if it had not been; of those who are promoted, the highest."""
+        return trial.trial_id in self._started, self._height(trial.trial_id)
 
     def _height(self, trial_id: str) -> float:
-        """How far it has come: of those who are promoted, the highest goes first."""
+        """The highest rung that it was at."""
         index = self._bracket_of.get(trial_id)
         return 0.0 if index is None else self._promotion[index].height_of(trial_id)
 
@@ -183,7 +261,7 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         for trial_id in promoted:
             self._trials.let_run(trial_id)
         if not promoted:
-            worse = self._reason(ReasonKind.WORSE)
+            worse = self._why(ReasonKind.WORSE, None)
             ends = [Directive(trial_id, Decision.STOP, worse) for trial_id in self._trials.held]
             self._orders = [*self._orders, *ends]
             self._stopped += len(self._trials.held)
@@ -204,7 +282,7 @@ class AsyncHyperBandScheduler(ProgressScheduler):
         return {**super().get_state(), "recorded": [bracket.get_state() for bracket in self._brackets]}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        super().set_state({"begun": {}, **state})  # an older version's has none
+        super().set_state({"begun": {}, "started": frozenset(), **state})  # an older version's has none
         for bracket, ladder in zip(self._brackets, state["recorded"], strict=False):
             bracket.set_state(ladder)
 

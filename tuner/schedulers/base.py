@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import Enum
 from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from trainables.quick_dataclass import dataclass
 from tuner.error import SettingError, require
 from tuner.experiment import unpickling
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.hook_arity import look_at_hooks
 from tuner.search.arguments import check_mode
 from tuner.search.pickled_state import Stateful
-from tuner.search.searcher import DEFAULT_METRIC
+from tuner.search.searcher import DEFAULT_METRIC, Metric, check_metric_and_mode
 
 
 class Decision(Enum):
@@ -190,6 +191,8 @@ class TrialScheduler(Stateful):
 
     needs_metric: ClassVar[bool] = False
     """True: it cannot work without metric and mode."""
+    several_metrics: ClassVar[bool] = False
+    """True: it may be given a list of metrics, and one mode each."""
     time_attr: str | None = None
     """What progress is measured by: the first result has to have it as a number. None: nothing."""
     sees_new: ClassVar[bool] = False
@@ -197,34 +200,35 @@ class TrialScheduler(Stateful):
     population: ClassVar[bool] = False
     """True: it compares all trials with each other all along, so they are created before one of them goes on."""
 
-    _metric: str | None = None
-    _mode: str | None = None
+    _metric: Metric = None
+    _mode: Metric = None
 
-    def __init__(self, *, metric: str | None = None, mode: str | None = None) -> None:
-        check_metric(type(self).__name__, metric, mode)
-        self._metric, self._mode = metric, mode
+    def __init__(self, *, metric: Metric = None, mode: Metric = None) -> None:
+        check_metric(type(self).__name__, metric, mode, several=self.several_metrics)
+        self._metric, self._mode = _listed(metric), _listed(mode)
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         look_at_hooks(cls, TrialScheduler)
 
     @property
-    def metric(self) -> str | None:
+    def metric(self) -> Metric:
         """What trials are compared by; None: nothing, any result will do."""
         return self._metric
 
     @property
-    def mode(self) -> str | None:
-        """ "min" or "max"."""
+    def mode(self) -> Metric:
+        """ "min" or "max", one per metric."""
         return self._mode
 
-    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+    def set_search_properties(self, metric: Metric, mode: Metric, **spec: Any) -> bool:
         """Take what `tune.run` was given. Returns False if it contradicts what the constructor was given.
 
         Args:
             metric, mode: fill in what is not set yet.
             spec: what is added later; ignore what you do not know.
         """
+        metric, mode = _listed(metric), _listed(mode)
         if self._metric is not None and metric is not None and self._metric != metric:
             return False
         if self._mode is not None and mode is not None and self._mode != mode:
@@ -233,9 +237,9 @@ class TrialScheduler(Stateful):
             self._metric = metric
         if self._mode is None:
             self._mode = mode
-        if self._metric is None and self._mode is not None and self.needs_metric:
+        if self._metric is None and isinstance(self._mode, str) and self.needs_metric:
             self._metric = DEFAULT_METRIC
-        check_metric(type(self).__name__, self._metric, self._mode)
+        check_metric(type(self).__name__, self._metric, self._mode, several=self.several_metrics)
         return True
 
     def first_config(self, config: dict[str, Any]) -> dict[str, Any]:
@@ -262,6 +266,14 @@ class TrialScheduler(Stateful):
         A bare verdict is journaled with the scheduler's class as its reason; `Reasoned` says more.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define on_trial_result(trial, result)")
+
+    def decides_from(self, trial: TrialView, iteration: int) -> float:
+        """The first `training_iteration` after this one about which it may decide anything but CONTINUE.
+
+        A trial need not wait for the answers to results before it, and a decision about one of them comes late. The
+        default is the next one. Asked after `on_trial_result`; nothing is changed by it.
+        """
+        return iteration + 1
 
     def on_checkpoint(self, trial: TrialView, iteration: int) -> None:
         """A checkpoint of that iteration of the trial is published: from now on it can be a donor."""
@@ -316,9 +328,16 @@ class TrialScheduler(Stateful):
         self.set_state(unpickling.loads(Path(checkpoint_path).read_bytes()))
 
 
-def check_metric(who: str, metric: Any, mode: Any) -> None:
-    """Raise SettingError for a metric that is no name, or a mode that is none."""
+def check_metric(who: str, metric: Any, mode: Any, *, several: bool = False) -> None:
+    """Raise SettingError for a metric that is no name, or a mode that is none; `several` may be lists of both."""
+    if several:
+        check_metric_and_mode(who, metric, mode)
+        return
     one = metric is None or isinstance(metric, str)
-    require(one, f"{who}: metric", metric, "it is one name: a scheduler compares by one number")
+    require(one, f"{who}: metric", metric, "it is one name: it compares by one number; ASHAScheduler takes several")
     if mode is not None:
         check_mode(mode, f"{who}: mode")
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

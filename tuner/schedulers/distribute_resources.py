@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from trainables.metrics import rank_of, score_of
+from trainables.quick_dataclass import dataclass
 from trainables.validation import flag
 from tuner.error import SettingError, require
 from tuner.resources import parse_resources
 from tuner.schedulers.base import TrialView, check_metric
 from tuner.search.arguments import is_whole
+from tuner.search.searcher import Metric
 
 Amounts = dict[str, float]
 
@@ -62,19 +63,19 @@ class ClusterView:
 class Reallocating(Protocol):
     """What a function that distributes resources may ask of the scheduler."""
 
-    run_metric: str | None
-    run_mode: str | None
+    run_metric: Metric
+    run_mode: Metric
 
     @property
     def base_trial_resources(self) -> Amounts:
         """What a trial starts with."""
 
     @property
-    def metric(self) -> str | None:
+    def metric(self) -> Metric:
         """What trials are compared by."""
 
     @property
-    def mode(self) -> str | None:
+    def mode(self) -> Metric:
         """ "min" or "max"."""
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from trainables.quick_dataclass import dataclass
 from tuner.error import SettingError
 from tuner.search.domains import Categorical, Domain, Function, is_number, same
 from tuner.search.resolve import HashDraw, Space, seeded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from trainables.validation import checked_names
@@ -26,3 +27,7 @@ class FIFOScheduler(TrialScheduler):
 
     def on_trial_result(self, trial: TrialView, result: dict[str, Any]) -> Decision:
         return Decision.CONTINUE
+
+    def decides_from(self, trial: TrialView, iteration: int) -> float:
+        decides = type(self).on_trial_result is not FIFOScheduler.on_trial_result  # who extends it
+        return super().decides_from(trial, iteration) if decides else math.inf

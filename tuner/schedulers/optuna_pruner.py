@@ -68,8 +68,8 @@ class OptunaPruner(ProgressScheduler):
         if not self._pruner.prune(self._ready(), self._frozen(trial.trial_id)):
             return Decision.CONTINUE
         self._close(trial.trial_id, pruned=True)
-        value = score_of(result, str(self._metric))
-        worse = Reason(ReasonKind.WORSE, type(self._pruner).__name__, metric=self._metric, value=value)
+        metric = str(self._metric)
+        worse = Reason(ReasonKind.WORSE, type(self._pruner).__name__, metric=metric, value=score_of(result, metric))
         return Reasoned(Decision.STOP, worse)
 
     def on_trial_complete(self, trial: TrialView, result: dict[str, Any]) -> None:

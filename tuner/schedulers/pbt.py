@@ -16,6 +16,7 @@ from tuner.schedulers.pbt_replay import PopulationBasedTrainingReplay as Populat
 from tuner.schedulers.population import ExploitStep, Member
 from tuner.schedulers.progress import ProgressScheduler
 from tuner.search.arguments import check_number, seed_or_none
+from tuner.search.searcher import Metric
 
 T = TypeVar("T", bound=TrialView)
 
@@ -116,7 +117,7 @@ class PopulationBasedTraining(ProgressScheduler):
         self._next_sync = max(perturbation_interval, burn_in_period)
         self._log: list[ExploitStep] = []
 
-    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+    def set_search_properties(self, metric: Metric, mode: Metric, **spec: Any) -> bool:
         """Take what the run was given; of `spec`: `seed`, and `slots`, how many trials can run at once."""
         if self._given_seed is None and spec.get("seed") is not None:
             self._seed = int(spec["seed"])

@@ -12,6 +12,7 @@ from tuner.error import SettingError
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Directive, TrialScheduler, TrialView
 from tuner.search.arguments import metric_name
+from tuner.search.searcher import Metric
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ class ProgressScheduler(TrialScheduler):
     _orders: Sequence[Directive] = ()
     """What is to happen to those that wait, since `orders` was asked last."""
 
-    def __init__(self, *, time_attr: str, metric: str | None, mode: str | None) -> None:
+    def __init__(self, *, time_attr: str, metric: Metric, mode: Metric) -> None:
         super().__init__(metric=metric, mode=mode)
         self.time_attr = metric_name(time_attr, "time_attr")
         self._warned: set[str] = set()
@@ -47,7 +48,7 @@ class ProgressScheduler(TrialScheduler):
 
     def _score(self, result: dict[str, Any]) -> float | None:
         """The metric, turned so that higher is better; NaN stays."""
-        if self._metric is None:
+        if not isinstance(self._metric, str):
             raise SettingError(f"{type(self).__name__} needs a metric: give metric= and mode= to it or to the run")
         score = score_of(result, self._metric)
         if score is None:
@@ -61,7 +62,8 @@ class ProgressScheduler(TrialScheduler):
         """A reason in the metric's own direction; `score` and `cut` are turned so that higher is better."""
         if self._mode == "min":
             score, cut = None if score is None else -score, None if cut is None else -cut
-        return Reason(kind, type(self).__name__, metric=self._metric, value=score, rank=rank, of=of, cut=cut)
+        metric = self._metric if isinstance(self._metric, str) else None
+        return Reason(kind, type(self).__name__, metric=metric, value=score, rank=rank, of=of, cut=cut)
 
     def _limit(self, time: float, limit: float) -> Reason:
         """It has trained as long as it may, in units of `time_attr`."""

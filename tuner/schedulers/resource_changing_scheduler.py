@@ -16,6 +16,7 @@ from tuner.schedulers.distribute_resources import DistributeResourcesToTopJob as
 from tuner.schedulers.fifo import FIFOScheduler
 from tuner.search.arguments import fitting
 from tuner.search.delegation import delegates
+from tuner.search.searcher import Metric
 
 Cluster = ClusterView
 """Its name in version 0.1.0."""
@@ -23,8 +24,8 @@ Cluster = ClusterView
 Allocation = Callable[[ClusterView, TrialView, dict[str, Any], Any], Any]
 
 _PASSED_ON = (
-    "_metric", "_mode", "needs_metric", "population", "sees_new", "time_attr", "first_config", "on_checkpoint",
-    "on_trial_start", "on_search_end", "on_trial_held", "on_idle", "orders",
+    "_metric", "_mode", "needs_metric", "several_metrics", "population", "sees_new", "time_attr", "first_config",
+    "on_checkpoint", "on_trial_start", "on_search_end", "on_trial_held", "on_idle", "orders",
     "choose_trial_to_run",
 )  # fmt: skip
 
@@ -66,8 +67,8 @@ class ResourceChangingScheduler(TrialScheduler):
             raise refused("resources_allocation_function", function, accepted)
         self.scheduler = base_scheduler or FIFOScheduler()
         self._function = function
-        self.run_metric: str | None = None
-        self.run_mode: str | None = None
+        self.run_metric: Metric = None
+        self.run_mode: Metric = None
         self._total: Amounts | None = None
         self._base: Amounts = {"cpu": 1.0}
         self._live: dict[str, LiveTrial] = {}
@@ -89,7 +90,7 @@ class ResourceChangingScheduler(TrialScheduler):
     _base_trial_resources = base_trial_resources
     """As functions read it that were written after Ray's example."""
 
-    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+    def set_search_properties(self, metric: Metric, mode: Metric, **spec: Any) -> bool:
         """Take what the run was given, and hand all of it on.
 
         Of `spec` `total_resources`: all there is, without which nothing is changed; `trial_resources`: what a trial

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import abc
 import bisect
 import heapq
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+S = TypeVar("S")
+"""What is compared at a rung: a score, or the point of several objectives."""
 
 
 def milestones(grace_period: float, max_t: float, reduction_factor: float, start: int) -> list[float]:
@@ -22,21 +27,50 @@ def milestones(grace_period: float, max_t: float, reduction_factor: float, start
 class Cut(NamedTuple):
     """Where a trial stood that does not go on."""
 
-    score: float
+    score: Any
     rank: int
     """From 1, the best; of equal ones the best place."""
     of: int
-    needed: float
+    needed: float | None = None
+    """The score that would have gone on, where there is one."""
+    front: int | None = None
+    """Of several objectives: the front that it is in, from 1."""
 
 
-class StoppingRung:
-    """The results of those who were here, higher is better."""
+class RungThatStops(abc.ABC, Generic[S]):
+    """The results of those who were here, each a score or a point."""
 
     def __init__(self, milestone: float) -> None:
         self.milestone = milestone
-        self.recorded: dict[str, float] = {}
+        self.recorded: dict[str, S] = {}
+
+    @abc.abstractmethod
+    def judge(self, trial_id: str, score: S, factor: float) -> Cut | None:
+        """Take a result; None: the trial is good enough to go on."""
+
+    @abc.abstractmethod
+    def restore(self, recorded: Mapping[str, S]) -> None:
+        """Have these results and no others."""
+
+    @abc.abstractmethod
+    def text(self, factor: float) -> str:
+        """What it takes to go on, briefly."""
+
+
+class StoppingRung(RungThatStops[float]):
+    """Scores, higher is better."""
+
+    def __init__(self, milestone: float) -> None:
+        super().__init__(milestone)
         self.ordered: list[float] = []
         """All numbers, ascending, so that a cutoff costs the same however many there are."""
+
+    def judge(self, trial_id: str, score: float, factor: float) -> Cut | None:
+        cutoff = self.cutoff(factor)
+        self.record(trial_id, score)
+        if cutoff is None or score >= cutoff:  # NaN is not: it is worse than every number
+            return None
+        return Cut(score, self.rank(score), len(self.recorded), cutoff)
 
     def record(self, trial_id: str, score: float) -> None:
         self.recorded[trial_id] = score
@@ -53,18 +87,28 @@ class StoppingRung:
         """The 1 - 1/reduction_factor percentile (linear, NaN left out); None: there is no number yet."""
         return percentile(self.ordered, (1 - 1 / reduction_factor) * 100) if self.ordered else None
 
+    def restore(self, recorded: Mapping[str, float]) -> None:
+        self.recorded = dict(recorded)
+        self.ordered = sorted(score for score in self.recorded.values() if not math.isnan(score))
 
-class StoppingBracket:
-    """A ladder of rungs, the highest first: whoever is below a rung's cutoff ends there."""
+    def text(self, factor: float) -> str:
+        cutoff = self.cutoff(factor)
+        return "-" if cutoff is None else f"{cutoff:.4g}"
 
-    def __init__(self, heights: list[float], reduction_factor: float, *, once: bool) -> None:
+
+class StoppingBracket(Generic[S]):
+    """A ladder of rungs, the highest first: who is among the worse part of a rung ends there."""
+
+    def __init__(
+        self, heights: list[float], reduction_factor: float, rung: Callable[[float], RungThatStops[S]], *, once: bool
+    ) -> None:
         self._factor, self._once = reduction_factor, once
-        self.rungs = [StoppingRung(height) for height in reversed(heights)]
+        self.rungs = [rung(height) for height in reversed(heights)]
 
     def knows(self, trial_id: str) -> bool:
         return any(trial_id in rung.recorded for rung in self.rungs)
 
-    def on_result(self, trial_id: str, time: float, score: float, begun: float = -math.inf) -> Cut | None:
+    def on_result(self, trial_id: str, time: float, score: S, begun: float = -math.inf) -> Cut | None:
         """Record a result at the highest rung that it reaches and that the trial was not at; None: it goes on.
 
         Args:
@@ -77,45 +121,80 @@ class StoppingBracket:
                 if self._once:  # it was decided there that the trial goes on
                     return None
                 continue
-            cutoff = rung.cutoff(self._factor)
-            rung.record(trial_id, score)
-            if cutoff is None or score >= cutoff:  # NaN is not: it is worse than every number
-                return None
-            return Cut(score, rung.rank(score), len(rung.recorded), cutoff)
+            return rung.judge(trial_id, score, self._factor)
         return None
 
-    def get_state(self) -> dict[float, dict[str, float]]:
+    def get_state(self) -> dict[float, dict[str, S]]:
         return {rung.milestone: dict(rung.recorded) for rung in self.rungs}
 
-    def set_state(self, state: dict[float, dict[str, float]]) -> None:
+    def set_state(self, state: dict[float, dict[str, S]]) -> None:
         for rung in self.rungs:  # by its height: after a resume with another max_t there are others
-            rung.recorded = dict(state.get(rung.milestone, {}))
-            rung.ordered = sorted(score for score in rung.recorded.values() if not math.isnan(score))
+            rung.restore(state.get(rung.milestone, {}))
 
     def __str__(self) -> str:
-        texts = []
-        for rung in self.rungs:
-            cutoff = rung.cutoff(self._factor)
-            texts.append(f"{rung.milestone:g}: {'-' if cutoff is None else f'{cutoff:.4g}'}")
-        return ", ".join(texts)
+        return ", ".join(f"{rung.milestone:g}: {rung.text(self._factor)}" for rung in self.rungs)
 
 
-class PromotionRung:
-    """The results of those who were here, and the best of them; higher is better, of equal ones the earlier."""
+class RungThatPromotes(abc.ABC, Generic[S]):
+    """The results of those who were here, each a score or a point, and who of them went on."""
 
     def __init__(self, milestone: float) -> None:
         self.milestone = milestone
-        self.recorded: dict[str, float] = {}
+        self.recorded: dict[str, S] = {}
         self.promoted: dict[str, None] = {}
         self._ended: set[str] = set()
         """They waited here, and will not go on."""
+
+    @abc.abstractmethod
+    def record(self, trial_id: str, score: S, factor: float) -> list[str]:
+        """Take a result; returns who is among the best `1 / factor` for the first time."""
+
+    @abc.abstractmethod
+    def best_waiting(self) -> str | None:
+        """The best of those that wait, where nobody was promoted yet."""
+
+    @abc.abstractmethod
+    def _forget(self) -> None:
+        """Have no results."""
+
+    def promote_one(self) -> list[str]:
+        """The best of those that wait, if nobody was promoted yet."""
+        best = None if self.promoted else self.best_waiting()
+        return [] if best is None else self._promote([best])
+
+    def _promote(self, names: Iterable[str]) -> list[str]:
+        """Those of some that can go on and have not yet: they do."""
+        chosen = [name for name in names if name not in self.promoted and name not in self._ended]
+        self.promoted.update(dict.fromkeys(chosen))
+        return chosen
+
+    def give_up(self, trial_id: str) -> None:
+        """It has ended: its result stays, but nobody else may go on in its place."""
+        if trial_id in self.recorded and trial_id not in self.promoted:
+            self._ended.add(trial_id)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"recorded": dict(self.recorded), "promoted": list(self.promoted), "ended": sorted(self._ended)}
+
+    def set_state(self, state: dict[str, Any], factor: float) -> None:
+        self._forget()
+        self.promoted, self._ended = {}, set()
+        for trial_id, score in state["recorded"].items():
+            self.record(trial_id, score, factor)
+        self.promoted, self._ended = dict.fromkeys(state["promoted"]), set(state["ended"])
+
+
+class PromotionRung(RungThatPromotes[float]):
+    """Scores, higher is better, of equal ones the earlier; the best of them stand apart."""
+
+    def __init__(self, milestone: float) -> None:
+        super().__init__(milestone)
         self._best: list[tuple[float, int, str]] = []
         """As many as may go on, in a heap, the worst first."""
         self._others: list[tuple[float, int, str]] = []
         """The others, in a heap, the best first: their scores are negated."""
 
     def record(self, trial_id: str, score: float, factor: float) -> list[str]:
-        """Take a result; returns who is among the best `1 / factor` for the first time."""
         entry = (score, -len(self.recorded), trial_id)
         self.recorded[trial_id] = score
         entered = []
@@ -128,46 +207,29 @@ class PromotionRung:
             negated, number, name = heapq.heappop(self._others)
             heapq.heappush(self._best, (-negated, -number, name))
             entered.append(name)
-        chosen = [name for name in entered if name not in self.promoted and name not in self._ended]
-        self.promoted.update(dict.fromkeys(chosen))
-        return chosen
+        return self._promote(entered)
 
-    def promote_one(self) -> list[str]:
-        """The best of those that wait, if nobody was promoted yet."""
-        if self.promoted:
-            return []
+    def best_waiting(self) -> str | None:
         best = min((entry for entry in self._others if entry[2] not in self._ended), default=None)
-        if best is None:
-            return []
-        self.promoted[best[2]] = None
-        return [best[2]]
+        return None if best is None else best[2]
 
-    def give_up(self, trial_id: str) -> None:
-        """It has ended: its result stays, but nobody else may go on in its place."""
-        if trial_id in self.recorded and trial_id not in self.promoted:
-            self._ended.add(trial_id)
-
-    def get_state(self) -> dict[str, Any]:
-        return {"recorded": dict(self.recorded), "promoted": list(self.promoted), "ended": sorted(self._ended)}
-
-    def set_state(self, state: dict[str, Any], factor: float) -> None:
+    def _forget(self) -> None:
         self.recorded, self._best, self._others = {}, [], []
-        for trial_id, score in state["recorded"].items():
-            self.record(trial_id, score, factor)
-        self.promoted, self._ended = dict.fromkeys(state["promoted"]), set(state["ended"])
 
 
-class PromotionBracket:
+class PromotionBracket(Generic[S]):
     """A ladder of rungs, the highest first: everybody waits at a rung until among its best."""
 
-    def __init__(self, heights: list[float], reduction_factor: float) -> None:
+    def __init__(
+        self, heights: list[float], reduction_factor: float, rung: Callable[[float], RungThatPromotes[S]]
+    ) -> None:
         self._factor = reduction_factor
-        self.rungs = [PromotionRung(height) for height in reversed(heights)]
+        self.rungs = [rung(height) for height in reversed(heights)]
 
     def knows(self, trial_id: str) -> bool:
         return any(trial_id in rung.recorded for rung in self.rungs)
 
-    def on_result(self, trial_id: str, time: float, score: float, begun: float = -math.inf) -> list[str] | None:
+    def on_result(self, trial_id: str, time: float, score: S, begun: float = -math.inf) -> list[str] | None:
         """Record a result at the highest rung that it reaches, above where it began; who is promoted by it, or None: no
         rung is reached.
         """

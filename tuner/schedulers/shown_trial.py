@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from trainables.config import CheckpointConfig
+from trainables.quick_dataclass import dataclass
 from tuner.experiment.trial import Trial
 
 if TYPE_CHECKING:

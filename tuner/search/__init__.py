@@ -10,6 +10,7 @@ from trainables.validation import unknown_name
 from tuner.error import SettingError, refused
 from tuner.search.ahead import with_ask_ahead
 from tuner.search.arguments import class_hint, require_goal
+from tuner.search.auto import AutoSearch
 from tuner.search.limiter import ConcurrencyLimiter, SampleLimit, tell_properties
 from tuner.search.repeater import Repeater
 from tuner.search.sample import grid_search
@@ -20,6 +21,7 @@ from tuner.search.space import searched_paths
 from tuner.search.variants import BasicVariantGenerator
 
 __all__ = [
+    "AutoSearch",
     "BasicVariantGenerator",
     "ConcurrencyLimiter",
     "Repeater",
@@ -71,6 +73,7 @@ def _smac() -> type[Searcher]:
 
 
 _SEARCHERS: dict[str, Callable[[], type[Searcher]]] = {
+    "auto": lambda: AutoSearch,
     "ax": _ax,
     "bayesopt": _bayesopt,
     "hyperopt": _hyperopt,
@@ -80,18 +83,22 @@ _SEARCHERS: dict[str, Callable[[], type[Searcher]]] = {
     "smac": _smac,
     "variant_generator": lambda: BasicVariantGenerator,
 }
+SEARCHER_NAMES = tuple(_SEARCHERS)
+"""What a config file and `create_searcher` call them."""
 
 
 def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
     """The searcher of that name.
 
     Args:
-        search_alg: "random" (or "variant_generator"), "optuna", "hyperopt", "bayesopt", "nevergrad", "smac" or "ax".
+        search_alg: "auto", "random" (or "variant_generator"), "optuna", "hyperopt", "bayesopt", "nevergrad", "smac" or
+            "ax".
         kwargs: arguments of its constructor. Those that only another one of these has are passed over, so that
-            searchers can be exchanged.
+            searchers can be exchanged; but for `cost_attr`.
 
     Raises:
-        SettingError: an unknown name or argument; the message has the nearest known one.
+        SettingError: an unknown name or argument; the message has the nearest known one. Or a `cost_attr` for a
+            searcher that cannot weigh costs.
 
     Example:
         >>> create_searcher("random", metric="loss", mode="min", max_concurrent=2).max_concurrent
@@ -110,6 +117,11 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
     if name not in _SEARCHERS:
         raise SettingError(unknown_name("search_alg", str(search_alg), _SEARCHERS))
     chosen = _SEARCHERS[name]()
+    if kwargs.get("cost_attr") is not None and "cost_attr" not in inspect.signature(chosen).parameters:
+        raise SettingError(
+            f"cost_attr={kwargs['cost_attr']!r} is not accepted for search_alg={name!r}, which cannot weigh what "
+            "configs cost; 'auto' can. stop=CostStopper(...) bounds what a run costs, whatever searches"
+        )
     return chosen(**fitting_arguments(name, chosen, [make() for make in _SEARCHERS.values()], kwargs))
 
 
@@ -132,6 +144,8 @@ def as_searcher(
     mode: Metric = None,
     seed: int | None = None,
     trainable_name: str = "",
+    stop: Any = None,
+    scheduled: bool = False,
 ) -> Searcher:
     """What proposes the configs of an experiment, ready to be asked.
 
@@ -143,6 +157,7 @@ def as_searcher(
         metric, mode: for searchers that were not given their own.
         seed: the experiment's, for searchers that were not given their own.
         trainable_name: for search algorithms, which make trials.
+        stop, scheduled: the run's stop, and whether it was given a scheduler.
 
     Raises:
         SettingError: they do not fit together; the message says what does.
@@ -157,12 +172,13 @@ def as_searcher(
         searcher = AlgorithmSearcher(search_alg, trainable_name)
     else:
         hint = class_hint(search_alg, Searcher)
-        raise refused("search_alg", search_alg, f"accepted are a Searcher, 'random', 'optuna' and None{hint}")
+        raise refused("search_alg", search_alg, f"accepted are a Searcher, 'auto', 'random', 'optuna' and None{hint}")
     label = type(getattr(searcher, "unwrapped", searcher)).__name__
     for what, own, given in (("metric", searcher.metric, metric), ("mode", searcher.mode, mode)):
         if own is not None and given is not None and names_of(own) != names_of(given):
             raise SettingError(f"{what}={given!r} was given, but {label} has {what}={own!r}; give it in one place")
-    taken = tell_properties(searcher, metric, mode, param_space, num_samples=num_samples, seed=seed)
+    spec = {"num_samples": num_samples, "seed": seed, "stop": stop, "scheduled": scheduled}
+    taken = tell_properties(searcher, metric, mode, param_space, **spec)
     if not taken and isinstance(param_space, Mapping) and (left := searched_paths(param_space)):
         raise SettingError(
             f"{label} has a search space of its own, so config cannot hold domains, but does: {', '.join(left)}; "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal
 
+from trainables.quick_dataclass import dataclass
 from tuner.error import SettingError
 from tuner.search.domain import Domain, describe, same
 from tuner.search.domain_samplers import BaseSampler, Grid, Sampler, Uniform

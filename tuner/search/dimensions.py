@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainables.quick_dataclass import dataclass
 from tuner.error import SettingError
 from tuner.search.domains import Categorical, Domain, Float, Integer, NormalFloat, describe
 from tuner.search.fitting import check_names, misfit, nested, searched

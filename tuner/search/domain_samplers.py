@@ -8,9 +8,9 @@ from __future__ import annotations
 import operator
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from trainables.quick_dataclass import dataclass
 from tuner.error import SettingError
 
 RandomState = Any

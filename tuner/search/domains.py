@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from typing import Any, ClassVar, Self
 
+from trainables.quick_dataclass import dataclass
 from tuner.error import SettingError
 from tuner.search import bounds
 from tuner.search.bounds import is_number as is_number

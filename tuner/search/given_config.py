@@ -31,6 +31,27 @@ def completed(space: Mapping[str, Any], given: Mapping[str, Any], key: str) -> d
     return made.resolve(draw, draw.seed("grid") % made.grid_size)
 
 
+def checked_value(space: Mapping[str, Any], key: str, value: Any) -> list[str]:
+    """The way to a searched place of a space, whose domain has that value.
+
+    Args:
+        key: a key, or path as "model/lr", of a domain; no constant.
+
+    Raises SettingError: the space has no such key, it is not searched, or its domain has not that value.
+    """
+    located, domain, way = _located(space, {key: value}, "the search space"), space, []
+    while _has_names(domain):
+        if len(located) != 1:
+            raise SettingError(f"{key} has {len(located)} values here, and one is given at a time")
+        ((head, located),) = located.items()
+        way.append(head)
+        domain = domain[head]
+    if not isinstance(domain, Domain) and not is_grid(domain):
+        raise SettingError(f"{key} is {domain!r:.200} in the search space, and not searched")
+    _fitting(domain, located, key)
+    return way
+
+
 def edited(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """A config with other values at some keys, or paths as "model/lr", all of which it has. Raises SettingError."""
     return _merged(config, _located(config, changes, "the config"))

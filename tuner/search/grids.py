@@ -5,8 +5,9 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trainables.quick_dataclass import dataclass
 from tuner.search.space_tree import GridValues, Node, Path, leaves
 
 

@@ -111,6 +111,7 @@ class SampleLimit(Wrapper):
 
     @property
     def total(self) -> int | None:  # type: ignore[override]
+        """How many configs are asked of the searcher; None: without end."""
         return self.num_samples if self.num_samples >= 0 else None
 
     def set_num_samples(self, num_samples: int) -> bool:

@@ -9,10 +9,10 @@ import contextlib
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Protocol
 
+from trainables.quick_dataclass import dataclass
 from tuner.error import SettingError
 from tuner.search import space_tree as tree
 from tuner.search.domains import Categorical, Domain, Function

@@ -41,21 +41,33 @@ def uniform(lower: float, upper: float) -> Domain:
 
 @from_the_call
 def quniform(lower: float, upper: float, q: float) -> Domain:
-    """A float, uniform, rounded to multiples of `q`; both bounds are multiples of `q` and can come."""
+    """A float, uniform, rounded to multiples of `q`; both bounds are multiples of `q` and can come.
+
+    Example:
+        >>> tune.run(train, config={"dropout": tune.quniform(0, 0.5, 0.1)})
+    """
     low, high = bounds.bounds("quniform", lower, upper)
     return Float(low, high, q=bounds.step("quniform", low, high, q))
 
 
 @from_the_call
 def loguniform(lower: float, upper: float, base: Any = _MISSING) -> Domain:
-    """A float whose logarithm is uniform: 1e-4 to 1e-3 comes as often as 1e-3 to 1e-2. `base` has no effect."""
+    """A float whose logarithm is uniform: 1e-4 to 1e-3 comes as often as 1e-3 to 1e-2. `base` has no effect.
+
+    Example:
+        >>> tune.run(train, config={"lr": tune.loguniform(1e-5, 1e-1)})
+    """
     _no_base("loguniform", base)
     return Float(*bounds.bounds("loguniform", lower, upper, log=True), log=True)
 
 
 @from_the_call
 def qloguniform(lower: float, upper: float, q: float, base: Any = _MISSING) -> Domain:
-    """A float whose logarithm is uniform, rounded to multiples of `q`; both bounds are multiples of `q`."""
+    """A float whose logarithm is uniform, rounded to multiples of `q`; both bounds are multiples of `q`.
+
+    Example:
+        >>> tune.run(train, config={"lr": tune.qloguniform(1e-4, 1e-1, 1e-4)})
+    """
     _no_base("qloguniform", base)
     low, high = bounds.bounds("qloguniform", lower, upper, log=True)
     return Float(low, high, log=True, q=bounds.step("qloguniform", low, high, q))
@@ -63,13 +75,21 @@ def qloguniform(lower: float, upper: float, q: float, base: Any = _MISSING) -> D
 
 @from_the_call
 def randn(mean: float = 0.0, sd: float = 1.0) -> Domain:
-    """A float, normally distributed."""
+    """A float, normally distributed.
+
+    Example:
+        >>> tune.run(train, config={"shift": tune.randn(0, 1)})
+    """
     return NormalFloat(bounds.number("randn", "mean", mean), bounds.positive("randn", "sd", sd))
 
 
 @from_the_call
 def qrandn(mean: float, sd: float, q: float) -> Domain:
-    """A float, normally distributed, rounded to multiples of `q`."""
+    """A float, normally distributed, rounded to multiples of `q`.
+
+    Example:
+        >>> tune.run(train, config={"shift": tune.qrandn(0, 1, 0.1)})
+    """
     return NormalFloat(
         bounds.number("qrandn", "mean", mean), bounds.positive("qrandn", "sd", sd), q=bounds.positive("qrandn", "q", q)
     )
@@ -87,20 +107,32 @@ def randint(lower: int, upper: int) -> Domain:
 
 @from_the_call
 def qrandint(lower: int, upper: int, q: int = 1) -> Domain:
-    """A multiple of `q` from `lower` to `upper`, `upper` included."""
+    """A multiple of `q` from `lower` to `upper`, `upper` included.
+
+    Example:
+        >>> tune.run(train, config={"batch_size": tune.qrandint(16, 256, 16)})
+    """
     return _quantized("qrandint", lower, upper, q, log=False)
 
 
 @from_the_call
 def lograndint(lower: int, upper: int, base: Any = _MISSING) -> Domain:
-    """An int from `lower` to `upper - 1` whose logarithm is uniform. `base` has no effect."""
+    """An int from `lower` to `upper - 1` whose logarithm is uniform. `base` has no effect.
+
+    Example:
+        >>> tune.run(train, config={"width": tune.lograndint(8, 1025)})
+    """
     _no_base("lograndint", base)
     return Integer(*bounds.whole_bounds("lograndint", lower, upper, log=True), log=True)
 
 
 @from_the_call
 def qlograndint(lower: int, upper: int, q: int, base: Any = _MISSING) -> Domain:
-    """A multiple of `q` from `lower` to `upper`, `upper` included, whose logarithm is uniform."""
+    """A multiple of `q` from `lower` to `upper`, `upper` included, whose logarithm is uniform.
+
+    Example:
+        >>> tune.run(train, config={"width": tune.qlograndint(8, 1024, 8)})
+    """
     _no_base("qlograndint", base)
     return _quantized("qlograndint", lower, upper, q, log=True)
 
@@ -122,6 +154,9 @@ def sample_from(func: Callable[..., Any]) -> Domain:
     Args:
         func: `lambda config: config["x"] * 2`, `lambda spec: spec.config.x * 2`, or a function without arguments.
             Python's and numpy's global generators are seeded while it runs, so that it draws the same again.
+
+    Example:
+        >>> tune.run(train, config={"a": tune.uniform(0, 1), "b": tune.sample_from(lambda config: 1 - config["a"])})
     """
     return Function(func)
 

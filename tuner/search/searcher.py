@@ -86,7 +86,8 @@ class Searcher(SavedToDirectory):
         Args:
             metric, mode: fill in what the constructor was not given.
             config: the search space, domains and constants.
-            spec: `num_samples` and `seed` of the experiment, and what is added later; ignore what you do not know.
+            spec: `num_samples`, `seed` and `stop` of the experiment, `scheduled` (it was given a scheduler), and what
+                is added later; ignore what you do not know.
 
         Returns:
             True if the domains of `config` are searched from now on; False: the searcher has a space of its own.
@@ -102,6 +103,12 @@ class Searcher(SavedToDirectory):
         if self._metric is None and isinstance(self._mode, str) and self.needs_metric:
             self._metric = DEFAULT_METRIC
         check_metric_and_mode(type(self).__name__, self._metric, self._mode)
+
+    def early_stopping_depth(self, stop: Any) -> float | None:
+        """Up to how many iterations trials train, of which a run without a scheduler ends the worse ones early; None:
+        it ends none. `stop` is the run's.
+        """
+        return None
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Ask the searcher to keep at most so many trials unfinished. False: it cannot, do it outside."""
@@ -245,6 +252,7 @@ def check_metric_and_mode(who: str, metric: Any, mode: Any) -> None:
     names = list(metric) if isinstance(metric, Sequence) else [metric]
     named = names and all(isinstance(name, str) for name in names)
     require(named, f"{who}: metric", metric, "it is a name or a list of names")
+    require(len(set(names)) == len(names), f"{who}: metric", metric, "each name once")
     if mode is not None and (isinstance(mode, str) or len(mode) != len(names)):
         raise SettingError(f"{who}: metric={metric!r} needs one mode each, not mode={mode!r}")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
+from trainables.quick_dataclass import dataclass
 from tuner.error import SettingError
 from tuner.search import sample
 from tuner.search.domains import Categorical, Domain, Function

@@ -94,6 +94,7 @@ class BasicVariantGenerator(Searcher, SearchAlgorithm):
 
     @property
     def total(self) -> int | None:  # type: ignore[override]
+        """How many configs there will be, grids counted out; None: without end."""
         if self._num_samples < 0:
             return None
         presets = self._preset_ends[-1] if self._preset_ends else 0

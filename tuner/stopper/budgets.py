@@ -83,48 +83,81 @@ class TrialTimeoutStopper(TrialStopper):
 class CostStopper(Stopper):
     """Ends the experiment, or each trial, once it has cost so much.
 
+    Spent is spent: iterations that a kill, a failure or a clone throws away count, and count again when they are
+    trained again; over resumes, too, and a larger budget goes on from what was spent. What a trial has begun and not
+    reported counts for nothing, nor do the results that `reuse=` takes over from an earlier experiment. When the budget
+    of the experiment is spent every trial ends at its next result: of k trials at a time k - 1 results more are paid.
+
     Args:
-        max_cost: in the unit of the metric; above 0.
-        metric: what a result cost. With "time_this_iter_s" the budget is in seconds of all workers together.
-        cumulative: the metric holds what the trial has cost so far instead.
+        max_cost: in the unit of the cost; above 0.
+        cost_attr: the name under which results say what they, each of them, cost. With "time_this_iter_s", which every
+            result has, the budget is in seconds of all workers together.
+        cumulative: the results say what the trial has cost so far instead, counted on from its checkpoint, as
+            "time_total_s" is. A number below the last one was counted anew from 0.
         per: "experiment" (all trials together) or "trial".
 
-    Results without the metric, or with NaN there, cost nothing.
+    Results without it, with NaN or a number below 0 there, cost nothing. A run whose results never have it ends with
+    `MetricMissingError`.
 
     >>> stopper = CostStopper(3.0, "dollars")
     >>> [bool(stopper("a", {"dollars": 2.0})), bool(stopper("b", {"dollars": 1.5}))], stopper.stop_all()
     ([False, True], True)
     """
 
-    _remembered = ("_all", "_spent")
+    _remembered = ("_all", "_spent", "_counter", "_free")
 
     def __init__(
-        self, max_cost: float, metric: str = "cost", *, cumulative: bool = False, per: str = "experiment"
+        self, max_cost: float, cost_attr: str = "cost", *, cumulative: bool = False, per: str = "experiment"
     ) -> None:
-        self._max_cost, self._metric = number("max_cost", max_cost, above=0), metric_name(metric)
+        self._max_cost, self.cost_attr = number("max_cost", max_cost, above=0), metric_name(cost_attr, "cost_attr")
         require(cumulative in (True, False), "cumulative", cumulative, "accepted are True and False")
         require(per in ("experiment", "trial"), "per", per, "accepted are 'experiment' and 'trial'")
         self._cumulative, self._per = cumulative, per
         self._all = 0.0
         self._spent: dict[str, float] = {}
-        """Trial -> what it has cost, where that is needed."""
+        """Trial -> what it has cost, where each has a budget."""
+        self._counter: dict[str, float] = {}
+        """Trial -> its cost so far as it counts it, where that is what it reports."""
+        self._free: set[str] = set()
+        """Trials that go through results which were paid for in an earlier experiment."""
+
+    def on_trial_start(self, trial_id: str, result: dict[str, Any], *, reused: bool) -> None:
+        (self._free.add if reused else self._free.discard)(trial_id)
+        if self._cumulative and (not result or self._cost(result) is not None):
+            self._counter[trial_id] = self._cost(result) or 0.0
+
+    def on_rollback(self, trial: Any, iteration: int) -> None:
+        """Nothing comes back, and what is trained again is told again."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool | Reason:
-        cost = score_of(result, self._metric)
-        if cost is not None and cost == cost:
-            before = self._spent.get(trial_id, 0.0)
-            more = max(cost - before, 0.0) if self._cumulative else cost
-            self._all += more
-            if self._cumulative or self._per == "trial":
-                self._spent[trial_id] = before + more
+        cost = self._cost(result)
+        if cost is not None:
+            more = cost if not self._cumulative else self._since(trial_id, cost)
+            if trial_id not in self._free:
+                self._all += more
+                if self._per == "trial":
+                    self._spent[trial_id] = self._spent.get(trial_id, 0.0) + more
         spent = self._spent.get(trial_id, 0.0) if self._per == "trial" else self._all
         if spent < self._max_cost:
             return False
         kind = ReasonKind.CRITERION if self._per == "trial" else ReasonKind.EXPERIMENT
-        return Reason(kind, type(self).__name__, metric=self._metric, value=spent, cut=self._max_cost)
+        return Reason(kind, type(self).__name__, metric=self.cost_attr, value=spent, cut=self._max_cost)
+
+    def _cost(self, result: dict[str, Any]) -> float | None:
+        cost = score_of(result, self.cost_attr)
+        return cost if cost is not None and cost >= 0 else None  # NaN is not
+
+    def _since(self, trial_id: str, cost: float) -> float:
+        """What was added to a trial's cost so far."""
+        before = self._counter.get(trial_id, 0.0)
+        self._counter[trial_id] = cost
+        return cost - before if cost >= before else cost
 
     def stop_all(self) -> bool:
         return self._per == "experiment" and self._all >= self._max_cost
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state({"counter": state["spent"], "free": [], **state})  # older ones have no counters of their own
 
 
 @checked_names

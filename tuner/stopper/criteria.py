@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from trainables.automatic import TRAINING_ITERATION
 from trainables.metrics import MISSING, as_score, lookup, metric_names, nearest_keys
 from trainables.near_misses import near_misses
+from trainables.quick_dataclass import dataclass
 from trainables.validation import checked_names
 from tuner.error import MetricMissingError, SettingError, require
 from tuner.experiment.reason import Reason, ReasonKind
@@ -108,6 +109,12 @@ class DictStopper(TrialStopper):
                 cut = limit.limit if isinstance(limit, AtLeast) else as_score(limit)
                 return Reason(ReasonKind.CRITERION, type(self).__name__, metric=name, value=as_score(value), cut=cut)
         return False
+
+    def decides_from(self, trial_id: str, iteration: int) -> float:
+        limit = as_score(self._criteria.get(TRAINING_ITERATION))
+        if limit is None or len(self._criteria) > 1 or type(self).__call__ is not DictStopper.__call__:
+            return super().decides_from(trial_id, iteration)
+        return max(iteration + 1, math.ceil(limit)) if math.isfinite(limit) else limit
 
     def _look_for(self, trial_id: str, result: dict[str, Any]) -> None:
         missing = [name for name in self._criteria if lookup(result, name) is MISSING and name != "done"]

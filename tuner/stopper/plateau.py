@@ -8,7 +8,7 @@ from typing import Any
 
 from trainables.metrics import score_of
 from trainables.validation import checked_names
-from tuner.error import require
+from tuner.error import SettingError, require
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.search.arguments import check_mode, metric_name, number, whole_number
 from tuner.stopper.stopper import Stopper, TrialStopper
@@ -40,7 +40,7 @@ class TrialPlateauStopper(TrialStopper):
     ) -> None:
         fits = mode in ("min", "max") or (mode is None and metric_threshold is None)
         require(fits, "mode", mode, "with a metric_threshold it is 'min' or 'max'")
-        self._metric, self._std, self._mode = metric_name(metric), number("std", std, above=0), mode
+        self._metric, self._std, self._mode = _one_metric(self, metric), number("std", std, above=0), mode
         self._num_results = whole_number("num_results", num_results, least=1)
         self._grace_period = whole_number("grace_period", grace_period, least=0)
         self._threshold = None if metric_threshold is None else number("metric_threshold", metric_threshold)
@@ -87,7 +87,7 @@ class ExperimentPlateauStopper(Stopper):
         check_mode(mode)
         self._top = whole_number("top", top, least=2)
         self._patience = whole_number("patience", patience, least=0)
-        self._metric, self._std, self._mode = metric_name(metric), number("std", std, above=0), mode
+        self._metric, self._std, self._mode = _one_metric(self, metric), number("std", std, above=0), mode
         self._best: list[float] = []
         self._still = 0
 
@@ -104,6 +104,15 @@ class ExperimentPlateauStopper(Stopper):
 
     def stop_all(self) -> bool:
         return self.has_plateaued() and self._still >= self._patience
+
+
+def _one_metric(stopper: Stopper, metric: Any) -> str:
+    if isinstance(metric, (list, tuple)):
+        raise SettingError(
+            f"{type(stopper).__name__}: metric={metric!r} is not accepted; it looks at one metric. stop=[...] takes a "
+            "stopper for each, and ends what any of them ends"
+        )
+    return metric_name(metric)
 
 
 def deviation(values: Sequence[float]) -> float:

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 import msgspec
 
 from trainables.errors import ObjectExistsError, ObjectNotFoundError
+from trainables.quick_dataclass import dataclass
 from trainables.transfer import transfer_jobs
 from tuner.clock import Clock
 from tuner.error import OwnedElsewhereError

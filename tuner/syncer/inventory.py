@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from trainables.wire import CheckpointRef
 from tuner.experiment.paths import TrialPaths

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 from trainables.errors import ObjectNotFoundError, TransferCorruptError
 from trainables.net.backoff import patient
+from trainables.quick_dataclass import dataclass
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import transfer_jobs
 from trainables.transfer.backend import Can

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Union
 
+from trainables.quick_dataclass import dataclass
 from trainables.wire import CheckpointRef, SaveUploaded
 from tuner.experiment import events as ev
 from tuner.experiment.trial import Trial

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 
 from trainables.net.backoff import BackOff
+from trainables.quick_dataclass import dataclass
 from trainables.wire import CheckpointRef
 
 Order = tuple[int, int, int]

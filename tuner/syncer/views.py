@@ -123,14 +123,32 @@ def opened_from(uri: str, state: ExperimentState) -> ExperimentState:
     return state
 
 
-def names_under(uri: str) -> tuple[str, list[str]]:
-    """(the place as it may be shown, names of the experiments directly under it)."""
+def names_under(uri: str, known: Collection[str] = ()) -> tuple[str, list[str]]:
+    """(the place as it may be shown, names of the experiments directly under it).
+
+    Args:
+        known: names that were experiments before; nothing but their being there is asked.
+    """
     check_scheme(uri)
     uploader = InlineClient({"place": uri}, check=False)
     try:
         listed = uploader.call(transfer_jobs.Children(prefix=""), timeout_s=TIMEOUT_S)
         names = [name.rstrip("/") for name in msgspec.json.decode(listed, type=list[str]) if name.endswith("/")]
-        return uploader.uri, [name for name in names if stays_inside(name) and is_experiment_at(uploader, name)]
+        inside = (name for name in names if stays_inside(name))
+        return uploader.uri, [name for name in inside if name in known or is_experiment_at(uploader, name)]
+    finally:
+        uploader.close()
+
+
+def is_at(uri: str) -> bool:
+    """There is an experiment at a URI. Raises SettingError, TransferError."""
+    check_scheme(uri)
+    place, name = parent_and_name(uri)
+    if not name:
+        return False
+    uploader = InlineClient({"place": place}, check=False)
+    try:
+        return is_experiment_at(uploader, name)
     finally:
         uploader.close()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tuner.schedulers.base import TrialScheduler
+from tuner.search.searcher import names_of
 from tuner.testing.scripted_life import PendingView, ScriptedLife, Spelling, TrialStub, plain
 
 
@@ -49,7 +50,8 @@ def _renamed(make: Callable[[], TrialScheduler], metric: str) -> TrialScheduler:
 
 def _turned(make: Callable[[], TrialScheduler]) -> TrialScheduler:
     scheduler = _prepared(make)
-    scheduler._mode = "max" if scheduler.mode == "min" else "min"
+    turned = ["max" if mode == "min" else "min" for mode in names_of(scheduler.mode)]
+    scheduler._mode = turned[0] if isinstance(scheduler.metric, str) else turned
     return scheduler
 
 
@@ -58,7 +60,12 @@ def _decisions(make: Callable[[], TrialScheduler], spelling: Spelling = plain, *
 
 
 def _check_spellings(make: Callable[[], TrialScheduler], expected: list[tuple[Any, ...]]) -> None:
-    if _prepared(make).metric is None:
+    metric = _prepared(make).metric
+    if metric is None:
+        return
+    turned = _decisions(lambda: _turned(make), lambda loss, metric: {metric: -loss})
+    assert turned == expected, "min of x decides as max of -x"
+    if not isinstance(metric, str):
         return
     slashed = _decisions(lambda: _renamed(make, "eval/loss"))
     spellings: dict[str, Spelling] = {
@@ -68,8 +75,6 @@ def _check_spellings(make: Callable[[], TrialScheduler], expected: list[tuple[An
     for spelled, spelling in spellings.items():
         found = _decisions(lambda: _renamed(make, "eval/loss"), spelling)
         assert found == slashed, f"a nested metric is found: {spelled}"
-    turned = _decisions(lambda: _turned(make), lambda loss, metric: {metric: -loss})
-    assert turned == expected, "min of x decides as max of -x"
 
 
 def _check_state(make: Callable[[], TrialScheduler], whole: ScriptedLife, cuts: int) -> None:

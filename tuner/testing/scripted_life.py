@@ -11,6 +11,7 @@ from typing import Any
 import cloudpickle
 
 from tuner.schedulers.base import Decision, Directive, Exploit, Reallocate, Reasoned, TrialScheduler, Verdict, split
+from tuner.search.searcher import names_of
 
 TRIALS, ITERATIONS, ROOM = 14, 9, 3
 FIRST_TRIALS = 9
@@ -237,10 +238,13 @@ class ScriptedLife:
 
     def _result(self, number: int, iteration: int) -> dict[str, Any]:
         result: dict[str, Any] = {"training_iteration": iteration, "time_total_s": iteration * 2.0, "note": "text"}
+        metrics = names_of(self.scheduler.metric) or ["None"]
         if not (number == 3 and iteration % 2):
-            result |= self._spelling(loss_of(number, iteration), str(self.scheduler.metric))
+            for place, metric in enumerate(metrics):  # the further ones rise where the first one falls
+                loss = loss_of(number, iteration) if place == 0 else float(iteration - number * place % 9)
+                result |= self._spelling(loss, metric)
         if (number, iteration) == (6, 2):
-            result[str(self.scheduler.metric)] = "not a number"
+            result[metrics[-1]] = "not a number"
         return result
 
     def _once(self, played: _Played, what: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainables.user_frames import last_said
 from tuner.clock import SystemClock
 from tuner.executors.base import Resources
 from tuner.executors.ray import connection
@@ -72,8 +73,7 @@ def look_at_nodes(
             facts = ray.get(looking, timeout=_PATIENCE_S)
             ahead, uncertain = _clock(ray, actor)
         except ray.exceptions.RayError as error:
-            lines = str(error).strip().splitlines() or [repr(error)]
-            found.append(ExaminedNode(**seen, problem=lines[-1].strip()))
+            found.append(ExaminedNode(**seen, problem=last_said(str(error)).strip() or repr(error)))
         else:
             found.append(ExaminedNode(**seen, facts=facts, clock_s=ahead, uncertain_s=uncertain))
         ray.kill(actor)

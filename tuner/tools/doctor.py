@@ -26,6 +26,7 @@ from tuner.tools import findings
 from tuner.tools.cluster_nodes import ExaminedNode, look_at_nodes
 from tuner.tools.findings import CheckFinding, CheckState, ok, problem
 from tuner.tools.machine import TriedDirectory, distributions, look, nearest
+from tuner.tools.slurm_cluster import SlurmLook, examine_slurm
 
 USED = ("tuner", "ray", "torch", "numpy", "pandas", "cloudpickle", "optuna", "sklearn", "transformers", "lightning")
 """Packages whose versions are compared where they are installed here."""
@@ -42,6 +43,8 @@ class PlannedRun:
         resources: what one trial asks for; None: it is not known.
         cluster: whether trials run on a Ray cluster.
         address, runtime_env, options: of `RayExecutor`.
+        slurm: options of `SlurmExecutor`, where trials run in jobs of Slurm; None: they do not.
+        wait_s: so long a job that looks at a node there may wait for its start.
         imports: packages that every node needs.
         ssh_key, ssh_port: of `SyncConfig`.
     """
@@ -53,6 +56,8 @@ class PlannedRun:
     address: str | None = None
     runtime_env: Mapping[str, Any] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    slurm: Mapping[str, Any] | None = None
+    wait_s: float = 60.0
     imports: Sequence[str] = ()
     ssh_key: str | None = None
     ssh_port: int | None = None
@@ -98,6 +103,15 @@ def examine(plan: PlannedRun) -> Iterator[CheckFinding]:
     named = distributions(wanted)
     here = look(storage, named, place=place)
     yield from findings.machine("here", here, plan.imports)
+    if plan.slurm is not None:
+        yield from findings.rights("here", here, upload_dir)
+        with _mark(storage, here.storage) as mark:
+            there, copies = (place, upload_dir) if direct else (None, None)
+            planned = SlurmLook(
+                plan.slurm, plan.wait_s, plan.resources, storage, named, mark, there, plan.imports, copies
+            )
+            yield from examine_slurm(planned, here)
+        return
     if not plan.cluster:
         yield from findings.resources(plan.resources, LocalExecutor().total())
         yield from findings.rights("here", here, upload_dir)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -149,10 +150,27 @@ def _counted(nodes: Sequence[Resources]) -> list[tuple[dict[str, float], int]]:
     ]
 
 
+def job_resources(where: str, asked: Any, found: Resources) -> Iterator[CheckFinding]:
+    """What a job has on a node, and whether what a trial asks for fits."""
+    yield ok(where, f"it gets {_amounts(found)}")
+
+    def at_once(amounts: Resources) -> int:
+        return fitting(found, shape_of(amounts))
+
+    if asked is None or at_once(amounts := parse_resources(asked)):
+        yield from _fits(where, asked, at_once, "")
+    else:
+        yield problem(where, f"a trial asks for {_amounts(amounts)}", "let jobs ask for more, or trials for less")
+
+
 def of_node(
-    node: ExaminedNode, here: MachineFacts, imports: Sequence[str], upload_dir: str | None
+    node: ExaminedNode,
+    here: MachineFacts,
+    imports: Sequence[str],
+    upload_dir: str | None,
+    otherwise: str = "with RayExecutor(runtime_env=...)",
 ) -> Iterator[CheckFinding]:
-    """What there is to say of another node."""
+    """What there is to say of another node; packages that differ can also be had `otherwise`."""
     if node.facts is None:
         todo = (
             "install tuner there, the same version as here" if "No module named" in node.problem else "see Ray's logs"
@@ -161,8 +179,10 @@ def of_node(
         return
     facts, where = node.facts, f"{node.facts.hostname} ({node.ip})"
     yield from machine(where, facts, imports)
-    yield from _versions(where, here, facts, imports)
-    if abs(node.clock_s) - node.uncertain_s > CLOCK_S:
+    yield from _versions(where, here, facts, imports, otherwise)
+    if math.isinf(node.uncertain_s):
+        pass  # it could not be asked for the time
+    elif abs(node.clock_s) - node.uncertain_s > CLOCK_S:
         said = f"its clock is {abs(node.clock_s):.1f} s {'ahead of' if node.clock_s > 0 else 'behind'} the one here"
         yield warning(where, said, "have both set by NTP, e.g. chrony: times of results will not agree")
     else:
@@ -170,7 +190,9 @@ def of_node(
     yield from rights(where, facts, upload_dir)
 
 
-def _versions(where: str, here: MachineFacts, there: MachineFacts, imports: Sequence[str]) -> Iterator[CheckFinding]:
+def _versions(
+    where: str, here: MachineFacts, there: MachineFacts, imports: Sequence[str], otherwise: str
+) -> Iterator[CheckFinding]:
     if here.python.rpartition(".")[0] != there.python.rpartition(".")[0]:
         said = f"Python {there.python}, here {here.python}"
         yield problem(where, said, "use the same version: functions are shipped as its bytecode")
@@ -183,9 +205,7 @@ def _versions(where: str, here: MachineFacts, there: MachineFacts, imports: Sequ
         said = f"{name} {other}, here {version}" if other is not None else f"no {name}, here is {version or 'one'}"
         state = CheckState.PROBLEM if name in ALIKE else CheckState.WARNING
         wanted = f"{name}=={version}" if version else name
-        yield CheckFinding(
-            state, where, said, f"install the same there ({wanted}), or with RayExecutor(runtime_env=...)"
-        )
+        yield CheckFinding(state, where, said, f"install the same there ({wanted}), or {otherwise}")
     if not differ:
         yield ok(where, "its packages are those of here")
 

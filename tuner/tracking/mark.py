@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 from blake3 import blake3
 
+from trainables.decoding import decode
 from trainables.store import fs
 from tuner.experiment.paths import TrialPaths
 
@@ -35,7 +36,7 @@ def mark_path(directory: Path, tracker: str, destination: str) -> Path:
 def read_mark(path: Path) -> Mark:
     """The mark; a new one where there is none, or a damaged one."""
     try:
-        return msgspec.json.decode(fs.read_file(path), type=Mark)
+        return decode(fs.read_file(path), Mark)
     except (FileNotFoundError, msgspec.MsgspecError):
         return Mark()
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -24,65 +24,31 @@ from starlette.staticfiles import StaticFiles
 from trainables.errors import TrainablesError
 from tuner.error import ExperimentNotFoundError, SettingError, TuneError
 from tuner.experiment.hostile import said
-from tuner.experiment.replacing import standing
 from tuner.orders.mailbox import MAX_BYTES
 from tuner.ui import served_files
-from tuner.ui.event_stream import Deltas, events
-from tuner.ui.guard import Access, Guard
+from tuner.ui.caught import Caught
+from tuner.ui.event_stream import events
+from tuner.ui.guard import Guard, is_loopback
 from tuner.ui.live_experiment import LiveExperiment
 from tuner.ui.seen import Seen, as_json
-from tuner.ui.served_places import Places
-from tuner.ui.views.data import data_of
+from tuner.ui.served import Served
 from tuner.ui.views.orders import give_order
 from tuner.ui.views.overview import brief
+from tuner.ui.views.verification import verification_of
 
 STATIC = Path(__file__).parent / "static"
 VIEWS = ("", "trials", "curves", "parameters", "lineage", "machines", "compare")
+_PART = 1_000_000
+"""Bytes of an answer that are sent at once."""
 WAIT_S = 60.0
 """So long a request for data waits for the first reading."""
-MADE = 16
-"""Answers of an experiment that are kept for others who ask for the same."""
+BODY_S = 15.0
+"""So long an order may take to come."""
+LIST_S = 0.5
+"""So long the list of experiments waits for their first reading, of all together."""
 NO_CLIENT = """<!doctype html><html lang="en"><meta charset="utf-8"><title>tuner ui</title>
 <p>This copy of the package has no page: <code>make web</code> in its directory brings the libraries that it needs.
 The data is at these addresses with <code>.json</code>."""
-
-_Key = tuple[Any, ...]
-
-
-class Served:
-    """What all requests share.
-
-    Args:
-        places: the experiments.
-        access: who may do what.
-    """
-
-    def __init__(self, places: Places, access: Access) -> None:
-        self.places, self.access = places, access
-        self.closing = asyncio.Event()
-        self._deltas: dict[str, Deltas] = {}
-        self._made: dict[str, OrderedDict[_Key, bytes]] = {}
-        self._making = threading.Lock()
-
-    def deltas(self, live: LiveExperiment) -> Deltas:
-        return self._deltas.setdefault(live.name, Deltas(live))
-
-    def data(self, live: LiveExperiment, view: str, query: Mapping[str, str]) -> bytes:
-        """The JSON of a view. Raises what its data raises."""
-        with live.lock:
-            key = (view, live.epoch, live.seq, live.standing, *sorted(query.items()))
-        with self._making:
-            made = self._made.setdefault(live.name, OrderedDict())
-            if key in made and view not in ("overview", "orders"):
-                made.move_to_end(key)
-                return made[key]
-        others = {one.name: one for one in self.places.all()} if view == "compare" else {}
-        body = data_of(live, view, query, others, takes_orders=self.access.takes_orders)
-        with self._making:
-            made[key] = body
-            while len(made) > MADE:
-                made.popitem(last=False)
-        return body
 
 
 def application(served: Served) -> Guard:
@@ -94,6 +60,7 @@ def application(served: Served) -> Guard:
         *(Route(f"/e/{{name}}/{view}", _shell) for view in VIEWS),
         Route("/e/{name}/events", _events),
         Route("/e/{name}/orders", _order, methods=["POST"]),
+        Route("/e/{name}/verify/{trial:path}.json", _verified),
         Route("/e/{name}/trial/{trial:path}.json", partial(_data, view="trial")),
         Route("/e/{name}/trial/{trial:path}", _shell),
         Route("/e/{name}/files/{trial:path}/{file}", _file),
@@ -105,9 +72,8 @@ def application(served: Served) -> Guard:
         HTTPException: _failed_http,
         TuneError: _failed,
         TrainablesError: _failed,
-        **dict.fromkeys((OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError), _failed),
     }
-    app = Starlette(routes=routes, exception_handlers=handlers)
+    app = Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(Caught)])
     app.state.served = served
     app.router.redirect_slashes = False
     return Guard(app, served.access)
@@ -123,7 +89,9 @@ def json(value: Any, status: int = 200) -> Response:
 
 
 async def _failed_http(request: Request, error: Any) -> Response:
-    return json({"error": str(error.detail)}, error.status_code)
+    answer = json({"error": str(error.detail)}, error.status_code)
+    answer.headers.update(error.headers or {})
+    return answer
 
 
 async def _failed(request: Request, error: Any) -> Response:
@@ -137,15 +105,22 @@ async def _failed(request: Request, error: Any) -> Response:
 
 
 async def _shell(request: Request) -> Response:
-    """One page for every view: what it shows, it finds by its address."""
+    """One page for every view: what it shows, it finds by its address; of what is not here it says so."""
+    status = 200
     if "name" in request.path_params:
-        _served(request).places.get(request.path_params["name"])
+        try:
+            _served(request).places.get(request.path_params["name"])
+        except ExperimentNotFoundError:
+            if "text/html" not in request.headers.get("accept", ""):
+                raise
+            status = 404
     shell = STATIC / "shell.html"
     if not shell.is_file() or not (STATIC / "vendor").is_dir():
         return HTMLResponse(NO_CLIENT)
     path = request.scope.get("raw_path", b"/").split(b"?")[0]
     base = "../" * (path.count(b"/") - 1) or "./"
-    return HTMLResponse(shell.read_text("utf-8").replace("{{base}}", base), headers={"cache-control": "no-cache"})
+    text = shell.read_text("utf-8").replace("{{base}}", base)
+    return HTMLResponse(text, status, headers={"cache-control": "no-cache"})
 
 
 async def _with_slash(request: Request) -> Response:
@@ -165,9 +140,13 @@ def _listed(served: Served) -> bytes:
     columns: dict[str, list[Any]] = {
         name: [] for name in ("name", "path", "state", "error", "trials", "started_at", "loading")
     }
-    for live in served.places.all():
+    every = served.places.all()
+    until = time.monotonic() + LIST_S
+    for live in every:
         live.start()
-        live.ready.wait(0.5)  # what is small is read meanwhile
+    for live in every:
+        live.ready.wait(max(until - time.monotonic(), 0))  # what is small is read meanwhile
+        live.check_silence()
         row: dict[str, Any] = {"name": live.name, "path": live.source.address, "error": live.error, "loading": None}
         row |= {"state": None, "trials": None, "started_at": None}
         with live.lock:
@@ -177,7 +156,12 @@ def _listed(served: Served) -> bytes:
                 row["loading"] = live.done
         for name, values in columns.items():
             values.append(row[name])
-    told = {"experiments": columns, "read_only": not served.access.takes_orders, "version": version("tuner")}
+    told = {
+        "experiments": columns,
+        "problems": served.places.problems(),
+        "read_only": not served.access.takes_orders,
+        "version": version("tuner"),
+    }
     return as_json(told)
 
 
@@ -189,8 +173,34 @@ async def _data(request: Request, view: str = "") -> Response:
     refusal = await _ready(live, query.pop("wait", ""))
     if refusal is not None:
         return refusal
-    body = await run_in_threadpool(served.data, live, view or request.path_params["view"], query)
-    return Response(body, media_type="application/json")
+    return await run_in_threadpool(_answered, request, view or request.path_params["view"], live, query)
+
+
+def _answered(request: Request, view: str, live: LiveExperiment, query: Mapping[str, str]) -> Response:
+    made = _served(request).data(live, view, query)
+    headers = {"vary": "accept-encoding"}
+    if "gzip" in request.headers.get("accept-encoding", "") and made.worth_packing(far=_is_far(request)):
+        return _sent(made.packed(), headers | {"content-encoding": "gzip"})
+    return _sent(made.body(), headers)
+
+
+def _sent(body: bytes, headers: Mapping[str, str]) -> Response:
+    """JSON; what is large goes in parts, each when the one before has gone: whole it would be copied for each page."""
+    if len(body) <= _PART:
+        return Response(body, headers=headers, media_type="application/json")
+
+    async def parts() -> AsyncIterator[memoryview]:
+        for begin in range(0, len(body), _PART):
+            yield memoryview(body)[begin : begin + _PART]
+
+    whole = {**headers, "content-length": str(len(body))}
+    return StreamingResponse(parts(), headers=whole, media_type="application/json")
+
+
+def _is_far(request: Request) -> bool:
+    """It comes from another machine, or by a proxy; what comes through an ssh tunnel looks as if it were near."""
+    peer = request.client
+    return peer is None or not is_loopback(peer.host) or "x-forwarded-for" in request.headers
 
 
 async def _ready(live: LiveExperiment, given: str) -> Response | None:
@@ -237,9 +247,17 @@ async def _events(request: Request) -> Response:
         since = int(given) if given else None
     except ValueError:
         since = -1  # no number of ours: a reset
+    if request.method == "HEAD":
+        return Response(media_type="text/event-stream")  # a stream that nobody takes would never end
     stream = events(live, served.deltas(live), since, served.closing)
     headers = {"x-accel-buffering": "no"}
     return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+
+async def _verified(request: Request) -> Response:
+    live = await _read(request)
+    named = request.path_params["trial"], request.query_params.get("checkpoint", "")
+    return Response(await run_in_threadpool(verification_of, live, *named), media_type="application/json")
 
 
 # --- orders -------------------------------------------------------------------------------------------------
@@ -248,29 +266,37 @@ async def _events(request: Request) -> Response:
 async def _order(request: Request) -> Response:
     served = _served(request)
     live = served.places.get(request.path_params["name"])
-    body = b""
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BYTES:
-                return json({"id": None, "state": "refused", "why": f"an order has at most {MAX_BYTES:,} bytes"}, 400)
-    except ClientDisconnect:
-        return Response(status_code=400)
-    root = live.source.paths.root if live.source.is_local else None
-    status, answer = await run_in_threadpool(give_order, root, body)
+        body = await asyncio.wait_for(_body(request), BODY_S)
+    except (TimeoutError, ClientDisconnect):
+        return Response(status_code=400, headers={"connection": "close"})
+    if len(body) > MAX_BYTES:
+        return json({"id": None, "state": "refused", "why": f"an order has at most {MAX_BYTES:,} bytes"}, 400)
+    status, answer = await served.beside(live, give_order, live.source.place, body)
+    live.look_now()
     return json(answer, status)
+
+
+async def _body(request: Request) -> bytes:
+    """As much of it as says whether that is too much."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BYTES:
+            break
+    return body
 
 
 # --- files --------------------------------------------------------------------------------------------------
 
 
 async def _file(request: Request) -> Response:
-    live, name = await _read(request), request.path_params["file"]
+    served, live, name = _served(request), await _read(request), request.path_params["file"]
     if name not in served_files.NAMES:
         raise ExperimentNotFoundError(f"of a trial's files {', '.join(served_files.NAMES)} are served")
     with live.lock:
         trial = _known(live, request.path_params["trial"])
-    fd = served_files.open_inside(standing(live.source.paths).root, trial.dirname, name)
+    fd = await served.beside(live, live.source.open_log, trial, name)
     size = os.fstat(fd).st_size
     start, status = 0, 200
     tail, asked = request.query_params.get("tail", ""), request.headers.get("range", "")
@@ -284,19 +310,20 @@ async def _file(request: Request) -> Response:
     headers = {"x-size": str(size)}
     if status == 206:
         headers["content-range"] = f"bytes {start}-{size - 1}/{size}"
-    pieces = served_files.pieces(fd, start, size)
+    pieces = served.streamed(live, served_files.pieces(fd, start, size))
     return StreamingResponse(pieces, status, headers, media_type="text/plain; charset=utf-8")
 
 
 async def _checkpoint(request: Request) -> Response:
-    live, name = await _read(request), request.path_params["checkpoint"]
-    if not live.source.is_local:
-        raise ExperimentNotFoundError("checkpoints of a copy are not served: tuner cp fetches them")
+    served, live, name = _served(request), await _read(request), request.path_params["checkpoint"]
     with live.lock:
         trial = _known(live, request.path_params["trial"])
-    packed = served_files.as_tar(standing(live.source.paths).root, trial, name)
+    if request.method == "HEAD":
+        return Response(media_type="application/x-tar")
+    packed = await served.beside(live, live.source.packed, trial, name)
     called = f'attachment; filename="{name}.tar"'
-    return StreamingResponse(packed, media_type="application/x-tar", headers={"content-disposition": called})
+    pieces = served.streamed(live, packed)
+    return StreamingResponse(pieces, media_type="application/x-tar", headers={"content-disposition": called})
 
 
 async def _read(request: Request) -> LiveExperiment:

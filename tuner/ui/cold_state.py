@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from trainables.decoding import decode, decoder
 from tuner.experiment import events as ev
 from tuner.experiment.hostile import UNREADABLE, said
 from tuner.experiment.state import ExperimentState, Snapshot
@@ -38,7 +39,7 @@ class RawSnapshot(Snapshot, omit_defaults=True):
         return Snapshot(**{name: getattr(self, name) for name in self.__struct_fields__ if name != "trials"})
 
 
-_decode_trial = msgspec.json.Decoder(Trial).decode
+_decode_trial = decoder(Trial)
 
 
 class ColdTrials(dict[str, Trial]):
@@ -53,7 +54,7 @@ class ColdTrials(dict[str, Trial]):
 
     def __missing__(self, trial_id: str) -> Trial:
         trial = _decode_trial(self._unpacked(self._cold[trial_id]))
-        trial.__dict__.update(root=self.root / trial.dirname, usual=self._usual)
+        trial.__dict__.update(home=self.root, usual=self._usual)
         return trial
 
     def get(self, trial_id: str, default: Any = None) -> Any:
@@ -78,6 +79,18 @@ class ColdTrials(dict[str, Trial]):
         if trial is not None:
             self._cold[trial_id] = self._packed(msgspec.json.encode(trial))
 
+    def shared(self, ids: Iterable[str]) -> ColdTrials:
+        """These trials as they are, whatever becomes of them here."""
+        made = ColdTrials(self._usual)
+        made.root, made._example = self.root, self._example
+        for trial_id in ids:
+            packed = self._cold.get(trial_id)
+            if packed is not None:
+                made._cold[trial_id] = packed
+            elif super().__contains__(trial_id):
+                made._cold[trial_id] = made._packed(msgspec.json.encode(self[trial_id]))
+        return made
+
     def _packed(self, data: bytes) -> bytes:
         if not self._example:
             self._example = data[-_EXAMPLE:]
@@ -90,6 +103,8 @@ class ColdTrials(dict[str, Trial]):
 
 class ColdState(ExperimentState):
     """`ExperimentState` of which the trials that have ended take a tenth of the memory.
+
+    `trials` goes through those that have not ended, and finds any by its id; all are in the table beside this.
 
     Args:
         root: the experiment's directory.
@@ -107,6 +122,29 @@ class ColdState(ExperimentState):
         self.touched: dict[str, int] = {}
         """Trials that facts were about since somebody looked, and the last such fact."""
 
+    @classmethod
+    def of(cls, root: Path, trials: ColdTrials, whole: Snapshot) -> ColdState:
+        """One with these trials, which have names that experiments have.
+
+        Args:
+            whole: the rest, as it was.
+        """
+        made = cls(root)
+        made._cold = made._by_id = trials
+        made.trials = Trials(trials, made._order)
+        made.orders, made.changed, made._saves = whole.orders, whole.changed, whole.saves
+        made.search_ended, made.run_ended = whole.search_ended, whole.run_ended
+        made.plugins, made.generation = whole.plugins, whole.generation
+        return made
+
+    def keep_warm(self, trial_id: str) -> Trial:
+        """A trial that has not ended, among those that have not."""
+        trial = self._cold.warm(trial_id)
+        trial.__dict__["left"] = self.run_ended
+        if not any(one is trial for one in self._order):
+            self._order.append(trial)
+        return trial
+
     def read_trial(self, raw: msgspec.Raw) -> Trial:
         """A trial of the snapshot, in its turn. Raises what `hostile.UNREADABLE` names."""
         trial = _decode_trial(raw)
@@ -119,6 +157,14 @@ class ColdState(ExperimentState):
             trial.__dict__["left"] = self.run_ended
             self._order.append(trial)
         return trial
+
+    def shared_trials(self, ids: Iterable[str]) -> ColdTrials:
+        """These of its trials, for a state of another moment."""
+        return self._cold.shared(ids)
+
+    def sort(self) -> None:
+        """Have those that have not ended in order of creation."""
+        self._order[:] = sorted(self.unfinished, key=lambda trial: trial.index)
 
     @property
     def unfinished(self) -> list[Trial]:
@@ -173,7 +219,7 @@ def read_snapshot(root: Path, body: bytes | None, problems: list[str]) -> tuple[
     if body is None:
         return ColdState(root), []
     try:
-        raw = msgspec.json.decode(body, type=RawSnapshot)
+        raw = decode(body, RawSnapshot)
         return ColdState(root, raw), raw.trials
     except UNREADABLE as error:
         problems.append(f"the snapshot cannot be used: {said(error)}")

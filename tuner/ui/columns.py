@@ -91,6 +91,21 @@ class Column:
         plain = (value if type(value) in (int, float) else ABSENT for value in self._values)
         return np.fromiter(plain, dtype=np.float64, count=len(self._values))
 
+    @property
+    def is_empty(self) -> bool:
+        """No row has a value."""
+        if self._numbers is None:
+            return all(value is None for value in self._values)
+        return bool(np.isnan(np.array(self._numbers)).all())
+
+    def first(self, rows: int) -> Column:
+        """A column of its first rows."""
+        made = Column()
+        made._whole, made._numbers = self._whole, None if self._numbers is None else self._numbers[:rows]
+        made._values = self._values[:rows]
+        made.extend_to(rows)
+        return made
+
     def all(self) -> Any:
         """All of them, for `as_json`."""
         if self._numbers is None:
@@ -122,6 +137,16 @@ class ColumnSet:
             if name not in self.columns:
                 self.columns[name] = Column()
             self.columns[name].set(row, value)
+
+    def first(self, rows: int) -> ColumnSet:
+        """Columns of its first rows."""
+        made = ColumnSet()
+        made.columns = {name: column.first(rows) for name, column in self.columns.items()}
+        return made
+
+    def drop_empty(self) -> None:
+        """Forget the columns in which no row has a value."""
+        self.columns = {name: column for name, column in self.columns.items() if not column.is_empty}
 
     def all(self, rows: int) -> dict[str, Any]:
         for column in self.columns.values():

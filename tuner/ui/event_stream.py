@@ -34,7 +34,7 @@ class Deltas:
     def __init__(self, live: LiveExperiment) -> None:
         self._live = live
         self._lock = threading.Lock()
-        self._made: dict[tuple[int, int, int, int], tuple[int, bytes]] = {}
+        self._made: dict[tuple[int, int, int, int, bool], tuple[int, bytes]] = {}
 
     def since(self, seq: int, standing: int | None) -> tuple[int, int, bytes]:
         """(the newest fact, which standing, the events; none if nothing is new).
@@ -45,28 +45,35 @@ class Deltas:
         live = self._live
         with self._lock, live.lock:
             now, stands = live.seq, live.standing
-            key = (live.epoch, seq, now, -1 if standing is None else int(standing != stands))
+            noted = bool(live.note) if standing is None else standing < live.noted
+            if seq == now and standing is None:
+                # Time has changed it since somebody else asked.
+                return now, stands, self._events(seq, now, True, bool(live.note))
+            key = (live.epoch, seq, now, stands if standing != stands else -1, noted)
             if key not in self._made:
                 if len(self._made) > 32:
                     self._made.clear()
-                self._made[key] = now, self._events(seq, now, standing != stands)
+                self._made[key] = now, self._events(seq, now, standing != stands, noted)
             return now, stands, self._made[key][1]
 
-    def _events(self, seq: int, now: int, stands: bool) -> bytes:
+    def _events(self, seq: int, now: int, stands: bool, noted: bool) -> bytes:
+        """Noted: why trials that have not ended do not go on is another reason than the page knows."""
         seen = Seen(self._live, self._live.picture)
-        if now > seq:
-            return sse("changes", now, as_json(changes(seen, seq)))
+        if now > seq or noted:
+            return sse("changes", now, as_json(changes(seen, seq, noted)))
         if stands:
             return sse("overview", now, as_json({"seq": now, **changing(seen)}))
         return b""
 
 
-def changes(seen: Seen, seq: int) -> dict[str, Any]:
-    """What facts after that one have changed, as columns."""
+def changes(seen: Seen, seq: int, noted: bool = False) -> dict[str, Any]:
+    """What facts after that one have changed, as columns; noted: and the rows of all that have not ended."""
     picture, table = seen.picture, seen.picture.table
     results, void = as_columns(picture.points.since(seq))
     moving = changing(seen)
     rows = table.since(seq)
+    if noted:
+        rows = sorted({*rows, *(table.row_of[trial.trial_id] for trial in picture.state.unfinished)})
     return {
         "seq": picture.seq,
         "time": moving["time"],
@@ -114,6 +121,7 @@ async def events(
                 epoch, seq = live.epoch, live.seq
                 yield sse("reset", seq, as_json({"seq": seq, "why": "the experiment was read again"}))
             news.clear()
+            live.check_silence()
             if live.is_read:
                 seq, standing, told_now = await run_in_threadpool(_since, live, deltas, seq, standing)
                 if told_now:
@@ -152,10 +160,12 @@ async def _until_read(live: LiveExperiment, news: asyncio.Event, closing: asynci
     said: tuple[float, str | None] | None = None
     while not live.is_read and not closing.is_set():
         news.clear()
+        live.check_silence()
         now = (round(live.done, 2), live.error)
         if now != said and not live.is_read:
             said = now
-            yield sse("loading", 0, as_json({"done": now[0], "said": now[1] or f"reading {now[0]:.0%}"}))
+            said_now = {"done": now[0], "said": now[1] or f"reading {now[0]:.0%}", "error": now[1]}
+            yield sse("loading", 0, as_json(said_now))
         await _any(news, closing, 1.0)
 
 

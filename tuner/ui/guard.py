@@ -29,6 +29,8 @@ HEADERS = (
     (b"x-frame-options", b"SAMEORIGIN"),
 )
 """Of every answer. The token stands in the first address: no other site is told of it as the referrer."""
+REFUSED = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">
+<title>tuner ui</title><main><h1>Not let in</h1><p>{why}</p></main>"""
 _SECRET = "token"
 
 
@@ -61,7 +63,7 @@ class Access:
     def is_ours(self, host: str) -> bool:
         """Whether a host, with or without a port, is one by which this server is called."""
         name = host_name(host)
-        return name is not None and (name in self.hosts or _is_loopback(name))
+        return name is not None and (name in self.hosts or is_loopback(name))
 
     def is_token(self, given: str) -> bool:
         return self.token is not None and hmac.compare_digest(given.encode(), self.token.encode())
@@ -78,7 +80,8 @@ def host_name(host: str) -> str | None:
     return plain.rstrip(".") if plain else None
 
 
-def _is_loopback(name: str) -> bool:
+def is_loopback(name: str) -> bool:
+    """Whether that is this machine, by a name or an address."""
     if name == "localhost":
         return True
     try:
@@ -111,11 +114,18 @@ class Guard:
 
         refused = self._refusal(scope)
         if isinstance(refused, str):
-            await answer(told, 403, orjson.dumps({"error": refused}))
+            await self._refuse(told, refused, dict(scope["headers"]))
         elif refused is not None:
             await answer(told, 303, b"", headers=refused)
         else:
             await self._app(scope, receive, told)
+
+    async def _refuse(self, send: Send, why: str, headers: dict[bytes, bytes]) -> None:
+        """As data, or, where a person stands before it, as a page."""
+        if b"text/html" in headers.get(b"accept", b""):
+            await answer(send, 403, REFUSED.format(why=why).encode(), kind="text/html; charset=utf-8")
+        else:
+            await answer(send, 403, orjson.dumps({"error": why}))
 
     def _refusal(self, scope: Scope) -> str | list[tuple[bytes, bytes]] | None:
         """Why a request does not pass; the headers of a redirect; None: it passes."""
@@ -140,7 +150,7 @@ class Guard:
         if not access.takes_orders:
             return "this server is read-only"
         if not bearer and not self._from_here(headers):
-            return "orders are taken from pages of this server only"
+            return "orders are taken from pages of this server only; of a proxy's, after tuner ui --allow-host NAME"
         return None
 
     def _exchange(self, scope: Scope, query: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:

@@ -12,6 +12,7 @@ from tuner.experiment import events as ev
 from tuner.experiment.hostile import UNREADABLE, said
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import read_settings
+from tuner.experiment.trial import Trial
 from tuner.ui.cold_state import ColdState, raw_name, read_snapshot
 from tuner.ui.point_log import PointLog, Voided, point_of
 from tuner.ui.trial_columns import TrialColumns
@@ -34,6 +35,8 @@ class Picture:
     points: PointLog
     seq: int
     problems: list[str]
+    most_running: int = 0
+    """So many trials have run at once, as far as that was seen."""
     _orders: dict[str, int] = field(default_factory=dict)
     """Order -> the fact that was about it last."""
 
@@ -64,6 +67,7 @@ class Picture:
         for trial_id, seq in touched.items():
             self.table.update(self.state.trial(trial_id), seq, note)
         self.state.cool(touched)
+        self.most_running = max(self.most_running, self.state.counts[Trial.RUNNING])
 
     def complain(self, line: str) -> None:
         if len(self.problems) < PROBLEMS:
@@ -75,15 +79,17 @@ def picture_of(
     snapshot: tuple[int, bytes | None],
     facts: list[tuple[int, bytes]],
     progress: Callable[[float], None] = lambda done: None,
+    settings_at: Callable[[ExperimentPaths], dict[str, Any]] = read_settings,
 ) -> Picture:
     """What a snapshot and the facts after it add up to.
 
     Args:
         snapshot: the number of its last fact, and its body.
         progress: is told how much is done, from 0 to 1.
+        settings_at: reads the settings.
     """
     problems: list[str] = []
-    settings = read_settings(paths)
+    settings = settings_at(paths)
     goal = goal_of(settings)
     seq, body = snapshot
     state, raw_trials = read_snapshot(paths.root, body, problems)

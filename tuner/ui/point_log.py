@@ -80,12 +80,17 @@ class PointLog:
             found.append(entry)
         return found[::-1]
 
-    def per_minute(self, now: float) -> float | None:
-        """Results of the last 60 s; None: there are none that tell their time."""
+    def per_minute(self, now: float, since: float = 0.0) -> float | None:
+        """Results per minute, of the last 60 s; None: there are none that tell their time.
+
+        Args:
+            since: before that nothing ran.
+        """
         times = [entry.at for entry in self._log if isinstance(entry, Point) and entry.at is not None]
         if not times:
             return None
-        return float(sum(1 for at in times if now - 60 < at <= now + 1))
+        seconds = min(max(now - since, 1.0), 60.0)
+        return sum(now - seconds < at <= now + 1 for at in times) * 60 / seconds
 
 
 def as_columns(entries: list[Point | Voided]) -> tuple[dict[str, Any], dict[str, Any]]:

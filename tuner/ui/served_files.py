@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from tuner.error import ExperimentNotFoundError
@@ -14,6 +14,8 @@ from tuner.experiment.trial import Trial
 NAMES = ("stdout", "stderr", "error.txt")
 """What is served of a trial's directory."""
 CHUNK = 256 * 1024
+END = bytes(2 * tarfile.BLOCKSIZE)
+"""Of a tar file."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -45,7 +47,7 @@ def _open(root: Path, *names: str, flags: int) -> int:
     return fd
 
 
-def pieces(fd: int, start: int, end: int) -> Iterator[bytes]:
+def pieces(fd: int, start: int, end: int) -> Generator[bytes, None, None]:
     """What a file holds from `start` to `end`; the descriptor is closed."""
     try:
         os.lseek(fd, start, os.SEEK_SET)
@@ -69,14 +71,14 @@ def sizes(root: Path, trial: Trial) -> dict[str, int]:
     return found
 
 
-def as_tar(root: Path, trial: Trial, name: str) -> Iterator[bytes]:
+def as_tar(root: Path, trial: Trial, name: str) -> Generator[bytes, None, None]:
     """A checkpoint that is kept here, as a tar file. Raises ExperimentNotFoundError before its first piece."""
-    if not any(record.ref.name == name and record.here for record in trial.checkpoints):
+    if not any(record.ref.name == name for record in trial.checkpoints):
         raise ExperimentNotFoundError(f"{trial.trial_id} has no checkpoint {name!r:.200} here")
     return _tar(_open(root, trial.dirname, name, flags=_DIRECTORY), name)
 
 
-def _tar(top: int, name: str) -> Iterator[bytes]:
+def _tar(top: int, name: str) -> Generator[bytes, None, None]:
     try:
         for folder, folders, files, fd in os.fwalk(".", dir_fd=top, follow_symlinks=False):
             folders.sort()
@@ -86,24 +88,36 @@ def _tar(top: int, name: str) -> Iterator[bytes]:
                     opened = os.open(file, _FILE, dir_fd=fd)
                 except OSError:
                     continue  # a link
-                yield from _member(opened, f"{inside}/{file}")
-        yield bytes(2 * tarfile.BLOCKSIZE)
+                yield from member(opened, f"{inside}/{file}")
+        yield END
     finally:
         os.close(top)
 
 
-def _member(fd: int, name: str) -> Iterator[bytes]:
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(fd)
-        return
-    info = tarfile.TarInfo(name)
-    info.size, info.mtime, info.mode = status.st_size, int(status.st_mtime), 0o644
-    yield info.tobuf(tarfile.PAX_FORMAT)
+def member(fd: int, name: str, mtime_ns: int | None = None) -> Generator[bytes, None, None]:
+    """One file of a tar file; what is no plain file is left out, and the descriptor is closed."""
     sent = 0
-    for piece in pieces(fd, 0, info.size):
-        sent += len(piece)
-        yield piece
-    if sent != info.size:
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return
+        yield _head(name, status.st_size, status.st_mtime_ns if mtime_ns is None else mtime_ns)
+        while piece := os.read(fd, min(CHUNK, status.st_size - sent)):
+            sent += len(piece)
+            yield piece
+    finally:
+        os.close(fd)
+    if sent != status.st_size:
         raise OSError(f"{name} was cut while it was read")
     yield bytes(-sent % tarfile.BLOCKSIZE)
+
+
+def member_of(data: bytes, name: str) -> bytes:
+    """The same of a small file that is in memory."""
+    return _head(name, len(data), 0) + data + bytes(-len(data) % tarfile.BLOCKSIZE)
+
+
+def _head(name: str, size: int, mtime_ns: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime, info.mode = size, mtime_ns // 10**9, 0o644
+    return info.tobuf(tarfile.PAX_FORMAT)

@@ -24,6 +24,8 @@ STATES = (Trial.PENDING, Trial.RUNNING, Trial.PAUSED, Trial.TERMINATED, Trial.ER
 _CODES = {state: code for code, state in enumerate(STATES)}
 TEXT = 200
 """Characters of a text in a cell."""
+SAID = 400
+"""Characters of what is said of a trial, which the first line of an error may be."""
 NAMES = 400
 """Metrics, and parameters, that have columns: who reports a name of its own in each result has too many."""
 _INTEGERS = ("index", "iteration", "attempt", "failures", "checkpoints", "bytes", "pinned")
@@ -52,6 +54,8 @@ class TrialColumns:
         self.held = array("b")
         self.integers = {name: array("q") for name in _INTEGERS}
         self.floats = {name: array("d") for name in _FLOATS}
+        self.rested = array("d")
+        """Seconds between a trial's first start and now, or its end, in which it did not run."""
         self.problems: dict[int, str] = {}
         self.config, self.last = ColumnSet(), ColumnSet()
         self.changed = array("q")
@@ -70,6 +74,7 @@ class TrialColumns:
         self.names.append("")
         self.said.append("")
         self.hosts.append("")
+        self.rested.append(0.0)
         self.states.append(0)
         self.held.append(0)
         self.changed.append(0)
@@ -78,6 +83,30 @@ class TrialColumns:
         for floats in self.floats.values():
             floats.append(nan)
         return row
+
+    def first(self, rows: int) -> TrialColumns:
+        """A table of its first rows."""
+        made = TrialColumns(self.goals, self.mode)
+        for name in ("ids", "names", "said", "hosts", "states", "held", "changed", "rested"):
+            setattr(made, name, getattr(self, name)[:rows])
+        made.row_of = {trial_id: row for row, trial_id in enumerate(made.ids)}
+        made.integers = {name: values[:rows] for name, values in self.integers.items()}
+        made.floats = {name: values[:rows] for name, values in self.floats.items()}
+        made.problems = {row: why for row, why in self.problems.items() if row < rows}
+        made.config, made.last = self.config.first(rows), self.last.first(rows)
+        return made
+
+    def clear(self, row: int) -> None:
+        """Forget what stands in a row, but whose it is."""
+        self.names[row] = self.said[row] = self.hosts[row] = ""
+        self.states[row] = self.held[row] = 0
+        for name, integers in self.integers.items():
+            integers[row] = integers[row] if name == "index" else 0
+        for floats in self.floats.values():
+            floats[row] = nan
+        self.config.put(row, {})
+        self.last.put(row, {})
+        self.problems.pop(row, None)
 
     def update(self, trial: Trial, seq: int, note: str = "") -> None:
         """Bring the row of a trial up to date.
@@ -88,7 +117,7 @@ class TrialColumns:
         """
         row = self.row(trial.trial_id, trial.index)
         self.changed[row] = seq
-        self.names[row] = trial.name if trial.name != trial.trial_id else trial.trial_id
+        self.names[row] = self.ids[row] if trial.name == trial.trial_id else trial.name  # one text in memory
         self.states[row] = _CODES.get(trial.status, 0)
         self.held[row] = trial.held
         kept = trial.checkpoints
@@ -111,6 +140,7 @@ class TrialColumns:
         self.hosts[row] = self._text(host) if isinstance(host, str) else ""
         time = as_score(result.get("time_total_s"))
         times = (time, trial.started_at, trial.ended_at)
+        self.rested[row] = sum(rest.until - rest.since for rest in trial.rests if rest.until is not None)
         for name, value in zip(_FLOATS, times, strict=True):
             self.floats[name][row] = nan if value is None else value
         self._say(row, trial, note, problems)
@@ -121,7 +151,7 @@ class TrialColumns:
         except UNREADABLE as error:
             text = trial.status
             problems.append(f"its state cannot be read: {said(error)}")
-        self.said[row] = self._text(text)
+        self.said[row] = self._text(text if len(text) <= SAID else text[:SAID] + "...")
         if problems:
             self.broken(row, "; ".join(problems))
         else:

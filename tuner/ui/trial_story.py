@@ -86,7 +86,7 @@ class TrialStory:
                 "ended_at": None,
                 "why": None,
                 "iteration": fact.iteration,
-                "from": None if fact.checkpoint is None else fact.checkpoint.name,
+                "from": fact.reused and str(fact.reused) if fact.checkpoint is None else fact.checkpoint.name,
                 "error": None,
             }
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,10 @@ from typing import Any
 import uvicorn
 
 from tuner.error import SettingError, require
-from tuner.ui.app import Served, application
-from tuner.ui.guard import Access
+from tuner.ui.app import application
+from tuner.ui.guard import Access, host_name
+from tuner.ui.patience import PatientProtocol
+from tuner.ui.served import Served
 from tuner.ui.served_places import Places
 from tuner.ui.token_file import user_token
 
@@ -37,6 +40,16 @@ class UiOptions:
     allow_hosts: Sequence[str] = ()
     read_only: bool = False
     token: bool = True
+
+    @property
+    def proxies(self) -> frozenset[str]:
+        """The further names, as requests have them. Raises SettingError for one that no request ever has."""
+        return frozenset(map(_name, self.allow_hosts))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All by which it is called besides those of loopback; also 0.0.0.0 if that is what it prints."""
+        return self.proxies | {self.host.lower().strip("[]")}
 
 
 class _Uvicorn(uvicorn.Server):
@@ -69,13 +82,12 @@ class UiServer:
 
     def __init__(self, places: Places, how: UiOptions) -> None:
         self._places = places
+        names, proxies = how.names, how.proxies
         self._bound = _bound(how)
         port = self._bound.getsockname()[1]
         token = user_token() if how.token else None
-        allowed = frozenset(name.lower().rstrip(".") for name in how.allow_hosts)
-        own = frozenset() if how.host in ("", "0.0.0.0", "::") else frozenset({how.host.lower()})
-        self.access = Access(token, port, allowed | own, allowed, read_only=how.read_only or not how.token)
-        host = f"[{how.host}]" if ":" in how.host else how.host
+        self.access = Access(token, port, names, proxies, read_only=how.read_only or not how.token)
+        host = f"[{how.host.strip('[]')}]" if ":" in how.host else how.host
         self.address = f"http://{host}:{port}/" + (f"?token={token}" if token else "")
         self._server: _Uvicorn | None = None
 
@@ -106,7 +118,8 @@ class UiServer:
             lifespan="off",
             ws="none",
             loop="asyncio",
-            http="h11",
+            http=PatientProtocol,
+            log_level="error",  # what is no request is answered, and nothing for a person
             proxy_headers=False,
             timeout_graceful_shutdown=GRACE_S,
         )
@@ -114,11 +127,19 @@ class UiServer:
         await self._server.serve(sockets=[self._bound])
 
 
+def _name(given: str) -> str:
+    """A host as requests name it. Raises SettingError for what no request ever does."""
+    name = given.strip("[]").rstrip(".").lower()
+    plain = re.fullmatch(r"[\w-]+(\.[\w-]+)*", name) or (":" in name and host_name(f"[{name}]"))
+    require(plain, "allow_host", given, "accepted is a host's name or address, without http:// and without a port")
+    return name
+
+
 def _bound(how: UiOptions) -> socket.socket:
     require(0 <= how.port < 65536, "port", how.port, "accepted are 1 to 65535, and 0: the system chooses one")
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
-            how.host, how.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            how.host.strip("[]"), how.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         made = socket.socket(family, kind, protocol)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -14,8 +14,9 @@ function compared(trials, name, operator, wanted) {
   const holds = HOLDS[operator];
   const number = Number(wanted);
   if (column.numeric) {
-    if (Number.isNaN(number)) throw new Error(`${name} has numbers, and ${wanted} is none`);
     const values = column.values;
+    if (/^nan$/i.test(wanted)) return (row) => Number.isNaN(values[row]) === (operator[0] === "=");
+    if (Number.isNaN(number)) throw new Error(`${name} has numbers, and ${wanted} is none`);
     return (row) => holds(values[row], number);
   }
   const text = wanted.toLowerCase();
@@ -66,4 +67,18 @@ function within(filter, name, range) {
   return terms.join(" ");
 }
 
-export { chosen, quoted, within };
+/** The range of a column in a filter that `within` has made, or null. */
+function rangeOf(filter, name) {
+  const range = [-Infinity, Infinity];
+  let found = null;
+  for (const [, at, operator, value] of (filter ?? "").matchAll(TERM)) {
+    if (!operator || operator === "!=" || bare(at) !== name) continue;
+    found = range;
+    if (operator[0] === ">") range[0] = Number(bare(value));
+    else if (operator[0] === "<") range[1] = Number(bare(value));
+    else range[0] = range[1] = bare(value);
+  }
+  return found;
+}
+
+export { chosen, quoted, rangeOf, within };

@@ -16,11 +16,11 @@ function bytes(value) {
 
 function duration(seconds) {
   if (seconds == null) return "–";
-  const whole = Math.round(seconds);
-  if (whole < 60) return `${seconds < 10 && seconds % 1 ? seconds.toFixed(1) : whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
-  return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+  const all = Math.round(seconds);
+  if (all < 60) return `${seconds < 10 ? Number(seconds.toPrecision(2)) : all} s`;
+  const [unit, name, part, small] = all < 3600 ? [60, "min", 1, "s"] : all < 86400 ? [3600, "h", 60, "min"] : [86400, "d", 3600, "h"];
+  const rest = Math.floor((all % unit) / part);
+  return `${Math.floor(all / unit)} ${name}${rest ? ` ${rest} ${small}` : ""}`;
 }
 
 const two = (n) => String(n).padStart(2, "0");
@@ -34,6 +34,12 @@ function moment(seconds) {
   return today ? time : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
 }
 
-const count = (n, one, many = one + "s") => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+/** A moment on an axis that starts at one. */
+const since = (start, at) => (at > start ? "+" + duration(at - start) : moment(at));
 
-export { bytes, count, duration, moment, number };
+/** A count with its thousands apart; the browser's own way takes a frame when it is first asked. */
+const whole = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, ",");
+
+const count = (n, one, many = one + "s") => `${whole(n)} ${n === 1 ? one : many}`;
+
+export { bytes, count, duration, moment, number, since, whole };

@@ -1,7 +1,7 @@
 // Lines over a common axis, each with an x of its own; dragging zooms in, a double click out again.
 import { html, useRef, useState } from "./dom.js";
 import { number } from "./format.js";
-import { Canvas, EDGE, axes, colour, scaleOf } from "./plot.js";
+import { Canvas, EDGE, MARGIN, axes, colour, resolved, scaleOf, ticksIn } from "./plot.js";
 
 const DENSE = 4000;
 
@@ -26,24 +26,39 @@ function thinned(x, y, toX) {
   return [fewer, values];
 }
 
-/** lines: [{id, x, y, colour, dashed}], x rising. names: of the axes. xText(value): of a tick. onPick(id): a line was clicked. */
-export function Lines({ label, height, lines, log, names, xText = number, onPick }) {
-  const [focus, setFocus] = useState(null);
+/**
+ * A trial's results, in the order of their reports, as lines: those that stand; and dashed, from the result at which each
+ * leaves them, those that a rollback made void.
+ */
+export function resultLines(line, x, y, gone) {
+  const stands = { ...line, x: [], y: [] };
+  const lines = [stands];
+  x.forEach((at, n) => {
+    if (gone[n] && !(lines.length > 1 && at > lines.at(-1).x.at(-1))) lines.push({ ...line, strong: false, dashed: true, x: stands.x.slice(-1), y: stands.y.slice(-1) });
+    const into = gone[n] ? lines.at(-1) : stands;
+    into.x.push(at), into.y.push(y[n]);
+  });
+  return lines.filter((each) => each.x.length);
+}
+
+/** lines: [{id, x, y, colour, dashed, strong}], x rising. names: of the axes. time: x is in seconds. onPick(id): a line was clicked. lit: the id of a line that stands out. */
+export function Lines({ label, height, lines, log, names, time, onPick, lit }) {
+  const [under, setFocus] = useState(null);
+  const focus = under ?? (lit && { id: lit });
   const [range, setRange] = useState(null);
   const [drag, setDrag] = useState(null);
   const held = useRef({ placed: [] });
   const draw = (context, width) => {
-    const x = scaleOf(range ?? within(lines, "x"));
-    x.ticks = x.ticks.map(([share, text]) => [share, xText(Number(x.value(share).toPrecision(6)), text)]);
-    const y = scaleOf(within(lines, "y", range), log ? "log" : "linear");
+    const x = scaleOf(range ?? within(lines, "x"), time ? "time" : "linear", range ? 0 : MARGIN, ticksIn(width), range ? held.current.x.whole : undefined);
+    const y = scaleOf(within(lines, "y", range), log ? "log" : "linear", MARGIN, ticksIn(height, 40));
     const [toX, toY] = axes(context, width, height, x, y, names);
     held.current = { placed: [], x, width };
     context.save();
     context.beginPath(), context.rect(EDGE.left, 0, width - EDGE.left - EDGE.right, height - EDGE.bottom), context.clip();
     for (const line of lines) {
-      context.strokeStyle = context.fillStyle = line.colour;
+      context.strokeStyle = context.fillStyle = resolved(line.colour);
       context.globalAlpha = focus && focus.id !== line.id ? 0.2 : line.dashed ? 0.7 : 1;
-      context.lineWidth = focus?.id === line.id ? 2.5 : 1.4;
+      context.lineWidth = line.strong || focus?.id === line.id ? 2.5 : 1.4;
       context.setLineDash(line.dashed ? [4, 4] : []);
       context.beginPath();
       const [xs, ys] = thinned(line.x, line.y, toX);
@@ -55,9 +70,10 @@ export function Lines({ label, height, lines, log, names, xText = number, onPick
         held.current.placed.push([left, top, line, xs[n], ys[n]]);
       }
       context.stroke();
-      if (points === 1) {
+      if (points === 1 || (points && line.dashed)) {
         const [left, top] = held.current.placed.at(-1);
-        context.beginPath(), context.arc(left, top, 2.5, 0, 7), context.fill();
+        context.setLineDash([]);
+        context.beginPath(), context.arc(left, top, line.dashed ? 4 : 2.5, 0, 7), line.dashed ? context.stroke() : context.fill();
       }
     }
     context.restore();
@@ -81,10 +97,10 @@ export function Lines({ label, height, lines, log, names, xText = number, onPick
     if (!drag) return;
     const { x, width } = held.current;
     const value = (at) => x.value(Math.max(0, Math.min(1, (at - EDGE.left) / (width - EDGE.left - EDGE.right))));
-    if (Math.abs(drag.from - event.offsetX) > 5) setRange([drag.from, event.offsetX].sort((a, b) => a - b).map(value));
-    else if (focus) onPick?.(focus.id);
+    if (Math.abs(drag.from - event.offsetX) > 5) setFocus(null), setRange([drag.from, event.offsetX].sort((a, b) => a - b).map(value));
+    else if (under) onPick?.(under.id);
   };
   return html`<figure><${Canvas} label=${label} height=${height} draw=${draw} onPointerDown=${(event) => setDrag({ from: event.offsetX, to: event.offsetX })}
       onPointerMove=${move} onPointerUp=${up} onPointerLeave=${() => (setFocus(null), setDrag(null))} onDblClick=${() => setRange(null)} />
-    <figcaption class="muted">${focus ? `${focus.id}: ${names[0]} ${xText(focus.x)}, ${names[1]} ${number(focus.y)}` : range ? "A double click shows all again." : "\u00a0"}</figcaption></figure>`;
+    ${under ? html`<figcaption class="over">${under.id}: ${names[0]} ${held.current.x.text(under.x)}, ${names[1]} ${number(under.y)}</figcaption>` : range && html`<figcaption class="over"><button type="button" onClick=${() => setRange(null)}>Show all</button></figcaption>`}</figure>`;
 }

@@ -3,17 +3,22 @@ import { Listeners, useEffect, useSource, useState } from "./dom.js";
 import { Trials } from "./columns.js";
 import { embedded, load } from "./source.js";
 
+const AWAY = 5000;
+
 class Experiment extends Listeners {
   overview = null;
   trials = null;
   error = null;
   loading = null;
   lost = false;
+  /** Of the last answer that was no data. */
+  status = null;
   /** What the newest events brought, for curves: (changes) => void. */
   followers = new Set();
   #wanted = false;
   #stream = null;
   #closed = false;
+  #leaving = 0;
 
   constructor(name, at) {
     super();
@@ -31,12 +36,14 @@ class Experiment extends Listeners {
     try {
       this.overview = await load(this.address("overview"));
       if (this.#wanted) this.trials = new Trials(await load(this.address("trials")));
-      this.error = this.loading = null;
+      this.error = this.loading = this.status = null;
       this.#follow();
     } catch (error) {
       this.error = error.message;
+      this.status = error.status ?? null;
       this.loading = error.loading ?? null;
-      if (!embedded && !this.#closed) setTimeout(() => this.#closed || this.#begin(), 1000);
+      const pause = this.loading ? 1000 : 3000;
+      if (!embedded && !this.#closed) setTimeout(() => this.#closed || this.#begin(), pause);
     }
     this.tell();
   }
@@ -56,7 +63,7 @@ class Experiment extends Listeners {
   }
 
   #follow() {
-    if (this.at || embedded || this.#stream || this.#closed) return;
+    if (this.at || embedded || this.#stream || this.#closed || document.hidden) return;
     const stream = (this.#stream = new EventSource(`${this.root}events?since=${this.overview.seq}`));
     const on = (kind, act) =>
       stream.addEventListener(kind, (event) => {
@@ -65,7 +72,10 @@ class Experiment extends Listeners {
         this.tell();
       });
     on("hello", () => {});
-    on("loading", (said) => (this.loading = said));
+    on("loading", (said) => {
+      this.loading = said;
+      if (this.overview) this.overview.trouble = said.error;
+    });
     on("overview", (said) => Object.assign(this.overview, said));
     on("changes", (said) => this.#take(said));
     on("reset", () => this.#again());
@@ -80,7 +90,7 @@ class Experiment extends Listeners {
     this.loading = null;
     Object.assign(this.overview, said.overview, { seq: said.seq, counts: said.counts ?? this.overview.counts });
     const trials = this.trials;
-    if (trials && said.seq > trials.seq) {
+    if (trials && said.seq >= trials.seq) {
       const holes = said.trials?.row.some((row) => row > trials.length + said.trials.row.length);
       if (holes) return this.#again();
       if (said.trials?.row.length) trials.merge(said.trials);
@@ -96,13 +106,27 @@ class Experiment extends Listeners {
     if (!this.#closed) this.#begin();
   }
 
+  /** A page that nobody sees listens to nothing: a browser gives a server six connections in all. */
+  seen() {
+    clearTimeout(this.#leaving);
+    if (document.hidden) this.#leaving = setTimeout(() => this.#rest(), AWAY);
+    else if (this.overview) this.#follow();
+  }
+
+  #rest() {
+    this.#stream?.close();
+    this.#stream = null;
+  }
+
   close() {
     this.#closed = true;
+    clearTimeout(this.#leaving);
     this.#stream?.close();
   }
 }
 
 const opened = new Map();
+document.addEventListener("visibilitychange", () => opened.forEach((experiment) => experiment.seen()));
 
 /** The experiment under a name at a moment, the same for all who ask; the others are let go. */
 function experimentAt(name, at) {
@@ -120,10 +144,11 @@ function useData(experiment, address, every = 3000) {
   useEffect(() => {
     if (!address) return;
     let timer = 0;
-    let seen = -1;
+    let seen;
+    const stamp = () => `${experiment?.overview?.seq} ${experiment?.overview?.state}`;
     const leaving = new AbortController();
     const read = async () => {
-      seen = experiment?.overview?.seq ?? 0;
+      seen = stamp();
       try {
         const data = await load(address, leaving.signal);
         set({ address, data });
@@ -131,23 +156,23 @@ function useData(experiment, address, every = 3000) {
         if (!leaving.signal.aborted) set((before) => ({ ...before, address, error: error.message }));
       }
       timer = 0;
-      if (experiment?.overview?.seq > seen) later();
+      if (stamp() !== seen) later();
     };
     const later = () => {
-      timer ||= setTimeout(read, every);
+      timer ||= setTimeout(() => (document.hidden ? ((timer = 0), later()) : read()), every);
     };
     read();
-    const stop = experiment?.listen(() => experiment.overview?.seq > seen && later());
+    const stop = experiment?.listen(() => stamp() !== seen && later());
     return () => (leaving.abort(), clearTimeout(timer), stop?.());
   }, [address, experiment]);
   return held.address === address ? held : {};
 }
 
-/** The experiment's trials; null until they are read. */
+/** The experiment's trials; null until they are read, or where none is given. */
 function useTrials(experiment) {
   useSource(experiment);
-  useEffect(() => void experiment.wantTrials(), [experiment]);
-  return experiment.trials;
+  useEffect(() => void experiment?.wantTrials(), [experiment]);
+  return experiment?.trials ?? null;
 }
 
 export { experimentAt, useData, useTrials };

@@ -1,5 +1,5 @@
 // Which view is shown of what: an address like e/NAME/trials?filter=x, below the document's base.
-import { Listeners, useSource } from "./dom.js";
+import { Listeners, useEffect, useState } from "./dom.js";
 import { embedded } from "./source.js";
 
 const VIEWS = ["overview", "trials", "curves", "parameters", "lineage", "machines", "compare"];
@@ -45,6 +45,11 @@ function go(to, replace = false) {
   changed.tell();
 }
 
+/** What sets a word of the address, or, with nothing or what is usual, removes it. */
+const setter = (route) => (key, usual) => (value) => go(address(route, {}, { [key]: value === usual ? null : value === true ? 1 : value || null }), true);
+
+const goTrial = (route, trial) => go(address(route, { view: "trial", trial }));
+
 /** What an `<a>` needs to be a link that also opens elsewhere. */
 const link = (to) => ({
   href: embedded ? "#" + to : to,
@@ -57,8 +62,9 @@ const link = (to) => ({
 });
 
 function useRoute() {
-  useSource(changed);
+  const [, again] = useState(0);
+  useEffect(() => changed.listen(() => again((n) => n + 1)), []); // at once: who types or clicks waits for no frame
   return parse(current);
 }
 
-export { VIEWS, address, go, link, useRoute };
+export { VIEWS, address, go, goTrial, link, setter, useRoute };

@@ -4,13 +4,13 @@ const embedded = inside && JSON.parse(inside.textContent);
 
 async function load(address, signal) {
   if (embedded) {
-    const found = embedded[address.split("?")[0]];
+    const found = embedded[address] ?? embedded[address.split("?")[0]];
     if (!found) throw new Error("this report has no data of that; the page of `tuner ui` has");
     return found;
   }
   const answer = await fetch(address, { signal });
   const said = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
-  if (!answer.ok) throw Object.assign(new Error(said.error || `the server answered ${answer.status}`), said);
+  if (!answer.ok) throw Object.assign(new Error(said.error || `the server answered ${answer.status}`), said, { status: answer.status });
   return said;
 }
 

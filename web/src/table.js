@@ -3,6 +3,8 @@ import { html, useEffect, useMemo, useRef, useState } from "./dom.js";
 
 const ROW = 28;
 const SPARE = 12;
+/** How far each table was scrolled, so that who comes back finds their row. */
+const left = new Map();
 
 /** The rows in the order of a column; what has no value comes last, whichever way. */
 function sorted(rows, column, descending) {
@@ -27,11 +29,12 @@ function sorted(rows, column, descending) {
  * rows: indices into the data. columns: {id, label, width, number, cell(row)}. sort: {id, descending}.
  * attributes(row): of its element.
  */
-function VirtualTable({ label, rows, columns, sort, onSort, attributes }) {
+function VirtualTable({ label, place = label, rows, columns, sort, onSort, attributes }) {
   const box = useRef();
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
   useEffect(() => {
+    box.current.scrollTop = left.get(place) ?? 0;
     const seen = new ResizeObserver(() => setHeight(box.current.clientHeight));
     seen.observe(box.current);
     return () => seen.disconnect();
@@ -42,19 +45,19 @@ function VirtualTable({ label, rows, columns, sort, onSort, attributes }) {
   for (let at = first; at < last; at++) shown.push(at);
   const space = (name, count) => count > 0 && html`<tr aria-hidden="true" key=${name}><td colspan=${columns.length} style=${{ height: count * ROW + "px" }} /></tr>`;
   const width = useMemo(() => columns.reduce((sum, column) => sum + column.width, 0), [columns]);
-  return html`<div class="rows" ref=${box} tabindex="0" role="region" aria-label=${label} onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
+  return html`<div class="rows" ref=${box} tabindex="0" role="region" aria-label=${label} onScroll=${(event) => (left.set(place, event.currentTarget.scrollTop), setTop(event.currentTarget.scrollTop))}>
     <table style=${{ width: width + "px" }} aria-rowcount=${rows.length + 1}>
       <colgroup>${columns.map((column) => html`<col key=${column.id} style=${{ width: column.width + "px" }} />`)}</colgroup>
       <thead><tr aria-rowindex="1">${columns.map((column) => {
         const way = sort.id === column.id ? (sort.descending ? "descending" : "ascending") : "none";
         return html`<th key=${column.id} scope="col" class=${column.number ? "n" : ""} aria-sort=${way}>
-          <button type="button" title=${column.label} onClick=${() => onSort({ id: column.id, descending: way === "ascending" })}>${column.label}</button></th>`;
+          <button type="button" title=${`${column.label}: sort`} onClick=${() => onSort({ id: column.id, descending: way === "ascending" })}>${column.label}</button></th>`;
       })}</tr></thead>
       <tbody>
         ${space("above", first)}
         ${shown.map((at) => {
           const row = rows[at];
-          return html`<tr key=${row} aria-rowindex=${at + 2} ...${attributes(row)}>${columns.map((column) => html`<td class=${column.number ? "n" : null}>${column.cell(row)}</td>`)}</tr>`;
+          return html`<tr key=${row} aria-rowindex=${at + 2} ...${attributes(row)}>${columns.map((column) => html`<td class=${column.number ? "n" : null} title=${column.hint?.(row)}>${column.cell(row)}</td>`)}</tr>`;
         })}
         ${space("below", Math.max(0, rows.length - last))}
       </tbody>

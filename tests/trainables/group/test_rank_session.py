@@ -15,6 +15,7 @@ from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import PublishError
 from trainables.group.launcher import ForkLauncher
+from trainables.job import SavePace
 from trainables.store import staging
 from trainables.testing import MemoryLink
 from trainables.wire import Answer, Finished, Preempted, SaveFailed
@@ -226,6 +227,22 @@ def test_what_is_asked_of_a_trial_is_seen_by_its_ranks(tmp_path: Path) -> None:
     run_group(train, tmp_path, link=MemoryLink(lambda report: Answer(should_checkpoint=report.iteration == 1)))
 
     assert pickle.loads((tmp_path / "returned").read_bytes()) == [[True, False]] * 2
+
+
+def test_ranks_agree_when_it_pays_to_save(tmp_path: Path) -> None:
+    def train(rank: int) -> list[bool]:
+        seen = []
+        for _ in range(4):
+            seen.append(session.should_save())
+            if seen[-1]:
+                with session.checkpoint_dir() as directory:
+                    Path(directory, f"rank{rank}").write_text("")
+            session.report({})
+        return seen
+
+    run_group(train, tmp_path, save_pace=SavePace(10.0, 10_000, 0.1))
+
+    assert pickle.loads((tmp_path / "returned").read_bytes()) == [[False, True, True, True]] * 2
 
 
 def test_an_open_checkpoint_of_a_rank_is_held_in_the_leader(tmp_path: Path) -> None:

@@ -222,8 +222,8 @@ def test_a_directory_of_the_users_is_cloned_or_moved(saves: Saves, tmp_path: Pat
         source = tmp_path / f"source{handed_over}"
         source.mkdir()
         (source / "a").write_text("1")
-        announced = saves.saver.announce(Checkpoint(source), 3)
-        staged = saves.saver.take(source, handed_over=handed_over)
+        announced, found = saves.saver.announce(Checkpoint(source), 3)
+        staged = saves.saver.take(source, handed_over=handed_over, found=found)
         assert (announced.bytes, announced.uploading) == (1, False)
         assert (staged.path / "a").read_text() == "1"
         assert os.listdir(source) == ([] if handed_over else ["a"])
@@ -262,6 +262,27 @@ def test_abandoned_saves_are_never_published_however_far_they_are(tmp_path: Path
     saves.saver.close()
 
     assert link.published == []
+    assert os.listdir(saves.job.directory) == []
+
+
+def test_a_save_abandoned_while_its_manifest_is_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saves = Saves(tmp_path, MemoryLink())
+    prepare = publish.prepare
+
+    def abandoned_meanwhile(staged: Path, **notes: Any) -> publish.PreparedCheckpoint:
+        prepared = prepare(staged, **notes)
+        saves.saver.abandon()
+        staged.mkdir(exist_ok=True)  # as when a file is added between the listing of a directory and its removal
+        (staged / "late").touch()
+        return prepared
+
+    monkeypatch.setattr(publish, "prepare", abandoned_meanwhile)
+    saves.save(1)
+    saves.saver.close()
+
+    assert saves.link.published == []
     assert os.listdir(saves.job.directory) == []
 
 

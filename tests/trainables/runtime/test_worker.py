@@ -21,7 +21,9 @@ import pytest
 from trainables import session
 from trainables.checkpoint import Checkpoint
 from trainables.errors import TransferError
+from trainables.net.frames import Frames, frame
 from trainables.runtime.worker import run_job
+from trainables.socket_link import SocketLink
 from trainables.store.verify import list_checkpoints
 from trainables.testing import MemoryLink, example_job, run_trial
 from trainables.trainable import Trainable
@@ -30,14 +32,11 @@ from trainables.wire import (
     AttemptErrored,
     Durable,
     Finished,
-    Frames,
     FromTrial,
     Preempted,
     Report,
     SavePublished,
-    SocketLink,
     decode_from_trial,
-    frame,
 )
 
 

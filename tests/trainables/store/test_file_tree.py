@@ -82,7 +82,7 @@ def test_links_are_listed_or_followed_and_stay_what_they_are(tmp_path: Path) -> 
     assert (left.links, left.files, left.directories) == (["to a directory", "to a file"], [], [])
     followed = scan(root, follow=True)
     assert [(file.name, file.size) for file in followed.files] == [("to a directory/file", 5), ("to a file", 5)]
-    assert (followed.directories, followed.links) == (["to a directory"], [])
+    assert (followed.directories, followed.links) == (["to a directory"], ["to a directory", "to a file"])
 
 
 @pytest.mark.parametrize("target", ["nowhere", "link", "/no/such/place"])

@@ -123,3 +123,16 @@ def test_rmtree_follows_no_symlink(tmp_path: Path) -> None:
 
 def test_free_bytes_looks_at_the_nearest_parent_that_is_there(tmp_path: Path) -> None:
     assert (fs.free_bytes(tmp_path / "not" / "there") or 0) > 0
+
+
+def test_what_is_no_plain_file_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"data")
+    (tmp_path / "link").symlink_to("file")
+    assert fs.read_file(tmp_path / "file") == fs.read_file(tmp_path / "link") == b"data"
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    for name in ("pipe", "endless"):
+        with pytest.raises(OSError, match="no plain file"):
+            fs.read_file(tmp_path / name)
+    with pytest.raises(IsADirectoryError):
+        fs.read_file(tmp_path)

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import ast
 import errno
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainables.errors import CheckpointError, CheckpointNotFoundError, PublishError
-from trainables.store import fs, staging
+from trainables.store import file_tree, fs, staging
 
 
 def tree_of(directory: Path) -> dict[str, bytes | None]:
@@ -237,3 +240,50 @@ def test_lent_files_are_reflinks_where_the_filesystem_can(tmp_path: Path) -> Non
         assert (staged / "model.bin").read_bytes()[:16] != b"changed in place"
     finally:
         subprocess.run(["umount", "--lazy", place], check=True)
+
+
+# --- what was scanned already
+
+
+@pytest.mark.parametrize("how", [staging.lend, staging.hand_over])
+def test_a_directory_that_was_just_scanned_is_staged_as_it_is(how: Any, source: Path, trial_dir: Path) -> None:
+    (source / "link").symlink_to("model.bin")
+    before = tree_of(source)
+    staged = how(source, trial_dir, "1", file_tree.scan(source, follow=True))
+    assert tree_of(staged) == before
+    assert not any(path.is_symlink() for path in staged.rglob("*"))
+    assert tree_of(source) == (before if how is staging.lend else {})
+
+
+@pytest.mark.parametrize("how", [staging.lend, staging.hand_over])
+def test_a_directory_that_has_gone_since_it_was_scanned_is_missed(how: Any, source: Path, trial_dir: Path) -> None:
+    found = file_tree.scan(source, follow=True)
+    shutil.rmtree(source)
+    with pytest.raises(CheckpointNotFoundError):
+        how(source, trial_dir, "1", found)
+
+
+COUNTS = """
+import sys
+from collections import Counter
+from pathlib import Path
+from trainables.store import file_tree, staging
+
+source, trial_dir = map(Path, sys.argv[1:3])
+calls, watching = Counter(), False
+sys.addaudithook(lambda event, args: calls.update([event]) if watching and event.startswith("os.") else None)
+for number in "12":
+    (source / "model.bin").write_bytes(b"m")
+    watching = number == "2"
+    staging.hand_over(source, trial_dir, number, file_tree.scan(source, follow=True))
+print(dict(calls))
+"""
+
+
+def test_a_move_looks_through_the_directory_once(source: Path, trial_dir: Path, tmp_path: Path) -> None:
+    shutil.rmtree(source)
+    source.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTS, source, trial_dir], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert ast.literal_eval(done.stdout) == {"os.scandir": 1, "os.rename": 1, "os.mkdir": 1, "os.chmod": 2}

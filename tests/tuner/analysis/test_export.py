@@ -19,7 +19,7 @@ from tests.tuner.replicated import answer, refused
 from trainables.errors import MissingExtraError
 from trainables.result_history import read_line
 from tuner.analysis import export
-from tuner.analysis.report import put
+from tuner.analysis.file_target import put
 from tuner.error import StorageError
 
 

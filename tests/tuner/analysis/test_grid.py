@@ -226,5 +226,4 @@ def test_a_grid_of_a_path_is_that_of_its_analysis(lab: Any) -> None:
     (trial,) = grid.study.trials
     assert trial.values == [0.4]
     assert grid.plot("curves").data[0]["y"] == (0.5, 0.4)
-    assert grid.report() == str(lab.state.root / "report.html")
     assert repr(ResultGrid(ExperimentAnalysis(lab.state.root, trials=[], settings={}))) == "ResultGrid<[\n  \n]>"

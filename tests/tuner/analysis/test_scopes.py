@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.tuner.analysis.harness import run_trials
 from tests.tuner.lab import Lab
@@ -135,3 +137,22 @@ def test_the_best_of_10000_trials_reads_no_history(lab: Any, monkeypatch: pytest
 
     assert analysis.get_best_trial("never reported", "min", "all") is None
     assert time.monotonic() - started < 10, "a hang, not a benchmark"
+
+
+NUMBERS = st.sampled_from([0.0, 1.0, 2.0, math.inf, math.nan])
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=10), st.booleans())
+def test_the_front_is_whom_nobody_beats(
+    tmp_path_factory: pytest.TempPathFactory, points: list[tuple[float, float]], higher: bool
+) -> None:
+    lab = Lab(tmp_path_factory.mktemp("front") / "experiment")
+    for loss, score in points:
+        lab.report(lab.trial(lr=0.1), loss=loss, score=score)
+    sign = -1 if higher else 1
+    signed = {n: (a, sign * b) for n, (a, b) in enumerate(points) if not math.isnan(a) and not math.isnan(b)}
+    beaten = {
+        n for n, (a, b) in signed.items() if any(c <= a and d <= b and (c, d) != (a, b) for c, d in signed.values())
+    }
+    found = scopes.front(lab.state.trials, ["loss", "score"], ["min", "max" if higher else "min"])
+    assert [trial.index for trial in found] == sorted(set(signed) - beaten)

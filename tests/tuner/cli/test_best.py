@@ -105,3 +105,30 @@ def test_best_of_a_place_elsewhere(bucket: str, tmp_path: Path, capsys: pytest.C
 
     assert f"  {bucket}/mine/" in said
     assert tune.Checkpoint(tmp_path / "copies" / "checkpoint_000003").to_dict() == {"n": 3}
+
+
+def _two_metrics(config: dict[str, float]) -> None:
+    tune.report({"loss": config["x"], "latency": abs(2.0 - config["x"]) + config["y"]})
+
+
+def test_of_several_metrics_the_front_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    analysis = tune.run(
+        _two_metrics,
+        config={"x": tune.grid_search([1.0, 2.0, 3.0]), "y": tune.grid_search([0.0, 0.5])},
+        metric=["loss", "latency"],
+        mode=["min", "min"],
+        name="two",
+        storage_path=tmp_path,
+        executor="inline",
+        verbose=0,
+    )
+    values = [(trial.last_result["loss"], trial.last_result["latency"]) for trial in analysis.best_trials]
+    assert sorted(values) == [(1.0, 1.0), (2.0, 0.0)]
+    assert [trial.index for trial in tune.ExperimentAnalysis(tmp_path / "two").best_trials] == [
+        trial.index for trial in analysis.best_trials
+    ]
+    facts = json.loads(answer(capsys, "best", tmp_path / "two", "--json"))
+    assert [each["latency"] for each in facts["front"]] == [value for _, value in values]
+    said = answer(capsys, "best", tmp_path / "two")
+    assert "none beats 2 trials in all of loss, latency\n" in said and ": loss 2, latency 0\n" in said
+    assert "none beats" not in answer(capsys, "best", tmp_path / "two", "--metric", "loss")

@@ -48,7 +48,7 @@ def test_bash_completes_verbs_names_options_and_values(
 ) -> None:
     script = tmp_path / "completion.bash"
     script.write_text(answer(capsys, "completion", "bash"))
-    lines = ("tuner ", "tuner exp", "tuner show dig", "tuner show --w", "tuner report x --mode ", "tuner completion ")
+    lines = ("tuner ", "tuner expo", "tuner show dig", "tuner show --w", "tuner report x --mode ", "tuner completion ")
     verbs, one, names, options, modes, shells = offered_by_bash(script, storage, *lines)
     assert verbs == NAMES | {"--help", "--version"}
     assert one == {"export"} and names == {"digits_asha", "digits_pbt"} and options == {"--why", "--warnings"}
@@ -70,7 +70,7 @@ def test_fish_completes(storage: Path, tmp_path: Path, capsys: pytest.CaptureFix
         pytest.skip("no fish on this machine")
     script = tmp_path / "tuner.fish"
     script.write_text(answer(capsys, "completion", "fish"))
-    asked = "; echo ==; ".join(f'complete -C "{line}"' for line in ("tuner exp", "tuner show dig", "tuner show --wa"))
+    asked = "; echo ==; ".join(f'complete -C "{line}"' for line in ("tuner expo", "tuner show dig", "tuner show --wa"))
     told = "\n".join(in_shell(["fish", "--no-config", "-c", f"source {shlex.quote(str(script))}; {asked}"], storage))
     verbs, names, options = ({line.split("\t")[0] for line in part.split("\n") if line} for part in told.split("==\n"))
     assert verbs == {"export"} and names == {"digits_asha", "digits_pbt"} and options == {"--warnings"}
@@ -97,7 +97,7 @@ def test_a_tab_completes_in_a_terminal(storage: Path, tmp_path: Path) -> None:
     script.write_text(made.stdout)
     with Emulator(["bash", "--norc", "-i"], 100, TUNE_RESULT_DIR=str(storage), PS1="$ ") as terminal:
         terminal.type(f"source {script}; clear\n")
-        terminal.type("tuner exp\tother")
+        terminal.type("tuner expo\tother")
         terminal.until(lambda seen: "tuner export other" in seen.text)
         terminal.type("\x15tuner show oth\t--wa\t")
         terminal.until(lambda seen: "tuner show other --warnings" in seen.text)

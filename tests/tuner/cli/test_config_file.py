@@ -46,14 +46,26 @@ def test_the_name_is_the_files_own_unless_it_says_one(tmp_path: Path) -> None:
         ("num_sample: 3", "unknown key 'num_sample'; did you mean 'num_samples'?"),
         ("sheduler: asha", "unknown key 'sheduler'; did you mean 'scheduler'?"),
         ("num_samples: many", "num_samples='many' is not accepted; accepted: integer"),
-        ("executor: slurm", "executor='slurm' is not accepted; accepted: 'local', 'inline' or 'ray'"),
+        ("executor: dask", "executor='dask' is not accepted; accepted: 'local', 'inline', 'ray' or 'slurm'"),
         (
             "executor: {ray: {adress: x}}",
             "executor: ray: unknown key 'adress'; did you mean 'address'? Accepted: address, options, runtime_env",
         ),
-        ("executor: {slurm: {}}", "executor={'slurm': {}} is not accepted; accepted: local, inline, ray or {ray: {"),
+        ("executor: {dask: {}}", "executor={'dask': {}} is not accepted; accepted: local, inline, ray, slurm, {ray: {"),
+        (
+            "executor: {slurm: {partion: x}}",
+            "executor: slurm: unknown option of executor: slurm: 'partion'; did you mean 'partition'?",
+        ),
+        (
+            "executor: {slurm: {time: 12:00:00}}",  # YAML 1.1 counts in sixties
+            "executor: slurm: time=43200 is not accepted; accepted is a text as sbatch takes it",
+        ),
+        ("executor: {slurm: {account: a b}}", "executor: slurm: account='a b' is not accepted"),
         ("executor: {ray: {address: 3}}", "executor: ray: address=3 is not accepted; accepted: string"),
-        ("executor: {ray: auto}", "executor={'ray': 'auto'} is not accepted; accepted: local, inline, ray or {ray: {"),
+        (
+            "executor: {ray: auto}",
+            "executor={'ray': 'auto'} is not accepted; accepted: local, inline, ray, sl",
+        ),
         ("executor: {}", "executor={} is not accepted"),
         ("mode: maximum", "mode='maximum' is not accepted; accepted: 'min' or 'max'"),
         ("fail_fast: soon", "fail_fast='soon' is not accepted"),
@@ -197,6 +209,15 @@ def test_a_trainable_that_is_not_there_is_named(tmp_path: Path, where: str, mess
         (["--address", "10.0.0.1:6379"], "RayExecutor(address='10.0.0.1:6379')"),
         (["--executor", "ray", "--address", "auto"], "RayExecutor(address='auto')"),
         (["--set", "executor={ray: }"], "RayExecutor(address=None)"),
+        (["--executor", "slurm"], "slurm"),
+        (
+            ["--executor", "slurm", "--set", "executor.slurm.jobs=3"],
+            "SlurmExecutor(jobs=3, partition=None, time='02:00:00')",
+        ),
+        (
+            ["--set", "executor={slurm: {jobs: 2, partition: p}}", "--executor", "slurm"],
+            "SlurmExecutor(jobs=2, partition='p', time='02:00:00')",
+        ),
     ],
 )
 def test_the_command_line_says_where_trials_run(words: list[str], said: str | None, tmp_path: Path) -> None:

@@ -44,8 +44,10 @@ def test_one_line_a_page_and_an_end_in_order(experiment: Path, tmp_path: Path) -
     ("arguments", "said"),
     [
         (["/nowhere/at/all"], "there is no experiment at /nowhere/at/all"),
+        ([".", "--read-only", "nothing://x/y"], "the scheme 'nothing' is not known"),
         ([".", "--host", "300.1.1.1"], "300.1.1.1:0 cannot be listened on"),
         ([".", "--port", "70000"], "port=70000 is not accepted; accepted are 1 to 65535"),
+        ([".", "--allow-host", "https://hub"], "allow_host='https://hub' is not accepted; accepted is a host's name"),
     ],
 )
 def test_what_cannot_be_served_is_said(
@@ -55,3 +57,9 @@ def test_what_cannot_be_served_is_said(
     monkeypatch.chdir(tmp_path)
     assert main(["ui", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_path_that_cannot_be_looked_at_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ui", "x" * 300]) == 1
+    said = capsys.readouterr().err
+    assert "x" * 300 in said and "File name too long" in said and "not understood" not in said

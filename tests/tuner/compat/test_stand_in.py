@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.listings import SCRIPTS
+from trainables.user_frames import last_said
 from tuner.logger import pretty_print
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -66,16 +67,16 @@ def test_what_init_gives_is_shared_and_examples_of_an_installed_ray_are_found(
 )
 def test_what_there_is_not_is_an_error_that_names_it(tmp_path: Path, line: str, named: str) -> None:
     done = python("-c", f"import tuner.compat; tuner.compat.install()\nimport ray\n{line}", cwd=tmp_path)
-    assert done.returncode == 1 and named in done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and named in last_said(done.stderr)
 
 
 def test_custom_resources_are_taken_declared_or_not(tmp_path: Path) -> None:
     done = python("-m", "tuner.compat", SCRIPTS / "asks_for_resources.py", cwd=tmp_path)
     assert done.stdout == "TERMINATED TERMINATED\n1\n", done.stderr
     assert done.stderr.count("'TPU', which nobody has declared: it limits nothing") == 1
-    assert "asks for 2 license, available are 1" in done.stderr.splitlines()[-1]
+    assert "asks for 2 license, available are 1" in last_said(done.stderr)
     outside = "import tuner; tuner.run(lambda config: None, resources_per_trial={'TPU': 1}, storage_path='.')"
-    assert "asks for 1 TPU, available are 0" in python("-c", outside, cwd=tmp_path).stderr.splitlines()[-1]
+    assert "asks for 1 TPU, available are 0" in last_said(python("-c", outside, cwd=tmp_path).stderr)
 
 
 def test_a_module_beside_the_script_has_the_names_in_its_trials_too(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_the_error_of_a_script_shows_its_own_frames_and_no_others(
 ) -> None:
     (tmp_path / "script.py").write_text(code)
     done = python("-m", "tuner.compat", "script.py", cwd=tmp_path)
-    assert done.returncode == 1 and last in done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and last in last_said(done.stderr)
     assert [line.count("script.py") for line in done.stderr.splitlines() if '  File "' in line] == [1] * frames
 
 

@@ -122,11 +122,14 @@ class EveryHost:
     def holds(self, path: Path) -> bool:
         return True
 
+    def expect(self, attempts: float) -> None:
+        pass
+
 
 class SpokenExecutor:
     """Starts nothing: the test says what happens, and reads what was launched, told and killed."""
 
-    inline, max_concurrent, is_in_users_code = True, None, False
+    inline, max_concurrent, is_in_users_code, answers_ahead = True, None, False, False
 
     def __init__(self, clock: VirtualClock, slots: float, remote_hosts: Any, directories: bool) -> None:
         self.clock, self.slots, self.remote_hosts, self.directories = clock, slots, remote_hosts, directories
@@ -147,6 +150,9 @@ class SpokenExecutor:
 
     def awaits_room(self) -> bool:
         return False
+
+    def prepare(self, launch: Launch) -> Launch:
+        return launch
 
     def launch(self, launch: Launch) -> None:
         self.launched.append(launch)
@@ -283,6 +289,7 @@ class DriverHarness:
         saves: bool = False,
         saving: wire.SavePublished | None = None,
         told: bool = True,
+        waits: bool = True,
         **metrics: Any,
     ) -> wire.Answer | None:
         """A result; returns the answer.
@@ -291,6 +298,7 @@ class DriverHarness:
             saves: with a checkpoint of which nothing is on the disk.
             saving: with this one: see `publish`.
             told: the driver hears that it was published.
+            waits: the trial does, for its answer.
         """
         iteration = trial.iteration + 1
         if saves:
@@ -298,7 +306,7 @@ class DriverHarness:
         pending = None if saving is None else wire.PendingSave(saving.ref)
         result = {"training_iteration": iteration, "done": False, **metrics}
         self.executor.told.clear()
-        self.say(trial, wire.Report(iteration, msgspec.Raw(tagged.dumps(result)), pending))
+        self.say(trial, wire.Report(iteration, msgspec.Raw(tagged.dumps(result)), pending, waits=waits))
         answers = [message for _, message in self.executor.told if isinstance(message, wire.Answer)]
         if saving is not None and told:
             self.say(trial, saving)

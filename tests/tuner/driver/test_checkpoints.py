@@ -327,6 +327,22 @@ def test_what_a_trial_reads_is_given_up_here_once_it_has_closed_it(tmp_path: Pat
     assert on_disk(trial) == ["checkpoint_000002"]
 
 
+def test_what_a_dead_driver_gave_up_here_and_did_not_delete_goes_with_the_next(
+    tmp_path: Path, copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = with_replica(tmp_path, copies, keep_local=1)
+    trial = harness.trial()
+    save(harness, trial)
+    save(harness, trial)
+    with monkeypatch.context() as killed:
+        killed.setattr(harness.loop._retention.deleter, "submit", lambda ref, path: None)
+        copied(harness, copies, trial, 1, 2)
+    assert [record.here for record in trial.checkpoints] == [False, True] and len(on_disk(trial)) == 2
+    checkpoints_of(harness).take_over()
+    harness.turn()
+    assert on_disk(trial) == ["checkpoint_000002"] and len(trial.checkpoints) == 2
+
+
 def test_what_is_not_copied_yet_stays_here_whatever_keep_local_says(tmp_path: Path, copies: Copies) -> None:
     harness = with_replica(tmp_path, copies, keep_local=1)
     trial = harness.trial()
@@ -407,6 +423,9 @@ class Hosts:
 
     def __init__(self, *held: str, uploads: bool = False) -> None:
         self.held, self.uploads = held, uploads
+
+    def expect(self, attempts: float) -> None:
+        pass
 
     def holds(self, path: Path) -> bool:
         return path.name in self.held

@@ -57,6 +57,28 @@ def test_after_a_sync_everything_is_on_the_disk(tmp_path: Path) -> None:
     assert harness.journal.durable_seq == seq
 
 
+def test_what_is_prepared_is_so_before_it_is_due_and_once(tmp_path: Path) -> None:
+    harness, done = DriverHarness(tmp_path / "e"), list[str]()
+    facts = harness.loop._facts
+    facts.add(ev.Idle())
+    facts.when_durable(lambda: done.append("due"), meanwhile=lambda: done.append("prepared"))
+    assert facts.flush() and done == []
+    for _ in range(2):
+        facts.run_due()
+    facts.sync()
+    facts.run_due()
+    assert done == ["prepared", "due"]
+
+
+def test_a_directory_is_there_before_its_trial_gets_it_and_after_its_start_is_written(tmp_path: Path) -> None:
+    harness = DriverHarness(tmp_path / "e", directories=True)
+    harness.loop.admission.fill()
+    directory = harness.trial().directory
+    assert "attempt" in harness.kinds() and not directory.exists()
+    harness.loop._settle()
+    assert (directory / "trial.json").exists() and harness.trial().trial_id in harness.executor.running
+
+
 def test_an_action_waits_for_its_fact_and_the_order_stands(tmp_path: Path) -> None:
     harness = DriverHarness(tmp_path / "e")
     facts, done = harness.loop._facts, list[str]()

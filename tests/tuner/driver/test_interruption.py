@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tuner as tune
+from trainables.user_frames import last_said
 from tuner.driver.endings import HaltCause
 from tuner.driver.interruption import stopping
 
@@ -61,7 +62,7 @@ def test_a_script_that_has_not_begun_ends_with_the_line_of_its_call() -> None:
 
 def test_who_catches_that_can_call_again() -> None:
     done = subprocess.run([sys.executable, "-c", STARTS, "goes on"], capture_output=True, text=True, timeout=60)
-    assert "num_samples=-5" in done.stderr.splitlines()[-1]
+    assert "num_samples=-5" in last_said(done.stderr)
 
 
 def test_a_prompt_stays() -> None:

@@ -40,19 +40,21 @@ class Looks(tune.Callback):
             FOUND["overview"] = pages.get(f"{base}e/one/overview.json").json()
 
 
-def test_a_run_has_a_page_as_long_as_it_lasts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tune.run(
-        lambda config: tune.report({"loss": 1.0}),
-        name="one",
-        storage_path=tmp_path,
-        callbacks=[Looks(capsys)],
-        executor=InlineExecutor(),
-        ui=True,
-    )
+@pytest.mark.parametrize(("by", "verbose"), [("run", None), ("run", 0), ("Tuner", None)])
+def test_a_run_has_a_page_as_long_as_it_lasts(
+    by: str, verbose: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: dict[str, Any] = {"name": "one", "storage_path": str(tmp_path), "callbacks": [Looks(capsys)]}
+    given |= {"executor": InlineExecutor(), "ui": True, "verbose": verbose}
+    if by == "run":
+        tune.run(lambda config: tune.report({"loss": 1.0}), **given)
+    else:
+        tune.Tuner(lambda config: tune.report({"loss": 1.0}), run_config=tune.RunConfig(**given)).fit()
     assert FOUND["overview"]["trials"] == 1 and FOUND["overview"]["liveness"] == "running"
     with pytest.raises(httpx.ConnectError):
         httpx.get(FOUND["address"], trust_env=False)
     assert threading.active_count() < 20
+    assert verbose != 0 or capsys.readouterr().out == ""
 
 
 def test_without_the_word_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

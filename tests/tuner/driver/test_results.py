@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.tuner.driver.harness import DriverHarness, Says, plugin_set
+from tests.tuner.driver.harness import DriverHarness, Says, SpokenExecutor, plugin_set
 from trainables import wire
+from trainables.config import Budget
 from tuner.callback import Callback
 from tuner.driver.attempts import Phase
 from tuner.driver.endings import HaltCause
@@ -16,7 +17,7 @@ from tuner.error import StorageFullError
 from tuner.experiment import events as ev
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.schedulers.base import Decision, Directive, Exploit, Reasoned
-from tuner.stopper import MaximumIterationStopper
+from tuner.stopper import DictStopper, MaximumIterationStopper
 
 
 def harness_with(tmp_path: Path, *said: Any, **settings: Any) -> DriverHarness:
@@ -174,3 +175,105 @@ def test_what_a_process_says_after_its_save_was_refused_does_not_count(tmp_path:
     run = harness.loop.attempts.running[harness.trial().trial_id]
     harness.loop.attempts.enter(run, Phase.REFUSED)
     assert harness.report(harness.trial()) is None and "result" not in harness.kinds()
+
+
+def ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *callbacks: Callback, **settings: Any) -> DriverHarness:
+    """A trial that need not wait for its answers."""
+    monkeypatch.setattr(SpokenExecutor, "answers_ahead", True)
+    return DriverHarness(tmp_path / "e", plugin_set(*callbacks, **settings)).turn()
+
+
+def decided(harness: DriverHarness) -> list[wire.ToTrial]:
+    """What was said of the last result that did not wait, or to a trial that did not know yet."""
+    return [body for _, body in harness.executor.told if isinstance(body, wire.Decided | wire.Answer)]
+
+
+def results(harness: DriverHarness) -> list[int]:
+    return [fact.iteration for fact in harness.facts if isinstance(fact, ev.ResultReported)]
+
+
+def test_where_nobody_decides_a_trial_is_told_so_and_its_results_get_no_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = ahead(tmp_path, monkeypatch)
+    answer = harness.report(harness.trial())
+    assert answer is not None and answer.free_until > 10**9
+    for saves in (False, True):
+        assert harness.report(harness.trial(), saves=saves, waits=False) is None
+        assert decided(harness) == []
+    assert results(harness) == [1, 2, 3] and harness.trial().checkpoints
+
+
+class Changes(Callback):
+    """May change a result, and does not."""
+
+    def on_trial_result(self, result: dict[str, Any], **info: Any) -> None:
+        assert self.changes_results
+
+
+@pytest.mark.parametrize("what", ["class", "budget", "decides", "callback", "replica", "elsewhere"])
+def test_where_somebody_may_decide_a_trial_waits(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SpokenExecutor, "answers_ahead", what != "elsewhere")
+    plugins = plugin_set(*[Changes()] * (what == "callback"), scheduler=Says() if what == "decides" else None)
+    more: dict[str, Any] = {"checkpoint_budget": Budget("1GB")} if what == "budget" else {}
+    harness = DriverHarness(tmp_path / "e", plugins, class_api=what == "class", **more).turn()
+    if what == "replica":
+        harness.loop._parts.copies.behind = lambda trial: True  # type: ignore[method-assign]
+    answer = harness.report(harness.trial())
+    assert answer is not None and answer.free_until <= 2
+
+
+def test_a_trial_goes_on_until_a_stopper_may_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = ahead(tmp_path, monkeypatch, stopper=DictStopper({"training_iteration": 3}))
+    answer = harness.report(harness.trial())
+    assert answer is not None and answer.free_until == 3
+    harness.report(harness.trial(), waits=False)
+    answer = harness.report(harness.trial())
+    assert answer is not None and (answer.then, answer.free_until) == ("stop", 0)
+
+
+def test_after_a_late_decision_what_a_trial_reports_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ends(Callback):
+        def on_trial_result(self, result: dict[str, Any], **info: Any) -> None:
+            result["done"] = result["training_iteration"] == 2
+
+    harness = ahead(tmp_path, monkeypatch, Ends())
+    trial = harness.trial()
+    harness.report(trial)
+    harness.report(trial, waits=False)
+    (late,) = decided(harness)
+    assert isinstance(late, wire.Decided) and (late.iteration, late.answer.then) == (2, "stop")
+    harness.report(trial, waits=False, saves=True, told=False)
+    assert decided(harness) == []
+    answer = harness.report(trial)  # had it been said a moment later
+    assert answer is not None and answer.then == "stop"
+    assert results(harness) == [1, 2] and phase(harness) is Phase.STOPPED
+    harness.exit(trial)
+    assert trial.status == "TERMINATED" and trial.iteration == 2
+
+
+def test_a_trial_that_did_not_wait_hears_that_it_is_to_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = ahead(tmp_path, monkeypatch)
+    trial = harness.trial()
+    harness.report(trial)
+    harness.loop.attempts.running[trial.trial_id].save_asked = True
+    harness.report(trial, waits=False)
+    (late,) = decided(harness)
+    assert isinstance(late, wire.Decided) and late.answer.should_checkpoint
+    answer = harness.report(trial)
+    assert answer is not None and answer.should_checkpoint and answer.free_until == 0
+
+
+def test_a_trial_whose_saves_the_replica_cannot_take_is_told_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = ahead(tmp_path, monkeypatch)
+    trial, copies = harness.trial(), harness.loop._parts.copies
+    harness.report(trial)
+    copies.behind = lambda trial: True  # type: ignore[method-assign]
+    harness.report(trial, waits=False, saves=True)
+    (late,) = decided(harness)
+    assert isinstance(late, wire.Decided) and late.answer.then == "continue"
+    assert harness.report(trial, saves=True) is None and list(harness.loop.results.unanswered) == [trial.trial_id]

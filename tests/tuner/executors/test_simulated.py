@@ -205,3 +205,22 @@ def test_a_class_that_saves_is_refused_for_nothing_is_saved_here(tmp_path: Path)
 @pytest.mark.parametrize("trainable", [SavesNothing, lambda config: None], ids=["class", "function"])
 def test_what_saves_nothing_is_never_paused(tmp_path: Path, trainable: Any) -> None:
     assert {(trial.status, trial.attempt) for trial in paused(tmp_path, trainable).trials} == {("TERMINATED", 1)}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "result"), [*((each, {"loss": 1}) for each in (float("nan"), float("inf"), -1.0, "soon")), (1.0, None)]
+)
+@pytest.mark.parametrize("save", [None, lambda config: tune.executors.SimulatedSave()])
+def test_a_result_that_never_comes_or_is_none_fails_its_trial_and_the_run_ends(
+    tmp_path: Path, seconds: Any, result: Any, save: Any
+) -> None:
+    executor = SimulatedExecutor(lambda config: [(1.0, {"loss": 1}), (seconds, result)], save=save)
+    with pytest.raises(tune.TuneError, match="1 of 1 trial failed"):
+        tune.run(lambda config: None, name="e", storage_path=tmp_path, executor=executor, verbose=0)
+    (trial,) = tune.ExperimentAnalysis(str(tmp_path / "e")).trials
+    assert (trial.iteration, executor.clock.monotonic()) == (1, 1.0)
+
+
+def test_a_save_that_is_no_function_is_refused_at_once() -> None:
+    with pytest.raises(SettingError, match="save=5 is not accepted"):
+        SimulatedExecutor(three_minutes, save=5)  # type: ignore[arg-type]

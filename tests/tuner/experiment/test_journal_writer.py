@@ -497,3 +497,24 @@ def test_closing_twice_is_no_error_and_leaves_no_empty_file(paths: ExperimentPat
 def test_a_fact_is_one_line(paths: ExperimentPaths, writers: Writers) -> None:
     with pytest.raises(ValueError, match="one line"):
         writers().append(b'{"a":\n1}')
+
+
+def test_what_is_to_be_there_before_the_facts_is_asked_for_before_each_write(paths: ExperimentPaths) -> None:
+    seen: list[list[int]] = []
+    writer = JournalWriter(
+        paths,
+        1,
+        next_seq=1,
+        clock=VirtualClock(),
+        sync="inline",
+        before=lambda: seen.append(numbers(read_journal(paths))),
+    )
+    for number in (1, 2):
+        writer.append(body(number))
+        writer.flush()
+    writer.append(body(3))
+    writer.sync_now()
+    writer.append(body(4))
+    writer.close()
+    assert seen == [[], [1], [1, 2], [1, 2, 3]]
+    assert numbers(read_journal(paths)) == [1, 2, 3, 4]

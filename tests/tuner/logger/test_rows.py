@@ -18,9 +18,9 @@ from trainables import tagged
 from trainables.store import fs
 from tuner.experiment.events import ErrorInfo
 from tuner.experiment.standing import StandingResult
-from tuner.logger import CSVLoggerCallback, ErrorFileCallback, JsonLoggerCallback
+from tuner.logger import CSVLoggerCallback, ErrorFileCallback, JsonLoggerCallback, LoggerCallback
 from tuner.logger import rows as rows_module
-from tuner.logger.rows import RowFile
+from tuner.logger.rows import RowFile, gather
 
 
 def test_a_row_is_in_the_file_before_the_loop_goes_on(lab: Any) -> None:
@@ -29,6 +29,55 @@ def test_a_row_is_in_the_file_before_the_loop_goes_on(lab: Any) -> None:
     for number in range(1, 4):
         run.report(trial, loss=number)
         assert iterations(trial) == (list(range(1, number + 1)),) * 2
+
+
+def test_rows_of_one_turn_are_written_together_before_the_journal(lab: Any) -> None:
+    run = lab(JsonLoggerCallback(), CSVLoggerCallback())
+    write_out = gather(run.callbacks.callbacks)
+    first, second = run.trial(), run.trial()
+    for number in range(1, 4):
+        run.report(first, loss=number)
+    run.report(second, loss=1)
+    assert iterations(first) == iterations(second) == ([], [])
+    write_out()
+    assert (iterations(first), iterations(second)) == (([1, 2, 3],) * 2, ([1],) * 2)
+    run.report(first, loss=4, new=1)  # a column more: the file is written anew
+    run.report(first, loss=5, new=2)
+    run.rollback(first, 4)
+    assert iterations(first) == ([1, 2, 3, 4],) * 2
+    run.report(second, loss=2)
+    run.end(second)
+    assert [row["done"] for row in json_rows(second)] == [False, True]
+    assert [row["done"] for row in csv_rows(second)] == ["False", "True"]
+
+
+def test_a_first_row_that_waits_says_done_and_keeps_its_columns(lab: Any) -> None:
+    run = lab(CSVLoggerCallback())
+    gather(run.callbacks.callbacks)
+    trial = run.trial()
+    run.report(trial, loss=1)
+    run.end(trial)
+    assert [(row["done"], row["loss"]) for row in csv_rows(trial)] == [("True", "1")]
+
+
+def test_many_rows_do_not_wait_for_the_end_of_a_turn(lab: Any) -> None:
+    run = lab(JsonLoggerCallback())
+    gather(run.callbacks.callbacks)
+    trial = run.trial()
+    for number in range(3000):
+        run.report(trial, loss=number)
+    assert len(iterations_of(trial)) > 700
+
+
+def test_rows_do_not_wait_where_somebody_reads_them_as_they_come(lab: Any) -> None:
+    class Reading(LoggerCallback):
+        reads_result_json = True
+
+    run = lab(JsonLoggerCallback(), Reading())
+    gather(run.callbacks.callbacks)
+    trial = run.trial()
+    run.report(trial, loss=1)
+    assert iterations_of(trial) == [1]
 
 
 def test_t03_results_after_the_checkpoint_are_in_the_files_once(lab: Any) -> None:
@@ -193,6 +242,19 @@ def refuses(monkeypatch: pytest.MonkeyPatch, after: int = 0) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(fs, "write", full)
+
+
+def test_rows_that_were_refused_together_come_together(rows: RowFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows.add(b"one\n")
+    rows.add(b"two\n")
+    with monkeypatch.context() as patch:
+        refuses(patch, after=6)
+        with pytest.raises(OSError, match="No space"):
+            rows.write_out()
+    assert rows.path.read_bytes() == b""
+    rows.add(b"three\n")
+    rows.write_out()
+    assert rows.path.read_bytes() == b"one\ntwo\nthree\n"
 
 
 def test_rows_follow_what_is_there(tmp_path: Path, rows: RowFile) -> None:

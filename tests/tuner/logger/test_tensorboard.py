@@ -9,10 +9,13 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
+import tuner as tune
+from tuner.logger import tensorboard
 from tuner.logger.tensorboard import EventFile, TBXLoggerCallback
 
 
@@ -169,3 +172,29 @@ def test_writing_event_files_imports_neither_torch_nor_tensorboard(tmp_path: Pat
 
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.iterdir())
+
+
+def test_what_is_written_when_a_trial_has_ended_long_since_is_copied_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = tensorboard._write_all
+
+    def late(waiting: SimpleQueue[Any]) -> None:
+        items = [*iter(waiting.get, None), None]
+        for item in items:
+            waiting.put(item)
+        written(waiting)
+
+    monkeypatch.setattr(tensorboard, "_write_all", late)
+    monkeypatch.delenv("TUNE_DISABLE_TENSORBOARD", raising=False)
+    analysis = tune.run(
+        lambda config: [tune.report({"v": step}) for step in range(3)] and None,
+        num_samples=2,
+        name="e",
+        storage_path=tmp_path / "here",
+        sync_config=tune.SyncConfig(upload_dir=str(tmp_path / "there")),
+        executor="inline",
+        verbose=0,
+    )
+    for trial in analysis.trials:
+        assert tensorboard.steps(tmp_path / "there" / "e" / trial.dirname) == {1, 2, 3}

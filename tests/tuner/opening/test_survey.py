@@ -85,6 +85,20 @@ def test_files_that_are_not_ours_are_named_and_what_a_killed_start_left_is_ours(
     assert not there.exists and there.foreign == ["data", "thesis.tex"] and there.missing == []
 
 
+def test_an_experiment_that_another_makes_just_now_is_not_taken_for_somebodys_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "e").mkdir()
+
+    def too_early(paths: ExperimentPaths) -> bool:
+        paths.experiment_json.write_text("{}")
+        return False
+
+    monkeypatch.setattr("tuner.opening.survey.is_experiment", too_early)
+    there = looked(tmp_path)
+    assert not there.exists and there.foreign == []
+
+
 def test_other_experiments_are_named_only_where_one_has_to_be_there(tmp_path: Path) -> None:
     for name in ("b", "a"):
         ran(tmp_path, name=name)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tuner as tune
 from trainables.config import ScalingConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
-from tuner.opening.trainable_code import fingerprint_of, is_another
+from tuner.opening.trainable_code import fingerprint_of, fingerprint_parts, is_another
 from tuner.registry import resolve_trainable
 
 FUNCTION = '''
@@ -124,3 +124,11 @@ class Strange:
 def test_what_has_no_code_has_none(thing: Any) -> None:
     assert fingerprint_of(thing) == ""
     assert not is_another("", "x") and not is_another(None, "x") and not is_another("cpython-27-0:1", "cpython-311-0:2")
+
+
+def test_the_parts_say_which_of_them_is_another() -> None:
+    before, after = (made(FUNCTION.replace("x * 2", f"x * {factor}")) for factor in (2, 3))
+    parts = fingerprint_parts(before), fingerprint_parts(after)
+    assert {name for name in parts[0] if parts[0][name] != parts[1][name]} == {"helper"}
+    assert parts[0].keys() == parts[1].keys() == {"helper", "train"}
+    assert fingerprint_parts(print) == {}

@@ -204,7 +204,7 @@ def test_a_rung_at_max_t_is_not_lost_to_rounding() -> None:
         ("brackets", 0),
         ("mode", "maximum"),
         ("time_attr", ""),
-        ("metric", ["a", "b"]),
+        ("metric", 3),
     ],
 )
 def test_a_number_out_of_its_range_is_named(name: str, value: Any) -> None:
@@ -222,3 +222,30 @@ def test_a_hundred_thousand_trials_cost_the_same_at_the_end() -> None:
         result = {"training_iteration": 1, "acc": draw.random()}
         stopped += scheduler.on_trial_result(trial, result) == STOP
     assert stopped == pytest.approx(66_667, rel=0.02)
+
+
+@pytest.mark.parametrize("kind", ["stopping", "promotion"])
+def test_between_its_rungs_nothing_is_decided(kind: str) -> None:
+    scheduler, draw = asha(max_t=20, reduction_factor=3, type=kind), random.Random(1)
+    seen = set()
+    for number in range(30):
+        trial, iteration, first = TrialStub(f"t{number}"), 0, 1.0
+        scheduler.on_trial_add(trial)
+        decision: Any = CONTINUE
+        while decision == CONTINUE:
+            iteration += 1
+            decision = scheduler.on_trial_result(trial, {"training_iteration": iteration, "acc": draw.random()})
+            assert iteration >= first or decision == CONTINUE
+            first = scheduler.decides_from(trial, iteration)
+            seen.add(first)
+    assert {3} <= seen and (kind == "promotion" or {9, 20} <= seen)
+
+
+def test_who_extends_it_or_goes_by_another_time_decides_at_each_result() -> None:
+    class Mine(ASHAScheduler):
+        def on_trial_result(self, trial: Any, result: dict[str, Any]) -> Any:
+            return CONTINUE
+
+    for scheduler in (Mine(metric="acc", mode="max"), asha(time_attr="time_total_s")):
+        scheduler.on_trial_add(trial := TrialStub("t"))
+        assert scheduler.decides_from(trial, 1) == 2

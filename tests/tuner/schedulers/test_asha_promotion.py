@@ -76,9 +76,29 @@ def test_of_those_who_are_promoted_the_highest_goes_first_and_all_before_a_new_o
     told.add("ef")
     told.say("e", 1, 0.0)
     assert told.say("f", 1, 1.4) == CONTINUE  # three of six
-    assert told.choose("abcdef") == "b"
-    assert told.choose("acdef") == "f"
+    assert told.choose("abcde") == "b"
+    assert told.choose("abcdef") == "f", "it was told to go on, so that it was interrupted"
     assert told.choose("acde") is None
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_who_was_interrupted_runs_first_also_where_another_one_is_promoted_higher(saved: bool) -> None:
+    told = Told(asha(reduction_factor=2, max_t=4), "abc")
+    for name in "abc":
+        told.do("on_trial_start", name)
+    assert told.say("a", 1, 1.0) == PAUSE
+    assert told.say("b", 1, 2.0) == CONTINUE
+    assert told.say("b", 2, 2.0) == PAUSE
+    told.add("d")
+    told.do("on_trial_start", "d")
+    assert told.say("d", 1, 3.0) == CONTINUE
+    assert told.say("d", 2, 1.0) == PAUSE  # and b may go on
+    if saved:
+        state = cloudpickle.dumps(told.scheduler.get_state())
+        told.scheduler = asha(reduction_factor=2, max_t=4)
+        told.scheduler.set_state(cloudpickle.loads(state))
+    assert told.choose("abcd") == "c", "its process is gone: it has shown nothing yet"
+    assert told.choose("abd") == "b"
 
 
 def test_of_equal_ones_the_earlier_is_better() -> None:

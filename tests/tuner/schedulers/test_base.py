@@ -145,7 +145,7 @@ def test_a_mode_alone_means_the_unnamed_metric_where_one_is_needed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"metric": ["a", "b"]}, "Needing: metric=.*a scheduler compares by one number"),
+        ({"metric": ["a", "b"]}, "Needing: metric=.*compares by one number; ASHAScheduler takes several"),
         ({"metric": 3}, "Needing: metric=3"),
         ({"mode": "up"}, "Needing: mode='up'"),
     ],

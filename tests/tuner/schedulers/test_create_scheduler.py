@@ -16,6 +16,7 @@ from tuner.schedulers.pb2 import PB2
 
 NAMES: dict[str, tuple[type, dict[str, Any]]] = {
     "fifo": (schedulers.FIFOScheduler, {}),
+    "freeze_thaw": (schedulers.FreezeThawScheduler, {"max_paused": 5}),
     "async_hyperband": (schedulers.AsyncHyperBandScheduler, {}),
     "asynchyperband": (schedulers.ASHAScheduler, {}),
     "asha": (schedulers.ASHAScheduler, {}),

@@ -84,12 +84,12 @@ def test_a_place_is_counted_from_the_best_and_equal_ones_share_the_best_place() 
 
 
 def test_who_is_below_the_cutoff_of_those_before_it_ends_and_is_told_where_it_stood() -> None:
-    bracket = StoppingBracket([1, 3], 2, once=False)
+    bracket = StoppingBracket([1, 3], 2, StoppingRung, once=False)
     assert bracket.on_result("a", 1, 4.0) is None
     assert bracket.on_result("b", 1, 2.0) == Cut(score=2.0, rank=2, of=2, needed=4.0)
     assert bracket.on_result("c", 1, 3.0) is None, "the median of 2 and 4"
     cut = bracket.on_result("d", 1, math.nan)
-    assert cut is not None and math.isnan(cut.score) and cut[1:] == (4, 4, 3.0)
+    assert cut is not None and math.isnan(cut.score) and cut[1:4] == (4, 4, 3.0)
     assert bracket.on_result("a", 2, -9.0) is None, "it was at 1 already"
     assert bracket.on_result("a", 3, 0.0) is None, "the first there"
     assert [bracket.knows(name) for name in "abz"] == [True, True, False]
@@ -97,14 +97,14 @@ def test_who_is_below_the_cutoff_of_those_before_it_ends_and_is_told_where_it_st
 
 def test_who_is_high_up_is_not_looked_at_further_down_where_once_is_said() -> None:
     for once, cut in ((True, None), (False, Cut(1.0, 2, 2, 5.0))):
-        bracket = StoppingBracket([1, 3], 2, once=once)
+        bracket = StoppingBracket([1, 3], 2, StoppingRung, once=once)
         bracket.on_result("a", 1, 5.0)
         bracket.on_result("b", 4, 1.0)
         assert bracket.on_result("b", 5, 1.0) == cut, "a result at 3 and none at 1"
 
 
 def test_below_the_lowest_rung_nothing_is_decided() -> None:
-    bracket = StoppingBracket([2], 2, once=False)
+    bracket = StoppingBracket([2], 2, StoppingRung, once=False)
     assert bracket.on_result("a", 1.9, -1.0) is None
     assert not bracket.knows("a")
     assert str(bracket) == "2: -"
@@ -116,11 +116,11 @@ def test_below_the_lowest_rung_nothing_is_decided() -> None:
 @given(SCORES, FACTORS, st.integers(0, 30))
 def test_stopping_goes_on_from_its_state(scores: list[float], factor: float, cut: int) -> None:
     def play(at: int | None) -> list[Cut | None]:
-        bracket, found = StoppingBracket([1, 2, 4], factor, once=False), []
+        bracket, found = StoppingBracket([1, 2, 4], factor, StoppingRung, once=False), []
         for number, score in enumerate(scores):
             if number == at:
                 state = cloudpickle.loads(cloudpickle.dumps(bracket.get_state()))
-                bracket = StoppingBracket([1, 2, 4], factor, once=False)
+                bracket = StoppingBracket([1, 2, 4], factor, StoppingRung, once=False)
                 bracket.set_state(state)
             found.append(bracket.on_result(f"t{number % 5}", number // 5 + 1, score))
         return found
@@ -169,7 +169,7 @@ def test_the_best_of_too_few_goes_on_alone() -> None:
 
 
 def test_a_ladder_of_promotions() -> None:
-    bracket = PromotionBracket([1, 3], 2)
+    bracket = PromotionBracket([1, 3], 2, PromotionRung)
     assert bracket.on_result("a", 0.5, 1.0) is None
     assert not bracket.knows("a") and bracket.height_of("a") == 0.0
     assert bracket.on_result("a", 1, 1.0) == []
@@ -188,11 +188,11 @@ def test_a_ladder_of_promotions() -> None:
 @given(SCORES, FACTORS, st.integers(0, 30))
 def test_promotion_goes_on_from_its_state(scores: list[float], factor: float, cut: int) -> None:
     def play(at: int | None) -> list[list[str] | None]:
-        bracket, found = PromotionBracket([1, 2, 4], factor), []
+        bracket, found = PromotionBracket([1, 2, 4], factor, PromotionRung), []
         for number, score in enumerate(scores):
             if number == at:
                 state = cloudpickle.loads(cloudpickle.dumps(bracket.get_state()))
-                bracket = PromotionBracket([1, 2, 4], factor)
+                bracket = PromotionBracket([1, 2, 4], factor, PromotionRung)
                 bracket.set_state(state)
             found.append(bracket.on_result(f"t{number % 7}", number // 7 + 1, score))
             if number % 4 == 3:

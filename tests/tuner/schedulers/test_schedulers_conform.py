@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import tuner as tune
 import tuner.schedulers
 from tuner.error import SettingError
 from tuner.schedulers import (
@@ -14,6 +15,7 @@ from tuner.schedulers import (
     AsyncHyperBandScheduler,
     Decision,
     FIFOScheduler,
+    FreezeThawScheduler,
     HyperBandForBOHB,
     HyperBandScheduler,
     MedianStoppingRule,
@@ -22,6 +24,7 @@ from tuner.schedulers import (
     as_scheduler,
     create_scheduler,
 )
+from tuner.schedulers.curve_stopping import CurveStopping
 from tuner.testing import TrialStub, check_scheduler
 
 OURS: dict[str, Callable[[], TrialScheduler]] = {
@@ -37,16 +40,24 @@ OURS: dict[str, Callable[[], TrialScheduler]] = {
     "asha, promotion, open end": lambda: ASHAScheduler(
         max_t=5, reduction_factor=2, stop_last_trials=False, type="promotion"
     ),
+    "asha, several": lambda: ASHAScheduler(metric=["loss", "size"], mode=["min", "max"], max_t=9, reduction_factor=2),
+    "asha, promotion, several": lambda: ASHAScheduler(
+        metric=["loss", "size", "time"], mode=["min"] * 3, max_t=9, reduction_factor=2, type="promotion"
+    ),
     "hyperband": lambda: HyperBandScheduler(max_t=9),
     "hyperband, halving": lambda: HyperBandScheduler(metric="score", mode="max", max_t=8, reduction_factor=2),
     "hyperband, open end": lambda: HyperBandScheduler(max_t=4, reduction_factor=2, stop_last_trials=False),
     "hyperband, by time": lambda: HyperBandScheduler(time_attr="time_total_s", max_t=16, reduction_factor=2),
     "hyperband for bohb": lambda: HyperBandForBOHB(max_t=9),
     "hyperband for bohb, small brackets": lambda: HyperBandForBOHB(max_t=4, reduction_factor=2),
+    "freeze-thaw": lambda: FreezeThawScheduler(max_t=9),
+    "freeze-thaw, few paused": lambda: FreezeThawScheduler(metric="score", mode="max", max_t=9, max_paused=2),
+    "freeze-thaw, at once": lambda: FreezeThawScheduler(max_t=6, grace_period=1),
     "resources, over hyperband": lambda: ResourceChangingScheduler(HyperBandScheduler(max_t=9)),
     "resources, over promotion": lambda: ResourceChangingScheduler(
         ASHAScheduler(max_t=9, reduction_factor=3, type="promotion")
     ),
+    "curves": lambda: CurveStopping({"x": tune.uniform(0, 1)}, max_t=9),
     "median": lambda: MedianStoppingRule(grace_period=3),
     "median, pausing": lambda: MedianStoppingRule("training_iteration", grace_period=2, hard_stop=False),
     "median, slices": lambda: MedianStoppingRule(grace_period=0, min_samples_required=5, min_time_slice=3),
@@ -65,6 +76,7 @@ def test_the_exported_names() -> None:
         "AsyncHyperBandScheduler",
         "Decision",
         "FIFOScheduler",
+        "FreezeThawScheduler",
         "HyperBandForBOHB",
         "HyperBandScheduler",
         "MedianStoppingRule",
@@ -110,6 +122,9 @@ def test_the_runs_metric_fills_in_what_is_not_set() -> None:
     assert isinstance(as_scheduler(None, metric=["a", "b"], mode=["min", "max"]), FIFOScheduler)
     own = as_scheduler(ASHAScheduler(metric="a", mode="min"), metric=["a", "b"], mode=["min", "max"])
     assert own.metric == "a"
+    several = as_scheduler(ASHAScheduler(), metric=("a", "b"), mode=("min", "max"))
+    assert (several.metric, several.mode) == (["a", "b"], ["min", "max"])
+    assert as_scheduler(ASHAScheduler(metric=["a", "b"], mode=["min"] * 2), metric=("a", "b")).metric == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +134,11 @@ def test_the_runs_metric_fills_in_what_is_not_set() -> None:
         (ASHAScheduler(metric="loss"), {}, "needs a mode"),
         (ASHAScheduler(metric="loss", mode="min"), {"metric": "acc", "mode": "min"}, "in one place"),
         (ASHAScheduler(metric="loss", mode="min"), {"metric": "loss", "mode": "max"}, "in one place"),
-        (ASHAScheduler(), {"metric": ["a", "b"], "mode": ["min", "min"]}, "one number"),
+        (MedianStoppingRule(), {"metric": ["a", "b"], "mode": ["min"] * 2}, "one number.*ASHAScheduler takes all"),
+        (ASHAScheduler(), {"metric": ["a", "b"], "mode": "min"}, "needs one mode each"),
+        (ASHAScheduler(), {"metric": ["a", "b"], "mode": ["min"]}, "needs one mode each"),
+        (ASHAScheduler(), {"metric": ["a", "a"], "mode": ["min"] * 2}, "each name once"),
+        (ASHAScheduler(), {"metric": ["a", "b"], "mode": ["min", "lowest"]}, "mode='lowest'"),
         (ASHAScheduler, {}, "create an instance"),
         (3, {}, "accepted are a TrialScheduler"),
     ],

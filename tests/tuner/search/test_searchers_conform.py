@@ -48,6 +48,7 @@ def test_so_do_those_with_a_space_of_their_own() -> None:
 
 def test_the_exported_names() -> None:
     assert tuner.search.__all__ == [
+        "AutoSearch",
         "BasicVariantGenerator",
         "ConcurrencyLimiter",
         "Repeater",

@@ -73,8 +73,57 @@ def test_a_cost_is_added_up_over_all_trials_or_per_trial() -> None:
 
 
 def test_a_cumulative_cost_counts_what_was_added() -> None:
-    story = [("a", 2.0), ("b", 1.0), ("a", 2.5), ("a", 1.0), ("b", 1.5)]  # a went back to a checkpoint once
+    story = [("a", 2.0), ("b", 1.0), ("a", 2.5), ("b", 1.25), ("a", 3.5)]
     whole = CostStopper(4.0, "eval/usd", cumulative=True)
     each = CostStopper(2.5, "eval/usd", cumulative=True, per="trial")
     assert [bool(whole(trial, {"eval": {"usd": cost}})) for trial, cost in story] == [False, False, False, False, True]
-    assert [bool(each(trial, {"eval": {"usd": cost}})) for trial, cost in story] == [False, False, True, True, False]
+    assert [bool(each(trial, {"eval": {"usd": cost}})) for trial, cost in story] == [False, False, True, False, True]
+
+
+def spent(stopper: CostStopper, *counted: float, trial: str = "a") -> float:
+    """What was spent in all after a trial counted so far."""
+    for cost in counted:
+        stopper(trial, {"cost": cost})
+    found: float = stopper.get_state()["all"]
+    return found
+
+
+def test_a_cumulative_cost_goes_on_from_the_checkpoint_that_an_attempt_starts_from() -> None:
+    stopper = CostStopper(100.0, cumulative=True)
+    assert spent(stopper, 1.0, 2.0, 4.0) == 4.0
+    stopper.on_trial_start("a", {"cost": 2.0}, reused=False)  # back to the second result
+    assert spent(stopper, 5.0) == 7.0
+    stopper.on_trial_start("a", {"cost": 5.0, "loss": 1}, reused=False)  # it was paused
+    assert spent(stopper, 6.0) == 8.0
+    stopper.on_trial_start("a", {"cost": 40.0}, reused=False)  # a clone counts on from its donor's
+    assert spent(stopper, 41.0) == 9.0
+    stopper.on_trial_start("a", {}, reused=False)  # anew
+    assert spent(stopper, 0.5) == 9.5
+
+
+def test_a_cumulative_cost_below_the_last_one_was_counted_anew() -> None:
+    stopper = CostStopper(100.0, cumulative=True)
+    stopper.on_trial_start("a", {"loss": 1}, reused=False)  # the checkpoint does not say
+    assert spent(stopper, 3.0, 4.0, 1.0, 2.5) == 6.5
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_results_of_an_earlier_experiment_cost_nothing(cumulative: bool) -> None:
+    stopper = CostStopper(100.0, cumulative=cumulative, per="trial")
+    stopper.on_trial_start("a", {}, reused=True)
+    assert spent(stopper, 5.0, 10.0) == 0.0
+    stopper.on_trial_start("a", {"cost": 10.0}, reused=False)
+    assert spent(stopper, 12.0) == (2.0 if cumulative else 12.0)
+
+
+def test_what_is_no_cost_costs_nothing() -> None:
+    stopper = CostStopper(4.0)
+    assert spent(stopper, math.nan, -3.0) == 0.0
+    assert not stopper("a", {}) and not stopper("a", {"cost": "3"})
+    assert stopper("a", {"cost": math.inf}) and stopper.stop_all()
+
+
+def test_a_state_that_knew_no_checkpoints_is_gone_on_from() -> None:
+    stopper = CostStopper(5.0, cumulative=True)
+    stopper.set_state({"all": 4.0, "spent": {"a": 3.0, "b": 1.0}})
+    assert not stopper("a", {"cost": 3.5}) and stopper("b", {"cost": 1.5})

@@ -12,9 +12,11 @@ import pytest
 
 from tuner.error import MetricMissingError
 from tuner.stopper import (
+    CombinedStopper,
     DictStopper,
     ExperimentPlateauStopper,
     MaximumIterationStopper,
+    NoopStopper,
     Stopper,
     TrialPlateauStopper,
     as_stopper,
@@ -121,3 +123,19 @@ def test_the_count_of_results_without_goes_on_after_a_resume_but_not_for_other_c
     same.set_state(state)
     with pytest.raises(MetricMissingError):
         without(same, 1)
+
+
+@pytest.mark.parametrize(
+    ("criteria", "at", "first"),
+    [
+        ({"training_iteration": 10}, 1, 10),
+        ({"training_iteration": 9.5}, 1, 10),
+        ({"training_iteration": at_least(10)}, 1, 2),
+        ({"training_iteration": 10}, 12, 13),
+        ({"training_iteration": 10, "loss": 1}, 1, 2),
+        ({"loss": 1}, 1, 2),
+    ],
+)
+def test_who_counts_iterations_only_says_when_it_decides(criteria: dict[str, Any], at: int, first: int) -> None:
+    assert DictStopper(criteria).decides_from("t", at) == first
+    assert CombinedStopper(DictStopper(criteria), NoopStopper()).decides_from("t", at) == at + 1

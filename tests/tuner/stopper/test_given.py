@@ -60,7 +60,7 @@ def test_nothing_is_no_stopper(nothing: Any) -> None:
         (lambda: MaximumResultsStopper(0), "max_results=0"),
         (lambda: TrialTimeoutStopper(-1), "timeout=-1"),
         (lambda: CostStopper(0), "max_cost=0"),
-        (lambda: CostStopper(1, 3), "metric=3"),  # type: ignore[arg-type]
+        (lambda: CostStopper(1, 3), "cost_attr=3"),  # type: ignore[arg-type]
         (lambda: CostStopper(1, per="worker"), "per='worker'.*'experiment' and 'trial'"),
         (lambda: CostStopper(1, cumulative="yes"), "cumulative='yes'"),  # type: ignore[arg-type]
         (lambda: MaximumIterationStopper(0), "max_iter=0"),

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from tests.tuner.stopper.harness import results_until_stop
+from tuner.error import SettingError
 from tuner.stopper import (
     ExperimentPlateauStopper,
     TrialPlateauStopper,
@@ -52,3 +53,11 @@ def test_the_deviation_is_that_of_numpy() -> None:
 
     values = [1.0, 2.5, -3.0, 7.25]
     assert deviation(values) == pytest.approx(float(np.std(values)))
+
+
+@pytest.mark.parametrize("kind", [TrialPlateauStopper, ExperimentPlateauStopper])
+def test_several_metrics_are_refused_with_what_to_give_instead(kind: type) -> None:
+    with pytest.raises(
+        SettingError, match=rf"{kind.__name__}: metric=\['loss', 'size'\] .* stop=\[...\] takes a stopper for"
+    ):
+        kind(["loss", "size"])

@@ -202,9 +202,9 @@ def test_a_step_costs_the_same_with_many_trials() -> None:
             return super()._step(lane, trial)
 
     queue = Counting()
-    for number in range(100_000):
+    for number in range(20_000):
         add(queue, 1, trial=f"t{number}", seq=number + 1)
-    for _ in range(100_000):
+    for _ in range(20_000):
         queue.done(take(queue))
     while queue.next(0.0) is not None:
         pass

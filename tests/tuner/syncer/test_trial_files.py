@@ -56,6 +56,23 @@ def test_what_the_loggers_write_goes_before_the_artifacts(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize("closing", [False, True])
+def test_what_a_thread_of_a_logger_writes_after_its_trial_has_ended_goes_there(tmp_path: Path, closing: bool) -> None:
+    scene, trial = Scene(tmp_path, SyncConfig(upload_dir="there")), trial_in(tmp_path)
+    scene.pushed(trial)
+    assert scene.files.drained
+    scene.files.period()
+    (trial.directory / "result.json").write_text("{}{}")
+    scene.files.closing = closing
+    scene.files.period()
+    assert scene.files.missing() == ["result files of t"]
+    assert scene.files.start_jobs(0.0)
+    scene.submitted.end()
+    for _ in range(3):
+        scene.files.period()
+        assert scene.files.drained and not scene.files.start_jobs(0.0), "nothing was written since"
+
+
 def test_a_name_that_is_no_text_is_left_out_and_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trial = trial_in(tmp_path)
     directory = os.fsencode(trial.directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -17,9 +17,9 @@ TIMEOUT_S = 60.0
 
 
 @contextlib.contextmanager
-def serving(places: Sequence[object], **how: Any) -> Iterator[UiServer]:
+def serving(places: Sequence[object], *, tell: Callable[[str], object] = print, **how: Any) -> Iterator[UiServer]:
     """A server that answers."""
-    server = UiServer(Places([str(place) for place in places]), UiOptions(**how))
+    server = UiServer(Places([str(place) for place in places], tell=tell), UiOptions(**how))
     answers = threading.Event()
     thread = threading.Thread(target=server.run, args=(lambda address: answers.set(),))
     thread.start()

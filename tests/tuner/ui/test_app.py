@@ -118,6 +118,13 @@ def test_two_places_with_one_name(experiment: Path, tmp_path: Path) -> None:
         assert data(pages, "e/first~2/overview.json")["path"] == str(tmp_path / "first")
 
 
+def test_names_are_given_in_the_order_of_the_places(experiment: Path, tmp_path: Path) -> None:
+    shutil.copytree(experiment, tmp_path / "first")
+    with serving([tmp_path, experiment]) as both, client(both) as pages:
+        assert data(pages, "e/first/overview.json")["path"] == str(tmp_path / "first")
+        assert data(pages, "e/first~2/overview.json")["path"] == str(experiment)
+
+
 def test_a_place_that_holds_nothing_readable_is_a_row_and_the_others_are_shown(
     experiment: Path, tmp_path: Path
 ) -> None:

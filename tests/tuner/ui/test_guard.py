@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tuner.ui.served import client, serving
+from tuner.error import SettingError
 from tuner.ui.guard import Access, host_name
-from tuner.ui.ui_server import UiServer
+from tuner.ui.ui_server import UiOptions, UiServer
 
 ADDRESSES = ("", "experiments.json", "e/first/", "e/first/overview.json", "e/first/events", "static/app.js", "none")
 ORDER = {"order": "note", "trial": "0", "text": "seen"}
@@ -112,10 +113,19 @@ def test_a_proxys_name_is_served_where_it_is_allowed(experiment: Path) -> None:
             assert behind.post("e/first/orders", json={"order": "x"}).status_code == 400
 
 
+def test_the_names_by_which_a_server_is_called() -> None:
+    assert UiOptions(host="0.0.0.0").names == {"0.0.0.0"}, "as in the address that it prints"
+    assert UiOptions(host="[::]", allow_hosts=["Hub.example.", "fd00::1"]).names == {"::", "hub.example", "fd00::1"}
+    for never in ("http://hub.example", "hub.example:443", "hub.example/", "*", "", "a@b", "a b"):
+        with pytest.raises(SettingError, match="allow_host="):
+            _ = UiOptions(allow_hosts=[never]).names
+
+
 def test_other_methods_are_none(server: UiServer) -> None:
     with client(server) as pages:
         assert pages.put("e/first/overview.json").status_code in (404, 405)
-        assert pages.delete("e/first/").status_code == 405
+        refused = pages.delete("e/first/")
+        assert refused.status_code == 405 and "GET" in refused.headers["allow"]
 
 
 @given(st.text(max_size=40))

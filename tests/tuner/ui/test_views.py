@@ -6,14 +6,16 @@ import io
 import os
 import shutil
 import tarfile
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.tuner.ui.served import client, data, lengths, serving
-from tuner.ui.embedded import views
+from tuner.ui.views.comparison import steps_of
 
 VIEWS = ("overview", "trials", "curves", "parameters", "lineage", "machines", "compare", "orders")
 
@@ -91,6 +93,8 @@ def test_a_checkpoint_comes_as_a_tar_without_what_links_point_to(experiment: Pat
 
 def test_parameters_with_domains_and_importance(pages: httpx.Client) -> None:
     told = data(pages, "e/first/parameters.json")
+    assert {len(values) for values in told.values() if isinstance(values, list)} == {6}
+    assert told["goals"] == {"metric": ["loss"], "mode": ["min"]}
     assert lengths({name: told[name] for name in ("id", "value", "config", "last", "checkpoint")}) == {6}
     assert told["domains"]["deep/rate"] == {"kind": "float", "log": False, "low": 0, "high": 1, "choices": None}
     assert told["domains"]["x"]["choices"] == [1, 2, 3, 4, 5, 6]
@@ -113,6 +117,11 @@ def test_two_experiments_over_each_other(experiment: Path, tmp_path: Path) -> No
         assert left["best"] == right["best"] and left["curve"] == right["curve"] and left["curve"]["value"][-1] == 0.25
         assert told["parameters"]["key"] == ["x", "deep/rate"]
         assert pages.get("e/first/compare.json?with=third").status_code == 404
+
+
+def test_a_best_that_stays_infinite_is_one_step() -> None:
+    assert steps_of(np.array([inf, inf, 2.0, 2.0, 1.0, -inf, -inf])).tolist() == [0, 2, 4, 5]
+    assert steps_of(np.array([])).tolist() == []
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -166,15 +175,6 @@ def test_a_history_that_does_not_reach_back_says_where_it_begins(experiment: Pat
         assert "not recorded" in data(pages, "e/first/curves.json")["note"]
 
 
-def test_a_page_in_one_file_has_the_same_data(experiment: Path, pages: httpx.Client) -> None:
-    made = views(experiment, trials=2)
-    assert len(made) == 9 and sum("/trial/" in address for address in made) == 2
-    for address, told in made.items():
-        served = data(pages, address)
-        differ = {key for key in served if served[key] != told[key]}
-        assert differ <= {"time", "orders", "read_only", "checkpoints", "disk"}, address
-
-
 def test_an_order_is_answered_as_its_file_has_it(experiment: Path, tmp_path: Path) -> None:
     shutil.copytree(experiment, tmp_path / "first")
     with serving([tmp_path / "first"]) as one, client(one) as pages:
@@ -194,3 +194,34 @@ def test_an_order_is_answered_as_its_file_has_it(experiment: Path, tmp_path: Pat
         assert (listed["id"], listed["order"], listed["state"]) == (["from-the-page-1"], [order], ["waiting"])
         noted = pages.post("e/first/orders", json={"order": "note", "trial": "0", "text": "<b>flat</b>"})
         assert noted.status_code == 200 and noted.json()["state"] == "done", "nobody needs to live for that"
+
+
+def test_a_checkpoint_is_looked_at_and_read_whole_where_somebody_asks(experiment: Path, tmp_path: Path) -> None:
+    shutil.copytree(experiment, tmp_path / "first")
+    with serving([tmp_path / "first"]) as one, client(one) as pages:
+        best = ids(pages)[0]
+
+        def shelf() -> dict[str, list[Any]]:
+            found: dict[str, list[Any]] = data(pages, f"e/first/trial/{best}.json")["checkpoints"]
+            return {name: values[2:] for name, values in found.items()}
+
+        assert shelf()["verified"] == [None, None] and shelf()["checked"] == ["sizes", "sizes"]
+        assert data(pages, f"e/first/trial/{best}.json?at=30")["checkpoints"]["verify"].count(None) >= 2
+        addresses = shelf()["verify"]
+        assert data(pages, addresses[0])["verified"] is True
+        assert shelf()["verified"] == [True, None] and shelf()["verified_at"][0] > 0
+        (kept,) = tmp_path.rglob(f"*{best}/checkpoint_000004")
+        saved = max(
+            (file for file in kept.iterdir() if file.name != ".manifest.json"), key=lambda file: file.stat().st_size
+        )
+        saved.write_bytes(saved.read_bytes()[:-1] + b"x")
+        assert shelf()["verified"] == [True, None], "of the same size"
+        assert data(pages, addresses[1])["verified"] is False and "hash" in shelf()["problem"][1]
+        saved.write_bytes(b"")
+        assert shelf()["verified"] == [True, False] and "bytes" in shelf()["problem"][1]
+        shutil.rmtree(kept)
+        assert shelf()["verified"] == [True, False] and "not there" in shelf()["problem"][1]
+        kept.symlink_to(kept.parent / "checkpoint_000003")
+        assert data(pages, addresses[1])["verified"] is False
+        assert pages.get(f"e/first/verify/{best}.json?checkpoint=checkpoint_000001").status_code == 404
+        assert pages.get("e/first/verify/none.json").status_code == 404

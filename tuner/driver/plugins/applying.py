@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from trainables import tagged
+from trainables.quick_dataclass import dataclass
 from tuner.driver.plugins.calling import call
 from tuner.driver.plugins.plugin_set import PluginSet
 from tuner.experiment import events as ev
-from tuner.experiment.forks import result_before
+from tuner.experiment.forks import result_at, result_before
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
@@ -141,7 +141,8 @@ class FactApplier:
 
     def _started(self, fact: ev.AttemptStarted) -> None:
         trial = self.state.trial(fact.trial)
-        self.plugins.on_trial_start(trial)
+        begins_at = result_at(self.state.trials, fact.checkpoint)
+        self.plugins.on_trial_start(trial, begins_at, reused=fact.reused is not None)
         self.state.apply(fact)
         if self._replaying:
             self.launched(trial, restored=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from trainables.quick_dataclass import dataclass
 from tuner.driver.plugins.calling import call
 from tuner.experiment.trial import Trial
 from tuner.search import Searcher

@@ -27,6 +27,9 @@ from tuner.stopper import Stopper
 
 log = logging.getLogger(__name__)
 
+_NEVER = 2**53
+"""No trial comes to that iteration."""
+
 
 class PluginSet:
     """The plug-ins, and what is remembered beside their own states.
@@ -56,7 +59,9 @@ class PluginSet:
         self.source, self.blobs = source, blobs
         self.fits = fits
         self.directives = Directives(scheduler, fits)
-        self.required = RequiredMetrics(metric, searcher=searcher, scheduler=scheduler, strict=strict_metrics)
+        self.required = RequiredMetrics(
+            metric, searcher=searcher, scheduler=scheduler, stopper=stopper, strict=strict_metrics
+        )
         self.has_room: Callable[[Trial], bool] = lambda trial: True
         """Whether a trial that waits would start if it were chosen; whoever starts them says so."""
         self.paused: set[str] = set()
@@ -114,6 +119,17 @@ class PluginSet:
             return Decision.PAUSE, trial.told_reason
         return verdict, reason
 
+    def free_until(self, trial: Trial, iteration: int) -> int:
+        """The first iteration after this one about which somebody decides, or has decided before a rollback: callbacks
+        that may change results do so about each.
+        """
+        if iteration < trial.told or self.callbacks.changes_results:
+            return 0
+        first = call(self.scheduler, "decides_from", trial, iteration)
+        if self.stopper is not None:
+            first = min(first, call(self.stopper, "decides_from", trial.trial_id, iteration))
+        return int(min(first, _NEVER))
+
     def _stops(
         self, stopper: Stopper, trial: Trial, result: dict[str, Any], iteration: int, again: bool
     ) -> Reason | None:
@@ -135,11 +151,14 @@ class PluginSet:
             self.paused.add(trial.trial_id)
             call(self.searcher, "on_pause", trial.trial_id)
 
-    def on_trial_start(self, trial: Trial) -> None:
+    def on_trial_start(self, trial: Trial, result: dict[str, Any], *, reused: bool) -> None:
+        """An attempt begins where this result stood, or goes through those of an earlier experiment."""
         if trial.trial_id in self.paused:
             self.paused.remove(trial.trial_id)
             call(self.searcher, "on_unpause", trial.trial_id)
         call(self.scheduler, "on_trial_start", trial)
+        if self.stopper is not None:
+            call(self.stopper, "on_trial_start", trial.trial_id, result, reused=reused)
 
     def on_clone(self, trial: Trial) -> None:
         """What it was to save for is done: it goes on from another one's checkpoint."""
@@ -168,8 +187,8 @@ class PluginSet:
             self._spoke_of_saving = True
             log.warning(
                 "%s pauses and clones trials by their checkpoints, and %s ended without one although it was asked to "
-                "save: what was decided for it was not done. A function saves when get_context().should_checkpoint() "
-                "is true, or at every report; a class needs save_checkpoint",
+                "save: what was decided for it was not done. A function saves when tune.should_save() is true, or at "
+                "every report; a class needs save_checkpoint",
                 label(self.scheduler),
                 trial.name,
             )

@@ -17,6 +17,7 @@ from tuner.experiment.trial import Trial
 from tuner.schedulers import TrialScheduler
 from tuner.search import Searcher
 from tuner.search.searcher import Metric
+from tuner.stopper import CombinedStopper, Stopper
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +31,22 @@ _AUTOMATIC = frozenset(AutomaticKeys().complete({}))
 
 
 class RequiredMetrics:
-    """Looks for what searcher, scheduler and the run itself go by, until each has come once.
+    """Looks for what searcher, scheduler, budgets of cost and the run itself go by, until each has come once.
 
     One that the first result lacks while it has a name that is meant as it, and any other that 10 results of a trial
     lack, or a trial that has ended, is an error; a metric may come with some of the results only. While a journal is
     replayed (`live` is False) nothing is an error: what is missing there may have been mended since.
     """
 
-    def __init__(self, metric: Metric, *, searcher: Searcher, scheduler: TrialScheduler, strict: bool) -> None:
+    def __init__(
+        self,
+        metric: Metric,
+        *,
+        searcher: Searcher,
+        scheduler: TrialScheduler,
+        stopper: Stopper | None = None,
+        strict: bool,
+    ) -> None:
         self.live = True
         self.seen: set[str] = set()
         self.warned: set[str] = set()
@@ -58,7 +67,9 @@ class RequiredMetrics:
             for name in names_of(plugin.metric) if self._insists(plugin) else ():
                 needed = f"{label(plugin)} needs the metric {name!r}, which is"
                 self._needs[name] = f"metric={name!r} is" if name in own else needed
-
+        self._needs.update(
+            {name: f"cost_attr={name!r} is" for plugin in (searcher, stopper) for name in costs_of(plugin)}
+        )
         self.missing = set(self._needs)
         """What has not come yet."""
 
@@ -228,3 +239,10 @@ def names_of(metric: Metric) -> Sequence[str]:
     if metric is None:
         return ()
     return (metric,) if isinstance(metric, str) else tuple(metric)
+
+
+def costs_of(plugin: object) -> list[str]:
+    """The names under which a plug-in, or those that a stopper combines, looks for costs."""
+    own = getattr(plugin, "cost_attr", None)
+    combined = plugin.stoppers if isinstance(plugin, CombinedStopper) else ()
+    return [*([] if own is None else [own]), *(name for each in combined for name in costs_of(each))]

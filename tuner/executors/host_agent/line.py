@@ -94,6 +94,12 @@ class AgentLine:
         with contextlib.suppress(OSError):  # it may have ended already
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes who reads, which a close alone would not
 
+    def dispose(self) -> None:
+        """End it, and give its descriptor back: nobody reads any more. What is sent later raises OSError."""
+        self.close()
+        with self._changed:  # nobody is sending just now
+            self._socket.close()
+
     def _send_rest(self) -> None:
         while True:
             with self._changed:

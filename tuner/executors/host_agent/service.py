@@ -127,6 +127,13 @@ class HostAgent:
         if self._root is not None:
             fs.remove_quietly(self._root / protocol.RESTORED)
 
+    def leave(self) -> None:
+        """End everything, and this process: the driver is gone, or the way to it."""
+        try:
+            self._end()
+        finally:
+            os._exit(1)
+
     # --- within -----------------------------------------------------------------------------------------
 
     def _begin(self, setup: protocol.Setup, pickled: bytes, modules: bytes) -> None:
@@ -155,9 +162,9 @@ class HostAgent:
         """The driver is gone, or the way to it: it takes this host for lost, and so must we. In the runner's thread."""
         if not self._ended:
             try:
-                start_thread(self._leave, name="tuner-end")
+                start_thread(self.leave, name="tuner-end")
             except LimitError:
-                self._leave()  # at once then: this process goes
+                self.leave()  # at once then: this process goes
 
     def _tell(self, heard: Sequence[protocol.Heard]) -> None:
         """From the runner's thread."""
@@ -173,13 +180,7 @@ class HostAgent:
         # Before it has begun no trial runs here that nobody may know of, and starting may take long.
         while time.monotonic() - self._alive_at < (_IDLE_S if self._runner is None else protocol.SILENT_S):
             time.sleep(protocol.HEARTBEAT_S / 2)
-        self._leave()
-
-    def _leave(self) -> None:
-        try:
-            self._end()
-        finally:
-            os._exit(1)
+        self.leave()
 
     def _end(self) -> None:
         self._ended = True

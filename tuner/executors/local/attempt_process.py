@@ -21,14 +21,16 @@ import sys
 import threading
 import traceback
 import weakref
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
 import trainables.job  # noqa: F401  loaded before the fork: every trial unpickles one
 from trainables.knobs import limit_loaded
+from trainables.quick_dataclass import dataclass
+from trainables.runtime.notice import DEFAULT, set_handler
 from trainables.runtime.tracebacks import message_of, writable
-from trainables.wire import AttemptErrored, SocketLink
+from trainables.socket_link import SocketLink
+from trainables.wire import AttemptErrored
 from tuner import knobs
 from tuner.executors.local.first_words import HELLO, receive
 from tuner.executors.local.preload import unpickle
@@ -55,8 +57,8 @@ def run(fds: list[int], keeper: int, shared: Preloaded) -> NoReturn:
         die_with_parent(keeper, signal.SIGKILL)
         os.setsid()  # its own group: a signal to the driver's terminal is the driver's business
         for signum in (signal.SIGCHLD, signal.SIGTERM):
-            signal.signal(signum, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+            set_handler(signum, DEFAULT)
+        set_handler(signal.SIGINT, signal.default_int_handler)
         _own_exit_handlers()
         main = socket.socket(fileno=fds[0])
         main.sendall(HELLO.pack(os.getpid()))
@@ -89,7 +91,7 @@ def _run(
         if shared.trainable is None:
             shared.trainable = unpickle(shared.path)
         job = pickle.loads(packed)
-        worker = importlib.import_module(shared.worker)
+        worker: Any = sys.modules.get(shared.worker) or importlib.import_module(shared.worker)
     except BaseException as error:
         link.send(AttemptErrored(type(error).__name__, message_of(error), writable(traceback.format_exc())))
         raise

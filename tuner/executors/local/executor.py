@@ -17,7 +17,7 @@ import msgspec
 from trainables.errors import LimitError
 from trainables.net.frames import frame
 from trainables.starting import no_process
-from trainables.wire import Answer, AttemptErrored, Finished, Preempted, Report, Reusable, ToTrial, decode_from_trial
+from trainables.wire import Answer, AttemptErrored, Finished, Preempted, Reusable, ToTrial, decode_from_trial
 from tuner.clock import Clock, SystemClock
 from tuner.executors.base import KILLED, Death, Dispatch, Event, Executor, Exited, Launch, Message, Resources, Started
 from tuner.executors.local.first_words import BLOCKS, HELLO
@@ -56,7 +56,7 @@ class LocalExecutor(Executor):
 
     worker = "trainables.runtime.worker"
     """Module with `run_job`, as trials import it."""
-    keeps_processes = True
+    keeps_processes = answers_ahead = True
     idle_s: float | None = None
     """For so long, at most, a process waits for another attempt; None: as long as nobody needs what it has."""
 
@@ -217,15 +217,12 @@ class LocalExecutor(Executor):
         try:
             for body in sock.frames.feed(data):
                 message = decode_from_trial(body)
-                if is_main and (type(message) is not Report or message.saving is not None):
-                    while self._read(attempt, attempt.side, events):
-                        pass  # said before this one
-                    if isinstance(message, _LAST_WORDS):
-                        self._deadlines.add(attempt.launch.job.grace_s, attempt, None)
-                    elif type(message) is Reusable:
-                        assert self._slots is not None
-                        self._slots.stays(attempt)
-                        continue
+                if isinstance(message, _LAST_WORDS):
+                    self._deadlines.add(attempt.launch.job.grace_s, attempt, None)
+                elif type(message) is Reusable:
+                    assert self._slots is not None
+                    self._slots.stays(attempt)
+                    continue
                 events.append(Message(attempt.trial_id, attempt.number, message))
         except msgspec.DecodeError as error:
             log.error("trial %s wrote into its driver's line and is ended: %s", attempt.trial_id, error)

@@ -37,15 +37,16 @@ BOOT = (  # the main module of the server; marshal, because this runs before sys
     "sys.path[:] = init['path'];"
     "from tuner.executors.local.forkserver import main; main(init)"
 )
-LIMITS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
-"""Set to 1 while modules are preloaded: with more, importing numpy or torch starts threads."""
+LIMITS = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "BLIS_NUM_THREADS": "1",
+    "VECLIB_MAXIMUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # else pyarrow, and so pandas, starts one at its import
+}
+"""Set while modules are preloaded: without it, importing numpy, torch or pyarrow starts threads."""
 _PATIENCE_MS = 10_000
 
 
@@ -95,6 +96,7 @@ def _prepare_and_serve(init: dict[str, Any], control: socket.socket) -> None:
         preload.preload([(init["worker"], []), *init["modules"]], set(init["skip"]))
         if "" not in init["skip"]:
             trainable = preload.load(init["trainable"])
+            preload.prepare(init["worker"], trainable)
     except preload.UnsafeToFork as unsafe:
         if unsafe.module not in ("site", init["worker"]):
             control.send(b"U" + unsafe.module.encode() + b"\0" + unsafe.why.encode())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from trainables.quick_dataclass import dataclass
 from tuner.executors.base import ExitReason, Launch, Resources
 from tuner.executors.local.lines import TrialSocket
 from tuner.executors.local.local_attempts import Deadlines, LocalAttempt

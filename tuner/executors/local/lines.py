@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, TextIO
 
 from trainables.net.frames import Frames
+from trainables.net.silence import is_gone
 from tuner.executors.reactor import Action, Reactor
 
 _READ = 65536
@@ -35,7 +36,9 @@ class TrialSocket:
             return self._sock.recv(_READ)
         except BlockingIOError:
             return None
-        except ConnectionError:
+        except OSError as error:
+            if not is_gone(error):
+                raise
             return b""
 
     def send(self, data: bytes) -> None:
@@ -47,7 +50,9 @@ class TrialSocket:
             sent = self._sock.send(data)
         except BlockingIOError:
             sent = 0
-        except ConnectionError:  # no wider: a signal handler of the user's may raise an OSError right here
+        except OSError as error:
+            if not is_gone(error):  # a signal handler of the user's may raise an OSError right here
+                raise
             return  # the trial is gone, its end is on the way
         if sent < len(data):
             self._outbox += memoryview(data)[sent:]
@@ -58,7 +63,9 @@ class TrialSocket:
             del self._outbox[: self._sock.send(self._outbox)]
         except BlockingIOError:
             return
-        except ConnectionError:
+        except OSError as error:
+            if not is_gone(error):
+                raise
             self._outbox.clear()
         if not self._outbox:
             self._reactor.when_writable(self.fd, None)

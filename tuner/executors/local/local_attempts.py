@@ -7,9 +7,10 @@ import heapq
 import itertools
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from trainables.quick_dataclass import dataclass
 from tuner.clock import Clock
 from tuner.executors.base import ExitReason, Launch
 from tuner.executors.local.lines import OutputPipe, TrialSocket

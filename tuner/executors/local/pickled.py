@@ -14,7 +14,6 @@ import sys
 import tempfile
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import cloudpickle
 
 from trainables.bound_objects import BoundObjects
 from trainables.pickling import CountingWriter
+from trainables.quick_dataclass import dataclass
 from tuner.error import SerializationError
 
 log = logging.getLogger(__name__)

@@ -61,6 +61,15 @@ def load(path: str) -> Any:
     return trainable
 
 
+def prepare(worker: str, trainable: Any) -> None:
+    """Do what each trial would do first with a trainable, and find what it would look for."""
+    ready = getattr(sys.modules.get(worker), "prepare", None)
+    if ready is not None and trainable is not None:
+        _quietly(lambda: ready(trainable))
+    for name in ("tuner", "trainables"):
+        getattr(sys.modules.get(name), "report", None)  # which a module looks up when it is first used
+
+
 def unpickle(path: str) -> Any:
     """Load a trainable and let `__main__` look as its script's did, as far as the trainable uses it."""
     with open(path, "rb") as file:

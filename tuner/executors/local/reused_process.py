@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from trainables.runtime.reuse import ResetRefusedError, Reuse
-from trainables.wire import Reusable, SocketLink
+from trainables.socket_link import SocketLink
+from trainables.wire import Reusable
 from tuner.executors.local.first_words import HELLO, receive
 from tuner.executors.local.process_state import ProcessState
 

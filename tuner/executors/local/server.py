@@ -54,7 +54,7 @@ class ForkServer:
             self.process = start_process(
                 [sys.executable, *flags, "-c", forkserver.BOOT.format(fd=init)],
                 stdin=subprocess.DEVNULL,
-                env={**environment, **dict.fromkeys(forkserver.LIMITS, "1"), MARKER: marker},
+                env={**environment, **forkserver.LIMITS, MARKER: marker},
                 pass_fds=(theirs.fileno(), init, *lock_fds),
                 start_new_session=True,  # Ctrl-C is for the driver alone
                 what="the trials",

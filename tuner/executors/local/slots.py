@@ -8,8 +8,8 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from trainables.quick_dataclass import dataclass
 from tuner.error import TuneError
 from tuner.executors.base import KILLED, Event
 from tuner.executors.local.forkserver import NUMBER

@@ -16,6 +16,7 @@ from trainables.errors import CheckpointCorruptError, TransferError
 from trainables.net.failed import FailureKind
 from trainables.starting import start_thread
 from trainables.transfer.transfer_jobs import AnyJob, Done, FetchCheckpoint, JobFailed, decode_answer
+from trainables.user_frames import last_said
 from tuner.error import SettingError, TuneError
 from tuner.executors.host_agent.line import AgentLine, connect
 from tuner.executors.host_agent.protocol import HostSurvey, Order, Setup, pack_orders
@@ -270,7 +271,7 @@ class RemoteHost:
 def last_line(error: BaseException) -> str:
     """What went wrong, in the words that say most of it: of what was raised over there, and of a start that failed."""
     lines = [str(error)] if isinstance(error, AgentUnreachableError) else traceback.format_exception_only(error)
-    return "".join(lines).strip().splitlines()[-1]
+    return last_said("".join(lines))
 
 
 def _key(path: Path) -> Path:

@@ -68,6 +68,9 @@ class RemoteRun(Stores):
     def survey(self, place: ExperimentPlace) -> list[Found]:
         """Start an agent on every node, and say what lies there."""
 
+    def expect(self, attempts: float) -> None:
+        """Nodes are there, or not, however many attempts wait."""
+
     def take_place(
         self,
         place: ExperimentPlace,

@@ -6,10 +6,7 @@ that only the replica has come here beside the run, the newest first, and nothin
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 
 from trainables.net.backoff import BackOff
 from trainables.store import fs
@@ -19,6 +16,7 @@ from tuner.experiment.paths import parse_pack
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.inventory import Inventory
 from tuner.syncer.streams.stream import Answer, ReplicaContext, Stream
+from tuner.syncer.streams.written_later import stamps
 
 _HISTORY = "journal/history/"
 
@@ -160,18 +158,9 @@ class ExperimentFiles(Stream):
 
     def _logs(self) -> dict[str, tuple[int, int]]:
         """Files of driver.log here, and what tells that one was written to."""
-        return dict(_stamps(self._paths.driver_logs))
+        return dict(stamps(self._paths.driver_logs))
 
 
 def _last(name: str) -> tuple[int, ...]:
     parsed = parse_pack(name)
     return () if parsed is None else (parsed[2], parsed[0])
-
-
-def _stamps(files: Iterable[Path]) -> Iterable[tuple[str, tuple[int, int]]]:
-    for file in files:
-        try:
-            status = os.stat(file)
-        except OSError:
-            continue  # there is none
-        yield file.name, (status.st_size, status.st_mtime_ns)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from trainables.net.backoff import BackOff
 from trainables.net.failed import FailureKind
+from trainables.quick_dataclass import dataclass
 from trainables.transfer import transfer_jobs
 from trainables.transfer.transfer_jobs import JobFailed
 from tuner.experiment.events import ErrorInfo

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.net.backoff import BackOff
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from trainables.transfer.transfer_jobs import Done
 from tuner.error import StorageFullError

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-import msgspec
-
+from trainables.decoding import decode
 from trainables.store import fs
 from trainables.transfer import transfer_jobs
 from trainables.transfer.backend import Leftover
@@ -105,7 +104,7 @@ class Orphans(Stream):
                     self._cut_off = False  # that this failed is no reason to look once more
         elif self._looks:
             self._looks = False
-            self._take(msgspec.json.decode(answer.data, type=list[Leftover]))
+            self._take(decode(answer.data, list[Leftover]))
         else:
             log.info("%s: removed %d things that killed uploads had left", self._context.uri, len(self._found))
             self._found = []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Protocol, Union
 
 from trainables.config import SyncConfig
+from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from trainables.transfer import transfer_jobs
 from trainables.transfer.backend import Can

@@ -19,6 +19,7 @@ from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.syncer.inventory import Inventory
 from tuner.syncer.streams.stream import Answer, Group, ReplicaContext, Stream
+from tuner.syncer.streams.written_later import WrittenLater, mark
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class TrialFiles(Stream):
         self._fetching: dict[str, Sequence[str]] = {}
         self._left_out: set[Path] = set()
         """Artifacts that cannot be copied, of which that was said."""
+        self._later = WrittenLater()
         self._back_off = BackOff()
 
     # --- told -------------------------------------------------------------------------------------------
@@ -81,6 +83,9 @@ class TrialFiles(Stream):
     def period(self) -> None:
         if not self.closing:
             self._dirty.update(self._running)
+        for trial, marked in self._later.period(last=self.closing):
+            if mark(trial.directory, self._names(trial.directory)[0]) != marked:
+                self._dirty.setdefault(trial.trial_id, trial)
 
     def owe(self, trials: Iterable[Trial]) -> None:
         """What these trials' files hold is about to be dropped from the journal."""
@@ -148,25 +153,27 @@ class TrialFiles(Stream):
         self._sending = [self._dirty.pop(trial_id) for trial_id in some[:AT_ONCE]]
         own: list[Group] = []
         others: list[Group] = []
-        sent: dict[str, set[str]] = {}
+        sent: dict[str, tuple[set[str], int]] = {}
         for trial in self._sending:
             place = (str(trial.directory), self._context.key(trial.dirname))
             names, artifacts = self._names(trial.directory)
-            sent[trial.dirname] = set(names)
+            sent[trial.dirname] = set(names), mark(trial.directory, names)
             own.append((*place, names))
             others.append((*place, artifacts))
         # What the loggers wrote goes first: what is wrong with artifacts does not hold it.
         self._context.push([group for group in own + others if group[2]], partial(self._arrived, sent))
         return True
 
-    def _arrived(self, sent: dict[str, set[str]], answer: Answer) -> None:
+    def _arrived(self, sent: dict[str, tuple[set[str], int]], answer: Answer) -> None:
         trials, self._sending = self._sending, []
         well = isinstance(answer, Done)
         self._back_off.ended(self._context.clock.monotonic(), well=well)
         ids = {trial.trial_id for trial in trials}
         self._suspects = self._suspects - ids if well else self._suspects | ids
         for trial in trials:
-            names = sent[trial.dirname]
+            names, marked = sent[trial.dirname]
+            if well and not self.closing and trial.trial_id not in self._running:
+                self._later.sent(trial, marked)
             if well and names:
                 for name in sorted((self._there.pop(trial.dirname, set()) - names) & RENAMED):
                     self._is_void(trial.directory / name)

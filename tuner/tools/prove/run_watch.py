@@ -14,6 +14,7 @@ import msgspec
 
 from trainables import automatic
 from trainables.checkpoint import Checkpoint
+from trainables.command.command import Command
 from trainables.config import CheckpointConfig, SyncConfig
 from tuner.callback import Callback
 from tuner.error import SettingError
@@ -98,6 +99,11 @@ def redirected(spec: Spec, place: Path) -> Spec:
     """
     if experiment_to_restore(spec.restore) is not None:
         raise SettingError(f"restore={spec.restore!r}: `tuner prove` continues no experiment that was there before")
+    if isinstance(spec.trainable, Command) and spec.trainable.guesses:
+        raise SettingError(
+            f"{spec.trainable_name}: its checkpoints are taken for complete when they are quiet, which is a guess, and "
+            'nothing can be proven: have the command write a marker, or rename what is complete ("renamed")'
+        )
     plan, number = ProofPlan.read(place), next(_numbers)
     limit = spec.max_concurrent_trials
     concurrent = min(limit, plan.concurrent) if limit else plan.concurrent

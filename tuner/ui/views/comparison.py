@@ -40,7 +40,7 @@ def _side(seen: Seen) -> dict[str, Any]:
         "mode": seen.mode,
         "trials": len(seen.picture.table),
         "counts": seen.picture.table.counts(),
-        "best": None if found is None else {key: found[key] for key in ("id", "index", "value", "config")},
+        "best": None if found is None else {key: found[key] for key in ("id", "index", "value", "said", "config")},
         "curve": best_so_far(seen),
     }
 
@@ -58,10 +58,15 @@ def best_so_far(seen: Seen) -> dict[str, list[Any]]:
     rows = np.flatnonzero(~np.isnan(values) & ~np.isnan(ended))
     rows = rows[np.argsort(ended[rows], kind="stable")]
     reached = np.maximum.accumulate(values[rows]) if seen.mode == "max" else np.minimum.accumulate(values[rows])
-    steps = np.flatnonzero(np.diff(reached, prepend=np.nan) != 0)
+    steps = steps_of(reached)
     kept = np.unique(np.append(steps[-POINTS:], len(rows) - 1)) if len(rows) else steps
     return {
         "results": np.cumsum(results[rows])[kept].tolist(),
         "time_s": (ended[rows][kept] - began).tolist(),
         "value": reached[kept].tolist(),
     }
+
+
+def steps_of(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Where a value is another than the one before it; of infinities there is no difference to look at."""
+    return np.flatnonzero(values != np.append(np.nan, values[:-1])[: len(values)])

@@ -15,10 +15,11 @@ from tuner.ui.views.machines import machines
 from tuner.ui.views.orders import orders
 from tuner.ui.views.overview import overview
 from tuner.ui.views.result_curves import chosen, curves
-from tuner.ui.views.searched_space import parameters
+from tuner.ui.views.searched_space import importance, parameters
 from tuner.ui.views.tree import tree
 from tuner.ui.views.trial_list import trials
 from tuner.ui.views.trial_page import trial_page
+from tuner.ui.views.verification import looked_at
 
 Query = Mapping[str, str]
 Others = Callable[[str], LiveExperiment]
@@ -26,21 +27,12 @@ Others = Callable[[str], LiveExperiment]
 _VIEWS: dict[str, Callable[[Seen, Query], dict[str, Any]]] = {
     "overview": lambda seen, query: overview(seen),
     "trials": lambda seen, query: trials(seen, query.get("columns")),
-    "parameters": lambda seen, query: parameters(seen),
     "lineage": lambda seen, query: tree(seen),
     "machines": lambda seen, query: machines(seen),
     "orders": lambda seen, query: orders(seen),
 }
 """Name in the address -> what makes its data, for which the experiment is held."""
-NAMES = (*_VIEWS, "curves", "compare", "trial")
-
-
-class NoSuchMoment(ExperimentNotFoundError):
-    """What was before the history that is kept; `told` says where that begins."""
-
-    def __init__(self, at: int, first: int) -> None:
-        super().__init__(f"fact {at} is not recorded any more; the history begins after fact {first}")
-        self.told = {"first_seq": first}
+NAMES = (*_VIEWS, "parameters", "curves", "compare", "trial")
 
 
 def data_of(
@@ -64,6 +56,8 @@ def data_of(
         return _curves(seen, query)
     if view == "compare":
         return _compared(seen, query.get("with", ""), others)
+    if view == "parameters":
+        return _parameters(seen)
     with live.lock:
         return as_json(_VIEWS[view](seen, query))
 
@@ -78,9 +72,6 @@ def _seen(live: LiveExperiment, given: str, takes_orders: bool) -> Seen:
     at = int(given)
     if at >= picture.seq:
         return Seen(live, picture, takes_orders=takes_orders)
-    index = live.index()
-    if at < index.begins_after:
-        raise NoSuchMoment(at, index.begins_after)
     return Seen(live, picture_at(live, at), at, takes_orders=takes_orders)
 
 
@@ -92,9 +83,15 @@ def _story(seen: Seen) -> Callable[[str], TrialStory]:
 def _trial(seen: Seen, trial_id: str) -> bytes:
     if trial_id not in seen.picture.table.row_of:
         raise ExperimentNotFoundError(f"there is no trial {trial_id!r:.200}")
-    story = _story(seen)(trial_id)
+    story, found = _story(seen)(trial_id), looked_at(seen, trial_id)
     with seen.live.lock:
-        return as_json(trial_page(seen, trial_id, story))
+        return as_json(trial_page(seen, trial_id, story, found))
+
+
+def _parameters(seen: Seen) -> bytes:
+    weights = importance(seen)
+    with seen.live.lock:
+        return as_json(parameters(seen, weights))
 
 
 def _curves(seen: Seen, query: Query) -> bytes:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
 
+from trainables import tagged
+from trainables.metrics import as_score
 from tuner.analysis.spans import spans_of
 from tuner.experiment.hostile import UNREADABLE
+from tuner.experiment.liveness import Liveness
 from tuner.experiment.trial import Trial
 from tuner.ui.seen import Seen
 from tuner.ui.trial_columns import STATES
-from tuner.ui.views.overview import slots_of
+from tuner.ui.views.limits import slots_of
 
 TRIALS = 1_000
 """The newest so many have spans."""
 SPANS = 5_000
+OF_TRIAL = 50
+"""Its newest ones."""
 _NAMES = ("id", "index", "host", "pid", "start", "end", "what", "said")
+_Stretch = tuple[float, float | None, str, str]
+"""Start, end (None: it goes on), what, and that in words."""
 
 
 def machines(seen: Seen) -> dict[str, Any]:
@@ -48,21 +57,71 @@ def _spans(seen: Seen) -> dict[str, list[Any]]:
     started = np.array(table.floats["started_at"])
     newest = [row for row in np.argsort(-started, kind="stable")[:TRIALS].tolist() if started[row] == started[row]]
     found: dict[str, list[Any]] = {name: [] for name in _NAMES}
-    now = seen.now
+    until = _until(seen)
     for row in sorted(newest):
         try:
             trial = seen.picture.state.trial(table.ids[row])
-            spans = list(spans_of(trial, now))
+            spans = list(_cut(_lived(seen, trial, until), sorted(_saved(trial), key=lambda save: save[0])))
             pid = trial.last_result.get("pid")
         except UNREADABLE:
             continue
-        for span in spans[-50:]:
-            goes_on = trial.status == Trial.RUNNING and span is spans[-1]
-            where = (span.trial_id, span.index, table.hosts[row] or None, pid)
-            when = (span.start, None if goes_on else span.end)
-            for name, value in zip(_NAMES, (*where, *when, span.kind, span.said), strict=True):
+        where = (table.ids[row], table.integers["index"][row], table.hosts[row] or None, pid)
+        for span in spans:
+            for name, value in zip(_NAMES, (*where, *span), strict=True):
                 found[name].append(value)
     return {name: values[-SPANS:] for name, values in found.items()}
+
+
+def _until(seen: Seen) -> float:
+    """Now; of an earlier moment the last time that was told before it."""
+    if seen.at is None:
+        return seen.now
+    floats = (np.array(seen.picture.table.floats[name]) for name in ("started_at", "ended_at"))
+    times = [float(np.nanmax(one)) for one in floats if not np.isnan(one).all()]
+    return max([*times, *(trial.last_heard_of for trial in seen.picture.state.unfinished)], default=seen.now)
+
+
+def _lived(seen: Seen, trial: Trial, until: float) -> Iterator[_Stretch]:
+    """When it ran and when it did not; what goes on has no end."""
+    spans = list(spans_of(trial, until))[-OF_TRIAL:]
+    driver = seen.live.driver if seen.at is None else None
+    is_lost = driver is not None and driver.liveness is Liveness.KILLED
+    for span in spans:
+        last = span is spans[-1]
+        what = "lost" if span.why == "lost" else span.kind
+        runs = last and trial.status == Trial.RUNNING
+        rests = last and bool(trial.rests) and trial.rests[-1].until is None and not trial.is_finished()
+        yield span.start, None if rests or (runs and not is_lost) else span.end, what, span.said
+        if runs and is_lost:
+            yield span.end, None, "lost", "lost: its driver was killed"
+
+
+def _saved(trial: Trial) -> Iterator[_Stretch]:
+    """How long each checkpoint that is kept took, from its result on, which is told in whole seconds."""
+    for record in trial.checkpoints[-OF_TRIAL:]:
+        reported = as_score(record.metrics.get("timestamp"))
+        if reported is not None:
+            yield min(reported, record.saved_at), record.saved_at, "saving", f"saving: {record.ref.name}"
+    for iteration, (raw, _) in trial.unsaved.items():
+        reported = as_score((tagged.loads(bytes(raw)) or {}).get("timestamp"))
+        if reported is not None:
+            yield reported, None, "saving", f"saving: iteration {iteration}"
+
+
+def _cut(lived: Iterable[_Stretch], saves: Sequence[_Stretch]) -> Iterator[_Stretch]:
+    """What it lived through, in which it saved for a while: one after another."""
+    for start, end, what, said in lived:
+        last = inf if end is None else end
+        for begun, saved, saving, name in saves if what == "running" else ():
+            begun, over = max(begun, start), last if saved is None else min(saved, last)
+            if over <= begun:
+                continue
+            if begun > start:
+                yield start, begun, what, said
+            yield begun, None if over == inf else over, saving, name
+            start = over
+        if start < last:
+            yield start, end, what, said
 
 
 def _copies(seen: Seen) -> dict[str, Any]:

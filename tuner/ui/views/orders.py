@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from tuner.error import OrderError, SettingError
+from tuner.experiment.hostile import UNREADABLE
+from tuner.experiment.hostile import said as in_words
 from tuner.experiment.order_records import OrderRecord
 from tuner.orders.giving import give
 from tuner.orders.mailbox import Mailbox
@@ -55,11 +57,11 @@ def changed_orders(seen: Seen, seq: int) -> dict[str, list[Any]]:
     return columns_of((order_id, records[order_id]) for order_id in changed if order_id in records)
 
 
-def give_order(seen_root: Any, body: bytes) -> tuple[int, dict[str, Any]]:
-    """Give what a page has sent to the driver: (HTTP status, the answer as its file would have it).
+def give_order(place: str, body: bytes) -> tuple[int, dict[str, Any]]:
+    """Give what a page has sent, as the command line would: (HTTP status, the answer as its file would have it).
 
     Args:
-        seen_root: the experiment's directory; None: it is elsewhere, and has no driver here.
+        place: the experiment's directory, or the URI of its replica.
     """
     try:
         given = msgspec.json.decode(body)
@@ -68,22 +70,22 @@ def give_order(seen_root: Any, body: bytes) -> tuple[int, dict[str, Any]]:
     if not isinstance(given, dict):
         return 400, _refused(None, 'an order is JSON such as {"order": "stop", "trial": "ab12_00003"}')
     order_id, if_dead = given.pop("id", None), given.pop("if_dead", "refuse")
-    if seen_root is None:
-        return 409, _refused(order_id, "this is a copy: orders are taken in the directory where it runs")
     if order_id is not None and not isinstance(order_id, str):
         return 400, _refused(None, "id is a text of 8 to 64 characters of A-Z a-z 0-9 -")
     try:
         parse(msgspec.json.encode(given))
         if order_id is not None:
             check_id(order_id)
-    except OrderError as error:
+    except (OrderError, SettingError) as error:
         return 400, _refused(order_id, str(error))
     try:
-        order = give(seen_root, given, order_id=order_id, if_dead=if_dead)
+        order = give(place, given, order_id=order_id, if_dead=if_dead)
+        order.wait(WAIT_S)
+        said = order.answer
     except (OrderError, SettingError) as error:
         return 409, _refused(order_id, str(error))
-    order.wait(WAIT_S)
-    said = order.answer
+    except UNREADABLE as error:
+        return 503, _refused(order_id, in_words(error))
     return 200, {"id": said.id, "state": said.state.value, "why": said.why}
 
 

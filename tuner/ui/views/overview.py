@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from math import isinf
 from typing import Any
 
 import numpy as np
 
-from trainables import tagged
 from tuner.experiment import driver_log, run_state
 from tuner.experiment.hostile import UNREADABLE
 from tuner.experiment.liveness import LastDriver, Liveness
@@ -17,6 +17,7 @@ from tuner.experiment.replacing import standing
 from tuner.experiment.trial import Trial
 from tuner.ui.seen import Seen
 from tuner.ui.trial_columns import STATES
+from tuner.ui.views.limits import disk_budget, left, slots_of, time_budget
 
 FAILURES = 50
 AT_RISK = 20
@@ -25,7 +26,6 @@ AT_RISK = 20
 def overview(seen: Seen) -> dict[str, Any]:
     """All of it."""
     picture, table = seen.picture, seen.picture.table
-    settings, state = picture.settings, picture.state
     return {
         **seen.head,
         "path": seen.live.source.address,
@@ -39,9 +39,9 @@ def overview(seen: Seen) -> dict[str, Any]:
         "words": {status: WORDS[status] for status in STATES},
         **_checkpoints(seen),
         **changing(seen),
-        "budget": _budget(settings.get("checkpoint_budget"), state.checkpoint_bytes, state.checkpoint_count),
+        "budget": disk_budget(seen),
         **_warnings(seen),
-        "orders": seen.takes_orders and seen.live.source.is_local and seen.at is None,
+        **_orders(seen),
         "read_only": not seen.takes_orders,
         "loading": None,
     }
@@ -56,6 +56,7 @@ def changing(seen: Seen) -> dict[str, Any]:
     finished = counts["TERMINATED"] + counts["ERROR"]
     return {
         "time": seen.now,
+        "trouble": seen.live.error,
         **_standing(seen),
         "counts": counts,
         "trials": len(table),
@@ -64,10 +65,11 @@ def changing(seen: Seen) -> dict[str, Any]:
         "failures": _failures(seen),
         "best": best(seen),
         "results": int(np.array(table.integers["iteration"]).sum()),
-        "results_per_minute": picture.points.per_minute(times.until),
+        "results_per_minute": picture.points.per_minute(times.until, times.since),
         "started_at": times.began,
         "elapsed_s": times.elapsed,
-        "left_s": _left(times, finished, len(table) if total is None else total, len(running)),
+        **left(seen, finished, total, times.until if times.goes_on else None),
+        "time_budget": time_budget(seen),
         "slots": {"used": len(running), "limit": slots_of(seen)},
         **_at_risk(seen, times.until),
     }
@@ -79,11 +81,15 @@ def best(seen: Seen) -> dict[str, Any] | None:
     row = table.best()
     if row is None or seen.metric is None:
         return None
+    column = table.last.columns[seen.metric]
+    value = column.get(row)
+    beyond = float(column.numbers()[row]) if value is None else 0.0
     told: dict[str, Any] = {
         "id": table.ids[row],
         "index": table.integers["index"][row],
         "name": table.names[row],
-        "value": table.last.columns[seen.metric].get(row),
+        "value": value,
+        "said": str(beyond) if isinf(beyond) else None,  # JSON has no infinity
         "iteration": table.integers["iteration"][row],
         "state": STATES[table.states[row]],
         "config": {name: column.get(row) for name, column in table.config.columns.items()},
@@ -113,6 +119,11 @@ def _history(seen: Seen) -> dict[str, Any]:
     return {"first_seq": index.begins_after, "first_at": index.since, "history_note": note}
 
 
+def _orders(seen: Seen) -> dict[str, Any]:
+    words = seen.live.source.words if seen.takes_orders and seen.at is None else ()
+    return {"orders": bool(words), "order_words": list(words)}
+
+
 def brief(seen: Seen) -> dict[str, Any]:
     """What the list of experiments says of one."""
     started = np.array(seen.picture.table.floats["started_at"])
@@ -133,6 +144,9 @@ class _Times:
         self.until = seen.now if running and lives else float(max(heard, default=seen.now))
         self.elapsed = 0.0 if self.began is None else max(self.until - self.began, 0.0)
         self.goes_on = bool(running and lives)
+        record = seen.live.driver.record if seen.at is None and seen.live.driver is not None else None
+        self.since = max(self.began or 0.0, record.since if record else 0.0)
+        """When the driver began that runs it now, or did so last."""
 
 
 def _may_live(driver: LastDriver) -> bool:
@@ -172,19 +186,6 @@ def _failures(seen: Seen) -> dict[str, list[Any]]:
         except UNREADABLE:
             found["said"].append(table.said[row])
     return found
-
-
-def _left(times: _Times, finished: int, total: int, running: int) -> float | None:
-    """Seconds until all have ended, at the pace so far; None: that cannot be told."""
-    if not times.goes_on or not finished or total <= finished:
-        return None
-    return times.elapsed * (total - finished) / finished
-
-
-def slots_of(seen: Seen) -> int | None:
-    change = seen.picture.state.changed.get("max_concurrent")
-    limit = seen.picture.settings.get("max_concurrent_trials") if change is None else change.value
-    return limit if isinstance(limit, int) and limit else None
 
 
 def _at_risk(seen: Seen, now: float) -> dict[str, Any]:
@@ -240,14 +241,6 @@ def _disk(seen: Seen) -> dict[str, int] | None:
     except OSError:
         return None
     return {"free": used.free, "total": used.total}
-
-
-def _budget(given: Any, used: int, count: int) -> dict[str, Any] | None:
-    plain = tagged.untag(given, None) if isinstance(given, dict) else given
-    for kind, limit in (("bytes", getattr(plain, "max_bytes", None)), ("count", getattr(plain, "max_count", None))):
-        if isinstance(limit, int):
-            return {"limit": limit, "kind": kind, "used": used if kind == "bytes" else count}
-    return {"limit": plain, "kind": "bytes", "used": used} if isinstance(plain, int) else None
 
 
 def _warnings(seen: Seen) -> dict[str, Any]:

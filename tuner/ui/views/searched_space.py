@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import warnings
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tuner.analysis.study import domain_of, study_of
+from trainables.dominance import first_front
+from tuner.analysis.study import domain_of
 from tuner.experiment.hostile import UNREADABLE
 from tuner.search.domains import Categorical
 from tuner.ui.columns import Column
 from tuner.ui.seen import Seen
 from tuner.ui.trial_columns import STATES, cell
+from tuner.ui.weighing import encoded, weighed_beside
 
 WEIGHED = 1_000
 """Importances are told by so many trials at most, an even choice of all."""
 FRONT = 20_000
 """Of more trials than that no front is drawn."""
+WIDE_FRONT = 5_000
+"""The same where there are more than two goals: it takes longer to find."""
 
 
-def parameters(seen: Seen) -> dict[str, Any]:
-    """All of it."""
+def parameters(seen: Seen, weights: dict[str, list[Any]] | None) -> dict[str, Any]:
+    """All of it.
+
+    Args:
+        weights: as `importance` tells them.
+    """
     table = seen.picture.table
     every = table.all()
     value = None if seen.metric is None else every["last"].get(seen.metric)
@@ -31,12 +39,12 @@ def parameters(seen: Seen) -> dict[str, Any]:
         **seen.head,
         "metric": seen.metric,
         "mode": seen.mode,
-        "goals": seen.goals,
+        "goals": {name: [goal[name] for goal in seen.goals] for name in ("metric", "mode")},
         **{name: every[name] for name in ("id", "index", "state", "config", "last")},
         "value": [None] * len(table) if value is None else value,
         "checkpoint": [_newest(seen, row) if row in front else None for row in range(len(table))],
         "domains": {key: _domain(seen, key, column) for key, column in table.config.columns.items()},
-        "importance": importance(seen),
+        "importance": weights,
         "pareto": _front(seen, sorted(front)) if len(seen.goals) > 1 else None,
     }
 
@@ -57,23 +65,16 @@ def pareto(seen: Seen) -> set[int]:
     """The rows that no other one beats in all goals."""
     table, goals = seen.picture.table, seen.goals
     columns = [table.last.columns.get(goal["metric"]) for goal in goals]
-    if len(goals) < 2 or not all(columns) or len(table) > FRONT:
+    if len(goals) < 2 or not all(columns) or len(table) > (FRONT if len(goals) == 2 else WIDE_FRONT):
         return set()
     signed = []
     for goal, column in zip(goals, columns, strict=True):
         assert column is not None  # all are there
         column.extend_to(len(table))
-        signed.append(column.numbers() * (-1.0 if goal["mode"] == "max" else 1.0))
-    points = np.stack(signed, axis=1)
-    rows = np.flatnonzero(~np.isnan(points).any(axis=1))
-    order = rows[np.lexsort(points[rows].T[::-1])]
-    front: list[int] = []
-    kept = np.empty((0, points.shape[1]))
-    for row in order.tolist():
-        if not len(kept) or not ((kept <= points[row]).all(axis=1) & (kept < points[row]).any(axis=1)).any():
-            front.append(row)
-            kept = points[front]
-    return set(front)
+        signed.append((column.numbers() * (-1.0 if goal["mode"] == "max" else 1.0)).tolist())
+    points = {row: point for row, point in enumerate(zip(*signed, strict=True)) if not any(map(math.isnan, point))}
+    front = set(first_front(points.values()))
+    return {row for row, point in points.items() if point in front}
 
 
 def _domain(seen: Seen, key: str, column: Column) -> dict[str, Any]:
@@ -99,43 +100,40 @@ def _domain(seen: Seen, key: str, column: Column) -> dict[str, Any]:
 
 
 def importance(seen: Seen) -> dict[str, list[Any]] | None:
-    """How much each parameter matters; None where that cannot be told.
+    """How much each parameter matters; None where that cannot be told. Takes a while: the experiment is not held.
 
     Source: Watanabe et al. 2023, "PED-ANOVA", as Optuna has it.
     """
-    table = seen.picture.table
-    done = np.flatnonzero(np.array(table.states) == STATES.index("TERMINATED"))
-    if seen.metric is None or len(done) < 4:
-        return None
-    known = seen.live.weighed
-    if seen.at is None and known is not None and known[0] <= len(done) < 1.1 * known[0]:
-        found: dict[str, list[Any]] | None = known[1]
-        return found
-    made = _weighed(seen, done[:: max(len(done) // WEIGHED, 1)].tolist())
+    with seen.live.lock:
+        table = seen.picture.table
+        done = np.flatnonzero(np.array(table.states) == STATES.index("TERMINATED"))
+        if seen.metric is None or len(done) < 4:
+            return None
+        known = seen.live.weighed
+        if seen.at is None and known is not None and known[0] <= len(done) < 1.1 * known[0]:
+            found: dict[str, list[Any]] | None = known[1]
+            return found
+        given = _weighable(seen, seen.metric, done[:: max(len(done) // WEIGHED, 1)].tolist())
+    weights = weighed_beside(given) if given else None
+    made: dict[str, list[Any]] | None = None
+    if weights:
+        made = {"parameter": list(weights), "importance": list(weights.values())}
     if seen.at is None:
         seen.live.weighed = len(done), made
     return made
 
 
-def _weighed(seen: Seen, rows: Sequence[int]) -> dict[str, list[Any]] | None:
-    from tuner.analysis.plot_source import PlotSource
-    from tuner.analysis.searched import importances
-
-    state, settings, metric = seen.picture.state, seen.picture.settings, str(seen.metric)
+def _weighable(seen: Seen, metric: str, rows: Sequence[int]) -> bytes | None:
+    """What importances are told of; None where that is nothing."""
+    space = seen.picture.settings.get("space")
+    known = {str(key): str(text) for key, text in space.items()} if isinstance(space, dict) else {}
+    varied = [
+        name
+        for name, column in seen.picture.table.config.columns.items()
+        if len({str(value) for value in column.some(rows) if value is not None}) > 1
+    ]
     try:
-        space = settings.get("space")
-        trials = [state.trial(seen.picture.table.ids[row]) for row in rows]
-        modes = [str(seen.mode)]
-        study = study_of(trials, [metric], modes, space=space if isinstance(space, dict) else {}, name=seen.live.name)
-        source = PlotSource(trials, [metric], modes, lambda: study)
-        varied = [
-            name
-            for name, column in seen.picture.table.config.columns.items()
-            if len({str(value) for value in column.some(rows) if value is not None}) > 1
-        ]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Optuna: which values it looks for is said to it, by their sign
-            weights = importances(source, 0, varied) if varied else {}
-    except (*UNREADABLE, RuntimeError):  # Optuna's own for what it cannot weigh
+        trials = [seen.picture.state.trial(seen.picture.table.ids[row]) for row in rows]
+        return encoded(trials, metric, str(seen.mode), known, varied) if varied else None
+    except UNREADABLE:
         return None
-    return {"parameter": list(weights), "importance": list(weights.values())} if weights else None

@@ -40,7 +40,7 @@ def tree(seen: Seen) -> dict[str, Any]:
     return {
         **seen.head,
         "nodes": _nodes(seen, sorted(nodes)),
-        "edges": {name: [_edge(edge)[name] for edge in edges] for name in _EDGE},
+        "edges": {name: [_edge(seen, edge)[name] for edge in edges] for name in _EDGE},
         "schedules": {trial.trial_id: _schedule(trial) for trial in trials if trial.clones},
     }
 
@@ -53,9 +53,15 @@ def _restless(seen: Seen) -> list[int]:
     return sorted({*found, *forks})
 
 
-def _edge(edge: dict[str, Any]) -> dict[str, Any]:
+def _edge(seen: Seen, edge: dict[str, Any]) -> dict[str, Any]:
     changed = [[key, cell(was), cell(now)] for key, (was, now) in edge["changed"].items()]
-    return {**edge, "child": edge["trial"], "parent": edge["from"], "changed": changed}
+    why = edge["why"]
+    if edge["kind"] == "exploit":  # how the attempt before ended, paused for it, says less
+        row = seen.picture.table.row_of.get(edge["from"])
+        donor = edge["from"] if row is None else seen.picture.table.integers["index"][row]
+        at = "" if edge["from_iteration"] is None else f" at {edge['from_iteration']}"
+        why = f"exploit of trial {donor}{at}"
+    return {**edge, "child": edge["trial"], "parent": edge["from"], "changed": changed, "why": why}
 
 
 def _nodes(seen: Seen, rows: list[int]) -> dict[str, list[Any]]:

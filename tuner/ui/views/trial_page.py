@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from tuner.experiment.trial import Trial
 from tuner.inspection.checkpoints import sites
 from tuner.retention.explain import reasons_to_keep
 from tuner.retention.rules import policy_of_settings
-from tuner.ui import served_files
+from tuner.ui.checked import NOT_LOOKED_AT, FoundFiles
 from tuner.ui.seen import Seen
 from tuner.ui.trial_columns import STATES, cell
 from tuner.ui.trial_story import TrialStory
@@ -24,14 +25,18 @@ from tuner.ui.views.orders import columns_of
 RESULTS = 10_000
 _SHELF = (
     *("name", "iteration", "saved_at", "bytes", "fate", "why", "here", "copies", "verified", "pinned", "tags"),
-    *("gone_at", "value", "download"),
+    *("gone_at", "value", "download", "checked", "verified_at", "problem", "verify"),
 )
 _DECISIONS = ("at", "iteration", "then", "kind", "by", "metric", "value", "rank", "of", "cut", "said")
 _ATTEMPTS = ("number", "generation", "started_at", "ended_at", "why", "iteration", "from", "error")
 
 
-def trial_page(seen: Seen, trial_id: str, story: TrialStory) -> dict[str, Any]:
-    """All of it. Raises ExperimentNotFoundError."""
+def trial_page(seen: Seen, trial_id: str, story: TrialStory, found: Mapping[str, FoundFiles]) -> dict[str, Any]:
+    """All of it. Raises ExperimentNotFoundError.
+
+    Args:
+        found: what is known of the files of its checkpoints, by name.
+    """
     table = seen.picture.table
     row = table.row_of.get(trial_id)
     if row is None:
@@ -44,7 +49,7 @@ def trial_page(seen: Seen, trial_id: str, story: TrialStory) -> dict[str, Any]:
     except UNREADABLE as damage:
         return head | _empty() | told | {"problem": said(damage), "checkpoints": _columns(_SHELF, [])}
     problems: list[str] = []
-    parts = [_config(seen, trial, problems), _last(trial, problems), _shelf(seen, trial, story, problems)]
+    parts = [_config(seen, trial, problems), _last(trial, problems), _shelf(seen, trial, story, found, problems)]
     parts += [_files(seen, trial), _orders(seen, trial)]
     error = trial.error
     facts = {
@@ -70,7 +75,8 @@ def _empty() -> dict[str, Any]:
     nothing: dict[str, Any] = dict.fromkeys(("reason", "parent", "error", "path"))
     nothing |= {"iteration": 0, "attempt": 0, "failures": 0, "held": False, "config": {}, "searched": [], "last": {}}
     nothing |= {"changed": _columns(("key", "before", "after"), []), "notes": {"at": [], "text": []}, "traceback": ""}
-    nothing |= {"files": _columns(("name", "bytes", "address"), []), "orders": columns_of([]), "problems": []}
+    nothing |= {"files": _columns(("name", "bytes", "address"), []), "files_note": None}
+    nothing |= {"orders": columns_of([]), "problems": []}
     return nothing
 
 
@@ -133,7 +139,9 @@ def _last(trial: Trial, problems: list[str]) -> dict[str, Any]:
         return {"last": {}}
 
 
-def _shelf(seen: Seen, trial: Trial, story: TrialStory, problems: list[str]) -> dict[str, Any]:
+def _shelf(
+    seen: Seen, trial: Trial, story: TrialStory, found: Mapping[str, FoundFiles], problems: list[str]
+) -> dict[str, Any]:
     """Its checkpoints, the oldest first: those that are kept as the state has them, those that went as facts tell."""
     settings = seen.picture.settings
     rows = {name: dict(row) for name, row in story.checkpoints.items()}
@@ -160,7 +168,9 @@ def _shelf(seen: Seen, trial: Trial, story: TrialStory, problems: list[str]) -> 
             "tags": record.tags,
             "order": record.order,
             "value": _value(seen, record),
-            "download": _download(seen, trial, record.ref.name) if record.here else None,
+            "download": _download(seen, trial, record.ref.name) if seen.live.source.holds(trial, record) else None,
+            "verify": _verify(seen, trial, record.ref.name) if record.here else None,
+            **found.get(record.ref.name, NOT_LOOKED_AT).told,
         }
     gone = {"here": False, "copies": [], "pinned": False, "tags": []}
     ordered = sorted(rows.values(), key=lambda row: row["order"])
@@ -178,18 +188,25 @@ def _value(seen: Seen, record: Any) -> float | None:
         return None
 
 
-def _download(seen: Seen, trial: Trial, name: str) -> str | None:
-    if not seen.live.source.is_local:
-        return None
+def _download(seen: Seen, trial: Trial, name: str) -> str:
     parts = (seen.live.name, trial.trial_id, name)
     return "e/{}/checkpoints/{}/{}.tar".format(*(quote(part, safe="") for part in parts))
 
 
+def _verify(seen: Seen, trial: Trial, name: str) -> str | None:
+    """Where every hash of it is looked at."""
+    if not seen.live.source.is_local or seen.at is not None:
+        return None
+    parts = (seen.live.name, trial.trial_id, name)
+    return "e/{}/verify/{}.json?checkpoint={}".format(*(quote(part, safe="") for part in parts))
+
+
 def _files(seen: Seen, trial: Trial) -> dict[str, Any]:
-    found = served_files.sizes(seen.picture.root, trial) if seen.live.source.is_local else {}
+    source = seen.live.source
+    found = source.logs(trial)
     base = f"e/{quote(seen.live.name, safe='')}/files/{quote(trial.trial_id, safe='')}"
     rows = [{"name": name, "bytes": size, "address": f"{base}/{name}"} for name, size in found.items()]
-    return {"files": _columns(("name", "bytes", "address"), rows)}
+    return {"files": _columns(("name", "bytes", "address"), rows), "files_note": source.files_note}
 
 
 def _orders(seen: Seen, trial: Trial) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 // The results of chosen trials over iterations or time.
-import { html, useEffect, useMemo, useSource, useState } from "../dom.js";
+import { html, useEffect, useMemo, useRef, useSource, useState } from "../dom.js";
 import { chosen } from "../filter.js";
-import { duration, number } from "../format.js";
-import { Lines } from "../lines.js";
+import { count, number, whole } from "../format.js";
+import { Lines, resultLines } from "../lines.js";
 import { useData, useTrials } from "../live.js";
-import { Check, Choice, Empty } from "../parts.js";
-import { hue } from "../plot.js";
-import { address, go } from "../route.js";
+import { Check, Choice, Empty, Link, Missing } from "../parts.js";
+import { hue, tall } from "../plot.js";
+import { address, goTrial, setter } from "../route.js";
 import { embedded } from "../source.js";
+import { sorted } from "../table.js";
 
 const AT_ONCE = 50;
 
@@ -22,22 +23,12 @@ function smoothed(values, weight) {
   });
 }
 
-/** One line: a trial's results that stand, or those that a rollback made void. */
-function linesOf({ trials, points }, byTime) {
-  const lines = [];
-  trials.id.forEach((id, k) => {
-    for (const gone of [0, 1]) {
-      const [x, y] = [[], []];
-      for (let at = trials.start[k]; at < trials.start[k] + trials.count[k]; at++) {
-        if ((points.void[at] ? 1 : 0) !== gone) continue;
-        x.push((byTime ? points.time : points.iteration)[at]);
-        y.push(points.value[at]);
-      }
-      if (x.length) lines.push({ id, colour: hue(k), dashed: gone === 1, x, y });
-    }
+const linesOf = ({ trials, points }, byTime, best) =>
+  trials.id.flatMap((id, k) => {
+    const own = (column) => column.slice(trials.start[k], trials.start[k] + trials.count[k]);
+    const line = { id, colour: id === best ? "var(--best)" : hue(k), strong: id === best };
+    return resultLines(line, own(byTime ? points.time : points.iteration), own(points.value), own(points.void));
   });
-  return lines;
-}
 
 /** The newest results of events join the points that were read. */
 function useCurves(experiment, query) {
@@ -61,6 +52,15 @@ function useCurves(experiment, query) {
   return { data: grown, error };
 }
 
+/** Which line is whose, and where it has come to; a name under the pointer or the focus lights its line up. */
+function Legend({ lines, metric, route, onLight }) {
+  const last = (line) => line.y.findLast((value) => value !== null);
+  const light = (id) => ({ onMouseEnter: () => onLight(id), onMouseLeave: () => onLight(null), onFocus: () => onLight(id), onBlur: () => onLight(null) });
+  return html`<ul class="plain lines" aria-label=${`Lines, each with its last ${metric}`}>${lines.filter((line) => !line.dashed).map(
+    (line) => html`<li key=${line.id}><${Link} to=${address(route, { view: "trial", trial: line.id })} ...${light(line.id)}><span class="key" style=${{ borderColor: line.colour }}>${line.id}</span><//> ${number(last(line))}${line.strong ? ", the best" : ""}</li>`,
+  )}</ul>`;
+}
+
 export function Curves({ route, experiment, overview }) {
   const trials = useTrials(experiment);
   const query = route.query;
@@ -68,36 +68,43 @@ export function Curves({ route, experiment, overview }) {
   const ids = useMemo(() => {
     if (!filter || !trials) return null;
     const rows = chosen(trials, filter).rows;
-    return [...rows.slice(0, AT_ONCE)].map((row) => trials.at("id", row)).join();
+    const value = rows.length > AT_ONCE && trials.columns.get(`last/${trials.metric}`);
+    const best = value ? sorted(rows, value, trials.mode === "max") : rows;
+    return [...best.slice(0, AT_ONCE)].map((row) => trials.at("id", row)).join();
   }, [filter, trials, filter ? trials?.length : 0]);
   const metric = query.get("metric") ?? overview.metric ?? overview.metrics[0];
   const wanted = !filter || embedded ? {} : { trials: ids ?? "" };
-  const { data, error } = useCurves(experiment, { metric, ...wanted });
-  const set = (key) => (value) => go(address(route, {}, { [key]: value === true ? 1 : value === false ? null : value }), true);
+  const read = useCurves(experiment, { metric, ...wanted });
+  const held = useRef(null);
+  const data = (held.current = read.data ?? held.current); // what is shown stays until the other is there
+  const [lit, light] = useState(null);
+  const set = setter(route);
   const [byTime, log, weight] = [query.get("x") === "time", query.has("log"), Number(query.get("smooth") ?? 0)];
+  const best = trials?.best;
   const lines = useMemo(() => {
     if (!data) return [];
     const chosenIds = filter && embedded && ids !== null ? new Set(ids.split(",")) : null;
-    const found = linesOf(data, byTime).filter((line) => !chosenIds || chosenIds.has(line.id));
+    const found = linesOf(data, byTime, best).filter((line) => !chosenIds || chosenIds.has(line.id));
     const standing = new Map(found.filter((line) => !line.dashed).map((line) => [line.id, line]));
     for (const [id, iteration, time, value] of data.more) {
       const line = standing.get(id);
       const x = byTime ? time : iteration;
       if (line && !(x <= line.x.at(-1))) line.x.push(x), line.y.push(value);
     }
-    return found.map((line) => ({ ...line, y: smoothed(line.y, weight).map((y) => (log && y <= 0 ? null : y)) }));
-  }, [data, data?.more.length, byTime, log, weight, ids]);
+    return found.map((line) => ({ ...line, y: smoothed(line.y, weight).map((y) => (log && y <= 0 ? null : y)) })).sort((a, b) => (a.strong ?? false) - (b.strong ?? false));
+  }, [data, data?.more.length, byTime, log, weight, ids, best]);
   if (!overview.metrics.length) return html`<${Empty}>No trial has reported a number yet.<//>`;
-  if (error) return html`<p class="wrong" role="alert">${error}</p>`;
-  const names = data?.metrics ?? overview.metrics;
+  if (!data) return html`<${Missing} error=${read.error} />`;
+  const among = filter && trials ? chosen(trials, filter).rows.length : overview.trials;
+  const drawn = new Set(lines.map((line) => line.id)).size;
   return html`<div class="tools">
-      ${!embedded && html`<${Choice} label="metric" value=${metric} of=${names} onChange=${set("metric")} />`}
-      <${Choice} label="over" value=${byTime ? "time" : "iteration"} of=${["iteration", "time"]} onChange=${(value) => set("x")(value === "time" ? value : null)} />
+      <${Choice} label="metric" value=${metric} of=${data.metrics} onChange=${set("metric")} />
+      <${Choice} label="over" value=${byTime ? "time" : "iteration"} of=${["iteration", "time"]} onChange=${set("x", "iteration")} />
       <${Check} label="log scale" value=${log} onChange=${set("log")} />
-      <label class="choice">smoothing <input type="range" min="0" max="0.99" step="0.01" value=${weight} onInput=${(event) => set("smooth")(Number(event.currentTarget.value) || null)} /></label>
-      <span class="muted" role="status">${data?.trials.id.length ?? 0} trials${lines.some((line) => line.dashed) ? "; dashed: void after a rollback" : ""}</span>
+      <label class="choice">smoothing <input type="range" min="0" max="0.99" step="0.01" value=${weight} onInput=${(event) => set("smooth")(Number(event.currentTarget.value))} /> <output>${weight || "off"}</output></label>
+      <span class="muted">${drawn < among ? `${drawn} trials of ${whole(among)}${among > AT_ONCE ? ": the best, and what runs" : ""}` : count(drawn, "trial")}${lines.some((line) => line.dashed) ? "; dashed: void, a rollback took it back" : ""}</span>
     </div>
-    ${!data ? html`<${Empty}>Reading…<//>` : !lines.length ? html`<${Empty}>No result to draw of these trials.<//>` : html`<${Lines} label=${`${metric} of ${lines.length} lines`} height=${Math.max(300, Math.min(760, innerHeight - 150))} lines=${lines} log=${log} names=${[byTime ? "time" : "iteration", metric]}
-      xText=${byTime ? duration : number} onPick=${(id) => go(address(route, { view: "trial", trial: id }))} />`}
-    ${data?.note && html`<p class="muted">${data.note}</p>`}`;
+    ${!lines.length ? html`<${Empty}>No result to draw of these trials.<//>` : html`<${Lines} label=${`${metric} of ${lines.length} lines`} height=${tall()} lines=${lines} lit=${lit} log=${log} names=${[byTime ? "time" : "iteration", metric]} time=${byTime} onPick=${(id) => goTrial(route, id)} /><p class="muted">Drag to zoom in, double-click to see all again; a click on a line opens its trial.</p>
+      <${Legend} lines=${lines} metric=${metric} route=${route} onLight=${light} />`}
+    ${data.note && html`<p class="muted">${data.note}</p>`}`;
 }

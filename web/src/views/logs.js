@@ -42,7 +42,9 @@ export function Logs({ files, follow }) {
     read();
     return () => (leaving.abort(), clearTimeout(timer));
   }, [address, follow]);
-  useEffect(() => void (box.current.scrollTop = box.current.scrollHeight), [shown]);
+  const stays = useRef(true); // who has scrolled up reads on where they are
+  useEffect(() => void (stays.current && (box.current.scrollTop = box.current.scrollHeight)), [shown]);
+  const scrolled = ({ currentTarget: it }) => (stays.current = it.scrollTop + it.clientHeight >= it.scrollHeight - 20);
   return html`<p class="tools" role="group" aria-label="Which output">${files.name.map((each, n) => html`<button type="button" aria-pressed=${each === name} onClick=${() => choose(each)}>${each}</button> <span class="muted">${bytes(files.bytes[n])}</span> `)}<a href=${address}>whole file</a></p>
-    <pre ref=${box} tabindex="0" class="log" role="log" aria-label=${name}>${shown.text}</pre>`;
+    <pre ref=${box} onScroll=${scrolled} tabindex="0" class="log" role="log" aria-live="off" aria-label=${name}>${shown.text || html`<span class="muted">${files.bytes[files.name.indexOf(name)] ? "" : "Nothing was written."}</span>`}</pre>`;
 }

@@ -1,11 +1,12 @@
 // What parameters have to do with the metric.
 import { html, useMemo } from "../dom.js";
+import { AUTOMATIC } from "../columns.js";
 import { chosen } from "../filter.js";
 import { number } from "../format.js";
 import { useData, useTrials } from "../live.js";
-import { Check, Choice, Columns, Empty, Link, Panel } from "../parts.js";
-import { Scatter, map, natural, ramp, scaleOf } from "../plot.js";
-import { address, go } from "../route.js";
+import { Choice, Columns, Empty, Link, Missing, Panel, TrialLink } from "../parts.js";
+import { EDGE, Scatter, Shades, map, ramp, scaleOf, tall } from "../plot.js";
+import { address, goTrial, setter } from "../route.js";
 import { Parallel } from "./parallel.js";
 
 const PLOTS = ["parallel", "scatter", "slice", "contour", "importance", "pareto"];
@@ -18,6 +19,8 @@ function shades(column, rows, mode) {
     return mode === "max" ? share : 1 - share;
   };
 }
+
+const modeOf = (data, name) => data.goals.mode[data.goals.metric.indexOf(name)] ?? "min";
 
 /** Between the points: the mean of all values, weighted by nearness (Shepard 1968, power 4). */
 function surface(points) {
@@ -33,7 +36,8 @@ function surface(points) {
 }
 
 function Contour({ x, y, ...more }) {
-  const before = (context, toX, toY, across, up) => {
+  const height = tall();
+  const before = (context, toX, toY, across, up, width) => {
     const points = [];
     const every = Math.ceil(more.rows.length / 600);
     more.rows.forEach((row, n) => {
@@ -41,32 +45,36 @@ function Contour({ x, y, ...more }) {
       if (n % every === 0 && !point.some(Number.isNaN)) points.push(point);
     });
     if (points.length < 3) return;
-    const [left, right, low, high] = [toX(across.value(0)), toX(across.value(1)), toY(up.value(0)), toY(up.value(1))];
-    const [tone, at, n] = [ramp(), surface(points), 40];
-    const [wide, tall] = [(right - left) / n, (low - high) / n];
-    for (let i = 0; i < n; i++)
-      for (let j = 0; j < n; j++) {
-        context.fillStyle = tone(Math.round(at((i + 0.5) / n, (j + 0.5) / n) * 10) / 10);
-        context.fillRect(left + i * wide, low - (j + 1) * tall, wide + 0.6, tall + 0.6);
+    const [left, low] = [EDGE.left, height - EDGE.bottom];
+    const [right, high] = [width - EDGE.right, EDGE.top];
+    const [wide, deep] = [right - left, low - high];
+    const cell = Math.max(4, Math.sqrt((wide * deep * points.length) / 2e7));
+    const [tone, at] = [ramp(), surface(points)];
+    for (let i = 0; i < wide; i += cell)
+      for (let j = 0; j < deep; j += cell) {
+        context.fillStyle = tone(Math.round(at((i + cell / 2) / wide, 1 - (j + cell / 2) / deep) * 10) / 10);
+        context.fillRect(left + i, high + j, Math.min(cell, wide - i) + 0.5, Math.min(cell, deep - j) + 0.5);
       }
   };
-  return html`<${Scatter} ...${more} x=${x} y=${y} shade=${null} points="text" height=${420} before=${before} label=${`Contour over ${x.label} and ${y.label}`} />`;
+  return html`<${Scatter} ...${more} x=${x} y=${y} shade=${null} points="text" height=${height} before=${before} label=${`Contour over ${x.label} and ${y.label}`} />`;
 }
 
 function Importance({ importance, metric }) {
   if (!importance?.parameter.length) return html`<${Empty}>Importance needs at least two finished trials with different parameters.<//>`;
   const most = Math.max(...importance.importance);
   return html`<table aria-label="Importance" class="bars"><thead><tr><th scope="col">parameter</th><th scope="col">importance for ${metric}</th></tr></thead><tbody>${importance.parameter.map((name, n) => html`<tr><th scope="row">${name}</th>
-    <td><meter max=${most} value=${importance.importance[n]} /> ${number(importance.importance[n])}</td></tr>`)}</tbody></table>`;
+    <td><meter max=${most} value=${importance.importance[n]} aria-label=${name} /> ${number(importance.importance[n])}</td></tr>`)}</tbody></table>
+    <p class="muted">How much each parameter matters for getting among the best (PED-ANOVA); they add up to 1.</p>`;
 }
 
 function Pareto({ data, trials, rows, route, common }) {
-  if (data.goals.length < 2 || !data.pareto) return html`<${Empty}>A Pareto front needs two metrics: tune.run(metric=["loss", "size"], mode=["min", "min"]).<//>`;
-  const [x, y] = data.goals.slice(0, 2).map((goal) => trials.find(goal.metric));
+  if (data.goals.metric.length < 2 || !data.pareto) return html`<${Empty}>A Pareto front needs two metrics: tune.run(metric=["loss", "size"], mode=["min", "min"]).<//>`;
+  const [x, y] = data.goals.metric.slice(0, 2).map((name) => trials.find(name));
   const front = new Set(data.pareto.id);
-  return html`<${Scatter} ...${common} rows=${rows} x=${x} y=${y} label="Pareto front" height=${400} shade=${(row) => (front.has(trials.at("id", row)) ? 1 : 0.1)} />
+  return html`<${Scatter} ...${common} rows=${rows} x=${x} y=${y} label="Pareto front" height=${tall() - 100} shade=${(row) => (front.has(trials.at("id", row)) ? 1 : 0)} />
+    <p class="muted">On the front (in the strong colour): no other trial is better in both, ${data.goals.metric.slice(0, 2).map((name) => `${name} (${modeOf(data, name)})`).join(" and ")}.</p>
     <${Columns} data=${{ ...data.pareto, x: data.pareto.id, y: data.pareto.id }} label="Pareto front" attributes=${(n) => ({ "data-trial": data.pareto.id[n] })} shown=${{
-      id: ["trial", (id) => html`<${Link} to=${address(route, { view: "trial", trial: id })}>${id}<//>`],
+      id: ["trial", (id) => html`<${TrialLink} route=${route} id=${id} />`],
       x: [x.label + "#", (id) => number(x.at(trials.rows.get(id)))], y: [y.label + "#", (id) => number(y.at(trials.rows.get(id)))],
       checkpoint: ["checkpoint", (name) => name ?? "none"] }} />`; // prettier-ignore
 }
@@ -77,34 +85,42 @@ export function Parameters({ route, experiment }) {
   const query = route.query;
   const filter = query.get("filter");
   const rows = useMemo(() => trials && chosen(trials, filter).rows, [trials, trials?.version, filter]);
-  const set = (key) => (value) => go(address(route, {}, { [key]: value === true ? 1 : value === false ? null : value }), true);
-  const metric = trials?.find(query.get("metric") ?? data?.metric ?? "");
-  const shade = useMemo(() => (metric && rows ? shades(metric, rows, query.get("metric") && query.get("metric") !== data.metric ? "min" : data.mode) : () => 1), [metric, rows, data?.mode]);
-  if (error) return html`<p class="wrong" role="alert">${error}</p>`;
-  if (!trials || !data) return html`<${Empty}>Reading…<//>`;
+  const set = setter(route);
+  const metrics = (trials?.group("last") ?? []).filter((column) => column.numeric && !AUTOMATIC.has(column.label));
+  const metric = trials && (metrics.find((column) => column.label === (query.get("metric") ?? data?.metric)) ?? metrics[0]);
+  const shade = useMemo(() => (metric && rows && data ? shades(metric, rows, modeOf(data, metric.label)) : () => 1), [metric, rows, data?.mode]);
+  if (!trials || !data) return html`<${Missing} error=${error} />`;
   const varied = trials.group("config").filter((column) => data.domains[column.label]?.kind !== "constant");
   if (!varied.length) return html`<${Empty}>${trials.length ? "No parameter is searched." : "No trial yet."}<//>`;
   const names = varied.map((column) => column.label);
   const plot = query.get("plot") ?? "parallel";
+  const scale = query.get("scale") ?? "auto";
   const important = data.importance?.parameter.map((name) => varied.find((column) => column.label === name)).filter(Boolean) ?? [];
   const byWeight = [...new Set([...important, ...varied])];
-  const metrics = trials.group("last").filter((column) => column.numeric);
   const everywhere = [...names, ...metrics.map((column) => column.label)];
   const x = trials.find(query.get("x") ?? byWeight[0].label);
   const y = trials.find(query.get("y") ?? (plot === "contour" ? (byWeight[1] ?? byWeight[0]).label : metric?.label ?? names[0]));
   const named = (column) => ({ label: column.label, at: (row) => column.at(row), name: (row) => trials.at("id", row) });
-  const common = { best: trials.rows.get(trials.best), onPick: (row) => go(address(route, { view: "trial", trial: trials.at("id", row) })) };
+  const common = { best: trials.rows.get(trials.best), onPick: (row) => goTrial(route, trials.at("id", row)) };
+  /** As it was searched, or as it was asked for; a metric as it reads best. */
+  const kindOf = (column, asked = "auto") => {
+    const domain = column.group === "config" ? data.domains[column.label] : null;
+    if (domain?.kind === "choice" && asked !== "rank") return "category";
+    return asked !== "auto" ? asked : domain?.log ? "log" : domain?.low != null ? "linear" : undefined;
+  };
+  const most = Math.max(4, Math.floor(innerWidth / 85));
   const axis = (key, value, of) => html`<${Choice} label=${key} value=${value} of=${of} onChange=${set(key)} />`;
   return html`<div class="tools"><span role="group" aria-label="Plots">${PLOTS.map((each) => html`<${Link} class="tab" to=${address(route, {}, { plot: each === "parallel" ? null : each, x: null, y: null })} aria-current=${each === plot ? "true" : null}>${each}<//> `)}</span>
       ${metrics.length > 0 && plot !== "importance" && plot !== "pareto" && html`<${Choice} label="metric" value=${metric?.label ?? ""} of=${metrics.map((column) => column.label)} onChange=${set("metric")} />`}
-      ${plot === "parallel" && html`<${Check} label="by rank" value=${query.has("rank")} onChange=${set("rank")} />`}
+      ${plot === "parallel" && html`<${Choice} label="scale" value=${scale} of=${["auto", "linear", "log", "rank"]} onChange=${set("scale", "auto")} />`}
       ${plot === "scatter" && [axis("x", x.label, everywhere), axis("y", y.label, everywhere)]}
-      ${plot === "contour" && [axis("x", x.label, names), axis("y", y.label, names)]}</div>
+      ${plot === "contour" && [axis("x", x.label, names), axis("y", y.label, names)]}
+      ${metric && plot !== "importance" && plot !== "pareto" && html`<${Shades} metric=${metric.label} best=${plot === "parallel" ? "orange:" : "ringed:"} />`}</div>
     ${!rows.length && html`<${Empty}>No trial is left by this filter.<//>`}
-    ${plot === "parallel" && html`<${Parallel} trials=${trials} rows=${rows} columns=${[...byWeight.slice(0, 14), ...(metric ? [metric] : [])]} shade=${shade} best=${common.best} rank=${query.has("rank")} filter=${filter} onFilter=${set("filter")} />`}
-    ${plot === "scatter" && html`<${Scatter} ...${common} rows=${rows} x=${named(x)} y=${named(y)} yKind=${natural(map(rows, y))} shade=${shade} height=${440} label=${`${y.label} over ${x.label}`} />`}
-    ${plot === "slice" && metric && html`<div class="panels">${byWeight.slice(0, 12).map((column) => html`<${Panel} title=${column.label}><${Scatter} ...${common} rows=${rows} x=${named(column)} y=${metric} shade=${shade} height=${220} label=${`${metric.label} over ${column.label}`} /><//>`)}</div>`}
-    ${plot === "contour" && metric && html`<${Contour} ...${common} rows=${rows} x=${named(x)} y=${named(y)} shade=${shade} />`}
+    ${plot === "parallel" && html`<${Parallel} trials=${trials} rows=${rows} columns=${[...byWeight.slice(0, most), ...(metric ? [metric] : [])]} more=${byWeight.length - most} shade=${shade} best=${common.best} scale=${scale} kindOf=${kindOf} filter=${filter} onFilter=${set("filter")} />`}
+    ${plot === "scatter" && html`<${Scatter} ...${common} rows=${rows} x=${named(x)} y=${named(y)} xKind=${kindOf(x)} yKind=${kindOf(y)} shade=${shade} height=${tall()} label=${`${y.label} over ${x.label}`} />`}
+    ${plot === "slice" && metric && html`${byWeight.length > 12 && html`<p class="muted">The 12 that matter most of ${byWeight.length} parameters.</p>`}<div class="panels even">${byWeight.slice(0, 12).map((column) => html`<${Panel} title=${column.label}><${Scatter} ...${common} rows=${rows} x=${named(column)} xKind=${kindOf(column)} y=${metric} shade=${shade} height=${220} label=${`${metric.label} over ${column.label}`} /><//>`)}</div>`}
+    ${plot === "contour" && metric && html`<${Contour} ...${common} rows=${rows} x=${named(x)} y=${named(y)} xKind=${kindOf(x)} yKind=${kindOf(y)} shade=${shade} />`}
     ${plot === "importance" && html`<${Importance} importance=${data.importance} metric=${data.metric} />`}
     ${plot === "pareto" && html`<${Pareto} data=${data} trials=${trials} rows=${rows} route=${route} common=${common} />`}`;
 }

@@ -4,7 +4,7 @@ import { AUTOMATIC } from "../columns.js";
 import { bytes, duration, moment, number } from "../format.js";
 import { chosen } from "../filter.js";
 import { useTrials } from "../live.js";
-import { Empty, Link, State } from "../parts.js";
+import { Empty, Link, State, TrialLink } from "../parts.js";
 import { address, go } from "../route.js";
 import { VirtualTable, sorted } from "../table.js";
 
@@ -13,13 +13,14 @@ const wide = (label, least = 64) => Math.min(220, Math.max(least, 22 + label.len
 function columnsOf(trials, route) {
   const at = (id, row) => trials.at(id, row);
   const plain = (id, label, width, show = number) => ({ id, label, width, number: show !== String, cell: (row) => show(at(id, row)) });
-  const of = (column) => ({ id: column.id, label: column.label, width: wide(column.label, 96), number: column.numeric, cell: (row) => number(column.at(row)) });
+  const long = (column) => !column.numeric && { hint: (row) => String(column.at(row) ?? "").slice(0, 500) };
+  const of = (column) => ({ id: column.id, label: column.label, width: wide(column.label, 96), number: column.numeric, cell: (row) => number(column.at(row)), ...long(column) });
   const goal = `last/${trials.metric}`;
   const metrics = trials.group("last").filter(({ id, label }) => id !== goal && !AUTOMATIC.has(label));
   return [
     plain("index", "#", 60),
-    { id: "id", label: "trial", width: wide(String(at("id", 0)), 90), cell: (row) => html`<${Link} to=${address(route, { view: "trial", trial: at("id", row) })}>${at("id", row)}<//>` },
-    { id: "said", label: "state", width: 190, cell: (row) => html`<${State} status=${at("state", row)} said=${at("problem", row) ?? at("said", row)} />` },
+    { id: "id", label: "trial", width: wide(String(at("id", 0)), 90), cell: (row) => html`<${TrialLink} route=${route} id=${at("id", row)} />` },
+    { id: "said", label: "state", width: 250, hint: (row) => at("said", row), cell: (row) => html`<${State} status=${at("state", row)} said=${at("problem", row) ?? at("said", row)} />` },
     plain("iteration", "iteration", 84),
     ...(trials.columns.has(goal) ? [of(trials.columns.get(goal))] : []),
     ...trials.group("config").map(of),
@@ -41,7 +42,7 @@ export function TrialsView({ route, experiment }) {
   const found = useMemo(() => trials && chosen(trials, filter), [trials, version, filter]);
   const rows = useMemo(() => found && sorted(found.rows, trials.columns.get(sort.id), sort.descending), [found, sort.id, sort.descending]);
   if (!trials) return html`<${Empty}>${experiment.error ?? "Reading the trials…"}<//>`;
-  if (!trials.length) return html`<${Empty}>No trial yet. The first one appears here by itself when it starts.<//>`;
+  if (!trials.length) return html`<${Empty}>No trial yet. The first one appears here by itself as soon as tune.run has made it.<//>`;
   const attributes = (row) => {
     const id = trials.at("id", row);
     const best = id === trials.best;
@@ -49,5 +50,5 @@ export function TrialsView({ route, experiment }) {
   };
   const onSort = ({ id, descending }) => go(address(route, {}, { sort: (descending ? "-" : "") + id }), true);
   return html`${!rows.length && html`<${Empty}>No trial is left by this filter. <${Link} to=${address(route, {}, { filter: null })}>Show all<//><//>`}
-    <${VirtualTable} label="Trials" rows=${rows} columns=${columns} sort=${sort} onSort=${onSort} attributes=${attributes} />`;
+    <${VirtualTable} label="Trials" place=${`${experiment.root}?${filter ?? ""}`} rows=${rows} columns=${columns} sort=${sort} onSort=${onSort} attributes=${attributes} />`;
 }

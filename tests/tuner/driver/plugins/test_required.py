@@ -10,6 +10,7 @@ import tuner as tune
 from tuner.driver.fact_log import FactLog
 from tuner.error import MetricMissingError
 from tuner.schedulers import ASHAScheduler
+from tuner.stopper import CostStopper
 
 
 def run(trainable, path, **settings):
@@ -90,7 +91,7 @@ def test_a_near_miss_ends_the_run_at_the_first_result_and_a_resume_goes_on(tmp_p
         MetricMissingError, match=r"'los' is not in the first result of train_.*did you mean 'loss'"
     ) as no:
         run(trainable, tmp_path, metric="los", **settings)
-    assert no.value.__notes__ and "name='e'" in no.value.__notes__[0] and isinstance(no.value, ValueError)
+    assert "name='e'" in "".join(no.value.__notes__) and isinstance(no.value, ValueError)
     analysis = run(trainable, tmp_path, metric="loss", resume="AUTO", **settings)
     assert [trial.status for trial in analysis.trials] == ["TERMINATED"] * 3
 
@@ -249,3 +250,17 @@ def test_f11_after_a_resume_from_a_snapshot_a_metric_that_came_before_may_be_mis
 def test_all_that_was_reported_is_listed_and_the_nearest_is_suggested(tmp_path, metric, reported, said):
     with pytest.raises(MetricMissingError, match=said):
         run(report(reported), tmp_path, metric=metric, mode="min")
+
+
+@pytest.mark.parametrize("among", [lambda budget: budget, lambda budget: [{"training_iteration": 50}, [budget]]])
+def test_a_budget_of_a_cost_that_never_comes_ends_the_run(tmp_path, among):
+    with pytest.raises(MetricMissingError, match=r"cost_attr='dolars' is not in the first result .*mean 'dollars'"):
+        run(report(*[{"dollars": 1.0}] * 5), tmp_path, stop=among(CostStopper(3.0, "dolars")))
+    mended = run(report(*[{"dollars": 1.0}] * 5), tmp_path, stop=among(CostStopper(3.0, "dollars")), resume="AUTO")
+    assert [trial.last_result["training_iteration"] for trial in mended.trials] == [3]
+
+
+def test_a_cost_may_come_with_some_results_only(tmp_path):
+    results = [{"loss": 1.0, **({"cost": 1.0} if n % 3 == 0 else {})} for n in range(1, 12)]
+    (trial,) = run(report(*results), tmp_path, stop=CostStopper(3.0)).trials
+    assert trial.last_result["training_iteration"] == 9

@@ -40,6 +40,22 @@ def test_t10_the_server_has_one_thread_after_preloading_numpy_and_torch(local: A
     driver.finish(trial)
 
 
+def test_t10_pyarrow_and_pandas_are_preloaded_without_a_thread_and_work_in_a_trial(local: Any) -> None:
+    def trainable(config: Any, talk: Any) -> None:
+        preloaded = "pyarrow" in sys.modules and "pandas" in sys.modules
+        import pandas  # noqa: F401
+        import pyarrow.compute
+
+        talk.report(preloaded=preloaded, value=pyarrow.compute.sum(pyarrow.array(range(100_000))).as_py())
+
+    driver = local(trainable)
+    trial = driver.launch()
+    assert driver.first_report(trial) == {"preloaded": True, "value": 4_999_950_000}
+    server, keeper = (pid for pid, _ in driver.executor.owned_processes())
+    assert (threads_of(server), threads_of(keeper)) == (1, 1)
+    driver.finish(trial)
+
+
 def test_t10_a_module_that_starts_a_thread_is_not_preloaded_and_named_once(
     local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -37,7 +37,7 @@ def test_everything_said_arrives_in_order_before_the_exit(local: Any) -> None:
     assert said == list(range(2000))
 
 
-def test_what_was_said_on_the_side_comes_before_the_last_word(local: Any) -> None:
+def test_what_another_thread_may_say_comes_before_the_last_word(local: Any) -> None:
     def trainable(config: Any, talk: Any) -> None:
         talk.published(1)
 

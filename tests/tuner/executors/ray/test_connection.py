@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import tuner as tune
 from tests.servers.cluster import PATIENCE_S, Cluster
+from trainables.user_frames import last_said
 from tuner.error import SettingError
 from tuner.executors import RayExecutor
 from tuner.executors.ray import connection
@@ -61,8 +62,8 @@ def test_an_option_that_ray_does_not_take_is_not_said_to_be_a_missing_cluster(cl
     )
     run = cluster.hosts[0].popen(script, cluster.address)
     assert run.wait(PATIENCE_S) == 1
-    assert "Unknown keyword argument(s): num_cpu" in run.output.splitlines()[-1]
-    assert "no Ray cluster" not in run.output.splitlines()[-1]
+    assert "Unknown keyword argument(s): num_cpu" in last_said(run.output)
+    assert "no Ray cluster" not in last_said(run.output)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

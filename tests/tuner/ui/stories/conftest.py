@@ -23,7 +23,7 @@ BROWSER = shutil.which("chromium")
 class Served:
     """`tuner ui` in a process of its own: where it listens, with the token and without."""
 
-    def __init__(self, *places: Path, home: Path, more: tuple[str, ...] = ()) -> None:
+    def __init__(self, *places: Path | str, home: Path, more: tuple[str, ...] = ()) -> None:
         self.places, self.home = places, home
         self.start(*more)
 
@@ -46,7 +46,7 @@ class Served:
 
 
 @contextmanager
-def serving(*places: Path, home: Path, more: tuple[str, ...] = ()) -> Iterator[Served]:
+def serving(*places: Path | str, home: Path, more: tuple[str, ...] = ()) -> Iterator[Served]:
     served = Served(*places, home=home, more=more)
     try:
         yield served
@@ -54,8 +54,9 @@ def serving(*places: Path, home: Path, more: tuple[str, ...] = ()) -> Iterator[S
         served.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """For one file of stories: while Playwright is there, every test of its thread is told that an event loop runs."""
     if BROWSER is None:
         pytest.skip("chromium could not be installed")
     if not STATIC.is_dir():
@@ -68,7 +69,7 @@ def browser() -> Iterator[Any]:
         launched.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Finished experiments: "mixed" has all that can go wrong in it, "asha" decisions, "pbt" a lineage."""
     where = tmp_path_factory.mktemp("results")
@@ -129,8 +130,12 @@ def drawn(page: Any, label: str) -> int:
 
 
 COLOURED = """async (canvas) => {
-  const coloured = () => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data
-    .reduce((sum, value, n) => sum + (n % 4 === 3 && value > 40), 0);
+  const coloured = () => {
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    let sum = 0;
+    for (let n = 3; n < data.length; n += 4) sum += data[n] > 40;
+    return sum;
+  };
   let [before, now] = [-1, 0];
   while (!now || now !== before) {
     await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));

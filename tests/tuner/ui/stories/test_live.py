@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,64 @@ def test_a_pinned_checkpoint_stays_and_says_so(visit: Visit, run: Run, trial: st
     assert any(record.pinned for record in run.trials()[0].checkpoints)
 
 
+def test_a_checkpoint_gets_a_name_by_a_click_and_what_is_refused_says_why_beside_it(
+    visit: Visit, run: Run, trial: str
+) -> None:
+    page = visit.to(f"e/live/trial/{trial}")
+    shelf = page.get_by_role("region", name="Checkpoints", exact=True)
+    page.get_by_role("button", name="Unpin checkpoint").first.wait_for()  # it was pinned above, and stays
+
+    def name(given: str) -> None:
+        pinned = shelf.get_by_role("row").filter(has=page.get_by_role("button", name="Unpin"))
+        pinned.first.get_by_role("button", name="Tag").click()
+        page.get_by_label("a name for").fill(given)
+        page.get_by_role("button", name="Give the name").click()
+
+    name("keep-me")
+    shelf.locator("b.tag", has_text="keep-me").wait_for()
+    name("x" * 61)
+    shelf.get_by_text("tag: refused").wait_for()
+    assert len(visit.wrong) == 1 and "400" in visit.wrong.pop()  # as the browser says it
+    assert [tag for record in run.trials()[0].checkpoints for tag in record.tags] == ["keep-me"]
+
+
+def test_two_tabs_of_one_experiment_show_the_same(visit: Visit, context: Any, trial: str) -> None:
+    another = str(visit.page.locator("tr[data-trial]").nth(1).get_attribute("data-trial"))
+    with closing(context.new_page()) as other:
+        other.goto(f"{visit.served.root}e/live/trials")
+        other.locator(f'tr[data-trial="{another}"] .state.RUNNING').wait_for()
+
+        ordered(visit.to(f"e/live/trial/{another}"), "Pause")
+
+        other.locator(f'tr[data-trial="{another}"] .state.PAUSED').wait_for()
+
+
+HIDDEN = """(hidden) => {
+  Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
+  document.dispatchEvent(new Event('visibilitychange'));
+}"""
+"""What a browser does when another tab is chosen; a headless one has no other way to it."""
+
+
+def test_a_page_that_nobody_sees_rests_and_catches_up_when_it_is_seen_again(visit: Visit, run: Run, trial: str) -> None:
+    page = visit.page
+    page.clock.install()
+    visit.to("e/live/trials")
+    cell = page.locator("tr[data-trial]:has(.RUNNING)").first.locator("td").nth(3)
+    cell.wait_for()
+    page.evaluate(HIDDEN, True)
+    page.clock.fast_forward(5_000)  # so long it listens, for who looks away and back
+    rested = page.evaluate("new Promise((done) => requestAnimationFrame(() => done(document.body.innerHTML)))")
+    before, stood = int(cell.inner_text()), max(each.iteration for each in run.trials())
+
+    while max(each.iteration for each in run.trials()) < stood + 5:
+        page.clock.run_for(100)
+    assert page.evaluate("document.body.innerHTML") == rested
+    page.evaluate(HIDDEN, False)
+
+    page.wait_for_function("([cell, least]) => +cell.textContent > least", arg=[cell.element_handle(), before + 4])
+
+
 def test_a_fork_is_a_trial_with_another_config(visit: Visit, run: Run, trial: str) -> None:
     page = visit.to(f"e/live/trial/{trial}")
     before = len(run.trials())
@@ -195,7 +254,9 @@ def test_a_run_that_is_killed_and_resumed_under_an_open_page(visit: Visit, run: 
 
     run.kill()
     page.locator("h1 .killed").wait_for()
+    page.get_by_role("row").filter(has_text="running: the driver was killed").first.wait_for()
     run.start()
 
     page.locator("h1 .running").wait_for()
     page.locator("tr[data-trial] .state.RUNNING").first.wait_for()
+    page.get_by_role("row").filter(has_text="the driver was killed").first.wait_for(state="detached")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tuner as tune
+from tests.scripts.runs_for_the_page import Grows
 from tests.tuner.ui.stories.conftest import Visit, drawn, trial_ids
+from tuner.schedulers import PopulationBasedTrainingReplay
 
 NASTY = "<img src=x onerror=\"document.title='owned'\">"
 
@@ -75,7 +78,10 @@ def test_a_brush_along_an_axis_is_a_filter(visit: Visit) -> None:
 
     page.get_by_text(" of 60").wait_for()
     assert ">=" in page.get_by_label("Filter").input_value()
-    assert int(page.locator("#filtered").inner_text().split()[0]) < 60
+    left = int(page.locator("#filtered").inner_text().split()[0])
+    assert 0 < left < 60
+    page.get_by_role("link", name="trials", exact=True).click()
+    page.locator(f'table[aria-rowcount="{left + 1}"]').wait_for()
 
 
 def test_the_pareto_front_names_its_members(visit: Visit, results: Path) -> None:
@@ -100,6 +106,105 @@ def test_the_lineage_says_what_an_exploit_changed(visit: Visit, results: Path) -
     assert page.get_by_role("table", name="What changed").first.get_by_role("rowheader", name="rate").count() == 1
 
 
+def test_the_policy_of_a_leaf_replays_the_way_to_its_weights(visit: Visit, results: Path, tmp_path: Path) -> None:
+    exploited = visit.page.request.get(f"{visit.served.root}e/pbt/lineage.json").json()["edges"]
+    leaf = next(child for child, kind in zip(exploited["child"], exploited["kind"], strict=True) if kind == "exploit")
+    whys = [why for why, kind in zip(exploited["why"], exploited["kind"], strict=True) if kind == "exploit"]
+    assert all(re.fullmatch(r"exploit of trial \d+ at \d+", why) for why in whys), whys
+    page = visit.to(f"e/pbt/lineage?trial={leaf}")
+
+    policy = page.get_by_label("policy").inner_text()
+    (tmp_path / "policy.txt").write_text(policy + "\n")
+    trials = {trial.trial_id: trial for trial in tune.ExperimentAnalysis(results / "pbt").trials}
+    replay = PopulationBasedTrainingReplay(str(tmp_path / "policy.txt"))
+    replayed = tune.run(
+        Grows, name="replay", storage_path=tmp_path, config=replay.config, scheduler=replay, checkpoint_freq=1,
+        metric="score", mode="max", stop={"training_iteration": 8}, executor="inline", verbose=0,
+    ).trials[0]  # fmt: skip
+
+    assert replayed.config == trials[leaf].config
+    assert replayed.last_result["score"] == pytest.approx(trials[leaf].last_result["score"])
+
+
+BETWEEN = """(canvas) => {
+  const { width, height } = canvas;
+  const pixels = canvas.getContext('2d').getImageData(0, 0, width, height).data;
+  let [inked, changes, before] = [0, 0, false];
+  for (let y = Math.round(height * 0.2); y < height * 0.7; y++) {
+    let coloured = false;
+    for (let x = 0; x < width && !coloured; x++) {
+      const at = (y * width + x) * 4;
+      coloured = pixels[at + 3] > 60 && Math.abs(pixels[at] - pixels[at + 2]) > 40;
+    }
+    inked += coloured;
+    changes += coloured !== before;
+    before = coloured;
+  }
+  return [inked / (height * 0.5), changes];
+}"""
+"""Of the rows between what stands below and what was far above: the share with a colour, and the changes of that."""
+
+
+@pytest.mark.parametrize("view", ["curves", "trial"])
+def test_a_result_that_a_rollback_took_back_is_dashed(visit: Visit, results: Path, view: str) -> None:
+    (trial,) = trial_ids(results, "again")
+    page = visit.to(f"e/again/{view}" + (f"/{trial}" if view == "trial" else ""))
+    page.get_by_text("dashed: void, a rollback took it back").wait_for()
+    label = "score of 2 lines" if view == "curves" else "score by iteration"
+
+    assert drawn(page, label) > 500
+    inked, changes = page.get_by_role("img", name=label).evaluate(BETWEEN)
+    assert 0.2 < inked < 0.8 and changes > 10
+
+
+WRITTEN = """
+window.written = [];
+const { fillText } = CanvasRenderingContext2D.prototype;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+  window.written.push(text);
+  return fillText.call(this, text, ...at);
+};
+"""
+
+
+def test_an_axis_of_counts_has_whole_ticks_also_where_a_drag_has_zoomed_in(visit: Visit) -> None:
+    def ticks() -> set[str]:
+        return {text for text in page.evaluate("written.splice(0)") if text[0].isdigit()}
+
+    visit.page.add_init_script(WRITTEN)
+    page = visit.to("e/again/curves")
+    drawn(page, "score of 2 lines")
+    assert {"2", "3", "4", "5", "6", "7", "20", "40"} < ticks()
+    box = page.get_by_role("img", name="score of 2 lines").bounding_box()
+
+    page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 200)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 200)
+    page.evaluate("written.splice(0)")
+    page.mouse.up()
+
+    page.get_by_role("button", name="Show all").or_(page.locator("figcaption")).first.wait_for()
+    drawn(page, "score of 2 lines")
+    zoomed = ticks()
+    assert "3" in zoomed and "7" not in zoomed and all(tick.isdigit() for tick in zoomed)
+
+
+def test_verify_reads_a_checkpoint_and_tells_a_whole_one_from_a_damaged_one(visit: Visit, results: Path) -> None:
+    (trial,) = tune.ExperimentAnalysis(results / "again").trials
+    state = Path(trial.path, "checkpoint_000002", "state")
+    held = state.read_text()
+    state.write_text(held[::-1])
+    page = visit.to(f"e/again/trial/{trial.trial_id}")
+    shelf = page.get_by_role("region", name="Checkpoints", exact=True)
+
+    for name, said in (("checkpoint_000002", "damaged"), ("checkpoint_000008", "verified")):
+        row = shelf.get_by_role("row", name=name)
+        row.get_by_text("sizes fit").wait_for()
+        row.get_by_role("button", name=f"Verify {name}").click()
+        row.get_by_text(said).wait_for()
+    state.write_text(held)
+
+
 def test_machines_show_their_slots(visit: Visit) -> None:
     page = visit.to("e/pbt/machines")
 
@@ -114,6 +219,8 @@ def test_two_experiments_stand_over_each_other(visit: Visit) -> None:
 
     page.get_by_role("region", name="Best configs").first.wait_for()
     assert drawn(page, "best so far of both") > 500
+    legend = page.get_by_role("region", name="Best so far").locator(".legend")
+    assert re.findall(r"(\w+): \w+ \(max\)", legend.inner_text()) == ["pbt", "mixed"]
 
 
 def test_a_trial_tells_config_results_checkpoints_and_why(visit: Visit, results: Path) -> None:

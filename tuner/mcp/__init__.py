@@ -1,0 +1,1 @@
+"""`tuner mcp`: experiments for agents, as tools of the Model Context Protocol."""
